@@ -1,0 +1,52 @@
+# One door for people and for CI. All that is needed beforehand is make and Python 3.11 or newer.
+
+VENV  := .venv
+BIN   := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+# The first interpreter that is new enough; override with `make PYTHON=/path/to/python install`.
+PYTHON ?= $(shell for each in python3 python3.11 python3.12 python3.13 python3.14; do \
+	$$each -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$each && break; done)
+
+.DEFAULT_GOAL := help
+.PHONY: help install fuzz test lint bench clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo "ARGS is handed on: make fuzz ARGS='--target aot --seconds 30', make test ARGS='-k overlap'"
+
+install: $(STAMP) ## create .venv with the pinned versions; does nothing when it is up to date
+
+fuzz: ARGS = --seconds 90
+fuzz: install ## look for miscompiles, with progress; findings go to runs/
+	$(BIN)/aliasproof fuzz $(ARGS)
+
+test: install ## run all tests on all cores
+	$(BIN)/python -m pytest -n auto $(ARGS)
+
+lint: install ## check style, format, types and who imports whom
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+bench: install ## print the performance tables
+	$(BIN)/python -m benchmarks $(ARGS)
+
+clean: ## remove .venv and caches; runs/ stays, it holds findings
+	rm -rf $(VENV) build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamp holds this folder's path: the .venv of a copied or moved checkout still points to the old place.
+ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
+.PHONY: $(STAMP)
+endif
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(or $(PYTHON),false) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "aliasproof needs Python 3.11 or newer, found: $$($(or $(PYTHON),python3) --version 2>&1)." \
+			"Name one: make PYTHON=/path/to/python install" >&2; exit 1; }
+	@echo "Installing into $(VENV) (PyTorch is large: this takes some minutes, once)"
+	@test "$$(cat $@ 2>/dev/null)" = "$(CURDIR)" || $(PYTHON) -m venv --clear $(VENV)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@printf '%s' "$(CURDIR)" > $@

@@ -1,0 +1,1 @@
+"""The public face: re-exports, command line, pytest plugin."""

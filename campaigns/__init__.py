@@ -1,0 +1,1 @@
+"""Shards, workers, the store of findings, resume and replay."""

@@ -1,0 +1,1 @@
+"""`Program`, the value that everything passes around, and Hypothesis strategies for inputs, arguments and programs."""

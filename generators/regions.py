@@ -1,0 +1,191 @@
+"""Byte regions: which bytes of memory a view covers. Every question of overlap is asked in bytes.
+
+`overlap` and `overlaps_itself` are exact. Both come down to one question, a bounded subset sum, which `_reaches` answers
+in closed form for the layouts that views have (slices, transposes, expands, windows of dense bases) and by search
+otherwise. It is asked for each pair of operands of each instruction of each program, hence plain integers, no arrays.
+
+Differences to `numpy.shares_memory` (`solve_diophantine` in numpy's `mem_overlap.c`), which is exact as well: numpy
+merges equal strides and then searches depth first, so it may take exponential time unless told to give up; here strides
+that divide each other need no search, and what is left to search goes to a bit set of bounded size where one fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import gcd
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+# Searching beats the bit set while a dimension leaves few choices, which is so for most views of one dense base.
+_FEW_CHOICES = 16
+# The largest bit set, in bits (512 KiB, some milliseconds). For larger windows the search is faster, if not bounded.
+_MOST_BITS = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """The bytes of a strided view: start, number of elements a dimension, *byte* strides, bytes an element.
+
+    `start` is an address in bytes; regions can be compared if their addresses are of one address space (a process and
+    device, or offsets in one storage).
+    """
+
+    start: int
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    itemsize: int
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Region:
+        """The region of a strided tensor, at its address in memory."""
+        itemsize = tensor.element_size()
+        strides = tuple(stride * itemsize for stride in tensor.stride())
+        return cls(tensor.data_ptr(), tuple(tensor.shape), strides, itemsize)
+
+    @property
+    def numel(self) -> int:
+        """Number of elements; elements that share bytes count each."""
+        count = 1
+        for size in self.sizes:
+            count *= size
+        return count
+
+    @property
+    def interval(self) -> tuple[int, int]:
+        """The lowest address and one past the highest, in bytes; `(start, start)` if there is no element."""
+        low = last = self.start
+        for size, stride in zip(self.sizes, self.strides, strict=True):
+            if size == 0:
+                return self.start, self.start
+            if stride > 0:
+                last += (size - 1) * stride
+            else:
+                low += (size - 1) * stride
+        return low, last + self.itemsize
+
+    def addresses(self) -> npt.NDArray[np.int64]:
+        """The address mask: every byte address of the region once, ascending.
+
+        Takes memory in proportion to `numel * itemsize`, so ask it of small regions.
+        """
+        addresses = np.array([self.start], dtype=np.int64)
+        for size, stride in zip((*self.sizes, self.itemsize), (*self.strides, 1), strict=True):
+            steps = np.arange(size, dtype=np.int64) * stride
+            addresses = np.unique(addresses[:, None] + steps)
+        return addresses
+
+
+def overlap(a: Region, b: Region) -> bool:
+    """Whether two regions of one address space have a byte in common; exact."""
+    low_a, end_a = a.interval
+    low_b, end_b = b.interval
+    if end_a <= low_b or end_b <= low_a or low_a == end_a or low_b == end_b:
+        return False
+    # The bytes at both ends belong to a region, and so does its start, whatever lies between.
+    if low_a == low_b or end_a == end_b or a.start == b.start:
+        return True
+    # A shared byte is low_a + p + k = end_b - itemsize_b - q + l, where p and q are sums of steps (q taken backwards
+    # from the last element of b) and k, l count bytes inside an element. So p + q may be any value in this window:
+    high = end_b - 1 - low_a
+    low = high - (a.itemsize - 1) - (b.itemsize - 1)
+    terms: dict[int, int] = {}
+    _add_terms(terms, a)
+    _add_terms(terms, b)
+    return _reaches(sorted(terms.items()), low, high)
+
+
+def overlaps_itself(a: Region) -> bool:
+    """Whether two different elements of a region share a byte; exact."""
+    if 0 in a.sizes:
+        return False
+    dims = sorted((abs(stride), size) for size, stride in zip(a.sizes, a.strides, strict=True) if size > 1)
+    extent = a.itemsize  # Bytes from the first to the last of an element and its neighbours along the dims so far.
+    for position, (stride, size) in enumerate(dims):
+        # Steps over all that lies below, as in any layout that nests, leave nothing to share.
+        if stride < extent and _returns(dims[:position], stride, size, extent, a.itemsize):
+            return True
+        extent += (size - 1) * stride
+    return False
+
+
+def _returns(below: list[tuple[int, int]], stride: int, size: int, extent: int, itemsize: int) -> bool:
+    """Whether 1 to `size - 1` steps of `stride` can be undone, up to less than an element, by steps in the dims below.
+
+    Different elements differ in some dimension; take the one of largest stride and count from the lower of its indices.
+    """
+    reach = extent - itemsize  # The dims below step from -reach to +reach; shift them to start from 0.
+    terms: dict[int, int] = {}
+    for other, count in ((stride, size - 2), *((each, 2 * (many - 1)) for each, many in below)):
+        if other and count:
+            terms[other] = terms.get(other, 0) + count
+    middle = reach - stride
+    return _reaches(sorted(terms.items()), middle - itemsize + 1, middle + itemsize - 1)
+
+
+def _add_terms(terms: dict[int, int], region: Region) -> None:
+    """Add to `terms` (stride: number of steps) the dims of a region; those of one stride act as one longer dim."""
+    for size, stride in zip(region.sizes, region.strides, strict=True):
+        if size > 1 and stride:
+            if stride < 0:
+                stride = -stride
+            terms[stride] = terms.get(stride, 0) + size - 1
+
+
+def _reaches(terms: list[tuple[int, int]], low: int, high: int) -> bool:
+    """Whether `sum(stride * x)` with `0 <= x <= count` for each `(stride, count)` can lie in `[low, high]`.
+
+    `terms` are sorted and their strides positive and distinct. Each turn of the loop keeps the answer and either drops
+    a term or takes a common divisor out, so that layouts whose strides divide each other end without a search.
+    """
+    terms = sorted(terms, reverse=True)  # Smallest stride last, where it is dropped.
+    while True:
+        # Steps no longer than the window sweep it without gaps: they widen it.
+        while terms and terms[-1][0] <= high - low + 1:
+            stride, count = terms.pop()
+            low -= stride * count
+        if high < 0 or low > high:
+            return False
+        if low <= 0:
+            return True
+        if not terms:
+            return False
+        divisor = gcd(*(stride for stride, _ in terms))
+        if divisor == 1:
+            return _search(terms, low, high)
+        low, high = -(-low // divisor), high // divisor
+        terms = [(stride // divisor, count) for stride, count in terms]
+
+
+def _search(terms: list[tuple[int, int]], low: int, high: int) -> bool:
+    """`_reaches` for `0 < low <= high` and terms, largest stride first, that have no closed form.
+
+    Subset sum is NP-hard in the number of dims, so some regions take long; no strided view of a dense base does.
+    """
+    (stride, count), rest = terms[0], terms[1:]
+    most = sum(each * many for each, many in rest)
+    choices = range(max(0, -((most - low) // stride)), min(count, high // stride) + 1)
+    # Counted from the other end, the window may need fewer bits.
+    bits = min(high, most + stride * count - low)
+    if len(choices) > _FEW_CHOICES and bits < _MOST_BITS:
+        if bits < high:
+            low, high = most + stride * count - high, bits
+        return _sums_within(terms, high) >> max(low, 0) != 0
+    ascending = rest[::-1]
+    return any(_reaches(ascending, low - stride * x, high - stride * x) for x in choices)
+
+
+def _sums_within(terms: Iterable[tuple[int, int]], high: int) -> int:
+    """The sums from 0 to `high` that the terms can reach, as the set bits of an integer."""
+    sums, within = 1, (1 << (high + 1)) - 1
+    for stride, count in terms:
+        left, step = min(count, high // stride), 1
+        while left > 0:
+            # After steps of 1, 2, 4, ... any number of steps up to their total was possible; the last one fits the rest.
+            step = min(step, left)
+            sums |= sums << (stride * step)
+            left, step = left - step, step * 2
+        sums &= within
+    return sums

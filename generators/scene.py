@@ -1,0 +1,118 @@
+"""The stage on which a program is drawn: values live for real, so every next draw sees true shapes and aliases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import torch
+
+from generators.definedness import Undefined, Watch
+from generators.execution import call
+from generators.program import Argument, Input, Instruction, Program, Storage
+from generators.regions import Region, overlap
+from generators.values import input_tensors
+
+T = TypeVar("T")
+
+LARGEST_RESULT = 4096  # elements; keeps a chain of expands from growing without bound
+MOST_RESULTS = 4  # an unbind of a long dimension would fill the scene with look-alikes
+
+
+class NoChoice(Exception):
+    """Nothing in the scene fits what is to be drawn; the caller draws something else."""
+
+
+class Pick:
+    """Draws, in the three forms that generation needs. The first choice, the lowest number and no are the simplest.
+
+    `draw(low, high)` gives a number between both, included: Hypothesis in tests, a seeded generator in campaigns.
+    """
+
+    def __init__(self, draw: Callable[[int, int], int]) -> None:
+        self._draw = draw
+
+    def integer(self, low: int, high: int) -> int:
+        """A number in low..high, both included."""
+        return low if low >= high else self._draw(low, high)
+
+    def one(self, choices: Sequence[T]) -> T:
+        """One of the choices. Raises `NoChoice` if there is none."""
+        if not choices:
+            raise NoChoice
+        return choices[self.integer(0, len(choices) - 1)]
+
+    def chance(self, percent: int) -> bool:
+        """True in about that many cases of a hundred."""
+        return self._draw(0, 99) >= 100 - percent
+
+
+@dataclass(slots=True)
+class Counts:
+    """How instructions fared: kept, refused by eager with an error, or without one meaning in eager."""
+
+    kept: int = 0
+    raised: int = 0
+    undefined: int = 0
+
+
+COUNTS = Counts()
+
+
+@dataclass(slots=True)
+class Scene:
+    """Inputs, instructions so far, and every value by name, as real tensors."""
+
+    storages: tuple[Storage, ...]
+    inputs: tuple[Input, ...]
+    seed: int
+    values: dict[str, torch.Tensor] = field(init=False)
+    instructions: list[Instruction] = field(default_factory=list)
+    watch: Watch = field(default_factory=Watch)
+
+    def __post_init__(self) -> None:
+        tensors = input_tensors(self.program(()))
+        self.values = {each.name: tensor for each, tensor in zip(self.inputs, tensors, strict=True)}
+
+    def program(self, outputs: Sequence[str]) -> Program:
+        """What was drawn so far, returning the named values."""
+        return Program(self.storages, self.inputs, tuple(self.instructions), tuple(outputs), self.seed)
+
+    def call(self, op: str, *args: Argument, named: bool | None = None, **kwargs: Argument) -> tuple[str, ...]:
+        """Add an instruction, run it, and give the names of its results.
+
+        Results are named if they are new tensors; `named` overrides that. Raises `NoChoice` if eager refuses the call or
+        gives it no single meaning; the scene is then as before.
+        """
+        instruction = Instruction(op, args, tuple(kwargs.items()))
+        try:
+            with self.watch, torch.no_grad():
+                results = call(instruction, self.values)
+        except Undefined as reason:
+            COUNTS.undefined += 1
+            raise NoChoice from reason
+        except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError) as reason:
+            COUNTS.raised += 1
+            raise NoChoice from reason
+        if named is None:
+            named = not instruction.mutates()
+        if not named:
+            results = []
+        if len(results) > MOST_RESULTS or any(each.numel() > LARGEST_RESULT for each in results):
+            raise NoChoice
+        COUNTS.kept += 1
+        first = len(self.values) - len(self.inputs)
+        names = tuple(f"v{first + index}" for index in range(len(results)))
+        self.values.update(zip(names, results, strict=True))
+        self.instructions.append(replace(instruction, results=names))
+        return names
+
+    def newest_first(self, accepts: Callable[[torch.Tensor], bool] = lambda tensor: True) -> list[str]:
+        """The names of all values that are accepted, the newest first."""
+        return [name for name in reversed(self.values) if accepts(self.values[name])]
+
+    def aliases(self, name: str) -> list[str]:
+        """The names of other values that share a byte with this one, the newest first."""
+        region = Region.of(self.values[name])
+        return [n for n in self.newest_first() if n != name and overlap(Region.of(self.values[n]), region)]

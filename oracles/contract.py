@@ -1,0 +1,94 @@
+"""What a target promises, and why where it is less than eager does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from generators.definedness import Trace
+from generators.regions import overlap
+
+
+class Promise(Enum):
+    """One thing that eager does and a target may promise to do as well."""
+
+    VALUES = "outputs equal eager's"
+    INPUTS = "inputs end as in eager, the bytes around them included"
+    NO_NEW_ALIAS = "no input and output, and no two outputs, share a byte that do not in eager"
+    KEEPS_ALIASES = "inputs and outputs that share a byte in eager still do"
+    IDENTITY = "an output that is an input in eager is that very object"
+    SIZE_AND_DTYPE = "outputs have eager's sizes and dtypes"
+    STRIDE = "outputs have eager's strides"
+    OFFSET = "outputs have eager's storage offsets"
+    INPUT_METADATA = "inputs end with eager's sizes and strides"
+    NO_NEW_ERROR = "raises only if eager raises"
+    SAME_ERROR = "raises if eager raises"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiver:
+    """A promise not made, and the reason: a sentence with its source. Where `unless` holds, it is made all the same."""
+
+    promise: Promise
+    reason: str
+    unless: Callable[[Trace], bool] | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Premise:
+    """What must be true of an eager run for the contract to say anything about it."""
+
+    name: str
+    reason: str
+    holds: Callable[[Trace], bool] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An error that the target is documented to raise: the program is not for it. `message` is a regular expression."""
+
+    message: str
+    reason: str
+
+    def covers(self, error: BaseException) -> bool:
+        """True if this is the error meant."""
+        return re.search(self.message, f"{type(error).__name__}: {error}") is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """All promises but the waived ones, for programs that fulfil the premises and are not refused."""
+
+    waivers: tuple[Waiver, ...] = ()
+    premises: tuple[Premise, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+
+    def promises(self, promise: Promise, trace: Trace) -> bool:
+        """True if the promise is made for a function that does in eager what the trace says."""
+        waived = (each for each in self.waivers if each.promise is promise)
+        return all(each.unless is not None and each.unless(trace) for each in waived)
+
+    def unmet(self, trace: Trace) -> Premise | None:
+        """The first premise that the eager run does not fulfil, or None."""
+        return next((each for each in self.premises if not each.holds(trace)), None)
+
+    def refusal(self, error: BaseException) -> Refusal | None:
+        """The documented refusal that this error is, or None."""
+        return next((each for each in self.refusals if each.covers(error)), None)
+
+
+def written_inputs_disjoint(trace: Trace) -> bool:
+    """No storage that is written is seen by two inputs that share a byte."""
+    shared = [each for each in trace.inputs if each.storage in trace.written]
+    return not any(
+        one.storage == other.storage and overlap(one.region, other.region)
+        for index, one in enumerate(shared)
+        for other in shared[:index]
+    )
+
+
+def no_overlapping_as_strided(trace: Trace) -> bool:
+    """No `as_strided` call makes a view that overlaps itself."""
+    return not trace.overlapping_as_strided

@@ -1,0 +1,86 @@
+"""`Observation`: what one run left behind, seen the same way for eager and for a target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from generators.definedness import Trace, Watch
+from generators.errors import Rejected
+from generators.regions import Region
+
+
+@dataclass(slots=True)
+class Observation:
+    """Inputs after the run and outputs, or the error that ended it.
+
+    `inputs` are the very tensors passed; `outputs` the leaves of what was returned (whether in a list or a tuple is not
+    looked at: AOTAutograd returns a list for either). Tensors are kept, not copied, so that regions and identities stay
+    valid while the observation lives. `before` are the storages of the inputs as they were passed (an input may leave
+    its storage).
+    """
+
+    inputs: Sequence[torch.Tensor]
+    before: Sequence[torch.UntypedStorage]
+    outputs: Sequence[object] = ()
+    error: Exception | None = None
+    _regions: dict[str, Region] = field(default_factory=dict)
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """All inputs and outputs that are tensors, as 'input 0', 'output 2'."""
+        named = {f"input {index}": each for index, each in enumerate(self.inputs)}
+        named |= {f"output {i}": each for i, each in enumerate(self.outputs) if isinstance(each, torch.Tensor)}
+        return named
+
+    def regions(self) -> dict[str, Region]:
+        """The byte region of each tensor, by the same names."""
+        if not self._regions:
+            self._regions = {name: Region.of(each) for name, each in self.tensors().items()}
+        return self._regions
+
+    def is_input(self, output: object) -> int | None:
+        """The number of the input that this output is, as an object; None if it is none."""
+        return next((index for index, each in enumerate(self.inputs) if each is output), None)
+
+
+def observe(function: Callable[..., object], inputs: Sequence[torch.Tensor]) -> Observation:
+    """Run the function once on these inputs (which it may mutate), without gradients. Its errors are part of the result."""
+    observation = Observation(inputs, [each.untyped_storage() for each in inputs])
+    try:
+        with torch.no_grad():
+            observation.outputs = pytree.tree_leaves(function(*inputs))
+    except Rejected:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever the function raises is what we are here to see
+        observation.error = error
+    return observation
+
+
+def observe_eager(function: Callable[..., object], inputs: Sequence[torch.Tensor]) -> tuple[Observation, Trace]:
+    """Run the function in eager under watch. Raises `Undefined` if eager gives it no single meaning."""
+    watch = Watch(inputs)
+    with watch:
+        observation = observe(function, inputs)
+    watch.require_initialised([each for each in observation.outputs if isinstance(each, torch.Tensor)])
+    return observation, watch.trace
+
+
+def clone_inputs(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Fresh tensors with equal storages, strides and offsets, sharing storages among each other as the given ones do.
+
+    A tensor that stands twice in the list stays one object.
+    """
+    storages: dict[int, torch.UntypedStorage] = {}
+    clones: dict[int, torch.Tensor] = {}
+    for each in inputs:
+        if id(each) in clones:
+            continue
+        storage = each.untyped_storage()
+        fresh = storages.setdefault(storage._cdata, storage.clone() if storage._cdata not in storages else storage)
+        clone: Any = torch.empty(0, dtype=each.dtype, device=each.device)
+        clones[id(each)] = clone.set_(fresh, each.storage_offset(), each.shape, each.stride())
+    return [clones[id(each)] for each in inputs]

@@ -1,0 +1,1 @@
+"""Turns findings into what people read: HTML, issue text, JUnit, drawings."""

@@ -1,0 +1,1 @@
+"""The systems under test, one per file, each with the `Contract` that it promises."""

@@ -1,0 +1,82 @@
+"""Targets *aot* and *aot-epilogue*: AOTAutograd called directly, for inference, its graph run in eager.
+
+They differ in who writes mutated inputs back: `aot` keeps these writes in the graph (as Inductor asks for), `aot-epilogue`
+returns the new contents and lets the runtime wrapper copy them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import torch
+from torch import fx
+from torch._functorch.aot_autograd import aot_function
+
+from oracles.contract import Contract, Promise, Refusal, Waiver, written_inputs_disjoint
+from targets.functionalize import AS_STRIDED_IN_CHAIN, DATA_DEPENDENT_SHAPE, OVERLAPPING_WRITE
+from targets.target import Build, Function, Stage, Target
+
+CONTRACT = Contract(
+    waivers=(
+        Waiver(
+            Promise.IDENTITY,
+            "inputs that share a written storage are merged into a synthetic base, and outputs that are such inputs are"
+            " regenerated from it (torch/_functorch/_aot_autograd/input_output_analysis.py)",
+            unless=written_inputs_disjoint,
+        ),
+        Waiver(Promise.SAME_ERROR, "a functional op does not raise on overlapping memory where its in-place form must"),
+    ),
+    refusals=(
+        OVERLAPPING_WRITE,
+        AS_STRIDED_IN_CHAIN,
+        DATA_DEPENDENT_SHAPE,
+        Refusal(
+            r"does not yet handle input mutations on views with different dtypes",
+            "inputs that share a storage under different dtypes are not supported yet, as the error says",
+        ),
+    ),
+)
+
+
+def build(function: Function, inputs: Sequence[torch.Tensor], *, keep_input_mutations: bool) -> Build:
+    """Compile on the first call: AOTAutograd has no inputs to trace with before."""
+    stages: list[Stage] = []
+
+    def compiler(gm: fx.GraphModule, example_inputs: Sequence[object]) -> fx.GraphModule:
+        stages.append(Stage("inference graph", gm))
+        return gm
+
+    compiled = aot_function(
+        function, fw_compiler=compiler, keep_inference_input_mutations=keep_input_mutations, enable_log=False
+    )
+    return Build(compiled, stages)
+
+
+def _recipe(keep_input_mutations: bool) -> str:
+    return f"""
+from torch._functorch.aot_autograd import aot_function
+
+
+def compiled(program, inputs):
+    return aot_function(
+        program, fw_compiler=lambda graph, _: graph, keep_inference_input_mutations={keep_input_mutations}
+    )
+"""
+
+
+AOT = Target(
+    name="aot",
+    summary="AOTAutograd, inference, input mutations kept in the graph, run in eager",
+    contract=CONTRACT,
+    build=functools.partial(build, keep_input_mutations=True),
+    recipe=_recipe(True),
+)
+
+AOT_EPILOGUE = Target(
+    name="aot-epilogue",
+    summary="AOTAutograd, inference, input mutations applied by its runtime wrapper, run in eager",
+    contract=CONTRACT,
+    build=functools.partial(build, keep_input_mutations=False),
+    recipe=_recipe(False),
+)

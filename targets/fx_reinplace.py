@@ -1,0 +1,44 @@
+"""Target *fx-reinplace*: `make_fx(functionalize(f))`, then `torch.fx.passes.reinplace.reinplace`, run in eager."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import fx
+from torch.fx.passes.reinplace import reinplace
+
+from targets import functionalize
+from targets.functionalize import DATA_DEPENDENT_SHAPE
+from targets.target import Build, Function, Stage, Target
+
+RECIPE = """
+from torch.func import functionalize
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.passes.reinplace import reinplace
+
+
+def compiled(program, inputs):
+    copies = [each.clone() for each in inputs]
+    return reinplace(make_fx(functionalize(program))(*copies), *inputs)
+"""
+
+
+def build(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
+    """Functionalize, keep that stage, and put mutation back into a copy of it."""
+    functional = functionalize.build(function, inputs).stages[0]
+    module: fx.GraphModule = copy.deepcopy(functional.graph)
+    reinplaced = reinplace(module, *inputs)
+    return Build(reinplaced, [functional, Stage("reinplaced", reinplaced)])
+
+
+TARGET = Target(
+    name="fx-reinplace",
+    summary="functionalize, then torch.fx.passes.reinplace.reinplace, run in eager",
+    contract=replace(functionalize.CONTRACT, refusals=(*functionalize.CONTRACT.refusals, DATA_DEPENDENT_SHAPE)),
+    build=build,
+    recipe=RECIPE,
+    after=functionalize.TARGET,
+)

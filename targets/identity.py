@@ -1,0 +1,37 @@
+"""Target *identity*: the program as an FX graph, interpreted unchanged.
+
+It must never fail; if it does, the harness is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import fx
+
+from generators.execution import ProgramFunction, as_graph
+from oracles.contract import Contract
+from targets.target import Build, Function, Stage, Target
+
+RECIPE = """
+def compiled(program, inputs):
+    return program
+"""
+
+
+def build(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
+    """Interpret a program's graph; a function that is no program is called as it is."""
+    if not isinstance(function, ProgramFunction):
+        return Build(function, [])
+    module = fx.GraphModule(torch.nn.Module(), as_graph(function.program))
+    return Build(fx.Interpreter(module).run, [Stage("program", module)])
+
+
+TARGET = Target(
+    name="identity",
+    summary="the program through fx.Interpreter, unchanged; must never fail",
+    contract=Contract(),
+    build=build,
+    recipe=RECIPE,
+)

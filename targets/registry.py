@@ -1,0 +1,22 @@
+"""All targets by name."""
+
+from __future__ import annotations
+
+import difflib
+
+from generators.errors import UserError
+from targets import aot, functionalize, fx_reinplace, identity
+from targets.target import Target
+
+TARGETS: dict[str, Target] = {
+    each.name: each for each in (identity.TARGET, functionalize.TARGET, fx_reinplace.TARGET, aot.AOT, aot.AOT_EPILOGUE)
+}
+
+
+def target(name: str) -> Target:
+    """The target of that name. Raises `UserError` with the nearest name if there is none."""
+    if name in TARGETS:
+        return TARGETS[name]
+    near = difflib.get_close_matches(name, TARGETS, n=1)
+    hint = f"did you mean '{near[0]}'?" if near else f"targets: {', '.join(TARGETS)}"
+    raise UserError(f"unknown target '{name}'; {hint}")
