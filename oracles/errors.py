@@ -30,5 +30,5 @@ def skeleton(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     text = re.sub(r"0x[0-9a-f]+|\bv?\d+\b|\[[^\]]*\]", "#", lines[0] if lines else "")
     text = re.sub(r"-?\d+|-#", "#", text)
-    text = re.sub(r"\(#?(, ?#)*,?\)", "(#)", text)  # shapes of whatever rank
+    text = re.sub(r"(?<!\w)\(#?(, ?#)*,?\)", "(#)", text)  # shapes of whatever rank
     return f"{type(error).__name__}: {text[:120]}".rstrip(": ")

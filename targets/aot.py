@@ -79,4 +79,5 @@ AOT_EPILOGUE = Target(
     contract=CONTRACT,
     build=functools.partial(build, keep_input_mutations=False),
     recipe=_recipe(False),
+    after=AOT,
 )

@@ -36,7 +36,7 @@ class Target:
 
     `build(function, inputs)` compiles the function for these inputs, which it may mutate: they are not used again.
     `recipe` is Python source that needs torch alone and defines `compiled(program, inputs)` to the same effect.
-    `after` is the target whose result this one starts from: what that one breaks already is not this one's fault.
+    `after` is the target that this one builds on or varies: what that one breaks already is not this one's fault.
     """
 
     name: str

@@ -1,0 +1,311 @@
+"""A fuzz campaign: shards run in worker processes, findings are confirmed in fresh ones and kept.
+
+Results are taken in the order of the shards, whichever ends first, so a campaign with the same seed and number of programs
+finds the same. A worker that dies or hangs costs one program: its shard runs again without it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import multiprocessing
+import os
+import signal
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+from pebble import ProcessExpired, ProcessFuture, ProcessPool
+
+from campaigns.finding import Finding, write_finding, write_text
+from campaigns.reproducer import Confirmation, confirm, render
+from campaigns.shard import PROGRAMS_PER_SHARD, Blame, Reduced, Shard, ShardResult, Tally, run_shard
+from generators.errors import UserError
+from oracles.verdict import Violation
+from reduction.signature import Symptom, signature
+from targets.registry import TARGETS
+
+SHARD_TIMEOUT = 600.0  # seconds; a shard takes 1 to 40, so one that takes longer hangs
+GRACE = 30.0  # seconds that shards in work may take after the time is up
+SEEDS_APART = 1_000_003  # between campaigns of neighbouring seeds, so that they share no shard
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to run: `programs` through each target, or for about `seconds`, whichever ends first."""
+
+    targets: tuple[str, ...]
+    seed: int = 0
+    programs: int | None = None
+    seconds: float | None = None
+    workers: int = field(default_factory=lambda: max(os.cpu_count() or 1, 1))
+
+    def shards(self) -> Iterator[Shard]:
+        """The shards in order, the targets taking turns."""
+        for number in itertools.count():
+            left = PROGRAMS_PER_SHARD if self.programs is None else self.programs - number * PROGRAMS_PER_SHARD
+            if left <= 0:
+                return
+            for target in self.targets:
+                yield Shard(self.seed * SEEDS_APART + number, target, min(left, PROGRAMS_PER_SHARD))
+
+
+@dataclass(slots=True)
+class Campaign:
+    """The state of a campaign, as listeners see it: tallies by target, findings by identifier.
+
+    `unconfirmed` are reduced violations that a fresh process did not show again, with the reason; they are no findings.
+    """
+
+    plan: Plan
+    folder: Path
+    tallies: dict[str, Tally] = field(default_factory=dict)
+    findings: dict[str, Finding] = field(default_factory=dict)
+    unconfirmed: dict[str, str] = field(default_factory=dict)
+    confirming: int = 0
+    deaths: int = 0
+    elapsed: float = 0.0
+    interrupted: bool = False
+
+    @property
+    def total(self) -> Tally:
+        """All tallies in one."""
+        total = Tally()
+        for each in self.tallies.values():
+            total.add(each)
+        return total
+
+    def path(self, finding: Finding) -> Path:
+        """The folder of a finding."""
+        return self.folder / "findings" / finding.identifier
+
+    def to_json(self) -> dict[str, object]:
+        """The outcome as JSON values."""
+        return {
+            "version": 1,
+            "torch": torch.__version__,
+            "targets": list(self.plan.targets),
+            "seed": self.plan.seed,
+            "seconds": round(self.elapsed, 1),
+            "interrupted": self.interrupted,
+            "worker deaths": self.deaths,
+            "programs": {name: _tally_json(each) for name, each in self.tallies.items()},
+            "findings": [
+                each.to_json() | {"folder": str(self.path(each))} for each in sorted(self.findings.values(), key=_order)
+            ],
+            "unconfirmed": dict(sorted(self.unconfirmed.items())),
+        }
+
+
+def _order(finding: Finding) -> tuple[object, ...]:
+    """Silent ones first, then by target, oracle and size."""
+    return (not finding.silent, finding.target, finding.oracle, len(finding.program), finding.identifier)
+
+
+def in_order(campaign: Campaign) -> list[Finding]:
+    """The findings as they are best read: silent ones first."""
+    return sorted(campaign.findings.values(), key=_order)
+
+
+Listener: TypeAlias = Callable[[Campaign], None]
+
+
+def fuzz(plan: Plan, folder: Path, listener: Listener = lambda campaign: None) -> Campaign:
+    """Run a campaign and keep its findings under `folder`, which must be new or empty.
+
+    `listener` is called several times a second. Ctrl-C ends the campaign early; what was found by then is confirmed and
+    kept (a second Ctrl-C gives that up). Raises `UserError` if the folder cannot be used.
+    """
+    _prepare(folder)
+    runner = _Runner(Campaign(plan, folder, {name: Tally() for name in plan.targets}), listener)
+    return runner.run()
+
+
+def _prepare(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise UserError(f"run folder {folder} is not empty; name a new one, so that nothing in it is lost")
+        (folder / "findings").mkdir()
+    except OSError as reason:
+        raise UserError(f"run folder {folder} cannot be written: {reason.strerror}; name another with --run") from reason
+
+
+@dataclass(slots=True)
+class _Runner:
+    """The parent's loop: schedules shards, takes results in order, hands violations to confirmation, keeps findings."""
+
+    campaign: Campaign
+    listener: Listener
+    started: float = field(default_factory=time.monotonic)
+    queue: deque[tuple[Shard, ProcessFuture[ShardResult]]] = field(default_factory=deque)
+    confirmations: deque[tuple[Finding, Future[Confirmation]]] = field(default_factory=deque)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def run(self) -> Campaign:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["campaigns.shard"])
+        workers = self.campaign.plan.workers
+        pool = ProcessPool(workers, initializer=_start_worker, context=context)
+        confirming = ThreadPoolExecutor(1)
+        try:
+            self._search(pool, confirming)
+            pool.close()
+        except KeyboardInterrupt:
+            self.campaign.interrupted = True
+        finally:
+            pool.stop()
+            pool.join()
+        self._finish(confirming)
+        return self.campaign
+
+    def _search(self, pool: ProcessPool, confirming: ThreadPoolExecutor) -> None:
+        shards = self.campaign.plan.shards()
+        while True:
+            while not self._time_is_up() and len(self.queue) < 2 * self.campaign.plan.workers:
+                shard = next(shards, None)
+                if shard is None:
+                    break
+                self.queue.append((shard, self._schedule(pool, shard)))
+            if not self.queue or self._time_is_up(GRACE):
+                return
+            shard, future = self.queue[0]
+            if future.done():
+                self.queue.popleft()
+                self._take(shard, future, pool, confirming)
+            else:
+                time.sleep(0.02)
+            self._keep_confirmed()
+            self._report()
+
+    def _time_is_up(self, grace: float = 0.0) -> bool:
+        seconds = self.campaign.plan.seconds
+        return seconds is not None and time.monotonic() - self.started > seconds + grace
+
+    def _schedule(self, pool: ProcessPool, shard: Shard) -> ProcessFuture[ShardResult]:
+        blame = str(self._blame_file(shard))
+        Blame.create(blame)
+        return pool.schedule(_work, args=(shard, blame), timeout=SHARD_TIMEOUT)
+
+    def _blame_file(self, shard: Shard) -> Path:
+        return self.campaign.folder / f".shard-{shard.target}-{shard.seed}"
+
+    def _take(
+        self, shard: Shard, future: ProcessFuture[ShardResult], pool: ProcessPool, confirming: ThreadPoolExecutor
+    ) -> None:
+        try:
+            result = future.result()
+        except (ProcessExpired, TimeoutError) as death:
+            self._bury(shard, death, pool, confirming)
+            return
+        self._blame_file(shard).unlink(missing_ok=True)
+        self.campaign.tallies[shard.target].add(result.tally)
+        for reduced in result.reduced:
+            self._found(Finding.of(reduced, shard.seed), reduced.inexact, reduced.violation, confirming)
+
+    def _bury(
+        self, shard: Shard, death: ProcessExpired | TimeoutError, pool: ProcessPool, confirming: ThreadPoolExecutor
+    ) -> None:
+        """A worker died or hung: blame the program it was at, and run the rest of the shard."""
+        self.campaign.deaths += 1
+        index = Blame.read(str(self._blame_file(shard)))
+        if index is None:
+            return
+        again = replace(shard, skip=shard.skip | {index})
+        self.queue.appendleft((again, self._schedule(pool, again)))
+        ending = f"dies of signal {-death.exitcode}" if isinstance(death, ProcessExpired) else "hangs"
+        violation = Violation("errors", ending, "call", {"worker": str(death)})
+        program = shard.program(index)
+        symptom = Symptom(shard.target, "errors", ending)
+        reduced = Reduced(signature(symptom, program), violation, program, program, 0, 0, None)
+        self._found(Finding.of(reduced, shard.seed), None, violation, confirming)
+
+    def _found(self, finding: Finding, inexact: str | None, violation: Violation, confirming: ThreadPoolExecutor) -> None:
+        name = finding.identifier
+        self.counts[name] = self.counts.get(name, 0) + 1
+        if self.counts[name] > 1:
+            if name in self.campaign.findings:
+                self.campaign.findings[name] = replace(self.campaign.findings[name], count=self.counts[name])
+            return
+        folder = self.campaign.folder / "unconfirmed" / name
+        folder.mkdir(parents=True)
+        write_finding(folder, finding)
+        script = render(finding.program, TARGETS[finding.target], violation, exact=inexact is None)
+        write_text(folder / "reproducer.py", script)
+        self.confirmations.append((finding, confirming.submit(confirm, folder / "reproducer.py")))
+        self.campaign.confirming = len(self.confirmations)
+
+    def _keep_confirmed(self) -> None:
+        """Move what a fresh process confirmed to the findings."""
+        while self.confirmations and self.confirmations[0][1].done():
+            finding, future = self.confirmations.popleft()
+            self.campaign.confirming = len(self.confirmations)
+            confirmation, name = future.result(), finding.identifier
+            expects_death = finding.kind.startswith(("dies", "hangs"))
+            if confirmation.shown or (expects_death and confirmation.ending.startswith(finding.kind[:4])):
+                (self.campaign.folder / "unconfirmed" / name).rename(self.campaign.path(finding))
+                self.campaign.findings[name] = replace(finding, count=self.counts[name])
+            else:
+                self.campaign.unconfirmed[name] = f"{finding.kind}: the reproducer {confirmation.ending} without showing it"
+
+    def _finish(self, confirming: ThreadPoolExecutor) -> None:
+        """Wait for the confirmations under way, then write down counts and outcome."""
+        try:
+            while self.confirmations:
+                self._keep_confirmed()
+                self._report()
+                time.sleep(0.02)
+        except KeyboardInterrupt:
+            self.campaign.interrupted = True
+        confirming.shutdown(wait=False, cancel_futures=True)
+        for finding in self.campaign.findings.values():
+            write_finding(self.campaign.path(finding), finding)
+        for leftover in self.campaign.folder.glob(".shard-*"):
+            leftover.unlink()
+        _remove_if_empty(self.campaign.folder / "unconfirmed")
+        self._report()
+        write_text(self.campaign.folder / "run.json", json.dumps(self.campaign.to_json(), indent=1) + "\n")
+
+    def _report(self) -> None:
+        self.campaign.elapsed = time.monotonic() - self.started
+        self.listener(self.campaign)
+
+
+def _remove_if_empty(folder: Path) -> None:
+    if folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def _tally_json(tally: Tally) -> dict[str, Any]:
+    return {
+        "programs": tally.programs,
+        "discarded": tally.discarded,
+        "outside the contract": tally.outside,
+        "violating": tally.violating,
+        "not reduced again": tally.repeats,
+        "not shown again": tally.lost,
+    }
+
+
+def quiet_torch() -> None:
+    """Silence torch's logs and warnings: failing on odd programs is this project's daily bread."""
+    logging.getLogger("torch").setLevel(logging.CRITICAL + 1)
+    warnings.simplefilter("ignore")
+
+
+def _start_worker() -> None:
+    """Ctrl-C is for the parent, which ends the workers; one thread each, since there is one worker a core."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)
+    quiet_torch()
+
+
+def _work(shard: Shard, blame: str) -> ShardResult:
+    return run_shard(shard, Blame(blame))

@@ -1,0 +1,192 @@
+"""The reproducer: a script that needs torch alone, shows eager and compiled side by side and says whether they differ."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from generators.printing import inputs_source, source
+from generators.program import Program
+from oracles.verdict import Violation
+from targets.target import Target
+
+_EXITS = "Exits 1 while the bug is there, 0 when it is gone."
+TIMEOUT = 120  # seconds for a script that runs one small program; a target that takes longer hangs
+
+
+def render(program: Program, target: Target, violation: Violation, *, exact: bool) -> str:
+    """The script for a violation. `exact` says whether outputs are compared without tolerance."""
+    check = _CHECKS[violation.oracle].replace("TOLERANCE", "rtol=0, atol=0, " if exact else "")
+    title = re.sub(r"[\\\"\n]", "'", f"{target.name}: {violation.kind} ({violation.place})")
+    imports, recipe = _split(target.recipe)
+    parts = (
+        f'"""{title}.\n\n{_EXITS}\nNeeds torch alone; seen with {torch.__version__}.\n"""',
+        "\n".join(["import logging\nimport sys\n", "import torch", *imports]),
+        f'aten = torch.ops.aten\nTITLE = "{title}"',
+        source(program).strip(),
+        inputs_source(program).strip(),
+        recipe,
+        check.strip(),
+        _MAIN.strip(),
+    )
+    return "\n\n".join(parts[:3]) + "\n\n\n" + "\n\n\n".join(parts[3:]) + "\n"
+
+
+def _split(recipe: str) -> tuple[list[str], str]:
+    """The import lines of a recipe, and the rest."""
+    lines = recipe.strip().splitlines()
+    imports = [each for each in lines if each.startswith(("import ", "from "))]
+    return imports, "\n".join(each for each in lines if each not in imports).strip()
+
+
+# Each defines `facts(args, outputs)`, what is compared of a run, `equal(one, other)` and how facts are `described`.
+
+_PLAIN_EQUAL = """
+def equal(one, other):
+    return one == other
+"""
+_DESCRIBED = """
+
+def described(found):
+    return [("compared", str(found))]
+"""
+_NOT_DESCRIBED = """
+
+def described(found):
+    return []
+"""
+
+_CHECKS = {
+    "values": '''
+def facts(args, outputs):
+    """The numbers returned."""
+    return [each.detach() for each in outputs]
+
+
+def equal(one, other):
+    try:
+        torch.testing.assert_close(other, one, TOLERANCEequal_nan=True, check_stride=False)
+    except AssertionError:
+        return False
+    return True
+'''
+    + _NOT_DESCRIBED,
+    "inputs": '''
+def facts(args, outputs):
+    """The bytes of the storages of the inputs, after the run."""
+    return [bytes(each.untyped_storage()).hex(" ", 8) for each in args]
+'''
+    + _PLAIN_EQUAL
+    + _DESCRIBED,
+    "aliasing": '''
+def facts(args, outputs):
+    """Which tensors share bytes, and which outputs are inputs."""
+    named = {f"input {i}": each for i, each in enumerate(args)} | {f"output {i}": each for i, each in enumerate(outputs)}
+    shared = {(a, b) for a in named for b in named if a < b and memory(named[a]) & memory(named[b])}
+    return shared, [[each is arg for arg in args] for each in outputs]
+
+
+def memory(tensor):
+    """The addresses of all bytes of a tensor."""
+    size = tensor.element_size()
+    starts = [tensor.data_ptr()] if tensor.numel() else []
+    for length, stride in zip(tensor.shape, tensor.stride()):
+        starts = [start + index * stride * size for start in starts for index in range(length)]
+    return {start + byte for start in starts for byte in range(size)}
+'''
+    + _PLAIN_EQUAL
+    + _DESCRIBED,
+    "metadata": '''
+def facts(args, outputs):
+    """Dtype, size, stride and offset of what is returned, and of the inputs afterwards."""
+    return [layout(each) for each in (*outputs, *args)]
+
+
+def layout(tensor):
+    strides = [stride for size, stride in zip(tensor.shape, tensor.stride()) if size > 1]
+    return tensor.dtype, tuple(tensor.shape), *((strides, tensor.storage_offset()) if tensor.numel() else ())
+'''
+    + _PLAIN_EQUAL
+    + _DESCRIBED,
+    "errors": '''
+def facts(args, outputs):
+    """Nothing: it is enough not to raise."""
+    return []
+'''
+    + _PLAIN_EQUAL
+    + _NOT_DESCRIBED,
+}
+
+_MAIN = '''
+def run(function, args):
+    """Outputs, or the exception raised."""
+    try:
+        with torch.no_grad():
+            outputs = function(*args)
+    except Exception as error:
+        return error
+    return [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
+
+
+def rows(args, outputs):
+    """What a run left behind, as (name, text) pairs."""
+    if isinstance(outputs, Exception):
+        return [("raises", f"{type(outputs).__name__}: {outputs}")]
+    found = [(f"output {index}", each) for index, each in enumerate(outputs)]
+    found += [(f"input {index} afterwards", each) for index, each in enumerate(args)]
+    return [(name, " ".join(str(each).split())) for name, each in found] + described(facts(args, outputs))
+
+
+def main():
+    logging.getLogger("torch").setLevel(logging.CRITICAL)
+    args_eager, args_compiled = inputs(), inputs()
+    eager = run(program, args_eager)
+    other = run(lambda *args: compiled(program, inputs())(*args), args_compiled)
+    left, right = dict(rows(args_eager, eager)), dict(rows(args_compiled, other))
+    width = min(max(len(text) for text in ("eager", *left.values())), 60)
+    print(f"{'':20}  {'eager':{width}}  compiled")
+    for name in left | right:
+        print(f"{name:20}  {left.get(name, ''):{width}}  {right.get(name, '')}")
+    if isinstance(eager, Exception) or isinstance(other, Exception):
+        same = isinstance(eager, Exception) == isinstance(other, Exception)
+    else:
+        same = equal(facts(args_eager, eager), facts(args_compiled, other))
+    print("gone: both do the same" if same else f"BUG: {TITLE}")
+    sys.exit(0 if same else 1)
+
+
+main()
+'''
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """What a reproducer did in a fresh process: whether it showed the bug, and what it printed."""
+
+    shown: bool
+    output: str
+    ending: str
+
+
+def confirm(script: Path, timeout: float = TIMEOUT) -> Confirmation:
+    """Run a reproducer in a fresh interpreter, isolated from this project's packages and settings.
+
+    The bug is shown if the script says so and exits 1. If it dies of a signal or hangs, `ending` says which; whether
+    that is a finding depends on what was expected.
+    """
+    command = [sys.executable, "-I", script.name]
+    try:
+        done = subprocess.run(
+            command, cwd=script.parent, capture_output=True, text=True, timeout=timeout, check=False, errors="replace"
+        )
+    except subprocess.TimeoutExpired:
+        return Confirmation(False, "", f"hangs: no end after {timeout:.0f} s")
+    ending = f"dies of signal {-done.returncode}" if done.returncode < 0 else f"exits {done.returncode}"
+    lines = done.stdout.strip().splitlines()
+    shown = done.returncode == 1 and bool(lines) and lines[-1].startswith("BUG: ")
+    return Confirmation(shown, done.stdout + done.stderr, ending)

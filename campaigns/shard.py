@@ -1,0 +1,185 @@
+"""A shard: the unit of work of a campaign, a pure function of its description."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from generators.errors import Rejected
+from generators.features import swarm
+from generators.program import Program
+from generators.scene import COUNTS, Counts
+from generators.strategies import sample
+from oracles.verdict import Violation
+from reduction.reducer import Reducer
+from reduction.signature import Signature, Symptom, at_fault, shows, signature
+from reduction.trial import Spent, Subject, Trial, observed_eager, run_trial
+from targets.registry import TARGETS
+
+PROGRAMS_PER_SHARD = 25
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """`count` programs of one seed (which decides the swarm features too) through one target.
+
+    The programs with the indices in `skip` are left out: they brought a worker down before.
+    """
+
+    seed: int
+    target: str
+    count: int = PROGRAMS_PER_SHARD
+    skip: frozenset[int] = frozenset()
+
+    def program(self, index: int) -> Program:
+        """The program with that index."""
+        return list(sample(swarm(self.seed), self.seed, index + 1))[index]
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """A violation whose program was reduced: before, after, and what it took."""
+
+    signature: Signature
+    violation: Violation
+    program: Program
+    original: Program
+    tried: int
+    accepted: int
+    inexact: str | None
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of programs: all drawn; discarded as undefined in eager; outside the contract; violating it.
+
+    `repeats` are violations that were not reduced, since the shard had reduced one with the same symptom; `lost` are
+    violations that did not show again on a second look, and so are no findings. `instructions` says how drawing went.
+    """
+
+    programs: int = 0
+    discarded: int = 0
+    outside: int = 0
+    violating: int = 0
+    repeats: int = 0
+    lost: int = 0
+    instructions: Counts = field(default_factory=Counts)
+    spent: Spent = field(default_factory=Spent)
+
+    def add(self, other: Tally) -> None:
+        """Add another tally to this one."""
+        for name in ("programs", "discarded", "outside", "violating", "repeats", "lost"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in ("kept", "raised", "undefined"):
+            setattr(self.instructions, name, getattr(self.instructions, name) + getattr(other.instructions, name))
+        self.spent.add(other.spent)
+
+    @property
+    def discard_rate(self) -> float:
+        """The share of drawn programs that eager leaves undefined."""
+        return self.discarded / self.programs if self.programs else 0.0
+
+
+@dataclass(slots=True)
+class ShardResult:
+    """What a shard found."""
+
+    shard: Shard
+    tally: Tally = field(default_factory=Tally)
+    reduced: list[Reduced] = field(default_factory=list)
+
+
+def run_shard(shard: Shard, at: Callable[[int], None] = lambda index: None) -> ShardResult:
+    """Draw the programs, try each, reduce the first violation of each symptom.
+
+    `at` is told the index of the program that is about to run, so that a crash can be blamed on it.
+    """
+    result = ShardResult(shard)
+    symptoms: set[Symptom] = set()
+    before = (COUNTS.kept, COUNTS.raised, COUNTS.undefined)
+    programs = sample(swarm(shard.seed), shard.seed, shard.count)
+    for index in range(shard.count):
+        start = time.perf_counter()
+        program = next(programs)
+        result.tally.spent.generation += time.perf_counter() - start
+        if index not in shard.skip:
+            at(index)
+            _try(program, shard, result, symptoms)
+    kept, raised, undefined = before
+    result.tally.instructions = Counts(COUNTS.kept - kept, COUNTS.raised - raised, COUNTS.undefined - undefined)
+    return result
+
+
+def _try(program: Program, shard: Shard, result: ShardResult, symptoms: set[Symptom]) -> None:
+    tally, subject, target = result.tally, Subject.of(program), TARGETS[shard.target]
+    tally.programs += 1
+    try:
+        eager = observed_eager(subject, tally.spent)
+        if eager[0].error is not None:
+            raise Rejected("eager raises")
+        trial = run_trial(subject, target, tally.spent, eager)
+    except Rejected:
+        tally.discarded += 1
+        return
+    tally.outside += trial.judgement.refused is not None
+    violation = next(iter(trial.judgement.violations), None)
+    if violation is None:
+        return
+    tally.violating += 1
+    guilty = at_fault(subject, target, trial, violation)
+    symptom = Symptom(guilty.name, violation.oracle, violation.kind)
+    if symptom in symptoms:
+        tally.repeats += 1
+        return
+    symptoms.add(symptom)
+    found = reduce_violation(program, symptom)
+    if found is None:
+        tally.lost += 1
+    else:
+        result.reduced.append(found)
+
+
+def reduce_violation(program: Program, symptom: Symptom) -> Reduced | None:
+    """Reduce a program that shows the symptom; None if it does not show again."""
+    target = TARGETS[symptom.target]
+
+    def predicate(candidate: Program) -> bool:
+        return shows(candidate, target, symptom)
+
+    if not predicate(program):
+        return None
+    reducer = Reducer(program, predicate)
+    smallest = reducer.run()
+    trial: Trial = run_trial(Subject.of(smallest), target)
+    violation = trial.judgement.violations[0]
+    found = signature(symptom, smallest)
+    return Reduced(found, violation, smallest, program, reducer.tried, reducer.accepted, trial.trace.inexact)
+
+
+class Blame:
+    """A file that holds the index of the program in work, readable after the process that wrote it has died."""
+
+    def __init__(self, path: str) -> None:
+        with open(path, "r+b") as file:  # noqa: PTH123 - mmap wants the descriptor
+            self._memory = mmap.mmap(file.fileno(), 8)
+
+    def __call__(self, index: int) -> None:
+        """Note that this program is about to run."""
+        self._memory[:8] = (index + 1).to_bytes(8, "little")
+
+    @staticmethod
+    def create(path: str) -> None:
+        """Make the file, saying that no program has run."""
+        with open(path, "wb") as file:  # noqa: PTH123
+            file.write(bytes(8))
+
+    @staticmethod
+    def read(path: str) -> int | None:
+        """The index noted last, None if there is none."""
+        with contextlib.suppress(OSError), open(path, "rb") as file:  # noqa: PTH123
+            noted = int.from_bytes(file.read(8), "little")
+            return noted - 1 if noted else None
+        return None

@@ -1,0 +1,255 @@
+"""z3, `overlap`, numpy and brute force hold each other in check, on the same ten thousand pairs of regions."""
+
+import itertools
+import os
+import random
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import gcd
+
+import numpy as np
+import pytest
+
+from generators.errors import InternalError
+from generators.regions import Region, overlap
+from oracles import smt
+from oracles.smt import Disjoint, Unknown, Witness, decide
+
+MEMORY = bytearray(1 << 18)
+COUNT = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    a: Region
+    b: Region
+    shared: frozenset[int]
+
+    @property
+    def is_hard(self) -> bool:
+        """Disjoint, though one reaches into the other."""
+        (low_a, end_a), (low_b, end_b) = self.a.interval, self.b.interval
+        return not self.shared and max(low_a, low_b) < min(end_a, end_b)
+
+
+def every_byte(region: Region) -> set[int]:
+    found: set[int] = set()
+    for index in itertools.product(*(range(size) for size in region.sizes)):
+        start = region.start + sum(i * stride for i, stride in zip(index, region.strides, strict=True))
+        found.update(range(start, start + region.itemsize))
+    return found
+
+
+def random_region(draw: random.Random) -> Region:
+    """0-4 dims, in any order; each steps over the smaller ones, with or without a gap, or by any number of bytes."""
+    itemsize = draw.choice([1, 2, 4, 8, 16])
+    sizes = [draw.choice([0, *[1, 2, 3, 4, 5] * 8]) for _ in range(draw.randint(0, 4))]
+    strides, extent = [], itemsize
+    for size in sizes:
+        gap = draw.choice([0, 1, itemsize, 2 * itemsize, 4 * itemsize, 9 * itemsize])
+        strides.append(draw.choice([*[extent + gap] * 10, 0, draw.randint(1, 40)]))
+        extent += max(size - 1, 0) * strides[-1]
+    order = draw.sample(range(len(sizes)), len(sizes))
+    start = draw.randint(100_000, 100_100)
+    return Region(start, tuple(sizes[dim] for dim in order), tuple(strides[dim] for dim in order), itemsize)
+
+
+def anywhere(draw: random.Random, a: Region) -> Region:
+    return replace(random_region(draw), start=draw.randint(99_900, 100_400))
+
+
+def touching(draw: random.Random, a: Region) -> Region:
+    b = random_region(draw)
+    length = b.interval[1] - b.start
+    return replace(b, start=draw.choice([a.interval[1], a.start - length]) + draw.choice([-1, 0, 0, 1]))
+
+
+def interleaved(draw: random.Random, a: Region) -> Region:
+    """The same steps from another byte on, of elements as large or smaller: the columns or the field beside."""
+    shift = draw.randint(0, max(a.strides, default=8))
+    return replace(a, start=a.start + shift, itemsize=draw.choice([a.itemsize, 1, 1]))
+
+
+def in_a_gap(draw: random.Random, a: Region) -> Region:
+    """Some bytes somewhere between the first and the last of the other."""
+    low, end = a.interval
+    return Region(draw.randint(low, end), (draw.choice([1, 1, 2]),), (draw.choice([1, 48]),), draw.choice([1, 1, 2, 4]))
+
+
+def random_pair(draw: random.Random) -> Pair:
+    a = random_region(draw)
+    partner = draw.choice([anywhere, touching, interleaved, interleaved, in_a_gap, in_a_gap, in_a_gap])
+    pair = [a, partner(draw, a)]
+    draw.shuffle(pair)
+    return Pair(pair[0], pair[1], frozenset(every_byte(pair[0]) & every_byte(pair[1])))
+
+
+@pytest.fixture(scope="module")
+def pairs() -> list[Pair]:
+    draw = random.Random(4)
+    return [random_pair(draw) for _ in range(COUNT)]
+
+
+def wrong(decider: Callable[[Region, Region], bool], pairs: Sequence[Pair]) -> list[Pair]:
+    return [pair for pair in pairs if decider(pair.a, pair.b) != bool(pair.shared)]
+
+
+def by_numpy(a: Region, b: Region) -> bool:
+    return np.shares_memory(numpy_array(a), numpy_array(b))
+
+
+def numpy_array(region: Region) -> np.ndarray:
+    return np.ndarray(region.sizes, f"V{region.itemsize}", MEMORY, region.start, region.strides)
+
+
+def by_z3(a: Region, b: Region) -> bool:
+    answer = decide(a, b)
+    assert not isinstance(answer, Unknown)
+    return isinstance(answer, Witness)
+
+
+def test_the_pairs_are_a_healthy_mix(pairs: list[Pair]) -> None:
+    overlapping = sum(bool(pair.shared) for pair in pairs)
+    assert overlapping > 0.2 * COUNT
+    assert COUNT - overlapping > 0.2 * COUNT
+    assert sum(pair.is_hard for pair in pairs) > 0.2 * COUNT
+    assert {len(pair.a.sizes) for pair in pairs} == {0, 1, 2, 3, 4}
+    assert {pair.a.itemsize for pair in pairs} == {1, 2, 4, 8, 16}
+    assert sum(pair.a.itemsize != pair.b.itemsize for pair in pairs) > 0.2 * COUNT
+    assert sum(0 in pair.a.strides for pair in pairs) > 0.05 * COUNT
+    assert sum(pair.a.start % pair.a.itemsize != 0 for pair in pairs) > 0.2 * COUNT
+
+
+@pytest.mark.parametrize("decider", [overlap, by_numpy])
+def test_fast_deciders_agree_with_brute_force(decider: Callable[[Region, Region], bool], pairs: list[Pair]) -> None:
+    assert wrong(decider, pairs) == []
+    assert wrong(decider, [Pair(pair.b, pair.a, pair.shared) for pair in pairs]) == []
+
+
+@pytest.mark.parametrize("count", [500, pytest.param(COUNT, marks=pytest.mark.slow)])
+def test_z3_agrees_with_brute_force(count: int, pairs: list[Pair]) -> None:
+    assert wrong(by_z3, pairs[:count]) == []
+
+
+# Deciders that a hurried person might write. -------------------------------------------------------------------------
+
+
+def by_interval(a: Region, b: Region) -> bool:
+    return max(a.interval[0], b.interval[0]) < min(a.interval[1], b.interval[1])
+
+
+def by_first_bytes(a: Region, b: Region) -> bool:
+    return not every_byte(replace(a, itemsize=1)).isdisjoint(every_byte(replace(b, itemsize=1)))
+
+
+def by_touching_elements(a: Region, b: Region) -> bool:
+    return overlap(replace(a, itemsize=a.itemsize + 1), b)
+
+
+def by_divisor(a: Region, b: Region) -> bool:
+    """Right about infinite regions."""
+    divisor = gcd(*a.strides, *b.strides) or 1
+    shift = (b.start - a.start) % divisor
+    return by_interval(a, b) and (shift < a.itemsize or divisor - shift < b.itemsize)
+
+
+def without_empty(a: Region, b: Region) -> bool:
+    return overlap(replace(a, sizes=tuple(size or 1 for size in a.sizes)), b)
+
+
+def without_last_dim(a: Region, b: Region) -> bool:
+    return overlap(replace(a, sizes=a.sizes[:-1], strides=a.strides[:-1]), b)
+
+
+def in_elements(a: Region, b: Region) -> bool:
+    """Takes all elements for as large as those of the first region."""
+    return overlap(a, replace(b, itemsize=a.itemsize))
+
+
+def off_by_one(a: Region, b: Region) -> bool:
+    return overlap(a, replace(b, sizes=tuple(max(size - 1, min(size, 1)) for size in b.sizes)))
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        by_interval,
+        by_first_bytes,
+        by_touching_elements,
+        by_divisor,
+        without_empty,
+        without_last_dim,
+        in_elements,
+        off_by_one,
+    ],
+)
+def test_the_pairs_tell_a_wrong_decider(planted: Callable[[Region, Region], bool], pairs: list[Pair]) -> None:
+    assert len(wrong(planted, pairs)) > 0.01 * COUNT
+    assert wrong(planted, pairs[:500]), "the quick test would miss it"
+
+
+# Witnesses -----------------------------------------------------------------------------------------------------------
+
+ROWS = Region(1 << 46, (3, 4), (16, 4), 4)
+
+
+def test_a_witness_names_the_elements_and_the_byte() -> None:
+    last_row = Region(ROWS.start + 47, (), (), 1)
+    assert decide(ROWS, last_row) == Witness((2, 3), (), ROWS.start + 47)
+    assert decide(last_row, ROWS) == Witness((), (2, 3), ROWS.start + 47)
+    assert decide(ROWS, replace(last_row, start=ROWS.start + 48)) == Disjoint()
+
+
+@pytest.mark.parametrize(
+    "witness",
+    [
+        Witness((3, 0), (0, 0), ROWS.start + 48),
+        Witness((0, -1), (0, 0), ROWS.start),
+        Witness((0, 1), (0, 0), ROWS.start + 4),
+        Witness((0, 0), (0, 0), ROWS.start + 4),
+        Witness((0, 0), (0, 0), ROWS.start - 1),
+        Witness((0,), (0, 0), ROWS.start),
+    ],
+)
+def test_check_refuses_a_wrong_witness(witness: Witness) -> None:
+    assert Witness((0, 0), (0, 0), ROWS.start + 3).check(ROWS, ROWS)
+    assert not witness.check(ROWS, ROWS)
+
+
+def test_a_wrong_answer_of_z3_is_an_internal_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(smt._Session, "ask", lambda *_: (0, 0, 0, 1))
+    with pytest.raises(InternalError, match="wrong witness"):
+        decide(ROWS, ROWS)
+
+
+def test_giving_up_is_unknown() -> None:
+    """A subset sum over 40 large numbers; that all are even and the sum is, too, leaves no short cut."""
+    draw = random.Random(5)
+    sums = Region(0, (2,) * 40, tuple(2 * draw.randrange(2**30, 2**31) for _ in range(40)), 1)
+    one = Region(sum(sums.strides) // 4 * 2, (), (), 1)
+    answer = decide(sums, one, timeout_ms=50)
+    assert isinstance(answer, Unknown)
+    assert "50 ms" in answer.reason
+    # The limit was for that question alone.
+    assert isinstance(decide(one, one), Witness)
+
+
+def test_an_answer_does_not_depend_on_the_questions_before(pairs: list[Pair]) -> None:
+    forwards = [decide(pair.a, pair.b) for pair in pairs[:300]]
+    backwards = [decide(pair.a, pair.b) for pair in reversed(pairs[:300])]
+    assert forwards == backwards[::-1]
+
+
+def test_a_forked_child_gives_the_same_answers(pairs: list[Pair]) -> None:
+    expected = [decide(pair.a, pair.b) for pair in pairs[:20]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of a fork beside threads: our point
+        child = os.fork()
+    if child == 0:
+        same = False
+        try:
+            same = [decide(pair.a, pair.b) for pair in pairs[:20]] == expected
+        finally:
+            os._exit(not same)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
