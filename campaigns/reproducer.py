@@ -16,11 +16,14 @@ from oracles.verdict import Violation
 from targets.target import Target
 
 _EXITS = "Exits 1 while the bug is there, 0 when it is gone."
+DEATHS = ("dies", "hangs")  # how the kind of a violation begins whose target took its process along
 TIMEOUT = 120  # seconds for a script that runs one small program; a target that takes longer hangs
 
 
 def render(program: Program, target: Target, violation: Violation, *, exact: bool) -> str:
     """The script for a violation. `exact` says whether outputs are compared without tolerance."""
+    if violation.kind.startswith(DEATHS):
+        return _render_death(program, target, violation)
     check = _CHECKS[violation.oracle].replace("TOLERANCE", "rtol=0, atol=0, " if exact else "")
     title = re.sub(r"[\\\"\n]", "'", f"{target.name}: {violation.kind} ({violation.place})")
     imports, recipe = _split(target.recipe)
@@ -33,6 +36,22 @@ def render(program: Program, target: Target, violation: Violation, *, exact: boo
         recipe,
         check.strip(),
         _MAIN.strip(),
+    )
+    return "\n\n".join(parts[:3]) + "\n\n\n" + "\n\n\n".join(parts[3:]) + "\n"
+
+
+def _render_death(program: Program, target: Target, violation: Violation) -> str:
+    """The script for a target that dies or hangs: it runs itself once more and looks at how that ends."""
+    imports, recipe = _split(target.recipe)
+    title = f"{target.name}: {violation.kind}"
+    parts = (
+        f'"""{title}.\n\n{_EXITS}\nNeeds torch alone; seen with {torch.__version__}.\n"""',
+        "\n".join(["import subprocess\nimport sys\n", "import torch", *imports]),
+        f'aten = torch.ops.aten\nTITLE = "{title}"',
+        source(program).strip(),
+        inputs_source(program).strip(),
+        recipe,
+        _MAIN_DEATH.strip(),
     )
     return "\n\n".join(parts[:3]) + "\n\n\n" + "\n\n\n".join(parts[3:]) + "\n"
 
@@ -164,6 +183,28 @@ main()
 '''
 
 
+_MAIN_DEATH = """
+def main():
+    if "child" in sys.argv:
+        with torch.no_grad():
+            compiled(program, inputs())(*inputs())
+        return
+    with torch.no_grad():
+        print("eager:", program(*inputs()), flush=True)
+    try:
+        code = subprocess.run([sys.executable, __file__, "child"], timeout=60).returncode
+        ending = f"dies of signal {-code}" if code < 0 else "ends"
+    except subprocess.TimeoutExpired:
+        ending = "hangs"
+    print("compiled:", ending)
+    print("gone: both end" if ending == "ends" else f"BUG: {TITLE}")
+    sys.exit(0 if ending == "ends" else 1)
+
+
+main()
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Confirmation:
     """What a reproducer did in a fresh process: whether it showed the bug, and what it printed."""
@@ -176,8 +217,7 @@ class Confirmation:
 def confirm(script: Path, timeout: float = TIMEOUT) -> Confirmation:
     """Run a reproducer in a fresh interpreter, isolated from this project's packages and settings.
 
-    The bug is shown if the script says so and exits 1. If it dies of a signal or hangs, `ending` says which; whether
-    that is a finding depends on what was expected.
+    The bug is shown if the script says so and exits 1; `ending` says how it ended.
     """
     command = [sys.executable, "-I", script.name]
     try:

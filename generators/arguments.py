@@ -251,6 +251,14 @@ def operand(draft: Draft) -> Argument:
     return Ref(tensor_like(draft, lambda each: each.dtype == dtype and broadcasts(each.shape, shape)))
 
 
+def partner(draft: Draft) -> Argument:
+    """A tensor of the first tensor's dtype to combine with; sometimes the result has a shape that neither has."""
+    if not draft.pick.chance(20):
+        return operand(draft)
+    shape, dtype = draft.self.shape, draft.self.dtype
+    return Ref(tensor_like(draft, lambda each: each.dtype == dtype and combines(each.shape, shape)))
+
+
 def source(draft: Draft) -> Argument:
     """Something to copy from: a tensor that broadcasts to the first one's shape; complex numbers only into complex."""
     shape, complex_self = draft.self.shape, draft.self.is_complex()
@@ -402,6 +410,11 @@ def broadcasts(shape: torch.Size, to: torch.Size) -> bool:
     """True if a tensor of that shape can be expanded to the other."""
     padded = (1,) * (len(to) - len(shape)) + tuple(shape)
     return len(shape) <= len(to) and all(a in (1, b) for a, b in zip(padded, to, strict=True))
+
+
+def combines(one: torch.Size, other: torch.Size) -> bool:
+    """True if tensors of these shapes broadcast together."""
+    return all(1 in pair or pair[0] == pair[1] for pair in zip(reversed(one), reversed(other), strict=False))
 
 
 BY_NAME: dict[str, Drawer] = {

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import torch
 
-from generators.schemas import resolve
+from generators.schemas import facts, resolve
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Instruction:
 
     def mutates(self) -> bool:
         """True if the schema of the op says that it writes to an argument."""
-        return any(arg.alias_info is not None and arg.alias_info.is_write for arg in resolve(self.op)._schema.arguments)
+        return bool(facts(resolve(self.op)).writes)
 
 
 def names_in(argument: Argument) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import torch
@@ -18,6 +19,11 @@ def fill(storage: Storage, index: int, seed: int) -> torch.Tensor:
     product vanishes. A seed other than 0 permutes them (an affine map modulo the length, so that no random generator's
     version matters); a later storage of the same program holds other numbers.
     """
+    return _filled(storage, index, seed).clone()
+
+
+@functools.lru_cache(maxsize=64)  # a program is filled several times in a row: for eager, for the target, for its build
+def _filled(storage: Storage, index: int, seed: int) -> torch.Tensor:
     length = storage.length
     positions = torch.arange(length, dtype=torch.int64)
     if seed and length > 1:

@@ -1,0 +1,85 @@
+"""`python -m benchmarks [NAME]... [--json FILE]`: run all benchmarks, or the named ones, and print their tables."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import platform
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+import z3
+
+from benchmarks import generation, overlap, throughput
+from benchmarks.tables import Result, show
+
+BENCHMARKS: dict[str, Callable[[], Result]] = {
+    "throughput": throughput.measure,
+    "generation": generation.measure,
+    "overlap": overlap.measure,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run what the command line asks for. Bad arguments end in one line and exit code 2."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="Print the performance tables. Compare figures of one run with each other."
+    )
+    parser.add_argument("names", metavar="NAME", nargs="*", help=f"which to run: {', '.join(BENCHMARKS)}; default: all")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the figures to this file, too")
+    options = parser.parse_args(arguments)
+    unknown = [each for each in options.names if each not in BENCHMARKS]
+    if unknown:
+        parser.error(f"unknown benchmark '{unknown[0]}'; benchmarks: {', '.join(BENCHMARKS)}")
+    if options.json is not None:
+        _require_writable(options.json, parser)
+    figures: dict[str, object] = {"machine": machine()}
+    print(", ".join(f"{name} {value}" for name, value in machine().items()), end="\n\n", flush=True)
+    for name in options.names or BENCHMARKS:
+        with quiet_torch():
+            result = BENCHMARKS[name]()
+        for table in result.tables():
+            show(table)
+        figures[name] = asdict(result)
+    if options.json is not None:
+        options.json.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+@contextmanager
+def quiet_torch() -> Iterator[None]:
+    """One thread, and no log of what the compilers make of odd programs."""
+    logger = logging.getLogger("torch")
+    level, threads = logger.level, torch.get_num_threads()
+    logger.setLevel(logging.CRITICAL)
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        torch.set_num_threads(threads)
+
+
+def machine() -> dict[str, str]:
+    """What the figures depend on."""
+    return {
+        "Python": platform.python_version(),
+        "torch": torch.__version__,
+        "z3": z3.get_version_string(),
+        "cores": str(os.cpu_count()),
+    }
+
+
+def _require_writable(path: Path, parser: argparse.ArgumentParser) -> None:
+    try:
+        path.touch()
+    except OSError as error:
+        parser.error(f"cannot write {path}: {error.strerror}; name a file in a folder that exists and is yours to write")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""The price of one decision whether two views share a byte, by deciders that are all exact.
+
+`generators.regions.overlap` decides in the harness, `numpy.shares_memory` is the best known alternative, and z3
+(`oracles.smt.decide`) is the second opinion on each finding. The questions are those that programs pose: the inputs and
+results of sampled programs, each with each other of its program.
+
+How to read a row: microseconds of CPU time for each decision (the best of some rounds, in which the deciders take turns), by
+kind of pair, and the mean as a multiple of `overlap`'s. *overlap* and *z3* get ready-made regions and *numpy* ready-made
+arrays; the rows with *tensors* start from tensors, as the harness must, so they say what a change would bring.
+
+How to read a column: *apart*: one ends before the other begins, or is empty; *shared*: a byte in common; *interleaved*: one
+lies in the gaps of the other, the only kind that takes thought. *all* is the mean over the pairs as they occur. z3 answers a
+sample of each kind. The deciders must agree on every pair.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from benchmarks.tables import Table
+from generators.errors import InternalError
+from generators.execution import execute
+from generators.features import swarm
+from generators.program import Program
+from generators.regions import Region, overlap
+from generators.strategies import sample
+from generators.values import input_tensors
+from oracles.smt import Disjoint, Unknown, decide
+
+FIRST_SEED = 3000  # of the shards; one a shard
+SHARD = 50  # programs
+
+Array = npt.NDArray[np.void]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A tensor, its region, and a numpy array of the same bytes."""
+
+    tensor: torch.Tensor
+    region: Region
+    array: Array
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> View:
+        return cls(tensor, Region.of(tensor), as_array(tensor))
+
+
+Pair: TypeAlias = tuple[View, View]
+
+DECIDERS: dict[str, Callable[[View, View], bool | None]] = {
+    "overlap": lambda a, b: overlap(a.region, b.region),
+    "numpy": lambda a, b: np.shares_memory(a.array, b.array),
+    "tensors, overlap": lambda a, b: overlap(Region.of(a.tensor), Region.of(b.tensor)),
+    "tensors, numpy": lambda a, b: np.shares_memory(as_array(a.tensor), as_array(b.tensor)),
+    "z3": lambda a, b: _by_z3(a.region, b.region),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of pair: how many there are, and microseconds for a decision by decider."""
+
+    name: str
+    pairs: int
+    microseconds: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """All kinds, the mean over all pairs last. `unknown` is the number of pairs on which z3 gave up."""
+
+    programs: int
+    unknown: int
+    kinds: Sequence[Kind]
+
+    def tables(self) -> list[Table]:
+        everything = self.kinds[-1]
+        rows = [("pairs", *(str(each.pairs) for each in self.kinds), "", "")]
+        for name, mean in everything.microseconds.items():
+            base = "tensors, overlap" if name.startswith("tensors") else "overlap"
+            figures = (f"{each.microseconds[name]:.2f}" for each in self.kinds)
+            rows.append((name, *figures, f"{mean / everything.microseconds[base]:.2f}", base))
+        columns = ("µs", *(each.name for each in self.kinds), "×", "of")
+        notes = [f"From {self.programs} programs. No two deciders disagreed; z3 gave up on {self.unknown} pairs."]
+        return [Table("overlap: microseconds of CPU time for one decision", columns, rows, notes)]
+
+
+def measure(programs: int = 200, rounds: int = 5, z3_sample: int = 150) -> Overlap:
+    """Collect the pairs of that many programs and let everybody decide them."""
+    by_kind: dict[str, list[Pair]] = {"apart": [], "shared": [], "interleaved": []}
+    for pair in collect(programs):
+        by_kind[kind_of(*pair)].append(pair)
+    kinds, unknown = [], 0
+    for name, pairs in by_kind.items():
+        if not pairs:
+            continue
+        questions = dict.fromkeys(DECIDERS, pairs)
+        questions["z3"] = random.Random(0).sample(pairs, min(z3_sample, len(pairs)))
+        unknown += _compare(questions)
+        microseconds = dict.fromkeys(DECIDERS, float("inf"))
+        for turn in range(rounds):
+            for decider, asked in questions.items():
+                if decider != "z3" or turn == 0:
+                    microseconds[decider] = min(microseconds[decider], _time(decider, asked))
+        kinds.append(Kind(name, len(pairs), microseconds))
+    return Overlap(programs, unknown, (*kinds, _mean(kinds)))
+
+
+def collect(programs: int) -> Iterator[Pair]:
+    """Every two values of each sampled program, at its end."""
+    for start in range(0, programs, SHARD):
+        seed = FIRST_SEED + start // SHARD
+        for program in sample(swarm(seed), seed, min(SHARD, programs - start)):
+            yield from combinations(map(View.of, values(program)), 2)
+
+
+def kind_of(a: View, b: View) -> str:
+    """How the two lie to each other; see the top of this file."""
+    low_a, end_a = a.region.interval
+    low_b, end_b = b.region.interval
+    if max(low_a, low_b) >= min(end_a, end_b):
+        return "apart"
+    return "shared" if overlap(a.region, b.region) else "interleaved"
+
+
+def values(program: Program) -> list[torch.Tensor]:
+    """All inputs and results of a program after its run."""
+    tensors = input_tensors(program)
+    named = {each.name: tensor for each, tensor in zip(program.inputs, tensors, strict=True)}
+    with torch.no_grad():
+        for instruction in program.instructions:
+            execute(instruction, named)
+    return list(named.values())
+
+
+def as_array(tensor: torch.Tensor) -> Array:
+    """The same elements as a numpy array of plain bytes: numpy has no bfloat16, and no bit for a lazy conjugate."""
+    storage: torch.Tensor = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
+    size = tensor.element_size()
+    strides = [stride * size for stride in tensor.stride()]
+    offset = tensor.storage_offset() * size if tensor.numel() else 0
+    return np.ndarray(tensor.shape, f"V{size}", storage.numpy(), offset, strides)
+
+
+def _by_z3(a: Region, b: Region) -> bool | None:
+    answer = decide(a, b)
+    return None if isinstance(answer, Unknown) else not isinstance(answer, Disjoint)
+
+
+def _compare(questions: dict[str, list[Pair]]) -> int:
+    """Raise `InternalError` if the deciders disagree; the number of pairs on which z3 gave up."""
+    unknown = 0
+    for name, pairs in questions.items():
+        for a, b in pairs:
+            answer = DECIDERS[name](a, b)
+            unknown += answer is None
+            if answer is not None and answer != overlap(a.region, b.region):
+                raise InternalError(f"overlap and {name} disagree, please send us these regions: {a.region} and {b.region}")
+    return unknown
+
+
+def _time(decider: str, pairs: Sequence[Pair]) -> float:
+    decide_pair = DECIDERS[decider]
+    start = time.process_time()
+    for a, b in pairs:
+        decide_pair(a, b)
+    return 1e6 * (time.process_time() - start) / len(pairs)
+
+
+def _mean(kinds: Sequence[Kind]) -> Kind:
+    total = sum(each.pairs for each in kinds)
+    means = {name: sum(each.pairs * each.microseconds[name] for each in kinds) / total for name in DECIDERS}
+    return Kind("all", total, means)

@@ -1,0 +1,71 @@
+"""What every benchmark hands back, and how its tables are printed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+from rich import box
+from rich.console import Console
+from rich.table import Table as RichTable
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows as they are to be read. The first column is text, the others are figures; notes stand below."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str] = ()
+
+
+class Result(Protocol):
+    """The figures of one benchmark: a dataclass of plain values, so that `dataclasses.asdict` is ready for JSON."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def tables(self) -> list[Table]:
+        """The figures for people."""
+        ...
+
+
+def show(table: Table) -> None:
+    """Print the table: with lines and colours to a terminal, as plain text, which no width cuts, to anything else."""
+    console = Console()
+    if not console.is_terminal:
+        sys.stdout.write(plain(table) + "\n")
+        sys.stdout.flush()
+        return
+    rich_table = RichTable(
+        title=table.title,
+        title_justify="left",
+        caption="\n".join(table.notes),
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,  # no lines between columns: the widest table fits into 80 columns
+        collapse_padding=True,
+        pad_edge=False,
+    )
+    for position, name in enumerate(table.columns):
+        rich_table.add_column(name, justify="right" if position else "left")
+    for row in table.rows:
+        rich_table.add_row(*row)
+    console.print(rich_table)
+
+
+def plain(table: Table) -> str:
+    """The table as text in columns of equal width."""
+    rows = [table.columns, *table.rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [table.title]
+    for row in rows:
+        first, *others = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        lines.append("  ".join((first.strip().ljust(widths[0]), *others)))
+    return "\n".join([*lines, *table.notes, ""])
+
+
+def percent(share: float) -> str:
+    """A share of one as per cent."""
+    return f"{100 * share:.1f} %"

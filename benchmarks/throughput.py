@@ -1,0 +1,157 @@
+"""How many programs a second one process checks, and where the time goes.
+
+Each target gets the same programs: shards of swarm features, as in a campaign, drawn anew for each target, since drawing
+is part of the price. The targets take turns shard by shard, each time in another order, so that a busy machine hits all
+alike: compare the figures of one run with each other, not with those of another run.
+
+How to read a row:
+
+- *programs/s* and *ms* are wall time for each program drawn, those that were discarded or not for the target included.
+  *CPU ms* is what it would be on a free core; *× least* is the same as a multiple of the cheapest target's.
+- The shares of wall time sum to 1. *generation* draws the program, which already runs it in eager under watch; *eager* is
+  the observed run; *target* its build and run; *oracles* the judgement; *other* all else: making the target's inputs,
+  counting, freeing memory.
+- *harness* is everything but *target*. It falls as a target gets slower, so it says what the harness costs on that
+  target, not whether the harness is fast; for that, look at the milliseconds of *identity*.
+- *discarded*: eager gives the program no single meaning. *not for it*: the target's contract says nothing about the
+  program. *violate*: an oracle found a promise broken (some of its time is z3's confirmation).
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
+
+from benchmarks.tables import Table, percent
+from generators.definedness import Undefined
+from generators.errors import Rejected
+from generators.features import swarm
+from generators.program import Program
+from generators.scene import COUNTS, Counts
+from generators.strategies import sample
+from reduction.trial import Spent, Subject, run_trial
+from targets.registry import TARGETS
+from targets.target import Target
+
+FIRST_SEED = 1000  # of the shards; one a shard
+WARM_UP_SEED = 999
+
+
+@dataclass(slots=True)
+class Account:
+    """What the programs of one target came to. Times are seconds."""
+
+    target: str
+    programs: int = 0
+    discarded: int = 0
+    not_applicable: int = 0
+    violating: int = 0
+    wall: float = 0.0
+    cpu: float = 0.0
+    spent: Spent = field(default_factory=Spent)
+    instructions: Counts = field(default_factory=Counts)
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The part of wall time that each part of the work took; they sum to 1."""
+        parts = {each.name: getattr(self.spent, each.name) / self.wall for each in fields(Spent)}
+        return parts | {"other": 1 - sum(parts.values())}
+
+    @property
+    def harness_share(self) -> float:
+        """The part of wall time that is not the target's."""
+        return 1 - self.shares["target"]
+
+    @property
+    def ms(self) -> float:
+        """Milliseconds of wall time for a program."""
+        return 1000 * self.wall / self.programs
+
+    @property
+    def cpu_ms(self) -> float:
+        """Milliseconds of CPU time for a program."""
+        return 1000 * self.cpu / self.programs
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """The accounts of all targets, over equal programs."""
+
+    shards: int
+    programs: int
+    accounts: Sequence[Account]
+
+    def tables(self) -> list[Table]:
+        return [self._speed(), self._shares()]
+
+    def _speed(self) -> Table:
+        least = min(each.cpu_ms for each in self.accounts)
+        rows = [
+            (
+                each.target,
+                f"{1000 / each.ms:.1f}",
+                f"{each.ms:.2f}",
+                f"{each.cpu_ms:.2f}",
+                f"{each.cpu_ms / least:.1f}",
+                *(percent(part / each.programs) for part in (each.discarded, each.not_applicable, each.violating)),
+            )
+            for each in self.accounts
+        ]
+        columns = ("target", "programs/s", "ms", "CPU ms", "× least", "discarded", "not for it", "violate")
+        notes = [f"{self.shards} shards of {self.programs} programs a target, the same for each; one process, one thread."]
+        return Table("throughput: programs a second", columns, rows, notes)
+
+    def _shares(self) -> Table:
+        rows = [(each.target, *map(percent, each.shares.values()), percent(each.harness_share)) for each in self.accounts]
+        drawn = self.accounts[0].instructions
+        tried = drawn.kept + drawn.raised + drawn.undefined
+        note = f"{tried} instructions were drawn: {percent(drawn.kept / tried)} kept, eager raised on"
+        note += f" {percent(drawn.raised / tried)}, {percent(drawn.undefined / tried)} undefined in eager."
+        return Table("throughput: where the time goes", ("target", *self.accounts[0].shares, "harness"), rows, [note])
+
+
+def measure(
+    targets: Sequence[Target] = tuple(TARGETS.values()), shards: int = 8, programs: int = 50, warm_up: int = 10
+) -> Throughput:
+    """Check `shards` times `programs` programs on each target, after `warm_up` ones that do not count."""
+    for target in targets:
+        check_shard(target, WARM_UP_SEED, warm_up, Account(target.name))
+    accounts = {target.name: Account(target.name) for target in targets}
+    for shard in range(shards):
+        for turn in range(len(targets)):
+            target = targets[(shard + turn) % len(targets)]
+            check_shard(target, FIRST_SEED + shard, programs, accounts[target.name])
+    return Throughput(shards, programs, tuple(accounts.values()))
+
+
+def check_shard(target: Target, seed: int, programs: int, account: Account) -> None:
+    """Draw and check the programs of one shard, and book what happened."""
+    before = replace(COUNTS)
+    gc.collect()  # What the target before left behind is not this one's to free.
+    start, cpu_start = time.perf_counter(), time.process_time()
+    shard = sample(swarm(seed), seed, programs)
+    for _ in range(programs):
+        _check_next(shard, target, account)
+    account.wall += time.perf_counter() - start
+    account.cpu += time.process_time() - cpu_start
+    account.programs += programs
+    for each in fields(Counts):
+        drawn = getattr(COUNTS, each.name) - getattr(before, each.name)
+        setattr(account.instructions, each.name, getattr(account.instructions, each.name) + drawn)
+
+
+def _check_next(shard: Iterator[Program], target: Target, account: Account) -> None:
+    start = time.perf_counter()
+    program = next(shard)
+    account.spent.generation += time.perf_counter() - start
+    try:
+        judgement = run_trial(Subject.of(program), target, account.spent).judgement
+    except Undefined:
+        account.discarded += 1
+    except Rejected:
+        account.not_applicable += 1
+    else:
+        account.not_applicable += judgement.refused is not None
+        account.violating += bool(judgement.violations)

@@ -1,0 +1,94 @@
+"""The benchmarks run, at tiny sizes, and their figures fit together. How fast anything is, is not tested."""
+
+import json
+from dataclasses import asdict
+
+import pytest
+
+from benchmarks import generation, overlap, throughput
+from benchmarks.__main__ import BENCHMARKS, main
+from benchmarks.tables import Result, Table, plain
+from targets.registry import target
+
+
+@pytest.fixture(scope="module")
+def checked() -> throughput.Throughput:
+    return throughput.measure((target("identity"), target("functionalize")), shards=2, programs=5, warm_up=1)
+
+
+@pytest.fixture(scope="module")
+def drawn() -> generation.Generation:
+    return generation.measure(shards=2, programs=5)
+
+
+@pytest.fixture(scope="module")
+def decided() -> overlap.Overlap:
+    return overlap.measure(programs=10, rounds=1, z3_sample=5)
+
+
+def test_the_shares_of_each_target_sum_to_one(checked):
+    for account in checked.accounts:
+        assert set(account.shares) == {"generation", "eager", "target", "oracles", "other"}
+        assert sum(account.shares.values()) == pytest.approx(1)
+        assert all(share >= 0 for share in account.shares.values())
+        assert account.harness_share == pytest.approx(1 - account.shares["target"])
+
+
+def test_every_target_gets_the_same_programs(checked):
+    identity, functionalize = checked.accounts
+    assert identity.programs == functionalize.programs == 10
+    assert identity.discarded == functionalize.discarded
+    assert identity.instructions == functionalize.instructions
+    assert identity.instructions.kept > 0
+
+
+def test_identity_is_for_every_program_and_breaks_none(checked):
+    identity = checked.accounts[0]
+    assert (identity.not_applicable, identity.violating) == (0, 0)
+
+
+def test_both_ways_of_drawing_are_measured_on_as_many_programs(drawn):
+    by_seed, by_hypothesis = drawn.ways
+    assert by_seed.programs == by_hypothesis.programs == 10
+    for way in drawn.ways:
+        assert 0 < way.distinct <= 1
+        assert 0 < way.ops <= drawn.ops
+
+
+def test_all_pairs_are_the_sum_of_the_kinds(decided):
+    *kinds, everything = decided.kinds
+    assert everything.pairs == sum(each.pairs for each in kinds) > 0
+    assert all(set(each.microseconds) == set(overlap.DECIDERS) for each in decided.kinds)
+
+
+@pytest.mark.parametrize("name", ["checked", "drawn", "decided"])
+def test_a_result_can_be_printed_and_written(name, request):
+    result: Result = request.getfixturevalue(name)
+    for table in result.tables():
+        assert all(len(row) == len(table.columns) for row in table.rows)
+        assert plain(table).startswith(table.title)
+    json.dumps(asdict(result))
+
+
+def test_a_plain_table_lines_its_columns_up():
+    table = Table("two rows", ("name", "ms"), [("a", "1.00"), ("longer", "10.00")], ["a note"])
+    assert plain(table) == "two rows\nname       ms\na        1.00\nlonger  10.00\na note\n"
+
+
+def test_the_named_benchmark_runs_and_writes_its_figures(monkeypatch, tmp_path, capsys, drawn):
+    monkeypatch.setitem(BENCHMARKS, "generation", lambda: drawn)
+    main(["generation", "--json", str(tmp_path / "figures.json")])
+    assert "from a seed" in capsys.readouterr().out
+    figures = json.loads((tmp_path / "figures.json").read_text())
+    assert set(figures) == {"machine", "generation"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(["speed"], "unknown benchmark 'speed'"), (["--json", "no/such/folder/f.json"], "cannot write no/such/folder/f.json")],
+)
+def test_bad_arguments_end_in_one_line(arguments, message, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert stop.value.code == 2
+    assert message in capsys.readouterr().err
