@@ -151,6 +151,7 @@ class _Runner:
     counts: dict[str, int] = field(default_factory=dict)
 
     def run(self) -> Campaign:
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # workers inherit it; torch's C++ warns past Python
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["campaigns.shard"])
         workers = self.campaign.plan.workers
