@@ -1,1 +1,85 @@
-"""The public face: re-exports, command line, pytest plugin."""
+"""The public face: what a script or a test needs, loaded when it is first asked for.
+
+>>> import aliasproof
+>>> aliasproof.check(my_function, my_inputs, targets=["aot"]).violated
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aliasproof.checking import Check, check
+    from campaigns.finding import Finding, read_finding, read_findings
+    from campaigns.fuzz import Campaign, Plan, fuzz
+    from generators.errors import InternalError, Rejected, UserError
+    from generators.parsing import parse_source
+    from generators.printing import inputs_source, source
+    from generators.program import Input, Instruction, Program, Ref, Storage
+    from generators.serialization import dumps, loads
+    from generators.strategies import programs, sample
+    from oracles.verdict import Report, Verdict, Violation
+    from targets.registry import TARGETS, target
+    from targets.target import Target
+
+# Loading torch takes seconds, and `import aliasproof` should take none: each name is looked up in its module when used.
+_HOMES = {
+    "aliasproof.checking": ("Check", "check"),
+    "campaigns.finding": ("Finding", "read_finding", "read_findings"),
+    "campaigns.fuzz": ("Campaign", "Plan", "fuzz"),
+    "generators.errors": ("InternalError", "Rejected", "UserError"),
+    "generators.parsing": ("parse_source",),
+    "generators.printing": ("inputs_source", "source"),
+    "generators.program": ("Input", "Instruction", "Program", "Ref", "Storage"),
+    "generators.serialization": ("dumps", "loads"),
+    "generators.strategies": ("programs", "sample"),
+    "oracles.verdict": ("Report", "Verdict", "Violation"),
+    "targets.registry": ("TARGETS", "target"),
+    "targets.target": ("Target",),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "TARGETS",
+    "Campaign",
+    "Check",
+    "Finding",
+    "Input",
+    "Instruction",
+    "InternalError",
+    "Plan",
+    "Program",
+    "Ref",
+    "Rejected",
+    "Report",
+    "Storage",
+    "Target",
+    "UserError",
+    "Verdict",
+    "Violation",
+    "check",
+    "dumps",
+    "fuzz",
+    "inputs_source",
+    "loads",
+    "parse_source",
+    "programs",
+    "read_finding",
+    "read_findings",
+    "sample",
+    "source",
+    "target",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -27,14 +27,24 @@ from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
 from campaigns.finding import Finding, write_finding, write_text
 from campaigns.reproducer import Confirmation, confirm, render
-from campaigns.shard import PROGRAMS_PER_SHARD, Blame, Reduced, Shard, ShardResult, Tally, run_shard
+from campaigns.shard import (
+    PROGRAMS_PER_SHARD,
+    Blame,
+    Failure,
+    Reduced,
+    Shard,
+    ShardResult,
+    Tally,
+    reduce_failure,
+    run_shard,
+)
 from generators.errors import UserError
 from oracles.verdict import Violation
 from reduction.signature import Symptom, signature
 from targets.registry import TARGETS
 
-SHARD_TIMEOUT = 600.0  # seconds; a shard takes 1 to 40, so one that takes longer hangs
-GRACE = 30.0  # seconds that shards in work may take after the time is up
+TASK_TIMEOUT = 600.0  # seconds; a shard takes 1 to 5 and a reduction 1 to 20, so one that takes longer hangs
+GRACE = 20.0  # seconds that shards and reductions in work may take after the time is up
 SEEDS_APART = 1_000_003  # between campaigns of neighbouring seeds, so that they share no shard
 
 
@@ -63,6 +73,8 @@ class Campaign:
     """The state of a campaign, as listeners see it: tallies by target, findings by identifier.
 
     `unconfirmed` are reduced violations that a fresh process did not show again, with the reason; they are no findings.
+    `reducing` and `confirming` say how many are in work. `repeats` are violations left unreduced, since enough of their
+    symptom were reduced before; `lost` are violations that did not show again on a second look.
     """
 
     plan: Plan
@@ -70,7 +82,10 @@ class Campaign:
     tallies: dict[str, Tally] = field(default_factory=dict)
     findings: dict[str, Finding] = field(default_factory=dict)
     unconfirmed: dict[str, str] = field(default_factory=dict)
+    reducing: int = 0
     confirming: int = 0
+    repeats: int = 0
+    lost: int = 0
     deaths: int = 0
     elapsed: float = 0.0
     interrupted: bool = False
@@ -102,6 +117,8 @@ class Campaign:
                 each.to_json() | {"folder": str(self.path(each))} for each in sorted(self.findings.values(), key=_order)
             ],
             "unconfirmed": dict(sorted(self.unconfirmed.items())),
+            "not reduced again": self.repeats,
+            "not shown again": self.lost,
         }
 
 
@@ -147,6 +164,8 @@ class _Runner:
     listener: Listener
     started: float = field(default_factory=time.monotonic)
     queue: deque[tuple[Shard, ProcessFuture[ShardResult]]] = field(default_factory=deque)
+    reductions: deque[tuple[int, Failure, ProcessFuture[Reduced | None]]] = field(default_factory=deque)
+    symptoms: dict[Symptom, int] = field(default_factory=dict)
     confirmations: deque[tuple[Finding, Future[Confirmation]]] = field(default_factory=deque)
     counts: dict[str, int] = field(default_factory=dict)
 
@@ -176,12 +195,12 @@ class _Runner:
                 if shard is None:
                     break
                 self.queue.append((shard, self._schedule(pool, shard)))
-            if not self.queue or self._time_is_up(GRACE):
+            if not (self.queue or self.reductions) or self._time_is_up(GRACE):
                 return
-            shard, future = self.queue[0]
-            if future.done():
-                self.queue.popleft()
-                self._take(shard, future, pool, confirming)
+            if self.queue and self.queue[0][1].done():
+                self._take(*self.queue.popleft(), pool, confirming)
+            elif self.reductions and self.reductions[0][2].done():
+                self._take_reduced(*self.reductions.popleft(), confirming)
             else:
                 time.sleep(0.02)
             self._keep_confirmed()
@@ -194,7 +213,7 @@ class _Runner:
     def _schedule(self, pool: ProcessPool, shard: Shard) -> ProcessFuture[ShardResult]:
         blame = str(self._blame_file(shard))
         Blame.create(blame)
-        return pool.schedule(_work, args=(shard, blame), timeout=SHARD_TIMEOUT)
+        return pool.schedule(_work, args=(shard, blame), timeout=TASK_TIMEOUT)
 
     def _blame_file(self, shard: Shard) -> Path:
         return self.campaign.folder / f".shard-{shard.target}-{shard.seed}"
@@ -209,8 +228,29 @@ class _Runner:
             return
         self._blame_file(shard).unlink(missing_ok=True)
         self.campaign.tallies[shard.target].add(result.tally)
-        for reduced in result.reduced:
-            self._found(Finding.of(reduced, shard.seed), reduced.inexact, reduced.violation, confirming)
+        for failure in result.failures:
+            self.symptoms[failure.symptom] = self.symptoms.get(failure.symptom, 0) + 1
+            if worth_reducing(failure.symptom, self.symptoms[failure.symptom]):
+                task = pool.schedule(reduce_failure, args=(failure,), timeout=TASK_TIMEOUT)
+                self.reductions.append((shard.seed, failure, task))
+            else:
+                self.campaign.repeats += 1
+
+    def _take_reduced(
+        self, seed: int, failure: Failure, future: ProcessFuture[Reduced | None], confirming: ThreadPoolExecutor
+    ) -> None:
+        try:
+            reduced = future.result()
+        except (ProcessExpired, TimeoutError) as death:
+            # A candidate took the worker along. The failure itself is not lost: it goes on as it was drawn.
+            self.campaign.deaths += 1
+            violation = Violation(failure.symptom.oracle, failure.symptom.kind, "call", {"reduction": str(death)})
+            found = signature(failure.symptom, failure.program)
+            reduced = Reduced(found, violation, failure.program, failure.program, 0, 0, False)
+        if reduced is None:
+            self.campaign.lost += 1
+        else:
+            self._found(Finding.of(reduced, seed), reduced.exact, reduced.violation, confirming)
 
     def _bury(
         self, shard: Shard, death: ProcessExpired | TimeoutError, pool: ProcessPool, confirming: ThreadPoolExecutor
@@ -226,10 +266,10 @@ class _Runner:
         violation = Violation("errors", ending, "call", {"worker": str(death)})
         program = shard.program(index)
         symptom = Symptom(shard.target, "errors", ending)
-        reduced = Reduced(signature(symptom, program), violation, program, program, 0, 0, None)
-        self._found(Finding.of(reduced, shard.seed), None, violation, confirming)
+        reduced = Reduced(signature(symptom, program), violation, program, program, 0, 0, True)
+        self._found(Finding.of(reduced, shard.seed), True, violation, confirming)
 
-    def _found(self, finding: Finding, inexact: str | None, violation: Violation, confirming: ThreadPoolExecutor) -> None:
+    def _found(self, finding: Finding, exact: bool, violation: Violation, confirming: ThreadPoolExecutor) -> None:
         name = finding.identifier
         self.counts[name] = self.counts.get(name, 0) + 1
         if self.counts[name] > 1:
@@ -239,7 +279,7 @@ class _Runner:
         folder = self.campaign.folder / "unconfirmed" / name
         folder.mkdir(parents=True)
         write_finding(folder, finding)
-        script = render(finding.program, TARGETS[finding.target], violation, exact=inexact is None)
+        script = render(finding.program, TARGETS[finding.target], violation, exact=exact)
         write_text(folder / "reproducer.py", script)
         self.confirmations.append((finding, confirming.submit(confirm, folder / "reproducer.py")))
         self.campaign.confirming = len(self.confirmations)
@@ -276,7 +316,17 @@ class _Runner:
 
     def _report(self) -> None:
         self.campaign.elapsed = time.monotonic() - self.started
+        self.campaign.reducing = len(self.reductions)
         self.listener(self.campaign)
+
+
+def worth_reducing(symptom: Symptom, number: int) -> bool:
+    """Whether the violation that is the `number`-th of its symptom is reduced, which takes as long as a hundred programs.
+
+    An error's message is its signature, so its first is enough, and one more in case that one is lost. Silent violations
+    of one symptom can have many causes: all are reduced at first, then one in four.
+    """
+    return number <= 2 if symptom.oracle == "errors" else number <= 24 or number % 4 == 0
 
 
 def _remove_if_empty(folder: Path) -> None:
@@ -290,8 +340,6 @@ def _tally_json(tally: Tally) -> dict[str, Any]:
         "discarded": tally.discarded,
         "outside the contract": tally.outside,
         "violating": tally.violating,
-        "not reduced again": tally.repeats,
-        "not shown again": tally.lost,
     }
 
 

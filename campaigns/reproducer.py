@@ -29,7 +29,7 @@ def render(program: Program, target: Target, violation: Violation, *, exact: boo
     imports, recipe = _split(target.recipe)
     parts = (
         f'"""{title}.\n\n{_EXITS}\nNeeds torch alone; seen with {torch.__version__}.\n"""',
-        "\n".join(["import logging\nimport sys\n", "import torch", *imports]),
+        _imports(["logging", "sys"], imports),
         f'aten = torch.ops.aten\nTITLE = "{title}"',
         source(program).strip(),
         inputs_source(program).strip(),
@@ -46,7 +46,7 @@ def _render_death(program: Program, target: Target, violation: Violation) -> str
     title = f"{target.name}: {violation.kind}"
     parts = (
         f'"""{title}.\n\n{_EXITS}\nNeeds torch alone; seen with {torch.__version__}.\n"""',
-        "\n".join(["import subprocess\nimport sys\n", "import torch", *imports]),
+        _imports(["subprocess", "sys"], imports),
         f'aten = torch.ops.aten\nTITLE = "{title}"',
         source(program).strip(),
         inputs_source(program).strip(),
@@ -54,6 +54,12 @@ def _render_death(program: Program, target: Target, violation: Violation) -> str
         _MAIN_DEATH.strip(),
     )
     return "\n\n".join(parts[:3]) + "\n\n\n" + "\n\n\n".join(parts[3:]) + "\n"
+
+
+def _imports(standard: list[str], others: list[str]) -> str:
+    """Import lines: the standard library's, then torch's."""
+    first = sorted({*(f"import {each}" for each in standard), *(each for each in others if "torch" not in each)})
+    return "\n".join([*first, "", "import torch", *(each for each in others if "torch" in each)])
 
 
 def _split(recipe: str) -> tuple[list[str], str]:

@@ -40,8 +40,16 @@ class Shard:
 
 
 @dataclass(frozen=True, slots=True)
+class Failure:
+    """A program that violates a contract, as it was drawn, and its symptom."""
+
+    symptom: Symptom
+    program: Program
+
+
+@dataclass(frozen=True, slots=True)
 class Reduced:
-    """A violation whose program was reduced: before, after, and what it took."""
+    """A failure whose program was reduced: what is left, and what it took."""
 
     signature: Signature
     violation: Violation
@@ -49,29 +57,26 @@ class Reduced:
     original: Program
     tried: int
     accepted: int
-    inexact: str | None
+    exact: bool
 
 
 @dataclass(slots=True)
 class Tally:
     """What became of programs: all drawn; discarded as undefined in eager; outside the contract; violating it.
 
-    `repeats` are violations that were not reduced, since the shard had reduced one with the same symptom; `lost` are
-    violations that did not show again on a second look, and so are no findings. `instructions` says how drawing went.
+    `instructions` says how drawing went, `spent` where the time went (reduction not included).
     """
 
     programs: int = 0
     discarded: int = 0
     outside: int = 0
     violating: int = 0
-    repeats: int = 0
-    lost: int = 0
     instructions: Counts = field(default_factory=Counts)
     spent: Spent = field(default_factory=Spent)
 
     def add(self, other: Tally) -> None:
         """Add another tally to this one."""
-        for name in ("programs", "discarded", "outside", "violating", "repeats", "lost"):
+        for name in ("programs", "discarded", "outside", "violating"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("kept", "raised", "undefined"):
             setattr(self.instructions, name, getattr(self.instructions, name) + getattr(other.instructions, name))
@@ -89,16 +94,15 @@ class ShardResult:
 
     shard: Shard
     tally: Tally = field(default_factory=Tally)
-    reduced: list[Reduced] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
 
 
 def run_shard(shard: Shard, at: Callable[[int], None] = lambda index: None) -> ShardResult:
-    """Draw the programs, try each, reduce the first violation of each symptom.
+    """Draw the programs, try each, and collect those that violate the contract.
 
     `at` is told the index of the program that is about to run, so that a crash can be blamed on it.
     """
     result = ShardResult(shard)
-    symptoms: set[Symptom] = set()
     before = (COUNTS.kept, COUNTS.raised, COUNTS.undefined)
     programs = sample(swarm(shard.seed), shard.seed, shard.count)
     for index in range(shard.count):
@@ -107,14 +111,16 @@ def run_shard(shard: Shard, at: Callable[[int], None] = lambda index: None) -> S
         result.tally.spent.generation += time.perf_counter() - start
         if index not in shard.skip:
             at(index)
-            _try(program, shard, result, symptoms)
+            failure = _try(program, shard.target, result.tally)
+            if failure is not None:
+                result.failures.append(failure)
     kept, raised, undefined = before
     result.tally.instructions = Counts(COUNTS.kept - kept, COUNTS.raised - raised, COUNTS.undefined - undefined)
     return result
 
 
-def _try(program: Program, shard: Shard, result: ShardResult, symptoms: set[Symptom]) -> None:
-    tally, subject, target = result.tally, Subject.of(program), TARGETS[shard.target]
+def _try(program: Program, name: str, tally: Tally) -> Failure | None:
+    subject, target = Subject.of(program), TARGETS[name]
     tally.programs += 1
     try:
         eager = observed_eager(subject, tally.spent)
@@ -123,40 +129,33 @@ def _try(program: Program, shard: Shard, result: ShardResult, symptoms: set[Symp
         trial = run_trial(subject, target, tally.spent, eager)
     except Rejected:
         tally.discarded += 1
-        return
+        return None
     tally.outside += trial.judgement.refused is not None
     violation = next(iter(trial.judgement.violations), None)
     if violation is None:
-        return
+        return None
     tally.violating += 1
-    guilty = at_fault(subject, target, trial, violation)
-    symptom = Symptom(guilty.name, violation.oracle, violation.kind)
-    if symptom in symptoms:
-        tally.repeats += 1
-        return
-    symptoms.add(symptom)
-    found = reduce_violation(program, symptom)
-    if found is None:
-        tally.lost += 1
-    else:
-        result.reduced.append(found)
+    guilty, main = at_fault(subject, target, trial, violation)
+    return Failure(Symptom(guilty.name, main.oracle, main.kind), program)
 
 
-def reduce_violation(program: Program, symptom: Symptom) -> Reduced | None:
-    """Reduce a program that shows the symptom; None if it does not show again."""
-    target = TARGETS[symptom.target]
+def reduce_failure(failure: Failure) -> Reduced | None:
+    """Reduce the program of a failure; None if it does not fail again, so that it is no finding."""
+    target, symptom = TARGETS[failure.symptom.target], failure.symptom
 
     def predicate(candidate: Program) -> bool:
         return shows(candidate, target, symptom)
 
-    if not predicate(program):
+    if not predicate(failure.program):
         return None
-    reducer = Reducer(program, predicate)
+    reducer = Reducer(failure.program, predicate)
     smallest = reducer.run()
     trial: Trial = run_trial(Subject.of(smallest), target)
     violation = trial.judgement.violations[0]
     found = signature(symptom, smallest)
-    return Reduced(found, violation, smallest, program, reducer.tried, reducer.accepted, trial.trace.inexact)
+    left = (*trial.eager.outputs, *trial.eager.inputs)
+    exact = all(map(trial.trace.exact, left))
+    return Reduced(found, violation, smallest, failure.program, reducer.tried, reducer.accepted, exact)
 
 
 class Blame:

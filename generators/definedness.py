@@ -7,6 +7,7 @@ so it judges programs and users' functions alike.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,9 +16,10 @@ import torch
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from generators.errors import Rejected
+from generators.errors import InternalError, Rejected
 from generators.regions import Region, overlap, overlaps_itself
-from generators.schemas import Facts, facts
+from generators.schemas import Facts, Kind, facts
+from generators.trace import Placed, Trace
 
 
 class Undefined(Rejected):
@@ -45,6 +47,9 @@ class Call:
             tensors = list(tensors_in(value))
             if not tensors:
                 continue
+            for tensor in tensors:
+                if tensor.layout is not torch.strided:
+                    raise Rejected(f"{op} takes a {tensor.layout} tensor; only dense (strided) ones can be judged")
             (call.written if index in known.writes else call.only_read).extend(tensors)
             if index in known.overwrites:
                 call.overwritten.extend(tensors)
@@ -66,9 +71,20 @@ def tensors_in(value: object) -> Iterator[torch.Tensor]:
 def writes_through_itself(call: Call) -> str | None:
     """A read-modify-write of a region in which two elements share a byte has no fixed number of updates."""
     for tensor in call.written:
-        fresh_value_everywhere = any(tensor is each for each in call.overwritten) and call.facts.kind.value != "out="
+        fresh_value_everywhere = any(tensor is each for each in call.overwritten) and call.facts.kind is not Kind.OUT
         if not fresh_value_everywhere and overlaps_itself(Region.of(tensor)):
             return "writes through a region that overlaps itself"
+    return None
+
+
+def scatters_into_itself(call: Call) -> str | None:
+    """A scatter into a tensor that overlaps itself: the clone in its kernel keeps the overlap or not, by layout."""
+    if call.op.overloadpacket in _SCATTERS and overlaps_itself(Region.of(call.arguments["self"])):
+        return "scatters into a tensor that overlaps itself"
+    if call.op is torch.ops.aten.as_strided_scatter.default:
+        sizes, strides = call.arguments["size"], call.arguments["stride"]
+        if overlaps_itself(Region(0, tuple(sizes), tuple(strides), 1)):
+            return "scatters through a view that overlaps itself"
     return None
 
 
@@ -77,6 +93,8 @@ def reads_what_it_writes(call: Call) -> str | None:
     for target in call.written:
         region = Region.of(target)
         for operand in call.only_read:
+            if operand.dim() == 0 and call.op in _READ_NUMBER_FIRST:
+                continue
             other = Region.of(operand)
             if overlap(region, other) and not (call.facts.pointwise and region == other):
                 return "reads memory that it is writing at other positions"
@@ -123,6 +141,8 @@ def converts_out_of_range(call: Call) -> str | None:
 
 def reads_broken_bool(call: Call) -> str | None:
     """A bool is the byte 0 or 1; other bytes, seen through a view of another dtype, mean nothing fixed."""
+    if call.facts.kind is Kind.VIEW:
+        return None
     for tensor in (*call.only_read, *call.written):
         read = tensor.dtype == torch.bool and not any(tensor is each for each in call.overwritten)
         if read and tensor.numel() and int(tensor.view(torch.uint8).max()) > 1:
@@ -132,6 +152,7 @@ def reads_broken_bool(call: Call) -> str | None:
 
 RULES: tuple[Callable[[Call], str | None], ...] = (
     writes_through_itself,
+    scatters_into_itself,
     reads_what_it_writes,
     writes_twice,
     stores_twice_by_index,
@@ -163,9 +184,26 @@ def _index_copy_positions(arguments: dict[str, Any]) -> torch.Tensor | None:
     return index
 
 
+def _put_positions(arguments: dict[str, Any]) -> torch.Tensor | None:
+    if arguments.get("accumulate"):
+        return None
+    positions: torch.Tensor = arguments["index"] % max(arguments["self"].numel(), 1)
+    return positions
+
+
 def _numbered(tensor: torch.Tensor) -> torch.Tensor:
     return torch.arange(tensor.numel(), device=tensor.device).view(tensor.shape)
 
+
+_READ_NUMBER_FIRST = {torch.ops.aten.fill_.Tensor, torch.ops.aten.masked_fill_.Tensor}  # a 0-d value becomes a number
+
+_SCATTERS = {
+    torch.ops.aten.select_scatter,
+    torch.ops.aten.slice_scatter,
+    torch.ops.aten.diagonal_scatter,
+    torch.ops.aten.as_strided_scatter,
+    torch.ops.aten.copy,
+}
 
 _INDEXED_STORES: dict[object, Callable[[dict[str, Any]], torch.Tensor | None]] = {
     torch.ops.aten.index_put: _index_put_positions,
@@ -175,6 +213,8 @@ _INDEXED_STORES: dict[object, Callable[[dict[str, Any]], torch.Tensor | None]] =
     torch.ops.aten.scatter_: _scatter_positions,
     torch.ops.aten.index_copy: _index_copy_positions,
     torch.ops.aten.index_copy_: _index_copy_positions,
+    torch.ops.aten.put: _put_positions,
+    torch.ops.aten.put_: _put_positions,
 }
 
 
@@ -186,10 +226,17 @@ class Uninitialised:
     """The bytes of one storage that nothing has written yet. The storage is held, so that its address is not reused."""
 
     storage: torch.UntypedStorage
+    known: int = 0  # bytes at the start that were written before
     mask: torch.Tensor = field(init=False)
 
     def __post_init__(self) -> None:
-        self.mask = torch.ones(self.storage.nbytes(), dtype=torch.bool)
+        self.mask = torch.arange(self.storage.nbytes()) >= self.known
+
+    def cover(self, storage: torch.UntypedStorage) -> None:
+        """Lengthen the mask if the storage has grown since."""
+        grown = storage.nbytes() - self.mask.numel()
+        if grown > 0:
+            self.mask = torch.cat((self.mask, torch.ones(grown, dtype=torch.bool)))
 
     def bytes_of(self, tensor: torch.Tensor) -> torch.Tensor:
         """The part of the mask that the tensor covers, one more dimension for the bytes of an element."""
@@ -198,30 +245,15 @@ class Uninitialised:
         return self.mask.as_strided((*tensor.shape, size), (*strides, 1), tensor.storage_offset() * size)
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """Where an input lies: the address of its storage, and its region."""
-
-    storage: int
-    region: Region
-
-    @classmethod
-    def of(cls, tensor: torch.Tensor) -> Placed:
-        return cls(tensor.untyped_storage().data_ptr(), Region.of(tensor))
-
-
-@dataclass(slots=True)
-class Trace:
-    """What an eager run did: where its inputs lay, which storages (by address) it wrote, which ops it called.
-
-    `inexact` names the first op whose result depends on the order or grouping of roundings.
-    """
-
-    inputs: tuple[Placed, ...] = ()
-    written: set[int] = field(default_factory=set)
-    ops: set[OpOverload] = field(default_factory=set)
-    overlapping_as_strided: bool = False
-    inexact: str | None = None
+@contextlib.contextmanager
+def _own_mistakes(op: OpOverload) -> Iterator[None]:
+    """What goes wrong in the watch itself is neither eager's error nor the program's."""
+    try:
+        yield
+    except (Rejected, InternalError):
+        raise
+    except Exception as reason:
+        raise InternalError(f"watching {op} failed: {type(reason).__name__}: {reason}") from reason
 
 
 class Watch(TorchDispatchMode):
@@ -233,23 +265,36 @@ class Watch(TorchDispatchMode):
     def __init__(self, inputs: Sequence[torch.Tensor] = ()) -> None:
         super().__init__()
         self.trace = Trace(tuple(map(Placed.of, inputs)))
+        dtypes: dict[int, set[torch.dtype]] = {}
+        for each in self.trace.inputs:
+            dtypes.setdefault(each.storage, set()).add(each.dtype)
+        self.trace.rounding.mixed_dtypes = any(len(each) > 1 for each in dtypes.values())
         self._uninitialised: dict[int, Uninitialised] = {}
+        self._before_resize = 0  # bytes of the storage that `resize_` is about to change
 
     def __torch_dispatch__(
         self, func: OpOverload, types: object, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        call = Call.of(func, args, kwargs or {})
+        kwargs = kwargs or {}
+        with _own_mistakes(func):
+            call = Call.of(func, args, kwargs)
+            self._refuse_undefined(call)
+            expected = _value_stored(call)
+            if func is torch.ops.aten.resize_.default:
+                self._before_resize = call.written[0].untyped_storage().nbytes()
+        result = func(*args, **kwargs)
+        with _own_mistakes(func):
+            if expected is not None and not _same(call.written[0], expected):
+                raise Undefined(f"{func} writes different values to one place")
+            self._note(call, result)
+        return result
+
+    def _refuse_undefined(self, call: Call) -> None:
         for rule in RULES:
             reason = rule(call)
             if reason is not None:
-                raise Undefined(f"{func} {reason}")
+                raise Undefined(f"{call.op} {reason}")
         self._check_initialised(call)
-        expected = _value_stored(call)
-        result = func(*args, **(kwargs or {}))
-        if expected is not None and not _same(call.written[0], expected):
-            raise Undefined(f"{func} writes different values to one place")
-        self._note(call, result)
-        return result
 
     def require_initialised(self, tensors: Sequence[torch.Tensor]) -> None:
         """Raises `Undefined` if one of the tensors (what a function returned) shows memory that was never written."""
@@ -258,61 +303,49 @@ class Watch(TorchDispatchMode):
                 raise Undefined("returns memory that was never written")
 
     def _check_initialised(self, call: Call) -> None:
-        if not self._uninitialised or call.facts.kind.value == "view":
+        if not self._uninitialised or call.facts.kind is Kind.VIEW:
             return
         read = [*call.only_read, *(each for each in call.written if not any(each is o for o in call.overwritten))]
-        if any(self._shows_garbage(each) for each in read):
+        if call.op.overloadpacket.__name__ != "resize_" and any(self._shows_garbage(each) for each in read):
             raise Undefined(f"{call.op} reads memory that was never written")
 
     def _shows_garbage(self, tensor: torch.Tensor) -> bool:
         state = self._uninitialised.get(tensor.untyped_storage()._cdata)
-        return state is not None and bool(state.bytes_of(tensor).any())
+        if state is None:
+            return False
+        state.cover(tensor.untyped_storage())
+        return bool(state.bytes_of(tensor).any())
 
     def _note(self, call: Call, result: object) -> None:
+        trace = self.trace
         for tensor in call.written:
-            storage = tensor.untyped_storage()
-            self.trace.written.add(storage.data_ptr())
-            state = self._uninitialised.get(storage._cdata)
+            trace.written.add(tensor.untyped_storage().data_ptr())
+            if overlaps_itself(region := Region.of(tensor)):
+                trace.overlapping_writes.add(region)
+            state = self._uninitialised.get(tensor.untyped_storage()._cdata)
             if state is not None:
+                state.cover(tensor.untyped_storage())
                 state.bytes_of(tensor).fill_(False)
-        self.trace.ops.add(call.op)
-        if self.trace.inexact is None and not _rounds_alike(call):
-            self.trace.inexact = str(call.op)
-        if call.op is torch.ops.aten.as_strided.default and overlaps_itself(Region.of(result)):  # type: ignore[arg-type]
-            self.trace.overlapping_as_strided = True
-        if call.op.overloadpacket.__name__ in _ALLOCATES:
-            for tensor in tensors_in(result):
+        returned = [each for each in tensors_in(result) if each.layout is torch.strided]
+        factor = call.arguments.get("alpha") not in (None, 1, -1)
+        trace.rounding.note(call.op, [*call.only_read, *call.written], [*call.written, *returned], factor=factor)
+        if call.op is torch.ops.aten.as_strided.default:
+            shown, given = Region.of(returned[0]), Region.of(call.only_read[0])
+            trace.overlapping_as_strided = trace.overlapping_as_strided or overlaps_itself(shown)
+            trace.outside = trace.outside or not set(shown.addresses()) <= set(given.addresses())
+        name = call.op.overloadpacket.__name__
+        if name in _ALLOCATES:
+            for tensor in returned:
                 state = Uninitialised(tensor.untyped_storage())
                 self._uninitialised[state.storage._cdata] = state
+        elif name == "resize_":
+            self._note_resize(call.written[0].untyped_storage())
 
+    def _note_resize(self, storage: torch.UntypedStorage) -> None:
+        """Bytes that a storage grew by were never written."""
+        state = self._uninitialised.setdefault(storage._cdata, Uninitialised(storage, known=self._before_resize))
+        state.cover(storage)
 
-def _rounds_alike(call: Call) -> bool:
-    """True if every kernel for the op must round to the same bits: moves, comparisons, single IEEE operations.
-
-    Kernels differ by a unit in the last place where they may sum in another order or fuse a multiplication with an
-    addition, as in a complex product.
-    """
-    if call.facts.kind.value == "view":
-        return True
-    name = call.op.overloadpacket.__name__.rstrip("_")
-    if name in _ONE_ROUNDING:
-        return not any(each.is_complex() for each in (*call.only_read, *call.written))
-    return name in _NO_ROUNDING or not any(
-        each.is_floating_point() or each.is_complex() for each in (*call.only_read, *call.written)
-    )
-
-
-_ONE_ROUNDING = {"mul", "square"}
-# fmt: off
-_NO_ROUNDING = {
-    "add", "sub", "rsub", "neg", "abs", "sign", "relu", "clamp", "clamp_min", "clamp_max", "fill", "zero",
-    "copy", "clone", "where", "masked_fill", "select_scatter", "slice_scatter", "diagonal_scatter",
-    "as_strided_scatter", "index", "index_put", "index_copy", "index_fill", "index_select", "gather",
-    "scatter", "cat", "stack", "flip", "zeros_like", "full_like", "zeros", "ones", "full", "eq", "ne", "gt",
-    "ge", "lt", "le", "logical_not", "bitwise_not", "tril", "triu", "amax", "amin", "maximum", "minimum",
-    "_to_copy", "_unsafe_view", "alias", "detach", "lift_fresh", "roll", "repeat", "view_copy",
-}
-# fmt: on
 
 _ALLOCATES = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"}
 

@@ -44,6 +44,7 @@ class Facts:
 
 
 _PLAIN_STORES = {"aten.copy_.default", "aten.fill_.Scalar", "aten.fill_.Tensor", "aten.zero_.default"}
+_RANDOM_STORES = {"uniform_", "normal_", "bernoulli_", "random_", "exponential_", "geometric_", "cauchy_", "log_normal_"}
 
 
 def qualified_name(op: OpOverload) -> str:
@@ -98,6 +99,6 @@ def facts(op: OpOverload) -> Facts:
         op=op,
         kind=kind,
         writes=writes,
-        overwrites=out or ((0,) if name in _PLAIN_STORES else ()),
+        overwrites=out or ((0,) if name in _PLAIN_STORES or op.overloadpacket.__name__ in _RANDOM_STORES else ()),
         pointwise=torch.Tag.pointwise in op.tags or name in _PLAIN_STORES,
     )

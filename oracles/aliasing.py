@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from generators.definedness import Trace
 from generators.errors import InternalError
-from generators.regions import Region, overlap
+from generators.regions import Region, overlap, overlaps_itself
+from generators.trace import Trace
 from oracles.contract import Contract, Promise
 from oracles.observation import Observation
 from oracles.smt import Unknown, Witness, decide
@@ -16,7 +16,7 @@ from oracles.verdict import HOLDS, Report, Verdict, Violation, decided
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Report:
     """Compare the pairs that overlap. A new alias is confirmed by the z3 model, whose witness becomes the evidence."""
     ours, theirs = eager.regions(), target.regions()
-    if ours.keys() != theirs.keys():
+    if ours.keys() != theirs.keys() or len(eager.outputs) != len(target.outputs):
         return Report(Verdict.UNKNOWN, reason="the outputs of eager and target cannot be matched")
     violations: list[Violation] = []
     for one, other in _pairs(list(ours)):
@@ -30,17 +30,18 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
         elif in_eager and not in_target and contract.promises(Promise.KEEPS_ALIASES, trace):
             kind = f"lost alias between {_sort(one)} and {_sort(other)}"
             violations.append(Violation("aliasing", kind, f"{one}, {other}"))
+    for name, region in theirs.items():
+        new = overlaps_itself(region) and not overlaps_itself(ours[name])
+        if new and name.startswith("output") and contract.promises(Promise.NO_NEW_ALIAS, trace):
+            violations.append(Violation("aliasing", "output overlaps itself", name))
     if contract.promises(Promise.IDENTITY, trace):
         violations += _identities(eager, target)
     return decided(violations) if violations else HOLDS
 
 
 def _pairs(names: list[str]) -> Iterator[tuple[str, str]]:
-    """Every input with every output and every two outputs; how inputs overlap each other is the caller's doing."""
-    outputs = [each for each in names if each.startswith("output")]
-    inputs = [each for each in names if each.startswith("input")]
-    yield from ((one, other) for one in inputs for other in outputs)
-    yield from ((one, other) for index, other in enumerate(outputs) for one in outputs[:index])
+    """Every two, inputs first. Two inputs overlap as the caller made them, unless one was given another storage."""
+    yield from ((one, other) for index, other in enumerate(names) for one in names[:index])
 
 
 def _sort(name: str) -> str:

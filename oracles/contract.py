@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from generators.definedness import Trace
-from generators.regions import overlap
+from generators.regions import Region, overlap, overlaps_itself
+from generators.trace import Trace
 
 
 class Promise(Enum):
@@ -47,14 +47,18 @@ class Premise:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An error that the target is documented to raise: the program is not for it. `message` is a regular expression."""
+    """An error that the target is documented to raise: the program is not for it.
+
+    `message` is a regular expression; `when` says for which eager runs the refusal is a right one.
+    """
 
     message: str
     reason: str
+    when: Callable[[Trace], bool] = field(default=lambda trace: True, repr=False)
 
-    def covers(self, error: BaseException) -> bool:
+    def covers(self, error: BaseException, trace: Trace) -> bool:
         """True if this is the error meant."""
-        return re.search(self.message, f"{type(error).__name__}: {error}") is not None
+        return re.search(self.message, f"{type(error).__name__}: {error}") is not None and self.when(trace)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +78,9 @@ class Contract:
         """The first premise that the eager run does not fulfil, or None."""
         return next((each for each in self.premises if not each.holds(trace)), None)
 
-    def refusal(self, error: BaseException) -> Refusal | None:
+    def refusal(self, error: BaseException, trace: Trace) -> Refusal | None:
         """The documented refusal that this error is, or None."""
-        return next((each for each in self.refusals if each.covers(error)), None)
+        return next((each for each in self.refusals if each.covers(error, trace)), None)
 
 
 def written_inputs_disjoint(trace: Trace) -> bool:
@@ -92,3 +96,34 @@ def written_inputs_disjoint(trace: Trace) -> bool:
 def no_overlapping_as_strided(trace: Trace) -> bool:
     """No `as_strided` call makes a view that overlaps itself."""
     return not trace.overlapping_as_strided
+
+
+def written_inputs_apart(trace: Trace) -> bool:
+    """No storage that is written is seen by two inputs, overlapping or not."""
+    written = [each.storage for each in trace.inputs if each.storage in trace.written]
+    return len(written) == len(set(written))
+
+
+def as_strided_stays_inside(trace: Trace) -> bool:
+    """No `as_strided` call shows bytes that its argument does not cover."""
+    return not trace.outside
+
+
+def overlapping_writes_come_from_expand(trace: Trace) -> bool:
+    """Whatever is written through a region that overlaps itself, the overlap is one of stride 0 alone."""
+    return not any(map(_overlaps_without_stride_0, trace.overlapping_writes))
+
+
+def no_overlapping_input_is_written(trace: Trace) -> bool:
+    """No input that overlaps itself is written as it is."""
+    return not any(each.region in trace.overlapping_writes for each in trace.inputs)
+
+
+def writes_overlap(trace: Trace) -> bool:
+    """Something is written through a region that overlaps itself."""
+    return bool(trace.overlapping_writes)
+
+
+def _overlaps_without_stride_0(region: Region) -> bool:
+    kept = [(size, stride) for size, stride in zip(region.sizes, region.strides, strict=True) if stride]
+    return overlaps_itself(Region(0, tuple(s for s, _ in kept), tuple(s for _, s in kept), region.itemsize))

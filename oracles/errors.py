@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from generators.definedness import Trace
+from generators.trace import Trace
 from oracles.contract import Contract, Promise
 from oracles.observation import Observation
 from oracles.verdict import HOLDS, Report, Violation, decided, not_applicable
@@ -13,7 +13,7 @@ from oracles.verdict import HOLDS, Report, Violation, decided, not_applicable
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Report:
     """Look at whether each of the two raised; a documented refusal of the target is not applicable."""
     if target.error is not None and eager.error is None:
-        refusal = contract.refusal(target.error)
+        refusal = contract.refusal(target.error, trace)
         if refusal is not None:
             return not_applicable(f"refused as documented: {refusal.reason}")
         if contract.promises(Promise.NO_NEW_ERROR, trace):

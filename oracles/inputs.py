@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from generators.definedness import Trace
 from generators.regions import Region
+from generators.trace import Trace
 from oracles.contract import Contract, Promise
 from oracles.observation import Observation
-from oracles.values import differ
-from oracles.verdict import Report, Violation, decided, not_applicable
+from oracles.values import decided_up_to_bits, differ
+from oracles.verdict import Report, Violation, not_applicable
 
 
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Report:
@@ -17,37 +17,41 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
     if not contract.promises(Promise.INPUTS, trace):
         return not_applicable("not promised")
     violations = []
-    for index, (expected, actual) in enumerate(zip(eager.inputs, target.inputs, strict=True)):
-        difference = differ(expected, actual, exact=trace.inexact is None)
+    pairs = zip(zip(eager.before, target.before, strict=True), zip(eager.inputs, target.inputs, strict=True), strict=True)
+    for index, (as_passed, as_left) in enumerate(pairs):
+        exact = trace.exact(as_passed[0])
+        difference = differ(*as_passed, exact=exact) or differ(*as_left, exact=exact)
         if difference is not None:
             violations.append(Violation("inputs", "input ends wrong", f"input {index}", difference))
     if not violations:
         violations = list(_around(eager, target))
-    return decided(violations)
+    return decided_up_to_bits(violations, trace)
 
 
 def _around(eager: Observation, target: Observation) -> list[Violation]:
     """Differences in the bytes of the inputs' storages that no input covers."""
-    violations, seen = [], set()
-    for index, (expected, actual) in enumerate(zip(eager.before, target.before, strict=True)):
-        if expected._cdata in seen or expected.nbytes() == 0:
+    violations: list[Violation] = []
+    seen: set[int] = set()
+    for index, (one, other) in enumerate(zip(eager.before, target.before, strict=True)):
+        storage = one.untyped_storage()
+        if storage._cdata in seen or storage.nbytes() == 0:
             continue
-        seen.add(expected._cdata)
-        ours, theirs = _bytes(expected), _bytes(actual)
-        if ours.shape == theirs.shape and torch.equal(ours, theirs):
-            continue
+        seen.add(storage._cdata)
+        ours, theirs = _bytes(storage), _bytes(other.untyped_storage())
+        place = f"storage of input {index}"
         if ours.shape != theirs.shape:
             evidence: dict[str, object] = {"eager": f"{ours.numel()} bytes", "target": f"{theirs.numel()} bytes"}
-            violations.append(Violation("inputs", "storage has another size", f"storage of input {index}", evidence))
+            violations.append(Violation("inputs", "storage has another size", place, evidence))
+            continue
+        if torch.equal(ours, theirs):
             continue
         uncovered = torch.ones_like(ours, dtype=torch.bool)
-        for region in (Region.of(each) for each in eager.inputs if each.untyped_storage()._cdata == expected._cdata):
-            uncovered[torch.from_numpy(region.addresses() - expected.data_ptr())] = False
+        for region in (Region.of(each) for each in eager.before if each.untyped_storage()._cdata == storage._cdata):
+            uncovered[torch.from_numpy(region.addresses() - storage.data_ptr())] = False
         wrong = (ours != theirs) & uncovered
         if bool(wrong.any()):
             evidence = {"first wrong byte": int(wrong.nonzero()[0]), "wrong bytes": int(wrong.sum())}
-            kind = "bytes outside the inputs change"
-            violations.append(Violation("inputs", kind, f"storage of input {index}", evidence))
+            violations.append(Violation("inputs", "bytes outside the inputs change", place, evidence))
     return violations
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from generators.definedness import Trace
+from generators.trace import Trace
 from oracles import aliasing, errors, inputs, metadata, values
 from oracles.contract import Contract
 from oracles.observation import Observation

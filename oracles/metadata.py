@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 import torch
 
-from generators.definedness import Trace
+from generators.regions import overlap
+from generators.trace import Trace
 from oracles.contract import Contract, Promise
 from oracles.observation import Observation
 from oracles.verdict import Report, Violation, decided
 
+Reader: TypeAlias = tuple[Promise, str, Callable[[torch.Tensor], object]]
+
 
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Report:
     """Compare output by output, as far as promised."""
-    pairs = zip(eager.outputs, target.outputs, strict=False)
-    violations = [each for index, (a, b) in enumerate(pairs) for each in _compare(contract, trace, f"output {index}", a, b)]
+    violations = []
+    for index, (a, b) in enumerate(zip(eager.outputs, target.outputs, strict=False)):
+        readers = _READERS if _is_seen_by_others(f"output {index}", eager) else _READERS[:-1]
+        violations += list(_compare(contract, trace, f"output {index}", a, b, readers))
     if contract.promises(Promise.INPUT_METADATA, trace):
         for index, (a, b) in enumerate(zip(eager.inputs, target.inputs, strict=True)):
             if (a.shape, _strides(a)) != (b.shape, _strides(b)):
@@ -24,10 +30,12 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
     return decided(violations)
 
 
-def _compare(contract: Contract, trace: Trace, place: str, expected: object, actual: object) -> Iterator[Violation]:
+def _compare(
+    contract: Contract, trace: Trace, place: str, expected: object, actual: object, readers: tuple[Reader, ...]
+) -> Iterator[Violation]:
     if not isinstance(expected, torch.Tensor) or not isinstance(actual, torch.Tensor):
         return
-    for promise, name, read in _READERS:
+    for promise, name, read in readers:
         ours, theirs = read(expected), read(actual)
         if ours != theirs and contract.promises(promise, trace):
             yield Violation("metadata", f"wrong {name}", place, {"eager": str(ours), "target": str(theirs)})
@@ -41,7 +49,14 @@ def _strides(tensor: torch.Tensor) -> list[int] | None:
     return [stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
 
 
-_READERS: tuple[tuple[Promise, str, Callable[[torch.Tensor], object]], ...] = (
+def _is_seen_by_others(name: str, observation: Observation) -> bool:
+    """True if another tensor shows a byte of this one: only then does it matter where in its storage it starts."""
+    regions = observation.regions()
+    return name in regions and any(overlap(regions[name], each) for other, each in regions.items() if other != name)
+
+
+_READERS: tuple[Reader, ...] = (
+    (Promise.SIZE_AND_DTYPE, "device", lambda tensor: tensor.device),
     (Promise.SIZE_AND_DTYPE, "dtype", lambda tensor: tensor.dtype),
     (Promise.SIZE_AND_DTYPE, "size", lambda tensor: list(tensor.shape)),
     (Promise.STRIDE, "stride", _strides),

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
-from generators.definedness import Trace, Watch
-from generators.errors import Rejected
+from generators.definedness import Watch
+from generators.errors import InternalError, Rejected
 from generators.regions import Region
+from generators.trace import Trace
 
 
 @dataclass(slots=True)
@@ -20,12 +22,12 @@ class Observation:
 
     `inputs` are the very tensors passed; `outputs` the leaves of what was returned (whether in a list or a tuple is not
     looked at: AOTAutograd returns a list for either). Tensors are kept, not copied, so that regions and identities stay
-    valid while the observation lives. `before` are the storages of the inputs as they were passed (an input may leave
-    its storage).
+    valid while the observation lives. `before` are views of the inputs as they were passed: a run may give an input
+    another shape or storage.
     """
 
     inputs: Sequence[torch.Tensor]
-    before: Sequence[torch.UntypedStorage]
+    before: Sequence[torch.Tensor]
     outputs: Sequence[object] = ()
     error: Exception | None = None
     _regions: dict[str, Region] = field(default_factory=dict)
@@ -47,24 +49,33 @@ class Observation:
         return next((index for index, each in enumerate(self.inputs) if each is output), None)
 
 
-def observe(function: Callable[..., object], inputs: Sequence[torch.Tensor]) -> Observation:
-    """Run the function once on these inputs (which it may mutate), without gradients. Its errors are part of the result."""
-    observation = Observation(inputs, [each.untyped_storage() for each in inputs])
+def observe(
+    function: Callable[..., object],
+    inputs: Sequence[torch.Tensor],
+    within: AbstractContextManager[object] | None = None,
+) -> Observation:
+    """Run the function once on these inputs (which it may mutate), without gradients. Its errors are part of the result.
+
+    `within` is a context to run it in. Raises `Rejected` if something is no dense tensor.
+    """
+    observation = Observation(inputs, [each.detach() for each in inputs])
     try:
-        with torch.no_grad():
+        with torch.no_grad(), within or nullcontext():
             observation.outputs = pytree.tree_leaves(function(*inputs))
-    except Rejected:
+    except (Rejected, InternalError):
         raise
     except Exception as error:  # noqa: BLE001 - whatever the function raises is what we are here to see
         observation.error = error
+    for name, each in observation.tensors().items():
+        if each.layout is not torch.strided:
+            raise Rejected(f"{name} is {each.layout}; only dense (strided) tensors can be judged")
     return observation
 
 
 def observe_eager(function: Callable[..., object], inputs: Sequence[torch.Tensor]) -> tuple[Observation, Trace]:
     """Run the function in eager under watch. Raises `Undefined` if eager gives it no single meaning."""
     watch = Watch(inputs)
-    with watch:
-        observation = observe(function, inputs)
+    observation = observe(function, inputs, watch)
     watch.require_initialised([each for each in observation.outputs if isinstance(each, torch.Tensor)])
     return observation, watch.trace
 

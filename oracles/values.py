@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from generators.definedness import Trace
+from generators.trace import Trace
 from oracles.contract import Contract, Promise
 from oracles.observation import Observation
-from oracles.verdict import Report, Violation, decided, not_applicable
+from oracles.verdict import Report, Verdict, Violation, decided, not_applicable
 
 
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Report:
@@ -19,19 +19,31 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
         evidence: dict[str, object] = {"eager": len(eager.outputs), "target": len(target.outputs)}
         return decided([Violation("values", "wrong number of outputs", "outputs", evidence)])
     for index, (expected, actual) in enumerate(zip(eager.outputs, target.outputs, strict=True)):
-        difference = differ(expected, actual, exact=trace.inexact is None)
+        difference = differ(expected, actual, exact=trace.exact(expected))
         if difference is not None:
             violations.append(Violation("values", "wrong value", f"output {index}", difference))
+    return decided_up_to_bits(violations, trace)
+
+
+def decided_up_to_bits(violations: list[Violation], trace: Trace) -> Report:
+    """Like `decided`, but unknown where bits that differ by kernel were read as numbers of another dtype."""
+    if violations and trace.bits_open:
+        return Report(Verdict.UNKNOWN, reason="a rounding or a NaN was read as another dtype, so its last bit shows")
     return decided(violations)
 
 
 def differ(expected: object, actual: object, *, exact: bool) -> dict[str, object] | None:
-    """What is different, as evidence; None if nothing is. Tensors of other size or dtype are for the metadata oracle."""
+    """What is different, as evidence; None if nothing is.
+
+    Tensors of other size, dtype or device are left to the metadata oracle.
+    """
     if not isinstance(expected, torch.Tensor) or not isinstance(actual, torch.Tensor):
-        if type(expected) is type(actual) and expected == actual:
+        numbers = isinstance(expected, (float, complex)) and isinstance(actual, (float, complex))
+        both_nan = numbers and expected != expected and actual != actual
+        if type(expected) is type(actual) and (both_nan or expected == actual):
             return None
         return {"eager": repr(expected), "target": repr(actual)}
-    if expected.shape != actual.shape or expected.dtype != actual.dtype:
+    if (expected.shape, expected.dtype, expected.device) != (actual.shape, actual.dtype, actual.device):
         return None
     if torch.equal(expected, actual):
         return None

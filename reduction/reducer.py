@@ -43,9 +43,11 @@ class Reducer:
     def _exhaust(self, one_pass: Pass) -> None:
         """Offer the candidates of one pass until none is taken any more."""
         taken = True
-        while taken and self.tried < MOST_CANDIDATES:
+        while taken:
             taken = False
             for candidate in one_pass(self.current):
+                if self.tried >= MOST_CANDIDATES:
+                    return
                 if self.consider(candidate):
                     self.accepted_by[one_pass.__name__] = self.accepted_by.get(one_pass.__name__, 0) + 1
                     taken = True
@@ -53,12 +55,14 @@ class Reducer:
 
     def consider(self, candidate: Program) -> bool:
         """Take the candidate if it is simpler, new, well formed and still fails."""
-        if candidate in self._seen or simplicity(candidate) >= simplicity(self.current):
+        if candidate in self._seen:
             return False
         self._seen.add(candidate)
         try:
             validate(candidate)
         except UserError:
+            return False
+        if simplicity(candidate) >= simplicity(self.current):
             return False
         self.tried += 1
         if not self.predicate(candidate):

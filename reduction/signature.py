@@ -1,8 +1,8 @@
 """`Symptom` and `Signature`: what makes two violations the same bug.
 
 While a program is being reduced, every candidate must keep the *symptom*: the target at fault, the oracle and the kind of
-violation. What is left at the end has a *signature*: the symptom and the ops of the reduced program. Equal signatures are
-one finding.
+violation. What is left at the end has a *signature*: the symptom and the ops of the reduced program; for an error
+the symptom alone, since its message tells bugs apart better than the ops that lead to it. Equal signatures are one finding.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Symptom:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A symptom and the ops, in order, of the reduced program that shows it."""
+    """A symptom and the ops, in order, of the reduced program that shows it (no ops if the symptom is an error)."""
 
     symptom: Symptom
     ops: tuple[str, ...]
@@ -43,20 +43,23 @@ class Signature:
 
 def signature(symptom: Symptom, program: Program) -> Signature:
     """The signature of a reduced program."""
-    return Signature(symptom, tuple(each.op for each in program.instructions))
+    ops = () if symptom.oracle == "errors" else tuple(each.op for each in program.instructions)
+    return Signature(symptom, ops)
 
 
-def at_fault(subject: Subject, target: Target, trial: Trial, violation: Violation) -> Target:
-    """The earliest target in the chain that this one builds on which already shows such a violation."""
+def at_fault(subject: Subject, target: Target, trial: Trial, violation: Violation) -> tuple[Target, Violation]:
+    """The earliest target that this one builds on which breaks a promise already, and its main violation.
+
+    Whatever an earlier target does wrong clouds what a later one does, so a later one is blamed for programs only on
+    which all earlier ones are right.
+    """
     if target.after is None:
-        return target
+        return target, violation
     try:
-        earlier = run_trial(subject, target.after, eager=(trial.eager, trial.trace))
+        earlier, main = _main_violation(subject, target.after)
     except Rejected:
-        return target
-    same = (each for each in earlier.judgement.violations if (each.oracle, each.kind) == (violation.oracle, violation.kind))
-    found = next(same, None)
-    return target if found is None else at_fault(subject, target.after, earlier, found)
+        return target, violation
+    return (target, violation) if main is None else at_fault(subject, target.after, earlier, main)
 
 
 def shows(program: Program, target: Target, symptom: Symptom) -> bool:
@@ -72,7 +75,7 @@ def shows(program: Program, target: Target, symptom: Symptom) -> bool:
         _, again = _main_violation(subject, target)
     except Rejected:
         return False
-    return main == again and at_fault(subject, target, first, main).name == symptom.target
+    return main == again and at_fault(subject, target, first, main)[0].name == symptom.target
 
 
 def _main_violation(subject: Subject, target: Target) -> tuple[Trial, Violation | None]:

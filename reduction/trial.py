@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-from generators.definedness import Trace
 from generators.execution import ProgramFunction
 from generators.program import Program
+from generators.trace import Trace
 from generators.values import input_tensors
 from oracles.judge import Judgement, excluded, judge
 from oracles.observation import Observation, clone_inputs, observe, observe_eager
@@ -97,6 +98,7 @@ def run_trial(
         builds.append(target.build(subject.function, sample))
         return builds[0].function(*tensors)
 
+    FakeTensorMode.cache_clear()  # it outlives a program, and what it holds can change what the next one compiles to
     start = time.perf_counter()
     actual = observe(build_and_run, inputs)
     spent.target += (between := time.perf_counter()) - start

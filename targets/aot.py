@@ -13,8 +13,14 @@ import torch
 from torch import fx
 from torch._functorch.aot_autograd import aot_function
 
-from oracles.contract import Contract, Promise, Refusal, Waiver, written_inputs_disjoint
-from targets.functionalize import AS_STRIDED_IN_CHAIN, DATA_DEPENDENT_SHAPE, OVERLAPPING_WRITE
+from oracles.contract import Contract, Promise, Refusal, Waiver, written_inputs_apart
+from targets.functionalize import (
+    AS_STRIDED_IN_CHAIN,
+    DATA_DEPENDENT_SHAPE,
+    OVERLAP_BEYOND_EXPAND,
+    OVERLAPPING_INPUT,
+    OVERLAPPING_WRITE,
+)
 from targets.target import Build, Function, Stage, Target
 
 CONTRACT = Contract(
@@ -23,10 +29,11 @@ CONTRACT = Contract(
             Promise.IDENTITY,
             "inputs that share a written storage are merged into a synthetic base, and outputs that are such inputs are"
             " regenerated from it (torch/_functorch/_aot_autograd/input_output_analysis.py)",
-            unless=written_inputs_disjoint,
+            unless=written_inputs_apart,
         ),
         Waiver(Promise.SAME_ERROR, "a functional op does not raise on overlapping memory where its in-place form must"),
     ),
+    premises=(OVERLAP_BEYOND_EXPAND, OVERLAPPING_INPUT),
     refusals=(
         OVERLAPPING_WRITE,
         AS_STRIDED_IN_CHAIN,

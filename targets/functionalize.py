@@ -14,7 +14,11 @@ from oracles.contract import (
     Promise,
     Refusal,
     Waiver,
+    as_strided_stays_inside,
     no_overlapping_as_strided,
+    no_overlapping_input_is_written,
+    overlapping_writes_come_from_expand,
+    writes_overlap,
     written_inputs_disjoint,
 )
 from targets.target import Build, Function, Stage, Target
@@ -22,6 +26,7 @@ from targets.target import Build, Function, Stage, Target
 OVERLAPPING_WRITE = Refusal(
     r"mutated that has internal overlap",
     "functionalization bans writes through unfold and its like, and says so in the error",
+    when=writes_overlap,
 )
 AS_STRIDED_IN_CHAIN = Refusal(
     r"view chain of length .* as_strided\(\)",
@@ -31,6 +36,21 @@ AS_STRIDED_IN_CHAIN = Refusal(
 DATA_DEPENDENT_SHAPE = Refusal(
     r"DynamicOutputShapeException|DataDependentOutputException|GuardOnDataDependentSymNode",
     "fake tensors have no numbers, so shapes that depend on numbers cannot be traced",
+)
+
+NUMBER_OF_A_TRACER = Refusal(
+    r"trying to get value out of a tracing tensor",
+    "a trace cannot depend on numbers, as the error says (torch/fx/experimental/proxy_tensor.py)",
+)
+OVERLAP_BEYOND_EXPAND = Premise(
+    "overlapping writes come from expand",
+    "the docs of torch.as_strided leave writes through an overlapping view undefined; those through unfold are banned",
+    overlapping_writes_come_from_expand,
+)
+OVERLAPPING_INPUT = Premise(
+    "no overlapping input is written",
+    "the docs of torch.Tensor.expand warn of writes to an expanded tensor, and no epilogue can copy_ into one",
+    no_overlapping_input_is_written,
 )
 
 CONTRACT = Contract(
@@ -60,8 +80,15 @@ CONTRACT = Contract(
             "listed as failure mode (4) in the docstring of torch.func.functionalize",
             no_overlapping_as_strided,
         ),
+        Premise(
+            "as_strided stays inside",
+            "each input is wrapped as a base of its own, so what lies around it in its storage cannot be seen",
+            as_strided_stays_inside,
+        ),
+        OVERLAP_BEYOND_EXPAND,
+        OVERLAPPING_INPUT,
     ),
-    refusals=(OVERLAPPING_WRITE, AS_STRIDED_IN_CHAIN),
+    refusals=(OVERLAPPING_WRITE, AS_STRIDED_IN_CHAIN, NUMBER_OF_A_TRACER),
 )
 
 RECIPE = """

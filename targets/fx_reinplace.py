@@ -15,14 +15,15 @@ from targets.functionalize import DATA_DEPENDENT_SHAPE
 from targets.target import Build, Function, Stage, Target
 
 RECIPE = """
+import copy
+
 from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.passes.reinplace import reinplace
 
 
 def compiled(program, inputs):
-    copies = [each.clone() for each in inputs]
-    return reinplace(make_fx(functionalize(program))(*copies), *inputs)
+    return reinplace(make_fx(functionalize(program))(*copy.deepcopy(inputs)), *inputs)
 """
 
 

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from campaigns.finding import Finding, read_finding, read_findings, write_finding
-from campaigns.shard import Shard, run_shard
+from campaigns.shard import Shard, reduce_failure, run_shard
 from generators.errors import UserError
 
 
 @pytest.fixture(scope="module")
 def finding() -> Finding:
-    [reduced, *_] = run_shard(Shard(3, "functionalize")).reduced
+    reduced = reduce_failure(run_shard(Shard(3, "functionalize")).failures[0])
+    assert reduced is not None
     return Finding.of(reduced, 3)
 
 

@@ -4,21 +4,41 @@ from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pebble import ProcessExpired
 
-from campaigns.fuzz import Campaign, Plan, _Runner
-from campaigns.shard import Blame, Shard, Tally, run_shard
+from campaigns.fuzz import Campaign, Plan, _Runner, worth_reducing
+from campaigns.shard import Blame, Failure, Shard, Tally, reduce_failure, run_shard
+from reduction.signature import Symptom
 
 
 def test_a_shard_gives_the_same_twice() -> None:
     first, second = (run_shard(Shard(3, "functionalize")) for _ in range(2))
-    assert [each.signature for each in first.reduced] == [each.signature for each in second.reduced]
-    assert [each.program for each in first.reduced] == [each.program for each in second.reduced]
-    assert first.reduced, "a shard without a finding shows nothing"
+    assert first.failures == second.failures
+    assert first.failures, "a shard without a failure shows nothing"
+
+
+def test_a_failure_reduces_to_the_same_twice() -> None:
+    failure = run_shard(Shard(3, "functionalize")).failures[0]
+    first, second = reduce_failure(failure), reduce_failure(failure)
+    assert first == second
+    assert first is not None
+    assert len(first.program) < len(failure.program)
+
+
+def test_what_does_not_fail_is_not_reduced() -> None:
+    failure = run_shard(Shard(3, "functionalize")).failures[0]
+    assert reduce_failure(Failure(replace(failure.symptom, kind="another"), failure.program)) is None
+
+
+@pytest.mark.parametrize(("oracle", "reduced"), [("errors", 2), ("values", 24 + 19)])
+def test_errors_are_reduced_once_or_twice_and_silent_ones_again_and_again(oracle: str, reduced: int) -> None:
+    symptom = Symptom("aot", oracle, "a kind")
+    assert sum(worth_reducing(symptom, number) for number in range(1, 101)) == reduced
 
 
 def test_a_shard_tells_which_program_it_is_at() -> None:

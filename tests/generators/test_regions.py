@@ -202,7 +202,8 @@ def test_large_regions_against_numpy(monkeypatch: pytest.MonkeyPatch, few_choice
     while overlapping + disjoint < 1_000:
         a, b = large_region(draw), large_region(draw)
         try:
-            expected = np.shares_memory(numpy_array(a), numpy_array(b), max_work=10_000)  # type: ignore[arg-type]  # the stub knows the two named values only
+            # The type of `max_work` names only its two special values.
+            expected = np.shares_memory(numpy_array(a), numpy_array(b), max_work=10_000)  # type: ignore[arg-type]
         except np.exceptions.TooHardError:
             continue
         assert overlap(a, b) == expected, (a, b)

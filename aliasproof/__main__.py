@@ -1,0 +1,8 @@
+"""`python -m aliasproof`."""
+
+from __future__ import annotations
+
+from aliasproof.command_line import main
+
+if __name__ == "__main__":  # workers import this module under another name
+    main()

@@ -1,0 +1,76 @@
+"""The command `fuzz`: from options to a plan, the campaign with its display, and the outcome."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from aliasproof.console import notes, relative, results, write_json
+from aliasproof.outcome import print_outcome
+from aliasproof.progress import display
+from campaigns.fuzz import Plan, fuzz, quiet_torch
+from generators.errors import UserError
+from targets.registry import target as target_named
+
+# `functionalize` is tested through `fx-reinplace`, which builds on it, and is blamed by itself where it is at fault.
+DEFAULT_TARGETS = ("fx-reinplace", "aot", "aot-epilogue")
+DEFAULT_SECONDS = 90.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the user asked for; None where he left it to us."""
+
+    targets: tuple[str, ...] = ()
+    seconds: float | None = None
+    programs: int | None = None
+    seed: int = 0
+    run: Path | None = None
+    workers: int | None = None
+
+    def plan(self) -> Plan:
+        """The plan. Raises `UserError` for numbers that make no sense and unknown targets."""
+        names = tuple(dict.fromkeys(target_named(each).name for each in self.targets or DEFAULT_TARGETS))
+        if self.seconds is not None and self.programs is not None:
+            raise UserError("--seconds and --programs both say when to stop; give one of them")
+        if self.seconds is not None and not (math.isfinite(self.seconds) and self.seconds > 0):
+            raise UserError(f"--seconds {self.seconds:g}: give a number of seconds above 0")
+        for option, number, least in (("programs", self.programs, 1), ("workers", self.workers, 1), ("seed", self.seed, 0)):
+            if number is not None and number < least:
+                raise UserError(f"--{option} {number}: give a whole number from {least} up")
+        seconds = DEFAULT_SECONDS if self.seconds is None and self.programs is None else self.seconds
+        plan = Plan(names, self.seed, self.programs, seconds)
+        return plan if self.workers is None else Plan(names, self.seed, self.programs, seconds, self.workers)
+
+
+def run_campaign(options: Options, *, as_json: bool) -> bool:
+    """Run the campaign, print the outcome, and say whether anything was found."""
+    plan = options.plan()
+    quiet_torch()
+    folder = options.run if options.run is not None else new_folder(Path("runs"))
+    title = f"Fuzzing {', '.join(plan.targets)} with {plan.workers} workers, seed {plan.seed}, into {relative(folder)}"
+    with display(notes(), title) as listener:
+        campaign = fuzz(plan, folder, listener)
+    if as_json:
+        write_json(campaign.to_json())
+    else:
+        print_outcome(results(), campaign)
+    return bool(campaign.findings)
+
+
+def new_folder(runs: Path) -> Path:
+    """Make a folder named after the time, with a number where another run has that name."""
+    name = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
+    for number in itertools.count(1):
+        folder = runs / (name if number == 1 else f"{name}-{number}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise UserError(f"run folder {folder} cannot be made: {error.strerror}; name another with --run") from error
+        return folder
+    raise AssertionError("there are always more numbers")

@@ -1,0 +1,188 @@
+"""Whatever is wrong with what the user gives: one line on standard error that says so, exit code 2, no traceback."""
+
+import json
+
+import pytest
+
+import aliasproof.listing
+from generators.errors import InternalError
+
+GOOD = "import torch\ndef program(x):\n    return x\ndef inputs():\n    return torch.ones(3)\n"
+
+
+def assert_bad_input(outcome, *parts):
+    assert outcome.code == 2, outcome
+    assert outcome.out == ""
+    assert outcome.err.startswith("aliasproof: ")
+    assert outcome.err.count("\n") == 1
+    for part in parts:
+        assert part in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        (["--target", "fx-reinplce"], "did you mean 'fx-reinplace'?"),
+        (["--target", "zzz"], "targets: identity,"),
+        (["--seconds", "-1"], "--seconds -1"),
+        (["--seconds", "0"], "--seconds 0"),
+        (["--seconds", "nan"], "--seconds nan"),
+        (["--seconds", "inf"], "--seconds inf"),
+        (["--seconds", "soon"], "--seconds"),
+        (["--programs", "0"], "--programs 0"),
+        (["--programs", "-3"], "--programs -3"),
+        (["--programs", "2.5"], "--programs"),
+        (["--seconds", "3", "--programs", "3"], "give one of them"),
+        (["--workers", "0"], "--workers 0"),
+        (["--seed", "-1"], "--seed -1"),
+        (["--no-such-option"], "No such option"),
+        (["leftover"], "leftover"),
+        (["--run", "a-file"], "a-file"),
+        (["--run", "a-file/below"], "a-file/below"),
+        (["--run", "/proc/nowhere"], "/proc/nowhere"),
+        (["--run", "not-empty"], "not empty"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_fuzz(call, tmp_path, options, part):
+    (tmp_path / "a-file").touch()
+    (tmp_path / "not-empty").mkdir()
+    (tmp_path / "not-empty" / "precious").touch()
+    assert_bad_input(call("fuzz", *options), part)
+
+
+def test_fuzz_where_runs_is_a_file(call, tmp_path):
+    (tmp_path / "runs").touch()
+    assert_bad_input(call("fuzz", "--programs", 1), "runs", "--run")
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("def inputs():\n    return 1\n", ["no 'program'"]),
+        ("def program(x):\n    return x\n", ["no 'inputs'", "it defines program"]),
+        ("program = 3\ninputs = 4\n", ["'program' is of type int, not callable"]),
+        ("def program(x): ...\ninputs = 4\n", ["'inputs' is of type int, not callable"]),
+        ("import torch\n\n1 / 0\n", ["ZeroDivisionError: division by zero", "line 3"]),
+        ("import no_such_module\n", ["ModuleNotFoundError", "line 1"]),
+        ("import sys\nsys.exit(3)\n", ["SystemExit: 3", "line 2"]),
+        ("open('nowhere')\n", ["FileNotFoundError", "line 1"]),
+        ("def program(x:\n", ["line 1", "not Python"]),
+        (
+            GOOD + "    raise ValueError('two\\nlines')\ndef inputs():\n    raise KeyError(3)\n",
+            ["inputs() raises KeyError: 3", "line 8"],
+        ),
+        (GOOD.replace("torch.ones(3)", "torch.ones(3), 5"), ["inputs()[1] is 5 of type int, not a tensor"]),
+        (GOOD.replace("torch.ones(3)", "[None]"), ["inputs()[0] is None of type NoneType"]),
+        (GOOD.replace("torch.ones(3)", "{'x': torch.ones(3)}"), ["of type dict; return a tuple of tensors"]),
+        (GOOD.replace("torch.ones(3)", "None"), ["returns None"]),
+        (GOOD.replace("torch.ones(3)", "torch.ones(3).to_sparse()"), ["inputs()[0] is of layout torch.sparse_coo"]),
+        (GOOD.replace("torch.ones(3)", "torch.ones(3, device='meta')"), ["a meta tensor"]),
+        (GOOD.replace("torch.ones(3)", "torch.ones(3).cfloat().conj()"), ["resolve_conj()"]),
+        (GOOD.replace("(x)", "(x, y)"), ["program(x, y)", "1 tensor", "missing a required argument: 'y'"]),
+        (GOOD.replace("torch.ones(3)", "()"), ["0 tensors"]),
+        (GOOD.replace("return x", "raise SystemExit(4)"), ["sys.exit(4)"]),
+    ],
+)
+def test_check_of_python(call, tmp_path, text, parts):
+    (tmp_path / "mine.py").write_text(text)
+    assert_bad_input(call("check", "mine.py"), "mine.py", *parts)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "part"),
+    [
+        ("broken.json", b'{"version": 1,\n "seed": }', "line 2 column 10"),
+        ("list.json", b"[]", "expected an object"),
+        ("not-text.json", b"\xff\xfe", "UTF-8"),
+        ("not-text.py", b"\xff\xfe", "not Python"),
+        ("nul.py", b"x = 1\0\n", "nul.py"),
+        ("program.txt", b"x", "neither a .py nor a .json file"),
+        ("folder/else", b"", "folder without program.json"),
+        (None, b"", "missing.py does not exist"),
+    ],
+    ids=str,
+)
+def test_check_of_other_files(call, tmp_path, name, content, part):
+    if name:
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
+    given = "folder" if name == "folder/else" else name or "missing.py"
+    assert_bad_input(call("check", given), part)
+
+
+def test_check_names_the_place_in_a_program(call, tmp_path):
+    program = {
+        "version": 1,
+        "storages": [],
+        "inputs": [],
+        "outputs": [],
+        "instructions": [{"op": "aten.ad_.Tensor", "args": []}],
+    }
+    (tmp_path / "program.json").write_text(json.dumps(program))
+    assert_bad_input(call("check", "program.json"), "program.json: instructions[0].op", "aten.add_.Tensor")
+
+
+def test_check_with_other_names(call, tmp_path):
+    (tmp_path / "mine.py").write_text(GOOD)
+    assert_bad_input(call("check", "mine.py", "--function", "f"), "no 'f'", "it defines inputs, program")
+    assert_bad_input(call("check", "mine.py", "--inputs", "g"), "no 'g'")
+    assert_bad_input(call("check", "mine.py", "--target", "idntity"), "'identity'")
+
+
+@pytest.mark.parametrize("arguments", [["check"], ["show"], ["nonsense"], ["--nonsense"]], ids=" ".join)
+def test_usage(call, arguments):
+    assert_bad_input(call(*arguments), "--help")
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "part"),
+    [
+        ("aot-values-00000000", {}, "no finding 'aot-values-00000000'"),
+        ("folder", {"folder/x": ""}, "it has no program.json"),
+        ("folder", {"folder/program.json": "{"}, "it has no finding.json"),
+        ("folder", {"folder/program.json": "{", "folder/finding.json": "{}"}, "program.json: line 1"),
+        ("run", {"run/findings/aot-values-1/x": ""}, "name one of its findings: aot-values-1"),
+        ("aot-values-2", {"runs/1/findings/aot-values-1/x": ""}, "did you mean 'aot-values-1'?"),
+    ],
+    ids=str,
+)
+def test_show(call, tmp_path, name, files, part):
+    for path, text in files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    assert_bad_input(call("show", name), part)
+
+
+def test_a_mistake_of_ours_says_what_to_send(call, monkeypatch):
+    def broken(**options):
+        raise InternalError("the deciders disagree")
+
+    monkeypatch.setattr(aliasproof.listing, "list_ops", broken)
+    outcome = call("ops")
+    assert outcome.code == 3
+    assert "the deciders disagree" in outcome.err
+    assert "please report it" in outcome.err
+    assert "torch 2" in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+def test_an_unexpected_mistake_keeps_its_traceback(call, monkeypatch):
+    def broken(**options):
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr(aliasproof.listing, "list_ops", broken)
+    outcome = call("ops")
+    assert outcome.code == 3
+    assert "Traceback" in outcome.err
+    assert outcome.err.splitlines()[-1].startswith("aliasproof: a mistake of aliasproof itself: ZeroDivisionError: oops")
+
+
+def test_interrupted(call, monkeypatch):
+    def interrupted(**options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(aliasproof.listing, "list_ops", interrupted)
+    outcome = call("ops")
+    assert (outcome.code, outcome.err) == (130, "aliasproof: interrupted\n")

@@ -1,0 +1,119 @@
+"""`aliasproof fuzz`, as a user starts it: what it prints, keeps and exits with."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import aliasproof
+
+ROOT = Path(aliasproof.__file__).parents[1]
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "100"}
+COMMAND = (sys.executable, "-m", "aliasproof", "fuzz", "--workers", "2")
+SEEDS = range(5)  # to look for one that finds something, so that these tests live on when what a seed means changes
+
+
+def fuzz(folder: Path, arguments: Sequence[object]) -> subprocess.CompletedProcess[str]:
+    command = [*COMMAND, *map(str, arguments)]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120, env=ENVIRONMENT)
+
+
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory):
+    """A campaign that found something: its seed, its folder, and what it printed."""
+    folder = tmp_path_factory.mktemp("campaign")
+    for seed in SEEDS:
+        done = fuzz(folder, ["--target", "functionalize", "--programs", 25, "--seed", seed, "--fail-on-findings"])
+        if done.returncode:
+            return seed, folder, done
+    pytest.fail("no seed finds anything")
+
+
+def test_what_is_printed(campaign):
+    _, folder, done = campaign
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Fuzzing functionalize with 2 workers" in done.stderr
+    run = next((folder / "runs").iterdir())
+    finding = next((run / "findings").iterdir())
+    assert f"in runs/{run.name}/findings/" in done.stdout
+    assert finding.name in done.stdout
+    assert f"aliasproof show runs/{run.name}/findings/" in done.stdout
+    assert "def program(" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("25 programs in ")
+
+
+def test_what_is_kept(campaign):
+    _, folder, done = campaign
+    run = next((folder / "runs").iterdir())
+    assert {each.name for each in run.iterdir()} <= {"findings", "unconfirmed", "run.json"}
+    outcome = json.loads((run / "run.json").read_text())
+    assert {each["identifier"] for each in outcome["findings"]} == {each.name for each in (run / "findings").iterdir()}
+    for finding in (run / "findings").iterdir():
+        assert {each.name for each in finding.iterdir()} == {"program.json", "finding.json", "reproducer.py"}
+        assert finding.name in done.stdout
+
+
+def test_the_reproducer_shows_the_bug(campaign):
+    _, folder, _ = campaign
+    script = next(folder.glob("runs/*/findings/*/reproducer.py"))
+    done = subprocess.run([sys.executable, "-I", script], cwd="/", capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert "BUG: " in done.stdout
+
+
+def test_the_same_seed_finds_the_same(campaign, tmp_path):
+    seed, folder, _ = campaign
+    arguments = ["--target", "functionalize", "--programs", 25, "--seed", seed, "--run", "again", "--json"]
+    done = fuzz(tmp_path, arguments)
+    assert done.returncode == 0, done.stderr  # findings alone are no failure
+    again = json.loads(done.stdout)
+    before = json.loads(next(folder.glob("runs/*/run.json")).read_text())
+    assert again["programs"] == before["programs"]
+    assert again["programs"]["functionalize"]["programs"] == 25
+    what = ("identifier", "kind", "count", "original")
+    assert [[each[key] for key in what] for each in again["findings"]] == [
+        [each[key] for key in what] for each in before["findings"]
+    ]
+    for each in again["findings"]:
+        program = (tmp_path / each["folder"] / "program.json").read_text()
+        assert program == next(folder.glob(f"runs/*/findings/{each['identifier']}/program.json")).read_text()
+
+
+def test_ctrl_c_keeps_what_was_found(campaign, tmp_path):
+    seed, _, _ = campaign
+    command = [*COMMAND, "--target", "functionalize", "--seconds", "100", "--seed", str(seed), "--run", "run"]
+    command += ["--workers", "1"]  # so that few findings wait to be confirmed when the signal comes
+    running = subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=ENVIRONMENT,
+    )
+    try:
+        deadline = time.monotonic() + 90
+        while not list(tmp_path.glob("run/findings/*/reproducer.py")) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        kept = [each.name for each in tmp_path.glob("run/findings/*")]
+        os.killpg(running.pid, signal.SIGINT)  # as a terminal does: to all processes of the command
+        out, err = running.communicate(timeout=60)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGKILL)
+    assert running.returncode == 0, err
+    assert "Traceback" not in err
+    assert "Interrupted; what was found until then is kept." in out
+    assert kept
+    assert set(kept) <= {each.name for each in tmp_path.glob("run/findings/*")}
+    assert all(name in out for name in kept)
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["interrupted"] is True

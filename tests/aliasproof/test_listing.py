@@ -1,0 +1,105 @@
+"""`aliasproof targets`, `aliasproof ops`, `--help`, `--version`, and what `import aliasproof` gives."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import aliasproof
+from generators.operators import OPERATORS
+from targets.registry import TARGETS
+
+ROOT = Path(aliasproof.__file__).parents[1]
+
+
+def test_targets(call):
+    outcome = call("targets")
+    assert outcome.code == 0
+    for each in TARGETS.values():
+        assert each.name in outcome.out
+        assert each.summary in outcome.out
+    assert all(line == line.rstrip() for line in outcome.out.splitlines())
+
+
+def test_targets_as_json(call):
+    found = {each["name"]: each for each in json.loads(call("targets", "--json").out)["targets"]}
+    assert list(found) == list(TARGETS)
+    for name, target in TARGETS.items():
+        assert set(found[name]) == {"name", "summary", "waived", "premises", "refusals", "builds on"}
+        assert [each["promise"] for each in found[name]["waived"]] == [
+            w.promise.name.lower() for w in target.contract.waivers
+        ]
+        assert all(each["reason"] for part in ("waived", "premises", "refusals") for each in found[name][part])
+    assert found["aot-epilogue"]["builds on"] == "aot"
+
+
+def test_ops(call):
+    lines = call("ops").out.splitlines()
+    assert lines[0].split() == ["op", "kind", "group", "writes"]
+    assert ["aten.add_.Tensor", "in-place", "in-place", "self"] in [line.split() for line in lines]
+    assert lines[-1].startswith(f"{len(OPERATORS)} ops.")
+
+
+def test_ops_as_json(call):
+    found = json.loads(call("ops", "--json").out)["ops"]
+    assert [each["op"] for each in found] == [each.name for each in OPERATORS]
+    by_name = {each["op"]: each for each in found}
+    assert by_name["aten.select.int"]["kind"] == "view"
+    assert by_name["aten.add.out"]["writes"] == ["out"]
+    assert by_name["aten.relu.default"]["writes"] == []
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, check=True, timeout=60, env=environment
+    )
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_torch_is_not_loaded_to_say_little(option):
+    code = f"import sys\nfrom aliasproof.command_line import run\nrun([{option!r}])\nassert 'torch' not in sys.modules"
+    assert "aliasproof" in python("-c", code).stdout
+
+
+def test_help_answers_at_once():
+    before = sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
+    assert "Usage" in python("-m", "aliasproof", "fuzz", "--help").stdout
+    seconds = sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]) - before  # of work: other processes do not count
+    assert seconds < 1  # it takes 0.25; loading torch alone takes 2
+
+
+def test_without_a_command(call):
+    outcome = call()
+    assert outcome.code == 0
+    assert "fuzz" in outcome.out
+
+
+def test_importing_loads_nothing():
+    python("-c", "import sys, aliasproof\nassert not {'torch', 'typer', 'rich'} & set(sys.modules)")
+
+
+@pytest.mark.parametrize("name", aliasproof.__all__)
+def test_every_public_name_is_there(name):
+    assert getattr(aliasproof, name) is not None
+    assert name in dir(aliasproof)
+
+
+def test_other_names_are_not():
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = aliasproof.nonsense
+
+
+def test_a_closed_pipe_is_no_mistake():
+    code = (
+        "import subprocess, sys\n"
+        "command = [sys.executable, '-m', 'aliasproof', 'ops']\n"
+        "one = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)\n"
+        "one.stdout.close()\n"
+        "print(one.stderr.read().decode())\n"
+    )
+    assert python("-c", code).stdout.strip() == ""

@@ -1,0 +1,130 @@
+"""`aliasproof show`: what a person sees of a finding."""
+
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+
+import aliasproof.showing
+from campaigns.finding import Finding, write_finding
+from campaigns.reproducer import Confirmation, render
+from generators.program import Input, Instruction, Program, Ref, Storage
+from oracles.verdict import Violation
+from targets.registry import TARGETS
+
+PROGRAM = Program(
+    (Storage(torch.float32, 2),),
+    (Input("x0", 0, torch.float32, (2,), (1,)),),
+    (Instruction("aten.add_.Scalar", (Ref("x0"), 1)),),
+    ("x0",),
+)
+FINDING = Finding(
+    identifier="forgetful-inputs-12345678",
+    target="forgetful",
+    oracle="inputs",
+    kind="input ends wrong",
+    place="input 0",
+    evidence={"first wrong index": [0], "eager": "2.0", "target": "1.0"},
+    program=PROGRAM,
+    original=PROGRAM,
+    seed=3,
+    tried=20,
+    accepted=5,
+    count=2,
+    torch_version="2.13.0",
+)
+
+
+@pytest.fixture
+def keep(tmp_path, forgetful_target):
+    """Writes a finding to where a run would."""
+
+    def keep_finding(finding: Finding):
+        folder = tmp_path / "runs" / "some-run" / "findings" / finding.identifier
+        write_finding(folder, finding)
+        violation = Violation(finding.oracle, finding.kind, finding.place, finding.evidence)
+        script = render(finding.program, TARGETS[finding.target], violation, exact=True)
+        (folder / "reproducer.py").write_text(script)
+        return folder
+
+    return keep_finding
+
+
+def test_everything_is_there(call, keep):
+    folder = keep(FINDING)
+    outcome = call("show", folder)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "forgetful-inputs-12345678" in outcome.out
+    assert "silent" in outcome.out
+    assert "def program(x0):\n    aten.add_.Scalar(x0, 1)\n" in outcome.out
+    assert "def inputs():" in outcome.out
+    assert "first wrong index [0], eager 2.0, target 1.0" in outcome.out
+    assert (folder / "reproducer.py").read_text().strip() in outcome.out
+    assert "runs/some-run/findings/forgetful-inputs-12345678/reproducer.py" in outcome.out
+    assert outcome.out.strip().endswith(f"Still there in torch {torch.__version__}.")
+
+
+def test_eager_stands_beside_the_target(call, keep):
+    keep(FINDING)
+    lines = call("show", "forgetful-inputs-12345678").out.splitlines()
+    row = next(line for line in lines if line.startswith("input 0 afterwards"))
+    ours, theirs = row.split("≠")
+    assert "tensor([2., 3.])" in ours
+    assert "tensor([1., 2.])" in theirs
+
+
+def test_the_graphs_of_the_stages(call, keep):
+    keep(replace(FINDING, identifier="aot-inputs-1", target="aot"))
+    out = call("show", "aot-inputs-1").out
+    assert "graph: inference graph" in out
+    assert "torch.ops.aten.add.Scalar" in out
+
+
+@pytest.mark.parametrize(
+    "given", ["runs/some-run/findings/aot-inputs-1", "runs/some-run/findings/aot-inputs-1/finding.json"]
+)
+def test_a_bug_that_is_gone(call, keep, given):
+    keep(replace(FINDING, identifier="aot-inputs-1", target="aot"))
+    assert call("show", given).out.strip().endswith(f"Gone in torch {torch.__version__}: target and eager do the same.")
+
+
+def test_another_violation_than_the_one_found(call, keep):
+    keep(replace(FINDING, kind="bytes outside the inputs change"))
+    assert "Another violation in torch" in call("show", FINDING.identifier).out
+
+
+def test_the_newest_of_equal_names(call, keep, tmp_path):
+    folder = keep(FINDING)
+    newer = tmp_path / "runs" / "a-newer-run" / "findings" / FINDING.identifier
+    shutil.copytree(folder, newer)
+    assert "runs/a-newer-run/findings" in call("show", FINDING.identifier).out
+
+
+@pytest.mark.parametrize(
+    ("confirmation", "ending"),
+    [
+        (Confirmation(True, "BUG: aot: dies of signal 11", "exits 1"), f"Still there in torch {torch.__version__}."),
+        (Confirmation(False, "gone", "exits 0"), f"Gone in torch {torch.__version__}: the reproducer exits 0."),
+    ],
+)
+def test_a_target_that_died_is_not_run_in_this_process(call, keep, monkeypatch, confirmation, ending):
+    monkeypatch.setattr(aliasproof.showing, "confirm", lambda script: confirmation)
+    monkeypatch.setattr(aliasproof.showing, "run_trial", None)
+    keep(replace(FINDING, identifier="aot-errors-1", target="aot", oracle="errors", kind="dies of signal 11", place="call"))
+    assert call("show", "aot-errors-1").out.strip().endswith(ending)
+
+
+def test_without_its_reproducer(call, keep):
+    (keep(FINDING) / "reproducer.py").unlink()
+    outcome = call("show", FINDING.identifier)
+    assert outcome.code == 0
+    assert "reproducer.py is missing" in outcome.out
+
+
+def test_of_a_target_that_is_no_more(call, keep, monkeypatch):
+    keep(FINDING)
+    monkeypatch.delitem(TARGETS, "forgetful")
+    outcome = call("show", FINDING.identifier)
+    assert outcome.code == 2
+    assert "unknown target 'forgetful'" in outcome.err

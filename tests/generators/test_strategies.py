@@ -1,0 +1,352 @@
+"""Programs as they are drawn: valid, well defined, varied, and small once Hypothesis has shrunk them."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, find, given, settings
+
+import generators
+from generators.arguments import dense_strides
+from generators.definedness import Undefined
+from generators.execution import ProgramFunction
+from generators.features import DTYPES, GROUPS, HAZARDS, LAYOUTS, Features, swarm
+from generators.hazards import HAZARDS as PLAYED
+from generators.operators import OPERATORS
+from generators.program import Input, Program
+from generators.regions import Region, overlap, overlaps_itself
+from generators.scene import COUNTS, Counts
+from generators.serialization import dumps, loads
+from generators.strategies import EVERYTHING, programs, sample
+from generators.validation import validate
+from generators.values import input_tensors
+from oracles.observation import observe_eager
+
+SHARDS = range(50)
+
+
+def swarmed(each: int = 10) -> Iterator[Program]:
+    """What campaigns draw: a few programs from each of many shards."""
+    for seed in SHARDS:
+        yield from sample(swarm(seed), seed, each)
+
+
+@pytest.fixture(scope="module")
+def drawn() -> list[Program]:
+    return list(swarmed())
+
+
+# --- valid and well defined --------------------------------------------------------------------------------------------
+
+
+@given(programs())
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_programs_are_valid_survive_a_round_trip_and_run(program: Program) -> None:
+    validate(program)
+    assert loads(dumps(program)) == program
+    observed, _ = observe_eager(ProgramFunction(program), input_tensors(program))
+    assert observed.error is None
+    assert len(observed.outputs) == len(program.outputs)
+
+
+def test_sampled_programs_are_valid_and_seldom_discarded(drawn: list[Program]) -> None:
+    fates: Counter[str] = Counter()
+    for program in drawn:
+        validate(program)
+        try:
+            observed, _ = observe_eager(ProgramFunction(program), input_tensors(program))
+            fates["kept" if observed.error is None else "raised"] += 1
+        except Undefined:
+            fates["undefined"] += 1
+    assert fates.total() == 500
+    assert fates["undefined"] < 0.2 * fates.total()
+    assert fates["raised"] == 0, "an instruction that eager refuses is not kept"
+
+
+def test_few_draws_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in Counts.__slots__:
+        monkeypatch.setattr(COUNTS, name, 0)
+    list(swarmed(each=2))
+    assert COUNTS.kept > 300
+    assert COUNTS.undefined + COUNTS.raised < 0.2 * COUNTS.kept
+
+
+# --- deterministic -----------------------------------------------------------------------------------------------------
+
+
+def test_the_same_seed_draws_the_same_programs() -> None:
+    assert list(sample(EVERYTHING, 7, 20)) == list(sample(EVERYTHING, 7, 20))
+    assert list(sample(EVERYTHING, 7, 20))[:5] == list(sample(EVERYTHING, 7, 5))
+    assert list(sample(EVERYTHING, 7, 20)) != list(sample(EVERYTHING, 8, 20))
+
+
+def test_another_process_draws_the_same_programs() -> None:
+    code = (
+        "import hashlib; from generators.features import swarm; from generators.serialization import dumps;"
+        "from generators.strategies import sample;"
+        "print(hashlib.sha256(''.join(map(dumps, sample(swarm(3), 3, 40))).encode()).hexdigest())"
+    )
+    root = Path(generators.__file__).parents[1]
+    answer = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=root,
+        env=os.environ | {"PYTHONHASHSEED": "1", "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    ours = "".join(map(dumps, sample(swarm(3), 3, 40)))
+    assert answer.stdout.strip() == hashlib.sha256(ours.encode()).hexdigest()
+
+
+# --- varied ------------------------------------------------------------------------------------------------------------
+
+
+def test_every_operator_occurs() -> None:
+    missing = {each.name for each in OPERATORS}
+    for program in swarmed(each=100):
+        missing -= {each.op for each in program.instructions}
+        if not missing:
+            return
+    assert missing == set()
+
+
+def test_every_dtype_occurs_in_an_input(drawn: list[Program]) -> None:
+    assert {each.dtype for program in drawn for each in program.inputs} == set(DTYPES)
+
+
+def test_hazards_are_all_switches_that_are_drawn_as_instructions() -> None:
+    assert set(PLAYED) == set(HAZARDS) - {"shared inputs", "reinterpreted storage"}
+
+
+@pytest.mark.parametrize("hazard", PLAYED)
+def test_every_hazard_succeeds_where_it_is_switched_on_and_only_there(hazard: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    completed: Counter[str] = Counter()
+
+    def counted(name: str, original: Callable[..., None]) -> Callable[..., None]:
+        def play(*args: object) -> None:
+            original(*args)
+            completed[name] += 1
+
+        return play
+
+    for name, original in PLAYED.items():
+        monkeypatch.setitem(PLAYED, name, counted(name, original))
+    # Features that no other test uses, since the hazards of features are cached.
+    list(sample(Features(hazards=(hazard,), instructions=7), 1, 40))
+    assert set(completed) == {hazard}
+    assert completed[hazard] >= 10
+
+
+def region(program: Program, view: Input) -> Region:
+    """The region of an input, in an address space where storages are far apart."""
+    size = view.dtype.itemsize
+    return Region((view.storage << 32) + view.offset * size, view.sizes, tuple(s * size for s in view.strides), size)
+
+
+def is_dense(view: Input) -> bool:
+    return view.strides == dense_strides(view.sizes)
+
+
+LAYOUT_SHOWS: dict[str, Callable[[Input], bool]] = {
+    "contiguous": lambda view: is_dense(view) and view.offset == 0,
+    "transposed": lambda view: view.strides == dense_strides(view.sizes[::-1])[::-1] and not is_dense(view),
+    "gaps": lambda view: view.strides == tuple(2 * each for each in dense_strides(view.sizes)) and view.sizes != (),
+    "offset": lambda view: view.offset > 0,
+    "expanded": lambda view: any(n > 1 and s == 0 for n, s in zip(view.sizes, view.strides, strict=True)),
+    "overlapping": lambda view: len(view.sizes) > 1 and 0 not in view.sizes and set(view.strides) == {1},
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_occurs_where_it_is_switched_on(layout: str, drawn: list[Program]) -> None:
+    views = [each for program in drawn for each in program.inputs]
+    assert sum(map(LAYOUT_SHOWS[layout], views)) >= 10
+    alone = Features(layouts=(layout,), hazards=(), groups=("view",))
+    views = [each for program in sample(alone, 1, 30) for each in program.inputs]
+    assert sum(map(LAYOUT_SHOWS[layout], views)) >= 5
+
+
+def test_only_the_layouts_that_are_switched_on_occur() -> None:
+    plain = Features(layouts=("contiguous",), hazards=())
+    assert all(is_dense(each) and each.offset == 0 for program in sample(plain, 1, 100) for each in program.inputs)
+
+
+@pytest.mark.parametrize(
+    ("size", "shows"),
+    [
+        ("0-d", lambda view: view.sizes == ()),
+        ("empty", lambda view: 0 in view.sizes),
+        ("one element", lambda view: view.sizes == (1,)),
+        ("several vector registers", lambda view: region_numel(view) >= 64),
+        ("not a multiple of a vector register", lambda view: region_numel(view) == 17),
+    ],
+)
+def test_every_kind_of_size_occurs(size: str, shows: Callable[[Input], bool], drawn: list[Program]) -> None:
+    assert any(shows(each) for program in drawn for each in program.inputs)
+
+
+def region_numel(view: Input) -> int:
+    return Region(0, view.sizes, view.strides, 1).numel
+
+
+def sharing(drawn: list[Program]) -> Iterator[tuple[Region, Region]]:
+    """The regions of all pairs of inputs in one storage."""
+    for program in drawn:
+        for one, other in itertools.combinations(program.inputs, 2):
+            if one.storage == other.storage:
+                yield region(program, one), region(program, other)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shows"),
+    [
+        ("the same view", lambda one, other: one == other and one.numel > 0),
+        ("overlapping in part", lambda one, other: overlap(one, other) and one != other),
+        ("side by side", lambda one, other: not overlap(one, other) and one.numel * other.numel > 0),
+        ("another item size", lambda one, other: one.itemsize != other.itemsize and overlap(one, other)),
+        ("one overlaps itself", lambda one, other: overlaps_itself(one) and overlap(one, other)),
+    ],
+)
+def test_inputs_share_storages_in_every_way(
+    kind: str, shows: Callable[[Region, Region], bool], drawn: list[Program]
+) -> None:
+    assert sum(shows(one, other) for one, other in sharing(drawn)) >= 3
+
+
+def test_inputs_that_share_are_moved_against_each_other() -> None:
+    pairs = list(sharing(list(sample(Features(layouts=("contiguous",)), 1, 100))))
+    assert sum(one.start != other.start and one.sizes != () for one, other in pairs) >= 5
+
+
+def test_inputs_share_no_storage_unless_switched_on() -> None:
+    features = Features(hazards=tuple(each for each in HAZARDS if each != "shared inputs"))
+    assert list(sharing(list(sample(features, 1, 100)))) == []
+
+
+def test_outputs_are_of_every_kind(drawn: list[Program]) -> None:
+    assert {len(program.outputs) for program in drawn} == {0, 1, 2, 3, 4}
+    inputs = [{each.name for each in program.inputs} for program in drawn]
+    assert sum(bool(names & set(program.outputs)) for names, program in zip(inputs, drawn, strict=True)) > 50
+    results = [result for program in drawn for each in program.instructions[-1:] for result in each.results]
+    assert sum(bool(set(program.outputs) & set(results)) for program in drawn) > 50
+    assert sum(len(set(program.outputs)) == len(program.outputs) for program in drawn) == len(drawn)
+
+
+# --- the switches ------------------------------------------------------------------------------------------------------
+
+
+def test_swarm_is_deterministic_and_turns_each_switch_on_and_off() -> None:
+    shards = [swarm(seed) for seed in range(200)]
+    assert shards == [swarm(seed) for seed in range(200)]
+    for name, everything, plain in (
+        ("dtypes", DTYPES, 1),
+        ("groups", GROUPS, 1),
+        ("layouts", LAYOUTS, 1),
+        ("hazards", HAZARDS, 0),
+    ):
+        switches = [getattr(each, name) for each in shards]
+        assert all(set(each) <= set(everything) for each in switches)
+        assert all(each[:plain] == everything[:plain] for each in switches), "the plainest is always on"
+        for switch in everything[plain:]:
+            assert 20 < sum(switch in each for each in switches) < 180
+    assert {each.large for each in shards} == {True, False}
+    assert {each.instructions for each in shards} == {3, 5, 8, 12}
+
+
+def test_every_shard_can_mutate() -> None:
+    groups = [set(swarm(seed).groups) for seed in range(200)]
+    assert all({"in-place", "out=", "scatter", "indexed"} & each for each in groups)
+
+
+def test_dtypes_are_respected() -> None:
+    features = Features(dtypes=(torch.float64, torch.bfloat16))
+    index = {torch.int64}  # for ops that take positions
+    for program in sample(features, 1, 100):
+        assert {each.dtype for each in program.storages} <= {*features.dtypes} | index
+        assert {each.dtype for each in program.inputs} <= {*features.dtypes} | index
+    without = Features(dtypes=(torch.float64,), groups=("view", "in-place"))
+    assert {each.dtype for program in sample(without, 1, 50) for each in program.inputs} == {torch.float64}
+
+
+# Ops that other groups bring along: a mask is compared into being, a scatter's source is made from a view.
+BROUGHT_ALONG = {
+    "view": set(),
+    "in-place": {"aten.gt.Scalar", "aten.eq.Scalar"},
+    "functional": {"aten.gt.Scalar", "aten.eq.Scalar"},
+    "out=": {"aten.gt.Scalar", "aten.eq.Scalar"},
+    "indexed": set(),
+    "reduction": set(),
+    "scatter": {
+        "aten.select.int",
+        "aten.slice.Tensor",
+        "aten.diagonal.default",
+        "aten.as_strided.default",
+        "aten.neg.default",
+    },
+}
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_groups_are_respected(group: str) -> None:
+    allowed = {each.name for each in OPERATORS if each.group == group} | BROUGHT_ALONG[group]
+    drawn = list(sample(Features(groups=(group,), hazards=()), 1, 40))
+    seen = {each.op for program in drawn for each in program.instructions}
+    assert seen <= allowed
+    assert len(seen) >= 3
+
+
+def test_sizes_stay_small_unless_large_is_switched_on() -> None:
+    small = sample(Features(large=False, hazards=()), 1, 100)
+    assert max(region_numel(each) for program in small for each in program.inputs) <= 32
+    large = sample(Features(large=True, hazards=()), 1, 100)
+    assert max(region_numel(each) for program in large for each in program.inputs) >= 256
+
+
+def test_the_number_of_steps_is_respected() -> None:
+    assert all(len(each) <= 1 for each in sample(Features(groups=("view",), hazards=(), instructions=1), 1, 50))
+    longest = max(len(each) for each in sample(Features(hazards=(), groups=("view",), instructions=12), 1, 50))
+    assert 8 <= longest <= 12
+
+
+def test_features_are_described_in_plain_json_values() -> None:
+    described = Features(dtypes=(torch.float32,), hazards=("swap",)).describe()
+    assert described["dtypes"] == ["float32"]
+    assert described["hazards"] == ["swap"]
+    assert described["large"] is True
+
+
+# --- small once shrunk -------------------------------------------------------------------------------------------------
+
+SHRINK = settings(max_examples=500, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+
+
+def test_a_mutation_shrinks_to_at_most_two_instructions() -> None:
+    def mutates(program: Program) -> bool:
+        return any(each.mutates() for each in program.instructions)
+
+    found = find(programs(), mutates, settings=SHRINK, random=random.Random(1))
+    assert len(found) <= 2
+    assert len(found.inputs) == 1
+    assert {each.dtype for each in found.storages} == {torch.float32}
+    assert all(map(is_dense, found.inputs))
+
+
+def test_inputs_that_share_shrink_to_two_plain_ones() -> None:
+    def shares(program: Program) -> bool:
+        return len({each.storage for each in program.inputs}) < len(program.inputs)
+
+    found = find(programs(), shares, settings=SHRINK, random=random.Random(1))
+    assert len(found) <= 2
+    assert len(found.inputs) <= 3
+    assert all(map(is_dense, found.inputs))

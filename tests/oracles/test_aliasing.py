@@ -1,0 +1,228 @@
+"""Oracle *aliasing*: new aliases, lost aliases, and outputs that are inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from generators.errors import InternalError
+from generators.regions import Region
+from oracles import aliasing
+from oracles.aliasing import judge
+from oracles.contract import Contract, Promise, Waiver
+from oracles.smt import Disjoint, Unknown, Witness
+from oracles.verdict import HOLDS, Verdict
+
+
+def waiving(*promises: Promise) -> Contract:
+    return Contract(waivers=tuple(Waiver(each, "for this test") for each in promises))
+
+
+ALL = Contract()
+NEW_ONLY = waiving(Promise.KEEPS_ALIASES, Promise.IDENTITY)
+X = torch.arange(6.0).view(2, 3)
+
+
+def viewed_bytes(x: Tensor, first: int, last: int) -> Tensor:
+    return x.view(-1).view(torch.uint8)[first : last + 1]
+
+
+NEW = {
+    "input and output": (lambda x: x + 0, lambda x: x.view(6), "new alias between input and output"),
+    "input and a part": (lambda x: x[0, 1:2] + 0, lambda x: x[0, 1:2], "new alias between input and output"),
+    "input and a transpose": (lambda x: x.t().clone(), lambda x: x.t(), "new alias between input and output"),
+    "outputs": (lambda x: (x + 1, x + 1), lambda x: (y := x + 1, y), "new alias between output and output"),
+    "parts of outputs": (
+        lambda x: (x[0] + 0, x[:, 0] + 0),
+        lambda x: (y := x + 0) is None or (y[0], y[:, 0]),
+        "new alias between output and output",
+    ),
+    "one byte": (
+        lambda x: (viewed_bytes(y := x + 0, 0, 3), viewed_bytes(y, 4, 7)),
+        lambda x: (viewed_bytes(y := x + 0, 0, 4), viewed_bytes(y, 4, 7)),
+        "new alias between output and output",
+    ),
+    "interleaved in eager": (
+        lambda x: ((y := x.view(6) + 0)[::2], y[1::2]),
+        lambda x: ((y := x.view(6) + 0)[::2], y[1:4]),
+        "new alias between output and output",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NEW)
+def test_a_new_alias_is_seen(runs, name: str) -> None:
+    eager, target, kind = NEW[name]
+    report = judge(NEW_ONLY, *runs(eager, target, [X]))
+    assert report.verdict is Verdict.VIOLATED
+    assert {(each.oracle, each.kind) for each in report.violations} == {("aliasing", kind)}
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        pytest.param(lambda x: x, id="the input itself"),
+        pytest.param(lambda x: x[1:], id="a view of the input"),
+        pytest.param(lambda x: x + 0, id="something new"),
+        pytest.param(lambda x: (y := x + 0, y.t()), id="outputs that alias in eager as well"),
+        pytest.param(lambda x: ((y := x + 0)[0], y[1]), id="outputs side by side"),
+        pytest.param(lambda x: ((y := x + 0)[:, 0], y[:, 1]), id="interleaved outputs"),
+        pytest.param(lambda x: (x[:0], x[:0]), id="no elements"),
+        pytest.param(lambda x: (1, None, x + 0), id="not only tensors"),
+    ],
+)
+def test_what_eager_does_as_well_is_not_blamed(runs, function: Callable[..., object]) -> None:
+    assert judge(ALL, *runs(function, function, [X])) == HOLDS
+
+
+def test_sharing_a_storage_without_a_common_byte_is_no_alias(runs) -> None:
+    eager = lambda x: (x[0] + 0, x[1] + 0)  # noqa: E731
+    target = lambda x: ((y := x + 0)[0], y[1])  # noqa: E731
+    assert judge(ALL, *runs(eager, target, [X])) == HOLDS
+
+
+def test_touching_bytes_are_no_alias(runs) -> None:
+    eager = lambda x: (x[0] + 0, x[0] + 0)  # noqa: E731
+    target = lambda x: (viewed_bytes(y := x + 0, 0, 4), viewed_bytes(y, 5, 8))  # noqa: E731
+    assert judge(ALL, *runs(eager, target, [X])) == HOLDS
+
+
+def test_how_inputs_overlap_each_other_is_the_callers_doing(runs) -> None:
+    assert judge(ALL, *runs(lambda x, y: x + y, lambda x, y: y + x, [X[:, 1:], X[:, :2]])) == HOLDS
+
+
+def test_the_witness_can_be_checked_by_hand(runs) -> None:
+    # The output is the last column of the input: elements [0, 2] and [1, 2] of a 2 x 3 matrix of 4-byte numbers.
+    (violation,) = judge(NEW_ONLY, *runs(lambda x: x[:, 2] + 0, lambda x: x[:, 2], [X])).violations
+    assert violation.place == "input 0, output 0"
+    row = 1 if violation.evidence["index in the second"] == [1] else 0
+    assert violation.evidence["index in the second"] == [row]
+    assert violation.evidence["index in the first"] == [row, 2]
+    first_byte = 4 * (3 * row + 2)
+    assert violation.evidence["shared byte, from the start of the first"] in range(first_byte, first_byte + 4)
+
+
+def test_the_witness_of_a_single_shared_byte(runs) -> None:
+    eager, target, _ = NEW["one byte"]
+    (violation,) = judge(NEW_ONLY, *runs(eager, target, [X])).violations
+    assert violation.place == "output 0, output 1"
+    assert dict(violation.evidence) == {
+        "index in the first": [4],
+        "index in the second": [0],
+        "shared byte, from the start of the first": 4,
+    }
+
+
+def test_a_new_alias_that_is_not_promised_away_is_not_judged(runs) -> None:
+    contract = waiving(Promise.NO_NEW_ALIAS)
+    assert judge(contract, *runs(lambda x: x + 0, lambda x: x.view(6), [X])) == HOLDS
+
+
+def test_an_output_that_newly_overlaps_itself_is_seen(runs) -> None:
+    eager, target = (lambda x: x[:1].expand(2, 3).clone()), (lambda x: x[:1].clone().expand(2, 3))
+    (violation,) = judge(ALL, *runs(eager, target, [X])).violations
+    assert (violation.kind, violation.place) == ("output overlaps itself", "output 0")
+    assert judge(ALL, *runs(target, target, [X])) == HOLDS
+    assert judge(waiving(Promise.NO_NEW_ALIAS), *runs(eager, target, [X])) == HOLDS
+
+
+def test_inputs_that_come_to_share_are_seen(runs) -> None:
+    both = runs(lambda x, y: None, lambda x, y: (y.set_(x), None)[1], [X, X.clone()])
+    assert [each.kind for each in judge(ALL, *both).violations] == ["new alias between input and input"]
+
+
+# --- aliases lost ------------------------------------------------------------------------------------------------------
+
+LOST = {
+    "input and output": (lambda x: x[1:], lambda x: x[1:].clone(), "lost alias between input and output"),
+    "outputs": (
+        lambda x: (y := x + 0, y.t()),
+        lambda x: (y := x + 0, y.t().clone()),
+        "lost alias between output and output",
+    ),
+    "the other half": (
+        lambda x: ((y := x + 0), y[1]),
+        lambda x: ((y := torch.cat([x, x]))[:2], y[3]),
+        "lost alias between output and output",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOST)
+def test_a_lost_alias_is_seen_where_it_is_promised(runs, name: str) -> None:
+    eager, target, kind = LOST[name]
+    report = judge(ALL, *runs(eager, target, [X]))
+    assert [each.kind for each in report.violations] == [kind]
+    assert judge(waiving(Promise.KEEPS_ALIASES), *runs(eager, target, [X])) == HOLDS
+
+
+# --- identity ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_output_that_is_no_longer_the_input_is_seen(runs) -> None:
+    both = runs(lambda x: x.add_(1), lambda x: x.add_(1).view(2, 3), [X])
+    (violation,) = judge(ALL, *both).violations
+    assert (violation.kind, violation.place) == ("output is no longer the input itself", "output 0, input 0")
+    assert judge(waiving(Promise.IDENTITY), *both) == HOLDS
+
+
+def test_an_output_that_becomes_the_input_is_seen(runs) -> None:
+    both = runs(lambda x: x.view(2, 3), lambda x: x, [X])
+    (violation,) = judge(ALL, *both).violations
+    assert (violation.kind, violation.place) == ("output became an input", "output 0, input 0")
+    assert judge(waiving(Promise.IDENTITY), *both) == HOLDS
+
+
+def test_an_output_that_is_the_wrong_input_is_seen(runs) -> None:
+    base = torch.arange(4.0)
+    report = judge(ALL, *runs(lambda x, y: x, lambda x, y: y, [base, base.view(2, 2)]))
+    assert [each.kind for each in report.violations] == ["output is no longer the input itself"]
+
+
+def test_identity_is_judged_where_the_waiver_does_not_apply(runs) -> None:
+    contract = Contract(waivers=(Waiver(Promise.IDENTITY, "for this test", unless=lambda trace: len(trace.inputs) == 1),))
+    lost = judge(contract, *runs(lambda x: x, lambda x: x.view(2, 3), [X]))
+    assert [each.kind for each in lost.violations] == ["output is no longer the input itself"]
+    assert judge(contract, *runs(lambda x, y: x, lambda x, y: x.view(2, 3), [X, X.clone()])) == HOLDS
+
+
+# --- undecided ---------------------------------------------------------------------------------------------------------
+
+
+def test_outputs_that_do_not_match_leave_it_unknown(runs) -> None:
+    report = judge(ALL, *runs(lambda x: (x, x + 1), lambda x: (x,), [X]))
+    assert report.verdict is Verdict.UNKNOWN
+    assert "cannot be matched" in report.reason
+
+
+def test_a_python_number_missing_leaves_it_unknown_too(runs) -> None:
+    report = judge(ALL, *runs(lambda x: (x + 1, 1), lambda x: (x + 1,), [X]))
+    assert report.verdict in (Verdict.UNKNOWN, Verdict.HOLDS)
+
+
+def test_an_alias_that_z3_cannot_confirm_is_unknown(runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aliasing, "decide", lambda *_: Unknown("canceled"))
+    report = judge(NEW_ONLY, *runs(lambda x: x + 0, lambda x: x.view(6), [X]))
+    assert report.verdict is Verdict.UNKNOWN
+    assert "canceled" in report.reason
+
+
+def test_deciders_that_disagree_are_our_mistake(runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aliasing, "decide", lambda *_: Disjoint())
+    with pytest.raises(InternalError, match="disagree"):
+        judge(NEW_ONLY, *runs(lambda x: x + 0, lambda x: x.view(6), [X]))
+
+
+def test_only_new_aliases_are_put_to_z3(runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aliasing, "decide", lambda *_: pytest.fail("asked"))
+    assert judge(ALL, *runs(lambda x: x[1:], lambda x: x[1:], [X])) == HOLDS
+
+
+def test_a_witness_is_checked_by_plain_arithmetic() -> None:
+    a, b = Region(0, (2, 3), (12, 4), 4), Region(8, (2,), (12,), 4)
+    assert Witness((1, 2), (1,), 20).check(a, b)
+    for wrong in (Witness((1, 2), (1,), 24), Witness((0, 2), (1,), 20), Witness((1, 3), (1,), 20), Witness((2,), (1,), 20)):
+        assert not wrong.check(a, b)

@@ -1,0 +1,129 @@
+"""Contracts: what is promised, what is waived, and for which runs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from generators.definedness import Watch
+from generators.trace import Trace
+from oracles.contract import (
+    Contract,
+    Premise,
+    Promise,
+    Refusal,
+    Waiver,
+    as_strided_stays_inside,
+    no_overlapping_as_strided,
+    no_overlapping_input_is_written,
+    overlapping_writes_come_from_expand,
+    writes_overlap,
+    written_inputs_apart,
+    written_inputs_disjoint,
+)
+
+NOTHING = Trace()
+
+
+@pytest.mark.parametrize("promise", Promise)
+def test_everything_is_promised_that_is_not_waived(promise: Promise) -> None:
+    assert Contract().promises(promise, NOTHING)
+    assert not Contract(waivers=(Waiver(promise, "a reason"),)).promises(promise, NOTHING)
+    others = Contract(waivers=tuple(Waiver(each, "a reason") for each in Promise if each is not promise))
+    assert others.promises(promise, NOTHING)
+
+
+def test_a_waiver_may_apply_to_some_runs_only() -> None:
+    contract = Contract(waivers=(Waiver(Promise.VALUES, "a reason", unless=no_overlapping_as_strided),))
+    assert contract.promises(Promise.VALUES, Trace(overlapping_as_strided=False))
+    assert not contract.promises(Promise.VALUES, Trace(overlapping_as_strided=True))
+
+
+def test_two_waivers_of_one_promise_both_apply() -> None:
+    one, other = Waiver(Promise.VALUES, "a", unless=lambda trace: True), Waiver(Promise.VALUES, "b")
+    assert not Contract(waivers=(one, other)).promises(Promise.VALUES, NOTHING)
+    assert Contract(waivers=(one, one)).promises(Promise.VALUES, NOTHING)
+
+
+def test_the_first_unmet_premise_is_named() -> None:
+    met, unmet = Premise("a", "", lambda trace: True), Premise("b", "", no_overlapping_as_strided)
+    contract = Contract(premises=(met, unmet))
+    assert contract.unmet(NOTHING) is None
+    assert contract.unmet(Trace(overlapping_as_strided=True)) is unmet
+
+
+def test_a_refusal_is_found_by_type_and_message() -> None:
+    refusal = Refusal(r"ValueError: .*overlap", "a reason")
+    contract = Contract(refusals=(Refusal("nothing like it", ""), refusal))
+    assert contract.refusal(ValueError("internal overlap"), NOTHING) is refusal
+    assert contract.refusal(RuntimeError("internal overlap"), NOTHING) is None
+    assert contract.refusal(ValueError("shape"), NOTHING) is None
+
+
+def test_a_refusal_may_be_right_for_some_runs_only() -> None:
+    contract = Contract(refusals=(Refusal("no", "a reason", when=lambda trace: trace.outside),))
+    assert contract.refusal(RuntimeError("no"), Trace(outside=True)) is not None
+    assert contract.refusal(RuntimeError("no"), Trace(outside=False)) is None
+
+
+def traced(function, *inputs: torch.Tensor) -> Trace:
+    watch = Watch(inputs)
+    with watch:
+        function(*inputs)
+    return watch.trace
+
+
+BASE = torch.zeros(6)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "function", "disjoint"),
+    [
+        pytest.param(BASE[:3], BASE[3:], lambda x, y: x.add_(y), True, id="side by side"),
+        pytest.param(BASE[:4], BASE[3:], lambda x, y: x.add_(1), False, id="overlapping, the first written"),
+        pytest.param(BASE[:4], BASE[3:], lambda x, y: y.add_(1), False, id="overlapping, the second written"),
+        pytest.param(BASE[:4], BASE[3:], lambda x, y: x[:1].add_(1), False, id="overlapping, written elsewhere"),
+        pytest.param(BASE[:4], BASE[3:], lambda x, y: x[:3] + y, True, id="overlapping, only read"),
+        pytest.param(BASE[::2], BASE[1::2], lambda x, y: x.add_(y), True, id="interleaved"),
+        pytest.param(BASE, BASE.clone(), lambda x, y: x.add_(y), True, id="two storages"),
+        pytest.param(BASE.view(torch.uint8)[7:9], BASE[2:], lambda x, y: x.zero_(), False, id="one byte"),
+        pytest.param(BASE[:0], BASE, lambda x, y: y.add_(1), True, id="no elements"),
+    ],
+)
+def test_written_inputs_that_overlap(x: torch.Tensor, y: torch.Tensor, function, disjoint: bool) -> None:
+    assert written_inputs_disjoint(traced(function, x, y)) == disjoint
+
+
+def test_written_inputs_that_share_are_not_apart() -> None:
+    assert not written_inputs_apart(traced(lambda x, y: x.add_(1), BASE[:3], BASE[3:]))
+    assert written_inputs_apart(traced(lambda x, y: x + y, BASE[:3], BASE[3:]))
+    assert written_inputs_apart(traced(lambda x, y: x.add_(y), BASE, BASE.clone()))
+
+
+@pytest.mark.parametrize(
+    ("view", "overlapping", "from_expand"),
+    [
+        pytest.param(lambda x: x.expand(2, 6), True, True, id="expand"),
+        pytest.param(lambda x: x.unfold(0, 2, 2), False, True, id="unfold, side by side"),
+        pytest.param(lambda x: x.unfold(0, 2, 1), True, False, id="unfold"),
+        pytest.param(lambda x: x.as_strided((2, 3), (1, 1)), True, False, id="as_strided"),
+        pytest.param(lambda x: x.expand(2, 6).unfold(1, 2, 1), True, False, id="expand and unfold"),
+        pytest.param(lambda x: x, False, True, id="none"),
+    ],
+)
+def test_writes_through_regions_that_overlap_themselves(view, overlapping: bool, from_expand: bool) -> None:
+    trace = traced(lambda x: view(x).zero_(), BASE.clone())
+    assert writes_overlap(trace) == overlapping
+    assert overlapping_writes_come_from_expand(trace) == from_expand
+    assert no_overlapping_input_is_written(trace)
+
+
+def test_an_overlapping_input_that_is_written_as_it_is() -> None:
+    assert not no_overlapping_input_is_written(traced(lambda x: x.zero_(), BASE[:1].expand(3)))
+    assert no_overlapping_input_is_written(traced(lambda x: x[:1].zero_(), BASE[:1].expand(3)))
+    assert no_overlapping_input_is_written(traced(lambda x: x + 1, BASE[:1].expand(3)))
+
+
+def test_as_strided_that_stays_inside_its_argument() -> None:
+    assert as_strided_stays_inside(traced(lambda x: x.as_strided((2,), (1,), 1), BASE[1:4]))
+    assert not as_strided_stays_inside(traced(lambda x: x.as_strided((2,), (1,), 0), BASE[1:4]))

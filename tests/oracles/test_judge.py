@@ -1,0 +1,82 @@
+"""All oracles on one run: none is left out, and the plainest symptom comes first."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from oracles.contract import Contract, Refusal
+from oracles.judge import ORACLES, excluded, judge
+from oracles.verdict import Verdict
+
+ALL = Contract()
+X = torch.arange(6.0).view(2, 3)
+NAMES = ["errors", "values", "inputs", "aliasing", "metadata"]
+
+
+def failing(*inputs: torch.Tensor) -> object:
+    raise RuntimeError("no")
+
+
+def verdicts(judgement) -> list[Verdict]:
+    return [report.verdict for report in judgement.reports.values()]
+
+
+def test_a_right_run_holds_in_every_respect(runs) -> None:
+    judgement = judge(ALL, *runs(lambda x: x.add_(1)[1:], lambda x: x.add_(1)[1:], [X]))
+    assert list(judgement.reports) == list(ORACLES) == NAMES
+    assert set(verdicts(judgement)) == {Verdict.HOLDS}
+    assert judgement.violations == []
+    assert judgement.refused is None
+
+
+@pytest.mark.parametrize(
+    ("oracle", "eager", "target"),
+    [
+        ("errors", lambda x: x, failing),
+        ("values", lambda x: x + 1, lambda x: x + 2),
+        ("inputs", lambda x: (x.add_(1), None)[1], lambda x: None),
+        ("aliasing", lambda x: x + 0, lambda x: x.view_as(x)),
+        ("metadata", lambda x: x + 0, lambda x: (x + 0).double()),
+    ],
+)
+def test_each_oracle_has_its_say(runs, oracle: str, eager, target) -> None:
+    judgement = judge(ALL, *runs(eager, target, [X]))
+    assert {each.oracle for each in judgement.violations} == {oracle}
+    assert judgement.reports[oracle].verdict is Verdict.VIOLATED
+
+
+def test_the_plainest_symptom_comes_first(runs) -> None:
+    judgement = judge(ALL, *runs(lambda x: x.add_(1) + 0, lambda x: x.view(6)[1:].view(5), [X]))
+    assert [each.oracle for each in judgement.violations] == ["inputs", "aliasing", "metadata"]
+    judgement = judge(ALL, *runs(lambda x: x.add_(1) + 0, lambda x: x.view(2, 3), [X]))
+    assert [each.oracle for each in judgement.violations] == ["values", "inputs", "aliasing"]
+
+
+@pytest.mark.parametrize(("eager", "target"), [(lambda x: x, failing), (failing, lambda x: x), (failing, failing)])
+def test_after_an_error_there_is_nothing_to_compare(runs, eager, target) -> None:
+    judgement = judge(ALL, *runs(eager, target, [X]))
+    assert list(judgement.reports) == NAMES
+    assert verdicts(judgement)[1:] == [Verdict.NOT_APPLICABLE] * 4
+    assert all(report.reason for report in list(judgement.reports.values())[1:])
+    assert judgement.refused is None
+
+
+def test_what_is_refused_is_not_applicable_in_every_respect(runs) -> None:
+    contract = Contract(refusals=(Refusal("no", "it says no"),))
+    judgement = judge(contract, *runs(lambda x: x, failing, [X]))
+    assert set(verdicts(judgement)) == {Verdict.NOT_APPLICABLE}
+    assert judgement.refused is not None
+    assert "it says no" in judgement.refused
+
+
+def test_what_is_excluded_is_neither_right_nor_wrong() -> None:
+    judgement = excluded("not for this")
+    assert list(judgement.reports) == NAMES
+    assert set(verdicts(judgement)) == {Verdict.NOT_APPLICABLE}
+    assert judgement.refused == "not for this"
+
+
+def test_outputs_without_number_or_tensor_are_judged_by_every_oracle(runs) -> None:
+    judgement = judge(ALL, *runs(lambda x: (x + 1, 1), lambda x: (x + 1,), [X]))
+    assert [each.kind for each in judgement.violations] == ["wrong number of outputs"]

@@ -1,0 +1,82 @@
+"""Oracle *metadata*: sizes, dtypes, strides and offsets, as far as promised."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from oracles.contract import Contract, Promise, Waiver
+from oracles.metadata import judge
+from oracles.verdict import HOLDS
+
+ALL = Contract()
+X = torch.arange(6.0).view(2, 3)
+
+WRONG = {
+    "dtype": (lambda x: x + 1, lambda x: (x + 1).double(), "wrong dtype", Promise.SIZE_AND_DTYPE),
+    "size": (lambda x: x + 1, lambda x: (x + 1)[:, :2], "wrong size", Promise.SIZE_AND_DTYPE),
+    "rank": (lambda x: x + 1, lambda x: (x + 1)[None], "wrong size", Promise.SIZE_AND_DTYPE),
+    "an empty size": (lambda x: x[:0], lambda x: x[:, :0], "wrong size", Promise.SIZE_AND_DTYPE),
+    "stride": (lambda x: x + 1, lambda x: (x + 1).t().contiguous().t(), "wrong stride", Promise.STRIDE),
+    "expanded": (lambda x: x[:1].expand(2, 3), lambda x: x[:1].expand(2, 3).clone(), "wrong stride", Promise.STRIDE),
+    "offset": (lambda x: x[1:], lambda x: x[1:] + 0, "wrong storage offset", Promise.OFFSET),
+    "device": (lambda x: x + 1, lambda x: (x + 1).to("meta"), "wrong device", Promise.SIZE_AND_DTYPE),
+    "input size": (lambda x: x, lambda x: x.unsqueeze_(0), "wrong size", Promise.SIZE_AND_DTYPE),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_metadata_of_an_output_is_seen(runs, name: str) -> None:
+    eager, target, kind, promise = WRONG[name]
+    violation = judge(ALL, *runs(eager, target, [X])).violations[0]
+    assert (violation.oracle, violation.kind, violation.place) == ("metadata", kind, "output 0")
+    waivers = (Waiver(promise, "for this test"), Waiver(Promise.INPUT_METADATA, "for this test"))
+    assert judge(Contract(waivers=waivers), *runs(eager, target, [X])) == HOLDS
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        pytest.param(lambda x: x.t_(), id="transposed"),
+        pytest.param(lambda x: x.unsqueeze_(0), id="another rank"),
+        pytest.param(lambda x: x.as_strided_((2, 3), (1, 2)), id="another stride"),
+    ],
+)
+def test_an_input_that_ends_with_another_shape_is_seen(runs, target) -> None:
+    both = runs(lambda x: None, lambda x: (target(x), None)[1], [X])
+    (violation,) = judge(ALL, *both).violations
+    assert (violation.kind, violation.place) == ("input ends with another shape", "input 0")
+    assert violation.evidence["eager"] == [[2, 3], [3, 1]]
+    assert judge(Contract(waivers=(Waiver(Promise.INPUT_METADATA, "for this test"),)), *both) == HOLDS
+
+
+def test_every_output_is_looked_at_and_named_once(runs) -> None:
+    eager = lambda x: (x + 1, x[1:], x > 0)  # noqa: E731
+    target = lambda x: (x + 1, x[1:].double(), (x > 0).int())  # noqa: E731
+    report = judge(ALL, *runs(eager, target, [X]))
+    assert [(each.place, each.kind) for each in report.violations] == [
+        ("output 1", "wrong dtype"),
+        ("output 2", "wrong dtype"),
+    ]
+
+
+def test_the_evidence_shows_both(runs) -> None:
+    (violation,) = judge(ALL, *runs(lambda x: x + 1, lambda x: (x + 1)[:1], [X])).violations
+    assert violation.evidence == {"eager": "[2, 3]", "target": "[1, 3]"}
+
+
+RIGHT = {
+    "equal": (lambda x: x[:, 1:], lambda x: x[:, 1:]),
+    "a stride along one element": (lambda x: x[:1] + 0, lambda x: (x + 0)[:1].as_strided((1, 3), (77, 1))),
+    "strides of nothing": (lambda x: x[:0], lambda x: torch.empty(0, 3).as_strided((0, 3), (5, 7))),
+    "an offset that nobody sees": (lambda x: (x + 1)[1], lambda x: (x + 1)[0]),
+    "the offset of nothing": (lambda x: x[2:], lambda x: x[:0]),
+    "other values": (lambda x: x + 1, lambda x: x + 2),
+    "Python numbers": (lambda x: 1, lambda x: 2),
+    "the same change of an input": (lambda x: x.t_(), lambda x: x.t_()),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_metadata_is_not_blamed(runs, name: str) -> None:
+    assert judge(ALL, *runs(*RIGHT[name], [X])) == HOLDS

@@ -1,0 +1,389 @@
+"""Mistakes planted in the harness itself. A verifier that misses things looks just like one that finds nothing.
+
+`CHECKS` are small end-to-end statements about the harness: given this program and this compiler, this is the verdict.
+A healthy harness passes them all; with a mistake planted, the check named beside it must fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from unittest import mock
+
+import pytest
+import torch
+from torch import Tensor
+
+from campaigns import shard
+from generators import definedness
+from generators import trace as tracing
+from generators.errors import InternalError, Rejected
+from generators.execution import ProgramFunction
+from generators.parsing import parse_source
+from generators.program import Input, Program, Storage
+from generators.regions import Region
+from generators.values import input_tensors
+from oracles import aliasing, errors, values
+from oracles import inputs as inputs_oracle
+from oracles import judge as judging
+from oracles.contract import Contract, Promise, Refusal, Waiver
+from oracles.observation import Observation, observe
+from oracles.verdict import HOLDS, Violation
+from reduction import signature, trial
+from reduction.signature import Symptom
+from reduction.trial import Subject, run_trial
+from targets.registry import TARGETS
+from targets.target import Build, Function, Target
+
+# --- planted compilers -------------------------------------------------------------------------------------------------
+
+ALL = Contract()
+NO_IDENTITY = Contract(waivers=(Waiver(Promise.IDENTITY, "for this test"),))
+
+
+def compiler(rewrite: Callable[[Function], Function], contract: Contract = ALL, after: Target | None = None) -> Target:
+    """A target that runs `rewrite(function)` instead of the function."""
+
+    def build(function: Function, inputs: Sequence[Tensor]) -> Build:
+        return Build(rewrite(function), [])
+
+    return Target("planted", "a compiler with a planted bug", contract, build, recipe="", after=after)
+
+
+def becomes(function: Function, contract: Contract = ALL) -> Target:
+    return compiler(lambda _: function, contract)
+
+
+RIGHT = compiler(lambda function: function)
+
+
+def crashing(*inputs: Tensor) -> object:
+    raise RuntimeError("planted")
+
+
+def violations(subject: Subject, target: Target) -> list[Violation]:
+    return run_trial(subject, target).judgement.violations
+
+
+def noticed(function: Function, wrong: Function, *inputs: Tensor) -> list[str]:
+    """Which oracles notice that `function` became `wrong`."""
+    subject = Subject.of_function(function, inputs)
+    return [each.oracle for each in violations(subject, becomes(wrong, NO_IDENTITY))]
+
+
+def vector() -> Tensor:
+    return torch.arange(1.0, 5)
+
+
+# --- what a healthy harness does ---------------------------------------------------------------------------------------
+
+
+def a_right_compiler_is_not_blamed() -> None:
+    for function in (lambda x: x.add_(1), lambda x: x[1:], lambda x: x * float("nan"), lambda x: x.expand(2, 4).zero_()):
+        assert violations(Subject.of_function(function, [vector()]), RIGHT) == []
+
+
+def interleaved_outputs_are_no_alias() -> None:
+    assert noticed(lambda x: (x[::2] + 0, x[1::2] + 0), lambda x: ((y := x + 0)[::2], y[1::2]), vector()) == ["metadata"] * 2
+
+
+def a_wrong_value_is_noticed() -> None:
+    assert noticed(lambda x: x + 1, lambda x: x + 2, vector()) == ["values"]
+
+
+def permuted_values_are_noticed() -> None:
+    assert noticed(lambda x: x + 1, lambda x: (x + 1).flip(0), vector()) == ["values"]
+
+
+def the_next_float_is_noticed() -> None:
+    assert noticed(lambda x: x + 1, lambda x: torch.nextafter(x + 1, x + 9), vector()) == ["values"]
+
+
+def a_number_in_place_of_nan_is_noticed() -> None:
+    assert noticed(lambda x: x * float("nan"), lambda x: x + 0, vector()) == ["values"]
+
+
+def a_lost_mutation_is_noticed() -> None:
+    assert noticed(lambda x: (x.add_(1), None)[1], lambda x: None, vector()) == ["inputs"]
+
+
+def a_byte_beside_the_input_is_noticed() -> None:
+    assert noticed(lambda x: None, lambda x: (x.as_strided((1,), (1,), 0).zero_(), None)[1], vector()[1:]) == ["inputs"]
+
+
+def a_new_alias_is_noticed() -> None:
+    assert noticed(lambda x: x + 0, lambda x: x.view(4), vector()) == ["aliasing"]
+
+
+def an_alias_of_one_byte_is_noticed() -> None:
+    """The first element as a float, and the bytes from its last one on."""
+    eager = lambda x: ((x + 0)[:1], (x + 0).view(torch.uint8)[3:6])  # noqa: E731
+    target = lambda x: ((y := x + 0)[:1], y.view(torch.uint8)[3:6])  # noqa: E731
+    assert noticed(eager, target, vector()) == ["aliasing"]
+
+
+def a_wrong_stride_is_noticed() -> None:
+    assert noticed(lambda x: x.view(2, 2) + 0, lambda x: x.view(2, 2).t().contiguous().t(), vector()) == ["metadata"]
+
+
+def a_crash_is_noticed() -> None:
+    assert noticed(lambda x: x + 1, crashing, vector()) == ["errors"]
+
+
+def a_missing_error_is_noticed() -> None:
+    assert noticed(crashing, lambda x: x + 1, vector()) == ["errors"]
+
+
+def written(body: str, inputs: int = 1) -> Program:
+    """A program on inputs x0, x1, ... of four elements in storages of their own."""
+    views = [Input(f"x{index}", index, torch.float32, (4,), (1,)) for index in range(inputs)]
+    text = f"def program({', '.join(each.name for each in views)}):\n    " + body.replace("; ", "\n    ") + "\n"
+    return parse_source(text, [Storage(torch.float32, 4)] * inputs, views)
+
+
+def a_stale_read_of_a_shared_input_is_noticed() -> None:
+    apart = written("aten.zero_.default(x0); v0 = aten.neg.default(x1); return (v0,)", inputs=2)
+    shared = replace(apart, inputs=(apart.inputs[0], replace(apart.inputs[1], storage=0)), storages=apart.storages[:1])
+    late = compiler(lambda function: lambda x, y: (before := -y, function(x, y), before)[2:])
+    assert [each.oracle for each in violations(Subject.of(shared), late)] == ["values"]
+    assert violations(Subject.of(apart), late) == []
+
+
+def a_stale_read_of_a_users_shared_input_is_noticed() -> None:
+    base = vector()
+    function: Function = lambda x, y: (x.zero_(), -y)[1:]  # noqa: E731
+    late = becomes(lambda x, y: (before := -y, x.zero_(), before)[2:])
+    assert [each.oracle for each in violations(Subject.of_function(function, [base[:3], base[1:]]), late)] == ["values"]
+
+
+def what_one_run_does_is_not_seen_by_the_next() -> None:
+    """The compiler forgets to mutate; on inputs that eager has mutated already, nobody would notice."""
+    program = written("aten.zero_.default(x0); return ()")
+    forgetful = becomes(lambda x: ())
+    assert [each.oracle for each in violations(Subject.of(program), forgetful)] == ["inputs"]
+
+
+def an_undefined_program_is_rejected() -> None:
+    subject = Subject.of_function(lambda x: x[1:].copy_(x[:-1]), [vector()])
+    try:
+        run_trial(subject, becomes(lambda x: x))
+    except Rejected:
+        return
+    raise AssertionError("judged what has no one meaning")
+
+
+def ops(program: Program) -> list[str]:
+    return [each.op for each in program.instructions]
+
+
+def two_bugs(function: Function) -> Function:
+    """A compiler that crashes on programs without `mul_`, and forgets `zero_` in those with it."""
+    assert isinstance(function, ProgramFunction)
+    program = function.program
+    if "aten.mul_.Scalar" not in ops(program):
+        raise RuntimeError("planted")
+    kept = tuple(each for each in program.instructions if each.op != "aten.zero_.default")
+    return ProgramFunction(replace(program, instructions=kept))
+
+
+def a_reduced_program_shows_the_bug_that_was_found() -> None:
+    start = written(
+        "v0 = aten.neg.default(x0); aten.mul_.Scalar(v0, 2); v1 = aten.neg.default(x1); aten.zero_.default(v1);"
+        " return v0, v1",
+        inputs=2,
+    )
+    found = Symptom("planted", "values", "wrong value")
+    with mock.patch.dict(TARGETS, planted=compiler(two_bugs)):
+        reduced = shard.reduce_failure(shard.Failure(found, start))
+    assert reduced is not None
+    assert sorted(ops(reduced.program)) == ["aten.mul_.Scalar", "aten.zero_.default"]
+
+
+def a_bug_is_blamed_on_the_earliest_target() -> None:
+    """The later target is right about what it is given."""
+    earlier = replace(becomes(lambda x: (x + 2,)), name="earlier")
+    later = replace(becomes(lambda x: (x + 2,)), after=earlier)
+    program = written("v0 = aten.add.Scalar(x0, 1); return (v0,)")
+    assert signature.shows(program, later, Symptom("earlier", "values", "wrong value"))
+    assert not signature.shows(program, later, Symptom("planted", "values", "wrong value"))
+
+
+CHECKS: dict[str, Callable[[], None]] = {
+    each.__name__: each
+    for each in (
+        a_right_compiler_is_not_blamed,
+        interleaved_outputs_are_no_alias,
+        a_wrong_value_is_noticed,
+        permuted_values_are_noticed,
+        the_next_float_is_noticed,
+        a_number_in_place_of_nan_is_noticed,
+        a_lost_mutation_is_noticed,
+        a_byte_beside_the_input_is_noticed,
+        a_new_alias_is_noticed,
+        an_alias_of_one_byte_is_noticed,
+        a_wrong_stride_is_noticed,
+        a_crash_is_noticed,
+        a_missing_error_is_noticed,
+        a_stale_read_of_a_shared_input_is_noticed,
+        a_stale_read_of_a_users_shared_input_is_noticed,
+        what_one_run_does_is_not_seen_by_the_next,
+        an_undefined_program_is_rejected,
+        a_reduced_program_shows_the_bug_that_was_found,
+        a_bug_is_blamed_on_the_earliest_target,
+    )
+}
+
+
+# --- mistakes ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """How to plant it, and the checks that it must not survive."""
+
+    plant: Callable[[pytest.MonkeyPatch], None]
+    caught_by: tuple[Callable[[], None], ...]
+
+
+def silenced(oracle: str) -> Callable[[pytest.MonkeyPatch], None]:
+    """An oracle that compares nothing."""
+    return lambda patch: patch.setitem(judging.ORACLES, oracle, lambda *_: HOLDS)
+
+
+def replaced(owner: object, name: str, value: object) -> Callable[[pytest.MonkeyPatch], None]:
+    return lambda patch: patch.setattr(owner, name, value)
+
+
+healthy_equal = values._equal_elements
+
+
+def differs_in_sum(expected: object, actual: object, *, exact: bool) -> dict[str, object] | None:
+    if isinstance(expected, Tensor) and isinstance(actual, Tensor) and expected.sum() == actual.sum():
+        return None
+    return {"different": True}
+
+
+def equal_where_nan(expected: Tensor, actual: Tensor, exact: bool) -> Tensor:
+    return healthy_equal(expected, actual, exact) | expected.isnan()
+
+
+def inputs_apart(program: Program) -> list[Tensor]:
+    return [torch.empty_like(each).copy_(each) for each in input_tensors(program)]
+
+
+def same_inputs_again(program: Program) -> Subject:
+    tensors = input_tensors(program)
+    return Subject(ProgramFunction(program), lambda: tensors)
+
+
+def any_failure(program: Program, target: Target, symptom: Symptom) -> bool:
+    return bool(violations(Subject.of(program), target))
+
+
+def blames_itself(subject: Subject, target: Target, trial: object, violation: Violation) -> tuple[Target, Violation]:
+    return target, violation
+
+
+def never_raising(function: Callable[..., object], inputs: Sequence[Tensor]) -> Observation:
+    seen = observe(function, inputs)
+    if seen.error is not None:  # falls back to eager, as compilers like to do
+        return Observation(inputs, seen.before, [each + 1 for each in inputs])
+    return seen
+
+
+def in_elements(cls: type[Region], tensor: Tensor) -> Region:
+    start = tensor.data_ptr() // tensor.element_size()
+    return cls(start, tuple(tensor.shape), tensor.stride(), 1)
+
+
+def intervals_meet(one: Region, other: Region) -> bool:
+    (low, end), (other_low, other_end) = one.interval, other.interval
+    return low < other_end and other_low < end
+
+
+MISTAKES: dict[str, Mistake] = {
+    # An oracle that compares nothing, or too little.
+    "values compares nothing": Mistake(
+        silenced("values"), (a_wrong_value_is_noticed, a_stale_read_of_a_shared_input_is_noticed)
+    ),
+    "inputs compares nothing": Mistake(silenced("inputs"), (a_lost_mutation_is_noticed, a_byte_beside_the_input_is_noticed)),
+    "aliasing compares nothing": Mistake(silenced("aliasing"), (a_new_alias_is_noticed, an_alias_of_one_byte_is_noticed)),
+    "metadata compares nothing": Mistake(silenced("metadata"), (a_wrong_stride_is_noticed,)),
+    "values compares sums": Mistake(replaced(values, "differ", differs_in_sum), (permuted_values_are_noticed,)),
+    "values is tolerant of everything": Mistake(
+        replaced(values, "_equal_elements", lambda a, b, exact: healthy_equal(a, b, exact=False)),
+        (the_next_float_is_noticed,),
+    ),
+    "every op counts as inexact": Mistake(
+        replaced(tracing, "_rounds_alike", lambda *_: False), (the_next_float_is_noticed,)
+    ),
+    "NaN equals everything": Mistake(
+        replaced(values, "_equal_elements", equal_where_nan), (a_number_in_place_of_nan_is_noticed,)
+    ),
+    "only the bytes of the inputs are compared": Mistake(
+        replaced(inputs_oracle, "_around", lambda *_: []), (a_byte_beside_the_input_is_noticed,)
+    ),
+    # Inputs that are not what they should be.
+    "inputs are made without sharing": Mistake(
+        replaced(trial, "input_tensors", inputs_apart), (a_stale_read_of_a_shared_input_is_noticed,)
+    ),
+    "inputs are cloned without sharing": Mistake(
+        replaced(trial, "clone_inputs", lambda inputs: [each.clone() for each in inputs]),
+        (a_stale_read_of_a_users_shared_input_is_noticed,),
+    ),
+    "inputs are not cloned at all": Mistake(replaced(trial, "clone_inputs", list), (a_lost_mutation_is_noticed,)),
+    "inputs are used again": Mistake(
+        replaced(trial.Subject, "of", same_inputs_again), (what_one_run_does_is_not_seen_by_the_next,)
+    ),
+    # A reduction that loses what it reduces.
+    "the predicate ignores the signature": Mistake(
+        replaced(shard, "shows", any_failure), (a_reduced_program_shows_the_bug_that_was_found,)
+    ),
+    "the predicate ignores who is at fault": Mistake(
+        replaced(signature, "at_fault", blames_itself),
+        (a_bug_is_blamed_on_the_earliest_target,),
+    ),
+    # Errors that get lost.
+    "errors looks at nothing": Mistake(
+        replaced(errors, "judge", lambda *_: HOLDS), (a_crash_is_noticed, a_missing_error_is_noticed)
+    ),
+    "the target's exception is swallowed": Mistake(replaced(trial, "observe", never_raising), (a_crash_is_noticed,)),
+    "every error counts as a documented refusal": Mistake(
+        replaced(Contract, "refusal", lambda self, error, trace: Refusal("", "whatever it is")), (a_crash_is_noticed,)
+    ),
+    # Aliasing and definedness by something other than exact bytes.
+    "aliasing in elements": Mistake(
+        lambda patch: patch.setattr(Region, "of", classmethod(in_elements)), (an_alias_of_one_byte_is_noticed,)
+    ),
+    "aliasing of intervals": Mistake(replaced(aliasing, "overlap", intervals_meet), (interleaved_outputs_are_no_alias,)),
+    "nothing aliases": Mistake(replaced(aliasing, "overlap", lambda *_: False), (a_new_alias_is_noticed,)),
+    "everything is defined": Mistake(replaced(definedness, "RULES", ()), (an_undefined_program_is_rejected,)),
+    # False alarms.
+    "everything differs": Mistake(
+        replaced(values, "differ", lambda *_, **__: {"different": True}), (a_right_compiler_is_not_blamed,)
+    ),
+    "NaN differs from NaN": Mistake(
+        replaced(values, "_equal_elements", lambda a, b, exact: a == b), (a_right_compiler_is_not_blamed,)
+    ),
+}
+PAIRS = [
+    pytest.param(mistake, check, id=f"{name}: {check.__name__}")
+    for name, mistake in MISTAKES.items()
+    for check in mistake.caught_by
+]
+
+
+@pytest.mark.parametrize("check", CHECKS.values(), ids=CHECKS)
+def test_a_healthy_harness_passes(check: Callable[[], None]) -> None:
+    check()
+
+
+@pytest.mark.parametrize(("mistake", "check"), PAIRS)
+def test_a_planted_mistake_is_caught(mistake: Mistake, check: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    mistake.plant(monkeypatch)
+    with pytest.raises((AssertionError, InternalError)):
+        check()
+
+
+def test_every_check_catches_something() -> None:
+    assert {check.__name__ for mistake in MISTAKES.values() for check in mistake.caught_by} == set(CHECKS)
