@@ -65,9 +65,11 @@ def _summary(campaign: Campaign) -> str:
     parts = [
         f"{counted(total.programs, 'program')} in {campaign.elapsed:.0f} s",
         f"{100 * total.discard_rate:.1f} % discarded (eager gives them no single meaning)",
+        f"{100 * total.instructions.dropped:.1f} % of instructions dropped while drawing",
         f"{total.outside} outside the contract",
         f"{total.violating} violating it",
         *([f"{campaign.repeats} of these not reduced, as others of their kind were"] if campaign.repeats else []),
+        *([f"{campaign.reducing} of these not reduced, as the run had ended"] if campaign.reducing else []),
         f"{len(campaign.unconfirmed)} unconfirmed",
         f"{counted(campaign.deaths, 'worker death')}",
         f"seed {campaign.plan.seed}",

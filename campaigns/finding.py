@@ -106,9 +106,9 @@ def read_finding(folder: Path) -> Finding:
     for path in (program_file, finding_file):
         if not path.is_file():
             raise UserError(f"{folder} is no finding: it has no {path.name}")
-    program = loads(program_file.read_text(encoding="utf-8"), str(program_file))
+    program = loads(_read_text(program_file), str(program_file))
     try:
-        data: Any = json.loads(finding_file.read_text(encoding="utf-8"))
+        data: Any = json.loads(_read_text(finding_file))
         if data["version"] != VERSION:
             raise UserError(f"{finding_file} has version {data['version']}, this aliasproof reads version {VERSION}")
         return Finding(
@@ -128,6 +128,13 @@ def read_finding(folder: Path) -> Finding:
         )
     except (ValueError, KeyError, TypeError) as reason:
         raise UserError(f"{finding_file} is no finding of aliasproof: {type(reason).__name__}: {reason}") from reason
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as reason:
+        raise UserError(f"{path} cannot be read as text: {reason}") from reason
 
 
 def read_findings(run: Path) -> list[Finding]:

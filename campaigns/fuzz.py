@@ -13,12 +13,14 @@ import logging
 import multiprocessing
 import os
 import signal
+import threading
 import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -172,10 +174,10 @@ class _Runner:
     def run(self) -> Campaign:
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # workers inherit it; torch's C++ warns past Python
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["campaigns.shard"])
+        _start_forkserver()
         workers = self.campaign.plan.workers
         pool = ProcessPool(workers, initializer=_start_worker, context=context)
-        confirming = ThreadPoolExecutor(1)
+        confirming = ThreadPoolExecutor(2)
         try:
             self._search(pool, confirming)
             pool.close()
@@ -327,6 +329,19 @@ def worth_reducing(symptom: Symptom, number: int) -> bool:
     of one symptom can have many causes: all are reduced at first, then one in four.
     """
     return number <= 2 if symptom.oracle == "errors" else number <= 24 or number % 4 == 0
+
+
+def _start_forkserver() -> None:
+    """Start the process that workers are forked from, with torch imported, and deaf to Ctrl-C: it is for the parent."""
+    multiprocessing.set_forkserver_preload(["campaigns.shard"])
+    if threading.current_thread() is not threading.main_thread():  # the only one that may set signal handlers
+        forkserver.ensure_running()
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _remove_if_empty(folder: Path) -> None:

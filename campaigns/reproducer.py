@@ -228,7 +228,15 @@ def confirm(script: Path, timeout: float = TIMEOUT) -> Confirmation:
     command = [sys.executable, "-I", script.name]
     try:
         done = subprocess.run(
-            command, cwd=script.parent, capture_output=True, text=True, timeout=timeout, check=False, errors="replace"
+            # A session of its own, so that Ctrl-C ends the campaign and not the confirmation of what it found.
+            command,
+            cwd=script.parent,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+            errors="replace",
+            start_new_session=True,
         )
     except subprocess.TimeoutExpired:
         return Confirmation(False, "", f"hangs: no end after {timeout:.0f} s")

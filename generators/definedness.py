@@ -8,6 +8,7 @@ so it judges programs and users' functions alike.
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -265,10 +266,11 @@ class Watch(TorchDispatchMode):
     def __init__(self, inputs: Sequence[torch.Tensor] = ()) -> None:
         super().__init__()
         self.trace = Trace(tuple(map(Placed.of, inputs)))
-        dtypes: dict[int, set[torch.dtype]] = {}
-        for each in self.trace.inputs:
-            dtypes.setdefault(each.storage, set()).add(each.dtype)
-        self.trace.rounding.mixed_dtypes = any(len(each) > 1 for each in dtypes.values())
+        dtypes = {(tensor.untyped_storage()._cdata, tensor.dtype): tensor for tensor in inputs}
+        seen = Counter(storage for storage, _ in dtypes)
+        for (storage, _), tensor in dtypes.items():
+            if seen[storage] > 1:
+                self.trace.rounding.mixed.add(tensor)
         self._uninitialised: dict[int, Uninitialised] = {}
         self._before_resize = 0  # bytes of the storage that `resize_` is about to change
 

@@ -56,6 +56,12 @@ class Counts:
     raised: int = 0
     undefined: int = 0
 
+    @property
+    def dropped(self) -> float:
+        """The share of drawn instructions that were not kept."""
+        drawn = self.kept + self.raised + self.undefined
+        return 1 - self.kept / drawn if drawn else 0.0
+
 
 COUNTS = Counts()
 

@@ -25,21 +25,38 @@ class Placed:
         return cls(tensor.untyped_storage().data_ptr(), Region.of(tensor), tensor.dtype)
 
 
+class Storages:
+    """A set of storages. They are held, so that their identity is not reused."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, torch.UntypedStorage] = {}
+
+    def add(self, tensor: torch.Tensor) -> None:
+        """Add the storage of a tensor."""
+        storage = tensor.untyped_storage()
+        self._held[storage._cdata] = storage
+
+    def __contains__(self, tensor: torch.Tensor) -> bool:
+        """True if the storage of the tensor is among them."""
+        return bool(self._held) and tensor.untyped_storage()._cdata in self._held
+
+    def any(self, tensors: list[torch.Tensor]) -> bool:
+        """True if one of the tensors has its storage among them."""
+        return bool(self._held) and any(each in self for each in tensors)
+
+
 @dataclass(slots=True)
 class Rounding:
     """Which storages hold numbers that kernels may round differently, followed from call to call.
 
-    The storages are held, so that their identity is not reused. `first` names the op where it began.
+    `open` hold such numbers; `mixed` are seen as more than one dtype; in `bits`, the bits of an open rounding or of a NaN
+    (whose payload is open) were read as another dtype, so anything may show. `first` names the op where it began.
     """
 
     first: str | None = None
-    mixed_dtypes: bool = False
-    seen_as_bits: bool = False
-    _storages: dict[int, torch.UntypedStorage] = field(default_factory=dict)
-
-    def reaches(self, tensor: torch.Tensor) -> bool:
-        """True if the tensor's storage holds such numbers."""
-        return tensor.untyped_storage()._cdata in self._storages
+    open: Storages = field(default_factory=Storages)
+    mixed: Storages = field(default_factory=Storages)
+    bits: Storages = field(default_factory=Storages)
 
     def note(self, op: OpOverload, read: list[torch.Tensor], made: list[torch.Tensor], *, factor: bool) -> None:
         """Follow one call: `read` are its operands, `made` the tensors it wrote or returned.
@@ -47,25 +64,25 @@ class Rounding:
         `factor` says that it scales an operand on the way, so that two roundings are left to the kernel.
         """
         if facts(op).kind is Kind.VIEW:
-            self._note_view(op, read)
+            if op is torch.ops.aten.view.dtype:
+                self.mixed.add(read[0])
+                self._note_bits(read)
             return
-        if factor or self._starts(op, read, made):
+        starts = factor or not _rounds_alike(op, [*read, *made])
+        if starts:
             self.first = self.first or str(op)
-        elif not (self._storages and any(map(self.reaches, read))):
-            return
+        reads_open, reads_bits = self.open.any(read), self.bits.any(read)
         for each in made:
-            self._storages[each.untyped_storage()._cdata] = each.untyped_storage()
-        self.seen_as_bits = self.seen_as_bits or self.mixed_dtypes
+            if starts or reads_open:
+                self.open.add(each)
+            if reads_bits:
+                self.bits.add(each)
+        self._note_bits(made)
 
-    def _note_view(self, op: OpOverload, read: list[torch.Tensor]) -> None:
-        if op is torch.ops.aten.view.dtype:
-            self.mixed_dtypes = True
-            self.seen_as_bits = self.seen_as_bits or any(map(self.reaches, read)) or any(map(_has_nan, read))
-
-    def _starts(self, op: OpOverload, read: list[torch.Tensor], made: list[torch.Tensor]) -> bool:
-        if self.mixed_dtypes and any(map(_has_nan, made)):
-            return True
-        return not _rounds_alike(op, [*read, *made])
+    def _note_bits(self, tensors: list[torch.Tensor]) -> None:
+        for each in tensors:
+            if each in self.mixed and (each in self.open or _has_nan(each)):
+                self.bits.add(each)
 
 
 @dataclass(slots=True)
@@ -85,12 +102,11 @@ class Trace:
 
     def exact(self, value: object) -> bool:
         """True if a value that the run left must come out to the same bits from every right kernel."""
-        return not isinstance(value, torch.Tensor) or not self.rounding.reaches(value)
+        return not isinstance(value, torch.Tensor) or value not in self.rounding.open
 
-    @property
-    def bits_open(self) -> bool:
-        """True if bits that differ by kernel (a rounding, the payload of a NaN) were read as another dtype."""
-        return self.rounding.seen_as_bits
+    def bits_open(self, value: object) -> bool:
+        """True if a value may show bits that differ by kernel (of a rounding, of a NaN) as a number of another dtype."""
+        return isinstance(value, torch.Tensor) and value in self.rounding.bits
 
 
 def _has_nan(tensor: torch.Tensor) -> bool:

@@ -119,11 +119,6 @@ def no_overlapping_input_is_written(trace: Trace) -> bool:
     return not any(each.region in trace.overlapping_writes for each in trace.inputs)
 
 
-def writes_overlap(trace: Trace) -> bool:
-    """Something is written through a region that overlaps itself."""
-    return bool(trace.overlapping_writes)
-
-
 def _overlaps_without_stride_0(region: Region) -> bool:
     kept = [(size, stride) for size, stride in zip(region.sizes, region.strides, strict=True) if stride]
     return overlaps_itself(Region(0, tuple(s for s, _ in kept), tuple(s for _, s in kept), region.itemsize))

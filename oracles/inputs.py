@@ -8,24 +8,29 @@ from generators.regions import Region
 from generators.trace import Trace
 from oracles.contract import Contract, Promise
 from oracles.observation import Observation
-from oracles.values import decided_up_to_bits, differ
-from oracles.verdict import Report, Violation, not_applicable
+from oracles.values import BITS_OPEN, differ
+from oracles.verdict import Report, Violation, decided, not_applicable
 
 
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Report:
     """Compare each input's numbers, then the bytes of its storage that no input shows."""
     if not contract.promises(Promise.INPUTS, trace):
         return not_applicable("not promised")
-    violations = []
+    violations: list[Violation] = []
+    unknown = False
     pairs = zip(zip(eager.before, target.before, strict=True), zip(eager.inputs, target.inputs, strict=True), strict=True)
     for index, (as_passed, as_left) in enumerate(pairs):
         exact = trace.exact(as_passed[0])
         difference = differ(*as_passed, exact=exact) or differ(*as_left, exact=exact)
-        if difference is not None:
+        if difference is None:
+            continue
+        if trace.bits_open(as_passed[0]) or trace.bits_open(as_left[0]):
+            unknown = True
+        else:
             violations.append(Violation("inputs", "input ends wrong", f"input {index}", difference))
     if not violations:
         violations = list(_around(eager, target))
-    return decided_up_to_bits(violations, trace)
+    return BITS_OPEN if unknown and not violations else decided(violations)
 
 
 def _around(eager: Observation, target: Observation) -> list[Violation]:

@@ -9,27 +9,28 @@ from oracles.contract import Contract, Promise
 from oracles.observation import Observation
 from oracles.verdict import Report, Verdict, Violation, decided, not_applicable
 
+# What differs may be a bit that differs by kernel, read as a number of another dtype.
+BITS_OPEN = Report(Verdict.UNKNOWN, reason="a rounding or a NaN was read as another dtype, so its last bits show")
+
 
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Report:
     """Compare output by output; exactly, unless the ops called leave a rounding open."""
     if not contract.promises(Promise.VALUES, trace):
         return not_applicable("not promised")
-    violations = []
+    violations: list[Violation] = []
+    unknown = False
     if len(eager.outputs) != len(target.outputs):
         evidence: dict[str, object] = {"eager": len(eager.outputs), "target": len(target.outputs)}
         return decided([Violation("values", "wrong number of outputs", "outputs", evidence)])
     for index, (expected, actual) in enumerate(zip(eager.outputs, target.outputs, strict=True)):
         difference = differ(expected, actual, exact=trace.exact(expected))
-        if difference is not None:
+        if difference is None:
+            continue
+        if trace.bits_open(expected):
+            unknown = True
+        else:
             violations.append(Violation("values", "wrong value", f"output {index}", difference))
-    return decided_up_to_bits(violations, trace)
-
-
-def decided_up_to_bits(violations: list[Violation], trace: Trace) -> Report:
-    """Like `decided`, but unknown where bits that differ by kernel were read as numbers of another dtype."""
-    if violations and trace.bits_open:
-        return Report(Verdict.UNKNOWN, reason="a rounding or a NaN was read as another dtype, so its last bit shows")
-    return decided(violations)
+    return BITS_OPEN if unknown and not violations else decided(violations)
 
 
 def differ(expected: object, actual: object, *, exact: bool) -> dict[str, object] | None:

@@ -17,6 +17,8 @@ from oracles.judge import Judgement, excluded, judge
 from oracles.observation import Observation, clone_inputs, observe, observe_eager
 from targets.target import Build, Function, Target
 
+SEED = 0  # of torch's random numbers, the same before each run
+
 
 @dataclass(slots=True)
 class Subject:
@@ -73,6 +75,7 @@ class Trial:
 def observed_eager(subject: Subject, spent: Spent) -> tuple[Observation, Trace]:
     """The eager run. Raises `Undefined` if it has no single meaning."""
     start = time.perf_counter()
+    torch.manual_seed(SEED)
     try:
         return observe_eager(subject.function, subject.fresh_inputs())
     finally:
@@ -96,6 +99,7 @@ def run_trial(
 
     def build_and_run(*tensors: torch.Tensor) -> object:
         builds.append(target.build(subject.function, sample))
+        torch.manual_seed(SEED)  # again: a build that traces with real tensors draws random numbers, too
         return builds[0].function(*tensors)
 
     FakeTensorMode.cache_clear()  # it outlives a program, and what it holds can change what the next one compiles to

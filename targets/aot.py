@@ -17,9 +17,9 @@ from oracles.contract import Contract, Promise, Refusal, Waiver, written_inputs_
 from targets.functionalize import (
     AS_STRIDED_IN_CHAIN,
     DATA_DEPENDENT_SHAPE,
+    NUMBER_OF_A_TRACER,
     OVERLAP_BEYOND_EXPAND,
     OVERLAPPING_INPUT,
-    OVERLAPPING_WRITE,
 )
 from targets.target import Build, Function, Stage, Target
 
@@ -35,8 +35,8 @@ CONTRACT = Contract(
     ),
     premises=(OVERLAP_BEYOND_EXPAND, OVERLAPPING_INPUT),
     refusals=(
-        OVERLAPPING_WRITE,
         AS_STRIDED_IN_CHAIN,
+        NUMBER_OF_A_TRACER,
         DATA_DEPENDENT_SHAPE,
         Refusal(
             r"does not yet handle input mutations on views with different dtypes",

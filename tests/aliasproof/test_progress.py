@@ -71,6 +71,7 @@ def test_the_outcome_names_silent_findings_first_and_shows_the_shortest(campaign
     summary = " ".join(text.split())
     assert "175 programs in 45 s, 8.6 % discarded" in summary
     assert "1 outside the contract, 8 violating it, 4 of these not reduced" in summary
+    assert "2 of these not reduced, as the run had ended" in summary
     assert summary.endswith("1 unconfirmed, 1 worker death, seed 3.")
 
 

@@ -322,7 +322,13 @@ def test_what_comes_of_an_open_rounding_is_not_exact(function: Function, exact: 
     ],
 )
 def test_the_trace_notes_open_bits_that_are_read_as_another_dtype(function: Function, read_as_bits: bool) -> None:
-    assert traced(function, vector()).bits_open == read_as_bits
+    observed, trace = observe_eager(function, [vector()])
+    assert any(map(trace.bits_open, (*observed.outputs, *observed.inputs))) == read_as_bits
+
+
+def test_open_bits_in_one_tensor_say_nothing_of_another() -> None:
+    observed, trace = observe_eager(lambda x, y: (x.neg(), y.cos().view(torch.int32)), [vector(), vector()])
+    assert list(map(trace.bits_open, observed.outputs)) == [False, True]
 
 
 @pytest.mark.parametrize(

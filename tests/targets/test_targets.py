@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -205,7 +206,6 @@ def read_a_number(x: Tensor) -> object:
 
 # What makes torch refuse, by a part of the refusal's pattern: the function and its inputs.
 TRIGGERS: dict[str, list[tuple[Function, Callable[[], list[Tensor]]]]] = {
-    "internal overlap": [(lambda x: x.unfold(0, 2, 1).zero_(), lambda: [matrix()])],
     "tracing tensor": [(read_a_number, lambda: [matrix()])],
     "view chain": [(lambda x: x[0].as_strided((2,), (1,)).zero_(), lambda: [matrix()])],
     "DynamicOutputShapeException": [(masked, lambda: [matrix()]), (read_a_number, lambda: [matrix()])],
@@ -268,14 +268,14 @@ def recipe(accused: Target) -> Callable[[Function, Sequence[Tensor]], Function]:
 
 
 @every_target
-def test_a_recipe_needs_torch_alone(accused: Target) -> None:
+def test_a_recipe_needs_torch_and_the_standard_library_alone(accused: Target) -> None:
     modules = [
         name.split(".")[0]
         for node in ast.walk(ast.parse(accused.recipe))
         if isinstance(node, (ast.Import, ast.ImportFrom))
         for name in ([node.module or ""] if isinstance(node, ast.ImportFrom) else [each.name for each in node.names])
     ]
-    assert set(modules) <= {"torch"}
+    assert set(modules) <= {"torch"} | sys.stdlib_module_names
 
 
 def traits(value: object) -> object:
