@@ -70,6 +70,11 @@ def _summary(campaign: Campaign) -> str:
         f"{total.violating} violating it",
         *([f"{campaign.repeats} of these not reduced, as others of their kind were"] if campaign.repeats else []),
         *([f"{campaign.reducing} of these not reduced, as the run had ended"] if campaign.reducing else []),
+        *(
+            [f"{len(campaign.mistakes)} mistakes of aliasproof itself (run.json has them; please report)"]
+            if campaign.mistakes
+            else []
+        ),
         f"{len(campaign.unconfirmed)} unconfirmed",
         f"{counted(campaign.deaths, 'worker death')}",
         f"seed {campaign.plan.seed}",

@@ -40,7 +40,7 @@ from campaigns.shard import (
     reduce_failure,
     run_shard,
 )
-from generators.errors import UserError
+from generators.errors import InternalError, UserError
 from oracles.verdict import Violation
 from reduction.signature import Symptom, signature
 from targets.registry import TARGETS
@@ -76,7 +76,8 @@ class Campaign:
 
     `unconfirmed` are reduced violations that a fresh process did not show again, with the reason; they are no findings.
     `reducing` and `confirming` say how many are in work. `repeats` are violations left unreduced, since enough of their
-    symptom were reduced before; `lost` are violations that did not show again on a second look.
+    symptom were reduced before; `lost` are violations that did not show again on a second look. `mistakes` are errors of
+    aliasproof itself, each of which cost one shard or reduction.
     """
 
     plan: Plan
@@ -88,6 +89,7 @@ class Campaign:
     confirming: int = 0
     repeats: int = 0
     lost: int = 0
+    mistakes: list[str] = field(default_factory=list)
     deaths: int = 0
     elapsed: float = 0.0
     interrupted: bool = False
@@ -121,6 +123,7 @@ class Campaign:
             "unconfirmed": dict(sorted(self.unconfirmed.items())),
             "not reduced again": self.repeats,
             "not shown again": self.lost,
+            "mistakes of aliasproof": self.mistakes,
         }
 
 
@@ -228,6 +231,9 @@ class _Runner:
         except (ProcessExpired, TimeoutError) as death:
             self._bury(shard, death, pool, confirming)
             return
+        except InternalError as mistake:
+            self._note_mistake(mistake, f"shard {shard.seed} of {shard.target}")
+            return
         self._blame_file(shard).unlink(missing_ok=True)
         self.campaign.tallies[shard.target].add(result.tally)
         for failure in result.failures:
@@ -237,6 +243,10 @@ class _Runner:
                 self.reductions.append((shard.seed, failure, task))
             else:
                 self.campaign.repeats += 1
+
+    def _note_mistake(self, mistake: InternalError, place: str) -> None:
+        """Our own mistake costs one task, not the campaign; the outcome names it."""
+        self.campaign.mistakes.append(f"{place}: {mistake}")
 
     def _take_reduced(
         self, seed: int, failure: Failure, future: ProcessFuture[Reduced | None], confirming: ThreadPoolExecutor
@@ -249,6 +259,9 @@ class _Runner:
             violation = Violation(failure.symptom.oracle, failure.symptom.kind, "call", {"reduction": str(death)})
             found = signature(failure.symptom, failure.program)
             reduced = Reduced(found, violation, failure.program, failure.program, 0, 0, False)
+        except InternalError as mistake:
+            self._note_mistake(mistake, f"reduction of {failure.symptom.kind} from shard {seed}")
+            return
         if reduced is None:
             self.campaign.lost += 1
         else:
@@ -328,7 +341,7 @@ def worth_reducing(symptom: Symptom, number: int) -> bool:
     An error's message is its signature, so its first is enough, and one more in case that one is lost. Silent violations
     of one symptom can have many causes: all are reduced at first, then one in four.
     """
-    return number <= 2 if symptom.oracle == "errors" else number <= 24 or number % 4 == 0
+    return number <= 2 if symptom.oracle == "errors" else number <= 12 or number % 4 == 0
 
 
 def _start_forkserver() -> None:

@@ -7,7 +7,6 @@ so it judges programs and users' functions alike.
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -246,15 +245,9 @@ class Uninitialised:
         return self.mask.as_strided((*tensor.shape, size), (*strides, 1), tensor.storage_offset() * size)
 
 
-@contextlib.contextmanager
-def _own_mistakes(op: OpOverload) -> Iterator[None]:
+def _own(op: OpOverload, reason: Exception) -> InternalError:
     """What goes wrong in the watch itself is neither eager's error nor the program's."""
-    try:
-        yield
-    except (Rejected, InternalError):
-        raise
-    except Exception as reason:
-        raise InternalError(f"watching {op} failed: {type(reason).__name__}: {reason}") from reason
+    return InternalError(f"watching {op} failed: {type(reason).__name__}: {reason}")
 
 
 class Watch(TorchDispatchMode):
@@ -278,17 +271,29 @@ class Watch(TorchDispatchMode):
         self, func: OpOverload, types: object, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        with _own_mistakes(func):
-            call = Call.of(func, args, kwargs)
+        mistake = None
+        expected = None
+        call = Call.of(func, args, kwargs)
+        try:
             self._refuse_undefined(call)
             expected = _value_stored(call)
             if func is torch.ops.aten.resize_.default:
                 self._before_resize = call.written[0].untyped_storage().nbytes()
-        result = func(*args, **kwargs)
-        with _own_mistakes(func):
+        except Rejected:
+            raise
+        except Exception as reason:  # noqa: BLE001 - nothing is swallowed: it is raised below
+            mistake = reason
+        result = func(*args, **kwargs)  # if the arguments make no sense, eager says so here, better than a rule could
+        if mistake is not None:
+            raise _own(func, mistake) from mistake
+        try:
             if expected is not None and not _same(call.written[0], expected):
                 raise Undefined(f"{func} writes different values to one place")
             self._note(call, result)
+        except Rejected:
+            raise
+        except Exception as reason:
+            raise _own(func, reason) from reason
         return result
 
     def _refuse_undefined(self, call: Call) -> None:

@@ -15,7 +15,7 @@ from generators import arguments as draw
 from generators.features import Features
 from generators.program import Argument, Ref
 from generators.regions import Region, overlap
-from generators.scene import Pick, Scene
+from generators.scene import NoChoice, Pick, Scene
 
 Hazard: TypeAlias = Callable[[Pick, Scene, Features], None]
 
@@ -65,7 +65,12 @@ def no_op_view(pick: Pick, scene: Scene, features: Features) -> None:
 
 
 def self_overlap(pick: Pick, scene: Scene, features: Features) -> None:
-    """A view that shows an element more than once, and a store of one value through it."""
+    """A view that shows an element more than once, and a store of one value through it.
+
+    One that fits goes wrong in most targets, in the same way, so it is drawn less often than the others.
+    """
+    if not pick.chance(25):
+        raise NoChoice
     name = _some(pick, scene, _numeric)
     tensor = scene.values[name]
     ways: list[tuple[str, tuple[Argument, ...]]] = [("aten.expand.default", ((3, *tensor.shape),))]
