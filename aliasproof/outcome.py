@@ -41,10 +41,16 @@ def _print_findings(console: Console, campaign: Campaign, findings: list[Finding
     table.add_column("size", justify="right", no_wrap=True)
     table.add_column("times", justify="right", no_wrap=True)
     for each in findings:
-        what = Text.assemble((short(each.kind), "bold red" if each.silent else ""), "\n", (each.identifier, "dim"))
+        after = f" after {_ops(each)}" if each.silent else ""
+        what = Text.assemble((short(each.kind), "bold red" if each.silent else ""), after, "\n", (each.identifier, "dim"))
         table.add_row(each.target, what, each.place, str(len(each.program)), str(each.count))
     print_table(console, table)
     print_lines(console, "size: instructions of the reduced program; times: violations that came down to it", "dim")
+
+
+def _ops(finding: Finding) -> str:
+    """The operators of the reduced program, such as 'expand, zero_'."""
+    return ", ".join(each.op.split(".")[1] for each in finding.program.instructions)
 
 
 def _print_example(console: Console, campaign: Campaign, findings: list[Finding]) -> None:

@@ -36,7 +36,11 @@ def campaign() -> Campaign:
     tallies = {"aot": Tally(100, 10, 1, 5), "aot-epilogue": Tally(75, 5, 0, 3)}
     findings = {each.identifier: each for each in (LOUD, SILENT)}
     plan = Plan(("aot", "aot-epilogue"), seed=3, seconds=90.0, workers=2)
-    return Campaign(plan, Path("runs/20260101-120000"), tallies, findings, {"aot-values-1": "did not"}, 2, 1, 4, 0, 1, 45.0)
+    unconfirmed = {"aot-values-1": "did not"}
+    folder = Path("runs/20260101-120000")
+    return Campaign(
+        plan, folder, tallies, findings, unconfirmed, reducing=2, confirming=1, repeats=4, deaths=1, elapsed=45.0
+    )
 
 
 def terminal(width: int) -> Console:
