@@ -204,9 +204,13 @@ def read_a_number(x: Tensor) -> object:
     return x.view(9)[: int(x.sum())]
 
 
+def through_numpy(x: Tensor) -> object:
+    return torch.from_numpy(x.numpy() + 1)
+
+
 # What makes torch refuse, by a part of the refusal's pattern: the function and its inputs.
 TRIGGERS: dict[str, list[tuple[Function, Callable[[], list[Tensor]]]]] = {
-    "tracing tensor": [(read_a_number, lambda: [matrix()])],
+    "tracing tensor": [(read_a_number, lambda: [matrix()]), (through_numpy, lambda: [matrix()])],
     "view chain": [(lambda x: x[0].as_strided((2,), (1,)).zero_(), lambda: [matrix()])],
     "DynamicOutputShapeException": [(masked, lambda: [matrix()]), (read_a_number, lambda: [matrix()])],
     "different dtypes": [(lambda x, y: x.zero_(), lambda: [(x := matrix()), x.view(torch.int32)])],
