@@ -9,7 +9,7 @@ PYTHON ?= $(shell for each in python3 python3.11 python3.12 python3.13 python3.1
 	$$each -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$each && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help install fuzz test lint bench clean
+.PHONY: help install fuzz test nightly lint bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +23,10 @@ fuzz: install ## look for miscompiles, with progress; findings go to runs/
 
 test: install ## run all tests on all cores
 	$(BIN)/python -m pytest -n auto $(ARGS)
+
+nightly: install ## run all tests with many more examples, then an hour of fuzzing
+	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n auto --timeout 3600 $(ARGS)
+	$(BIN)/aliasproof fuzz --seconds 3600
 
 lint: install ## check style, format, types and who imports whom
 	$(BIN)/ruff check .
