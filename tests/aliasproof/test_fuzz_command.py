@@ -28,8 +28,8 @@ def fuzz(folder: Path, arguments: Sequence[object]) -> subprocess.CompletedProce
 @pytest.fixture(scope="module")
 def campaign(tmp_path_factory):
     """A campaign that found something: its seed, its folder, and what it printed."""
-    folder = tmp_path_factory.mktemp("campaign")
     for seed in SEEDS:
+        folder = tmp_path_factory.mktemp("campaign")  # of its own, so that it holds one run
         done = fuzz(folder, ["--target", "functionalize", "--programs", 25, "--seed", seed, "--fail-on-findings"])
         if done.returncode:
             return seed, folder, done
