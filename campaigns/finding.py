@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,7 +96,7 @@ def write_text(path: Path, text: str) -> None:
     """Write a file in one step."""
     partial = path.with_name(path.name + ".partial")
     partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)  # noqa: PTH105 - the same as Path.replace, which returns a new path
+    partial.replace(path)
 
 
 def read_finding(folder: Path) -> Finding:

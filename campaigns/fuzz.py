@@ -117,9 +117,7 @@ class Campaign:
             "interrupted": self.interrupted,
             "worker deaths": self.deaths,
             "programs": {name: _tally_json(each) for name, each in self.tallies.items()},
-            "findings": [
-                each.to_json() | {"folder": str(self.path(each))} for each in sorted(self.findings.values(), key=_order)
-            ],
+            "findings": [each.to_json() | {"folder": str(self.path(each))} for each in in_order(self)],
             "unconfirmed": dict(sorted(self.unconfirmed.items())),
             "not reduced again": self.repeats,
             "not shown again": self.lost,
@@ -265,7 +263,7 @@ class _Runner:
         if reduced is None:
             self.campaign.lost += 1
         else:
-            self._found(Finding.of(reduced, seed), reduced.exact, reduced.violation, confirming)
+            self._found(reduced, seed, confirming)
 
     def _bury(
         self, shard: Shard, death: ProcessExpired | TimeoutError, pool: ProcessPool, confirming: ThreadPoolExecutor
@@ -282,9 +280,11 @@ class _Runner:
         program = shard.program(index)
         symptom = Symptom(shard.target, "errors", ending)
         reduced = Reduced(signature(symptom, program), violation, program, program, 0, 0, True)
-        self._found(Finding.of(reduced, shard.seed), True, violation, confirming)
+        self._found(reduced, shard.seed, confirming)
 
-    def _found(self, finding: Finding, exact: bool, violation: Violation, confirming: ThreadPoolExecutor) -> None:
+    def _found(self, reduced: Reduced, seed: int, confirming: ThreadPoolExecutor) -> None:
+        """Count a reduced violation; the first of its signature goes to be confirmed."""
+        finding = Finding.of(reduced, seed)
         name = finding.identifier
         self.counts[name] = self.counts.get(name, 0) + 1
         if self.counts[name] > 1:
@@ -294,7 +294,7 @@ class _Runner:
         folder = self.campaign.folder / "unconfirmed" / name
         folder.mkdir(parents=True)
         write_finding(folder, finding)
-        script = render(finding.program, TARGETS[finding.target], violation, exact=exact)
+        script = render(finding.program, TARGETS[finding.target], reduced.violation, exact=reduced.exact)
         write_text(folder / "reproducer.py", script)
         self.confirmations.append((finding, confirming.submit(confirm, folder / "reproducer.py")))
         self.campaign.confirming = len(self.confirmations)

@@ -21,39 +21,27 @@ TIMEOUT = 120  # seconds for a script that runs one small program; a target that
 
 
 def render(program: Program, target: Target, violation: Violation, *, exact: bool) -> str:
-    """The script for a violation. `exact` says whether outputs are compared without tolerance."""
+    """The script for a violation. `exact` says whether outputs are compared without tolerance.
+
+    For a target that dies or hangs, the script runs itself once more and looks at how that ends.
+    """
     if violation.kind.startswith(DEATHS):
-        return _render_death(program, target, violation)
-    check = _CHECKS[violation.oracle].replace("TOLERANCE", "rtol=0, atol=0, " if exact else "")
+        return _script(program, target, f"{target.name}: {violation.kind}", ["subprocess", "sys"], [_MAIN_DEATH])
     title = re.sub(r"[\\\"\n]", "'", f"{target.name}: {violation.kind} ({violation.place})")
-    imports, recipe = _split(target.recipe)
-    parts = (
-        f'"""{title}.\n\n{_EXITS}\nNeeds torch alone; seen with {torch.__version__}.\n"""',
-        _imports(["logging", "sys"], imports),
-        f'aten = torch.ops.aten\nTITLE = "{title}"',
-        source(program).strip(),
-        inputs_source(program).strip(),
-        recipe,
-        check.strip(),
-        _MAIN.strip(),
-    )
-    return "\n\n".join(parts[:3]) + "\n\n\n" + "\n\n\n".join(parts[3:]) + "\n"
+    check = _CHECKS[violation.oracle].replace("TOLERANCE", "rtol=0, atol=0, " if exact else "")
+    return _script(program, target, title, ["logging", "sys"], [check, _MAIN])
 
 
-def _render_death(program: Program, target: Target, violation: Violation) -> str:
-    """The script for a target that dies or hangs: it runs itself once more and looks at how that ends."""
+def _script(program: Program, target: Target, title: str, standard: list[str], rest: list[str]) -> str:
+    """What all scripts have: title, imports, the program, its inputs, the target's recipe; and then the rest."""
     imports, recipe = _split(target.recipe)
-    title = f"{target.name}: {violation.kind}"
-    parts = (
+    head = (
         f'"""{title}.\n\n{_EXITS}\nNeeds torch alone; seen with {torch.__version__}.\n"""',
-        _imports(["subprocess", "sys"], imports),
+        _imports(standard, imports),
         f'aten = torch.ops.aten\nTITLE = "{title}"',
-        source(program).strip(),
-        inputs_source(program).strip(),
-        recipe,
-        _MAIN_DEATH.strip(),
     )
-    return "\n\n".join(parts[:3]) + "\n\n\n" + "\n\n\n".join(parts[3:]) + "\n"
+    body = (source(program), inputs_source(program), recipe, *rest)
+    return "\n\n".join(head) + "\n\n\n" + "\n\n\n".join(each.strip() for each in body) + "\n"
 
 
 def _imports(standard: list[str], others: list[str]) -> str:

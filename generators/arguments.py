@@ -265,12 +265,6 @@ def source(draft: Draft) -> Argument:
     return Ref(tensor_like(draft, lambda t: broadcasts(t.shape, shape) and (complex_self or not t.is_complex())))
 
 
-def same_shape(draft: Draft) -> Argument:
-    """A tensor of the first tensor's dtype and shape."""
-    shape, dtype = draft.self.shape, draft.self.dtype
-    return Ref(tensor_like(draft, lambda each: each.dtype == dtype and each.shape == shape))
-
-
 def scalar_tensor(draft: Draft) -> Argument:
     """A 0-d tensor of the first tensor's dtype."""
     dtype = draft.self.dtype

@@ -46,6 +46,10 @@ def _numeric(tensor: torch.Tensor) -> bool:
     return tensor.numel() > 0
 
 
+def _shaped_like(tensor: torch.Tensor) -> Callable[[torch.Tensor], bool]:
+    return lambda each: each.shape == tensor.shape
+
+
 def no_op_view(pick: Pick, scene: Scene, features: Features) -> None:
     """A view that shows all of its base unchanged, and then a write through either."""
     name = _some(pick, scene)
@@ -124,8 +128,7 @@ def scatter_chain(pick: Pick, scene: Scene, features: Features) -> None:
         )
         view = scene.call(view_op, Ref(base), *args)[0]
         changed = _fresh(pick, scene, view)
-        shape = scene.values[base].shape
-        into = base if pick.chance(70) else _some(pick, scene, lambda each, shape=shape: each.shape == shape)  # type: ignore[misc]
+        into = base if pick.chance(70) else _some(pick, scene, _shaped_like(scene.values[base]))
         base = scene.call(scatter_op, Ref(into), Ref(changed), *args)[0]
 
 

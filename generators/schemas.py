@@ -47,11 +47,6 @@ _PLAIN_STORES = {"aten.copy_.default", "aten.fill_.Scalar", "aten.fill_.Tensor",
 _RANDOM_STORES = {"uniform_", "normal_", "bernoulli_", "random_", "exponential_", "geometric_", "cauchy_", "log_normal_"}
 
 
-def qualified_name(op: OpOverload) -> str:
-    """The name under which `resolve` finds the overload, such as `aten.add_.Tensor`."""
-    return str(op)
-
-
 @functools.cache
 def resolve(name: str) -> OpOverload:
     """The operator overload of that full name, such as `aten.add_.Tensor`.

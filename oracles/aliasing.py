@@ -10,7 +10,7 @@ from generators.trace import Trace
 from oracles.contract import Contract, Promise
 from oracles.observation import Observation
 from oracles.smt import Unknown, Witness, decide
-from oracles.verdict import HOLDS, Report, Verdict, Violation, decided
+from oracles.verdict import Report, Verdict, Violation, decided
 
 
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Report:
@@ -36,7 +36,7 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
             violations.append(Violation("aliasing", "output overlaps itself", name))
     if contract.promises(Promise.IDENTITY, trace):
         violations += _identities(eager, target)
-    return decided(violations) if violations else HOLDS
+    return decided(violations)
 
 
 def _pairs(names: list[str]) -> Iterator[tuple[str, str]]:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from generators.errors import Rejected
 from generators.program import Program
+from generators.trace import Trace
+from oracles.observation import Observation
 from oracles.verdict import Violation
 from reduction.trial import Subject, Trial, run_trial
 from targets.target import Target
@@ -56,7 +58,7 @@ def at_fault(subject: Subject, target: Target, trial: Trial, violation: Violatio
     if target.after is None:
         return target, violation
     try:
-        earlier, main = _main_violation(subject, target.after)
+        earlier, main = _main_violation(subject, target.after, (trial.eager, trial.trace))
     except Rejected:
         return target, violation
     return (target, violation) if main is None else at_fault(subject, target.after, earlier, main)
@@ -78,6 +80,8 @@ def shows(program: Program, target: Target, symptom: Symptom) -> bool:
     return main == again and at_fault(subject, target, first, main)[0].name == symptom.target
 
 
-def _main_violation(subject: Subject, target: Target) -> tuple[Trial, Violation | None]:
-    trial = run_trial(subject, target)
+def _main_violation(
+    subject: Subject, target: Target, eager: tuple[Observation, Trace] | None = None
+) -> tuple[Trial, Violation | None]:
+    trial = run_trial(subject, target, eager=eager)
     return trial, next(iter(trial.judgement.violations), None)
