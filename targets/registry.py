@@ -5,11 +5,11 @@ from __future__ import annotations
 import difflib
 
 from generators.errors import UserError
-from targets import aot, functionalize, fx_reinplace, identity
+from targets import aot, functionalize, fx_reinplace, identity, reference
 from targets.target import Target
 
 TARGETS: dict[str, Target] = {
-    each.name: each for each in (identity.TARGET, functionalize.TARGET, fx_reinplace.TARGET, aot.AOT, aot.AOT_EPILOGUE)
+    each.name: each for each in (identity.TARGET, functionalize.TARGET, fx_reinplace.TARGET, aot.AOT, aot.AOT_EPILOGUE, reference.REFERENCE, reference.REFERENCE_COPY)
 }
 
 

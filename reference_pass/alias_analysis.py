@@ -1,0 +1,255 @@
+"""Alias analysis: which tensors of a graph see which bytes of which storage.
+
+There is no guessing from schemas here. The graph is run once on *fake* tensors, which have sizes, strides, offsets and
+storages but no numbers, so that what shares a storage with what is simply observed, also for operators whose schemas say
+nothing. Each node is run once, and what is kept of it is of constant size, so the cost is linear in the number of nodes.
+
+A tensor *object* may change its metadata as the program runs (`t_`, `set_`, `resize_`), so what is noted for each node is
+the *geometry* of the objects at that moment.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch.fx.node import map_aggregate
+
+from reference_pass.errors import Refused
+from reference_pass.operators import bind, facts, on_copies
+from reference_pass.regions import Region, Size, equal, known, same_strides
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Geometry:
+    """How a tensor sees its storage: element sizes, strides and offset, dtype, and the lazy conjugate and negative bits."""
+
+    storage: int
+    dtype: torch.dtype
+    sizes: tuple[Size, ...]
+    strides: tuple[Size, ...]
+    offset: Size
+    conj: bool
+    neg: bool
+    region: Region
+
+    def same(self, other: Geometry) -> bool:
+        """True if both show the same numbers, for sure."""
+        return (
+            self.storage == other.storage
+            and (self.dtype, self.conj, self.neg) == (other.dtype, other.conj, other.neg)
+            and equal(self.sizes, other.sizes)
+            and same_strides(self.sizes, self.strides, other.strides)
+            and known(self.offset == other.offset)
+        )
+
+
+class Storages:
+    """Numbers the storages of fake tensors in the order in which they are met, and holds them."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[int, int] = {}
+        self.held: list[torch.UntypedStorage] = []
+
+    def number(self, tensor: torch.Tensor) -> int:
+        """The number of a tensor's storage."""
+        storage = tensor.untyped_storage()
+        if storage._cdata not in self._numbers:
+            self._numbers[storage._cdata] = len(self.held)
+            self.held.append(storage)
+        return self._numbers[storage._cdata]
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+    def geometry(self, tensor: torch.Tensor) -> Geometry:
+        """The geometry of a tensor now."""
+        return Geometry(
+            self.number(tensor),
+            tensor.dtype,
+            tuple(tensor.shape),
+            tensor.stride(),
+            tensor.storage_offset(),
+            tensor.is_conj(),
+            tensor.is_neg(),
+            Region.of(tensor),
+        )
+
+
+def tensors_in(value: object) -> Iterator[torch.Tensor]:
+    """All tensors in a value, at any nesting of lists, tuples and dicts."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from tensors_in(each)
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from tensors_in(each)
+
+
+# --- running graphs on fake tensors ------------------------------------------------------------------------------------
+
+
+def fake_mode(graph_module: fx.GraphModule, sample_args: Sequence[object]) -> FakeTensorMode:
+    """The mode that the sample arguments or the graph's metadata belong to, or a new one."""
+    values = [node.meta.get("val") for node in graph_module.graph.nodes if node.op == "placeholder"]
+    for each in tensors_in([*sample_args, *values]):
+        if isinstance(each, FakeTensor):
+            return each.fake_mode
+    return FakeTensorMode(allow_non_fake_inputs=True)
+
+
+def fake_inputs(mode: FakeTensorMode, sample_args: Sequence[object]) -> list[Any]:
+    """The sample arguments as fake tensors that share storages as the given ones do.
+
+    They are new objects, so that running a program that changes metadata leaves the caller's alone.
+    """
+    with mode:
+        return [fake_value(mode, each) for each in sample_args]
+
+
+def fake_value(mode: FakeTensorMode, value: object) -> Any:
+    """One sample argument as a fake tensor, or itself if it is no tensor."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    if value.layout is not torch.strided:
+        raise Refused(f"a {value.layout} tensor has no strides to reason about; pass dense (strided) tensors")
+    fake = value if isinstance(value, FakeTensor) else mode.from_tensor(value, static_shapes=True)
+    return torch.ops.aten.alias.default(fake.detach())
+
+
+def run_node(node: fx.Node, values: Callable[[fx.Node], Any], mode: FakeTensorMode) -> Any:
+    """The value of a call_function or get_attr node on fake tensors. The caller has entered `mode` and no_grad."""
+    if node.op == "get_attr":
+        value = attribute(node)
+        return fake_value(mode, value) if isinstance(value, torch.Tensor) else value
+    args = map_aggregate(node.args, lambda a: values(a) if isinstance(a, fx.Node) else a)
+    kwargs = map_aggregate(node.kwargs, lambda a: values(a) if isinstance(a, fx.Node) else a)
+    assert callable(node.target)
+    return node.target(*args, **kwargs)
+
+
+def attribute(node: fx.Node) -> Any:
+    """What a get_attr node gets."""
+    value: Any = node.graph.owning_module
+    for name in str(node.target).split("."):
+        value = getattr(value, name)
+    return value
+
+
+# --- the analysis ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Effect:
+    """What one node did: its value on fakes, the geometry of each tensor in that value and of each argument whose metadata
+    it changed, both by the identity of the object; and the bytes of each storage that it made larger.
+    """
+
+    value: Any
+    shows: dict[int, Geometry] = field(default_factory=dict)
+    moved: dict[int, Geometry] = field(default_factory=dict)
+    grew: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Analysis:
+    """What a graph does with storage, node by node, in the order of execution."""
+
+    mode: FakeTensorMode
+    effects: dict[fx.Node, Effect] = field(default_factory=dict)
+    storages: Storages = field(default_factory=Storages)
+    # Of each storage all geometries under which it is seen, the first one first; storages that are written; that grew.
+    seen: list[list[Geometry]] = field(default_factory=list)
+    written: set[int] = field(default_factory=set)
+    grown: set[int] = field(default_factory=set)
+
+    def see(self, tensor: torch.Tensor) -> Geometry:
+        """Note how a tensor sees its storage now."""
+        geometry = self.storages.geometry(tensor)
+        while len(self.seen) < len(self.storages):
+            self.seen.append([])
+        self.seen[geometry.storage].append(geometry)
+        return geometry
+
+
+def analyse(graph_module: fx.GraphModule, sample_args: Sequence[object]) -> Analysis:
+    """Run a graph of ATen calls on fake tensors and note what it does with storage.
+
+    Raises `Refused` for nodes that are no ATen calls, and for shapes that depend on numbers.
+    """
+    mode = fake_mode(graph_module, sample_args)
+    analysis = Analysis(mode)
+    inputs = iter(fake_inputs(mode, sample_args))
+    with mode, torch.no_grad():
+        for node in graph_module.graph.nodes:
+            if node.op == "placeholder":
+                effect = Effect(next(inputs))
+            elif node.op == "output":
+                continue
+            else:
+                effect = _run(node, analysis)
+            effect.shows = {id(each): analysis.see(each) for each in tensors_in(effect.value)}
+            analysis.effects[node] = effect
+    return analysis
+
+
+def _run(node: fx.Node, analysis: Analysis) -> Effect:
+    if node.op not in ("call_function", "get_attr"):
+        raise Refused(f"{node.format_node()}: a {node.op} node is no ATen call; trace the module with make_fx first")
+    if node.op == "call_function":
+        _check_target(node)
+    written = [each for each in written_tensors(node, lambda n: analysis.effects[n].value)]
+    before = [(each, analysis.storages.geometry(each), each.untyped_storage().nbytes()) for each in written]
+    try:
+        value = run_node(node, lambda n: analysis.effects[n].value, analysis.mode)
+    except torch._subclasses.fake_tensor.DataDependentOutputException as error:
+        raise Refused(f"{node.target} depends on numbers ({error}), and a graph is one for all numbers") from error
+    except torch._subclasses.fake_tensor.DynamicOutputShapeException as error:
+        raise Refused(f"the shape of what {node.target} returns depends on numbers") from error
+    effect = Effect(value)
+    for tensor, geometry, nbytes in before:
+        analysis.written.add(geometry.storage)
+        if not analysis.storages.geometry(tensor).same(geometry):
+            effect.moved[id(tensor)] = analysis.see(tensor)
+        number, now = analysis.storages.number(tensor), tensor.untyped_storage().nbytes()
+        if number == geometry.storage and not known(now == nbytes):
+            analysis.grown.add(number)
+            effect.grew[number] = now
+    return effect
+
+
+def written_tensors(node: fx.Node, value: Callable[[fx.Node], Any]) -> list[torch.Tensor]:
+    """The tensors that a node writes to, by its schema."""
+    if not isinstance(node.target, OpOverload) or not facts(node.target).writes:
+        return []
+    given = bind(node.target, node.args, node.kwargs)
+    found: list[torch.Tensor] = []
+    for name in facts(node.target).writes:
+        found.extend(tensors_in(map_aggregate(given.get(name), lambda a: value(a) if isinstance(a, fx.Node) else a)))
+    return found
+
+
+def _check_target(node: fx.Node) -> None:
+    target = node.target
+    if isinstance(target, OpOverload) or target is on_copies or target is operator.getitem:
+        return
+    if getattr(target, "__module__", "") in ("_operator", "math", "torch", "torch.fx.experimental.sym_node", "builtins"):
+        if target in _ARITHMETIC or getattr(target, "__name__", "").startswith("sym_"):
+            return
+    raise Refused(f"{node.format_node()}: {target} is no ATen operator; what it reads and writes is unknown")
+
+
+_ARITHMETIC = {
+    operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.neg, operator.truediv,
+    operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge, operator.and_, operator.or_, operator.pow,
+    min, max,
+}  # fmt: skip

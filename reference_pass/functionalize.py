@@ -1,0 +1,732 @@
+"""Functionalization: the same program without mutation.
+
+A tensor is a *view* of a storage. What a storage holds is the value of its *base*; each other view is reached from the
+base by a chain of view ops. The rules are three:
+
+- **Reading** a view regenerates it from the base, by its chain of view ops, unless its value is known.
+- **Writing** through a view is functional: the new numbers are computed as a new value and *queued* with the view.
+- When another view of that storage is read, the queue is *applied*: each update goes up its chain by the inverses of the
+  view ops (`views.INVERSES`) and makes a new value of the base.
+
+So the program below on the left becomes the one on the right.
+
+    b = a.view(4, 2)                b  = view(a, [4, 2])
+    b.add_(1)                       b1 = add(b, 1)
+    return a                        a1 = view(b1, [8])
+                                    return a1
+
+What the caller can see of mutation is put back at the very end, in the *epilogue*: `copy_` into each input that was
+written; then views of inputs and of results that are returned are taken, so that what shares memory in eager does so here;
+and where the program changed the metadata of an input itself (`t_`, `set_`, `resize_`), that is done to it last.
+
+Two choices need to know the whole program, so the alias analysis (`alias_analysis.analyse`) runs first: whether a storage
+is written at all, and what its base is. Mostly the base is the input, or the tensor that was made with the storage. Where that
+one does not show all bytes that are seen (two inputs that share a storage, an `as_strided` beyond the tensor), or shows some
+twice, the base is *flat*: the storage from its first to its last byte as a tensor of one dimension.
+
+Modelled on `torch.func.functionalize` (`aten/src/ATen/FunctionalStorageImpl.h`). Differences: inputs may share storage in
+any way; identity, strides and offsets of outputs are as in eager; a number stored several times in one place by one write is
+stored once; operators without a functional form are called on copies; metadata mutation of inputs is part of the epilogue.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+from torch.fx.node import map_aggregate
+
+from reference_pass.alias_analysis import Analysis, Effect, Geometry, analyse, fake_inputs, run_node, tensors_in, written_tensors
+from reference_pass.capture import Sizes, capture
+from reference_pass.emission import Emitter
+from reference_pass.errors import Refused
+from reference_pass.operators import aten, bind, facts, functional_form, on_copies, unbind, view_form
+from reference_pass.regions import contains, is_dense, known, overlap, overlaps_itself, same_strides
+from reference_pass.views import INVERSES, Step, steps
+
+Views = Literal["alias", "copy"]
+
+
+def functionalize(
+    function: Callable[..., Any], *sample_args: object, views: Views = "alias", sizes: Sizes = "fixed"
+) -> fx.GraphModule:
+    """The function, or graph module, as a graph module that mutates nothing but its inputs, at its end.
+
+    `views="copy"` emits view-copy ops only, so that nothing in the graph aliases but what must at its end, where eager's
+    outputs share memory. `sizes="symbolic"` traces a function for all sizes, not those of the sample arguments alone.
+    The sample arguments are not mutated. Raises `Refused` with a reason where it cannot be right.
+    """
+    if views not in ("alias", "copy"):
+        raise Refused(f"views={views!r} is neither 'alias' nor 'copy'")
+    captured = capture(function, sample_args, sizes)
+    metas = [node.meta.get("val") for node in captured.graph.nodes if node.op == "placeholder"]
+    inputs = metas if sizes == "symbolic" and captured is not function else sample_args
+    if len(metas) != len(inputs):
+        raise Refused(f"the graph takes {len(metas)} inputs, but {len(inputs)} sample arguments were given")
+    analysis = analyse(captured, inputs)
+    with analysis.mode, torch.no_grad():
+        return _Functionalization(captured, analysis, views == "copy").run(inputs)
+
+
+# --- storages and views as the rewriting sees them ---------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False)
+class Storage:
+    """One storage of the program: its base, what is queued, and how often it changed.
+
+    `origin` is the input (a node of the new graph) that it came with, None if the program made it.
+    """
+
+    root: View = field(init=False)
+    origin: fx.Node | None
+    queue: list[tuple[View, fx.Node]] = field(default_factory=list)
+    version: int = 0
+    flat: bool = False
+    constant: bool = False
+    views: list[View] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class View:
+    """One way to see a storage: the base (no parent), or a step from a parent. `value` is what it held at `version`."""
+
+    storage: Storage
+    geometry: Geometry | None = None
+    parent: View | None = None
+    step: Step | None = None
+    value: fx.Node | None = None
+    version: int = 0
+
+    @property
+    def current(self) -> fx.Node | None:
+        """The value, if nothing was stored since."""
+        return self.value if self.version == self.storage.version else None
+
+    def hold(self, value: fx.Node) -> fx.Node:
+        """Note the value at the storage's version."""
+        self.value, self.version = value, self.storage.version
+        return value
+
+
+class _Functionalization:
+    """One run: walks the captured graph and builds the new one."""
+
+    def __init__(self, captured: fx.GraphModule, analysis: Analysis, copies: bool) -> None:
+        self.captured = captured
+        self.analysis = analysis
+        self.graph = fx.Graph()
+        self.emit = Emitter(self.graph, analysis.mode, copies)
+        self.storages: dict[int, Storage] = {}
+        self.view_of: dict[int, View] = {}  # by identity of the tensor object in the analysis
+        self.input_of: dict[int, fx.Node] = {}  # the same for inputs
+        self.plain: dict[fx.Node, Any] = {}  # values that are no tensors (symbols), by node of the captured graph
+        self.view_at_start: dict[int, View] = {}
+        self.at_end: dict[View, fx.Node] = {}
+        self.anchored = self._find_anchored()
+
+    def run(self, sample_args: Sequence[object]) -> fx.GraphModule:
+        nodes = list(self.captured.graph.nodes)
+        self._inputs(nodes, sample_args)
+        for node in nodes:
+            if node.op == "call_function":
+                self._call(node, self.analysis.effects[node])
+        self._finish(nodes[-1])
+        module = fx.GraphModule(self.captured, self.graph)
+        module.graph.eliminate_dead_code(_has_effect)
+        module.recompile()
+        return module
+
+    # Inputs. -----------------------------------------------------------------------------------------------------------
+
+    def _inputs(self, nodes: list[fx.Node], sample_args: Sequence[object]) -> None:
+        fakes = iter(fake_inputs(self.analysis.mode, sample_args))
+        shown: dict[int, list[tuple[fx.Node, Geometry, int]]] = {}
+        for node in nodes:
+            if node.op not in ("placeholder", "get_attr"):
+                continue
+            effect = self.analysis.effects[node]
+            new = self.graph.node_copy(node)
+            new.meta = {"val": next(fakes) if node.op == "placeholder" else run_node(node, lambda n: n, self.analysis.mode)}
+            if isinstance(effect.value, torch.Tensor):
+                geometry = effect.shows[id(effect.value)]
+                shown.setdefault(geometry.storage, []).append((new, geometry, id(effect.value)))
+                self.input_of[id(effect.value)] = new
+            else:
+                self.plain[node] = new
+        for number, group in shown.items():
+            self._input_storage(number, group)
+
+    def _input_storage(self, number: int, group: list[tuple[fx.Node, Geometry, int]]) -> None:
+        """One storage that came with inputs. Its base is the input, if there is one that shows all, else flat.
+
+        A storage that is never written needs no base: each input keeps its value.
+        """
+        node, geometry, _ = group[0]
+        storage = self.storages[number] = Storage(origin=node)
+        constant = number not in self.analysis.written and (not self.emit.copies or number not in self.anchored)
+        storage.constant = constant
+        if constant or (all(geometry.same(each) for _, each, _ in group) and self._is_base(geometry)):
+            storage.root = View(storage, geometry, value=node)
+        else:
+            node = min(group, key=lambda each: (each[1].dtype.itemsize, each[1].dtype == torch.bool))[0]
+            storage.origin = node
+            self._make_flat(storage, node)
+        for node, each, identity in group:
+            view = self._find(storage, each)
+            if view is None:
+                view = View(storage, each) if constant else self._by_geometry(storage, each, storage.root)
+                storage.views.append(view)
+                view.value = node
+            self.view_of[identity] = self.view_at_start[identity] = view
+
+    def _new_storage(self, value: fx.Node, geometry: Geometry) -> View:
+        """A storage that the program makes. Its base is the tensor made with it, if that one shows all, else flat."""
+        storage = self.storages[geometry.storage] = Storage(origin=None)
+        constant = geometry.storage not in self.analysis.written and (
+            not self.emit.copies or geometry.storage not in self.anchored
+        )
+        storage.constant = constant
+        if constant or self._is_base(geometry):
+            storage.root = View(storage, geometry, value=value)
+            return storage.root
+        self._make_flat(storage, value)
+        view = self._by_geometry(storage, geometry, storage.root)
+        storage.views.append(view)
+        view.value = value
+        return view
+
+    def _find_anchored(self) -> dict[int, list[Geometry]]:
+        """The geometries, by storage, that can only be had by `as_strided` of its base."""
+        anchored: dict[int, list[Geometry]] = {}
+        met: set[int] = set()
+        for node, effect in self.analysis.effects.items():
+            values = list(tensors_in(effect.value))
+            for index, tensor in enumerate(values):
+                geometry = effect.shows[id(tensor)]
+                if geometry.storage in met and not self._has_steps(node, values, index):
+                    anchored.setdefault(geometry.storage, []).append(geometry)
+                met.add(geometry.storage)
+            for geometry in effect.moved.values():
+                if view_form(node.target) not in INVERSES or view_form(node.target) is aten.as_strided.default:  # type: ignore[arg-type]
+                    anchored.setdefault(geometry.storage, []).append(geometry)
+                met.add(geometry.storage)
+        return anchored
+
+    def _has_steps(self, node: fx.Node, values: list[torch.Tensor], index: int) -> bool:
+        if node.op != "call_function" or node.target is operator.getitem:
+            return True
+        if isinstance(node.target, OpOverload) and facts(node.target).writes:
+            return True  # an argument handed back
+        given = bind(node.target, node.args, node.kwargs) if isinstance(node.target, OpOverload) else {}
+        effect = self.analysis.effects[node]
+        constant = effect.shows[id(values[index])].storage not in self.analysis.written and not self.emit.copies
+        for each in () if constant else node.all_input_nodes:  # what is stored in one place of a parent that overlaps itself shows in others
+            for geometry in self.analysis.effects[each].shows.values():
+                if geometry.storage == effect.shows[id(values[index])].storage and overlaps_itself(geometry.region):
+                    return False
+        return steps(node.target, given, values[index], index, values[:index]) is not None
+
+    def _is_base(self, geometry: Geometry) -> bool:
+        """True if this view of a storage shows every byte that the program sees, each once."""
+        number = geometry.storage
+        if number in self.analysis.grown or geometry.conj or geometry.neg or overlaps_itself(geometry.region):
+            return False
+        if number in self.anchored and not (is_dense(geometry.region) and known(geometry.offset == 0)):
+            return False
+        if any(each.dtype != geometry.dtype for each in self.anchored.get(number, ())):
+            return False
+        dtypes = {each.dtype for each in self.analysis.seen[number]}
+        if torch.bool in dtypes and len(dtypes) > 1:
+            return False
+        return all(contains(geometry.region, each.region) for each in self.analysis.seen[number])
+
+    def _nbytes(self, value: fx.Node) -> Any:
+        nbytes = value.meta["val"].untyped_storage().nbytes()
+        if not isinstance(nbytes, int):
+            raise Refused(
+                f"the storage of {value} has a symbolic size and is seen in several ways (inputs that share it, as_strided)"
+                " while it is written; functionalize for fixed sizes"
+            )
+        return nbytes
+
+    def _make_flat(self, storage: Storage, shown: fx.Node) -> None:
+        count = self._nbytes(shown) // shown.meta["val"].element_size()
+        storage.flat = True
+        storage.root = View(storage)
+        value = self.emit.view(aten.as_strided.default, shown, [count], [1], 0)
+        if value.meta["val"].dtype == torch.bool:  # a move of bools may make its bytes 0 or 1, and others may see them
+            value = self.emit.view(aten.view.dtype, value, torch.uint8)
+        storage.root.hold(value)
+
+    # Views of storages. ------------------------------------------------------------------------------------------------
+
+    def _find(self, storage: Storage, geometry: Geometry) -> View | None:
+        known_views = (storage.root, *storage.views)
+        return next((each for each in known_views if each.geometry is not None and each.geometry.same(geometry)), None)
+
+    def _by_geometry(self, storage: Storage, geometry: Geometry, parent: View) -> View:
+        """A view by where it lies, whatever op it came from: `as_strided` of the base, or of an alias of it."""
+        if not all(isinstance(each, int) for each in (*geometry.sizes, *geometry.strides, geometry.offset)):
+            raise Refused(f"a view of symbolic sizes {geometry.sizes} came from an op that is not known to be a view")
+        view = parent if storage.constant else storage.root
+        if storage.flat:
+            base = self._read(storage.root).meta["val"]
+            wanted = torch.uint8 if geometry.dtype == torch.bool else geometry.dtype
+            nbytes = base.numel() * base.element_size()
+            if base.dtype != wanted:
+                if nbytes % wanted.itemsize:
+                    whole = nbytes // wanted.itemsize * wanted.itemsize // base.element_size()
+                    view = View(storage, None, view, (aten.slice.Tensor, (0, 0, whole, 1)))
+                view = View(storage, None, view, (aten.view.dtype, (wanted,)))
+        lies = (list(geometry.sizes), list(geometry.strides), geometry.offset)
+        view = View(storage, None, view, (aten.as_strided.default, lies))
+        if storage.flat and geometry.dtype == torch.bool:
+            view = View(storage, None, view, (aten.view.dtype, (torch.bool,)))
+        for bit, op in ((geometry.conj, aten._conj.default), (geometry.neg, aten._neg_view.default)):
+            if bit:
+                view = View(storage, None, view, (op, ()))
+        view.geometry = geometry
+        return view
+
+    def _reached(self, node: fx.Node, given: dict[str, Any], index: int, values: list[torch.Tensor], geometry: Geometry) -> View:
+        """The view that is result `index` of a call, on a storage that is known already."""
+        storage = self.storages[geometry.storage]
+        view = self._find(storage, geometry)
+        if view is not None:
+            return view
+        parent = self._operand_in(node, geometry.storage)
+        steps_down = steps(node.target, given, values[index], index, values[:index]) if parent is not None else None
+        if (
+            parent is None
+            or steps_down is None
+            or (storage.flat and geometry.dtype == torch.bool)
+            or (not storage.constant and _overlaps_itself(parent.geometry))
+        ):
+            view = self._by_geometry(storage, geometry, parent or storage.root)
+        else:
+            view = parent
+            for step in steps_down:
+                view = View(storage, None, view, step)
+            view.geometry = geometry
+        storage.views.append(view)
+        return view
+
+    def _operand_in(self, node: fx.Node, storage: int) -> View | None:
+        """The operand of a call that lies in a storage."""
+        for each in node.all_input_nodes:
+            for tensor in tensors_in(self.analysis.effects[each].value):
+                view = self.view_of.get(id(tensor))
+                if view is not None and view.storage is self.storages[storage]:
+                    return view
+        return None
+
+    # Reading and writing. ----------------------------------------------------------------------------------------------
+
+    def _read(self, view: View) -> fx.Node:
+        """The value of a view now."""
+        storage = view.storage
+        if storage.queue:
+            last, value = storage.queue[-1]
+            if last is view:
+                return value
+            self._apply(storage)
+        return self._regenerate(view)
+
+    def _regenerate(self, view: View) -> fx.Node:
+        """The value of a view by its chain, from the nearest ancestor whose value is known."""
+        chain = []
+        while view.current is None:
+            chain.append(view)
+            assert view.parent is not None, "the value of a base is always known"
+            view = view.parent
+        value = view.current
+        for each in reversed(chain):
+            assert each.step is not None
+            value = each.hold(self.emit.view(each.step[0], value, *each.step[1]))
+        return value
+
+    def _write(self, view: View, value: fx.Node) -> None:
+        """Store the new contents of a view."""
+        tensor = value.meta["val"]
+        geometry = view.geometry
+        assert geometry is not None
+        if geometry.region.empty:
+            return
+        if tensor.dtype != geometry.dtype:
+            value = self.emit.call(aten._to_copy.default, value, dtype=geometry.dtype)
+        if is_dense(geometry.region) and not same_strides(geometry.sizes, value.meta["val"].stride(), geometry.strides):
+            value = self.emit.call(aten.copy.default, self._read(view), value)
+        queue = view.storage.queue
+        if queue and queue[-1][0] is view:
+            queue.pop()
+        if view is view.storage.root:
+            queue.clear()
+        queue.append((view, value))
+
+    def _apply(self, storage: Storage) -> None:
+        """Apply what is queued, oldest first."""
+        queue, storage.queue = storage.queue, []
+        for view, value in queue:
+            chain = [(view, value)]
+            while view.parent is not None:
+                assert view.step is not None
+                parent = view.parent
+                value = INVERSES[view.step[0]](self.emit, lambda at=parent: self._regenerate(at), value, view.step[1])  # type: ignore[misc]
+                view = parent
+                chain.append((view, value))
+            value = self._as_base(view, value)
+            storage.version += 1
+            for each, new in chain[:-1]:
+                each.hold(new)
+            view.hold(value)
+
+    def _as_base(self, root: View, value: fx.Node) -> fx.Node:
+        """A base lies in memory as the storage does in eager, since `as_strided` and outputs show it."""
+        wanted = root.geometry.strides if root.geometry is not None else (1,)
+        if same_strides(value.meta["val"].shape, value.meta["val"].stride(), wanted):
+            return value
+        return self.emit.call(aten.copy.default, self._regenerate(root), value)
+
+    # Calls. ------------------------------------------------------------------------------------------------------------
+
+    def _call(self, node: fx.Node, effect: Effect) -> None:
+        op = node.target
+        if op is operator.getitem and not _is_plain(effect.value):
+            return  # it picks a tensor that is known already
+        if not isinstance(op, OpOverload) or not (facts(op).writes or self._needs_no_call(node, effect)):
+            self._functional(node, effect)
+            return
+        given = self._given(node)
+        for tensor_id, geometry in effect.moved.items():
+            self._move(node, effect, tensor_id, geometry)
+        if facts(op).writes and not _moves_only(op):
+            self._mutation(node, effect, op)
+        values = list(tensors_in(effect.value))
+        for index, tensor in enumerate(values):
+            if id(tensor) not in self.view_of:
+                self.view_of[id(tensor)] = self._reached(node, given, index, values, effect.shows[id(tensor)])
+
+    def _needs_no_call(self, node: fx.Node, effect: Effect) -> bool:
+        """True if all that a call returns is tensors on storages that are known: views, to be regenerated when read."""
+        values = list(tensors_in(effect.value))
+        return bool(values) and all(effect.shows[id(each)].storage in self.storages for each in values)
+
+    def _functional(self, node: fx.Node, effect: Effect) -> None:
+        """A call that writes nothing: the same call on current values."""
+        exact = isinstance(node.target, OpOverload) and facts(node.target).random
+        args, kwargs = self._arguments(node.args, exact), self._arguments(node.kwargs, exact)
+        if node.target is aten.as_strided_scatter.default:
+            given = bind(node.target, args, kwargs)
+            new = self._as_strided_scatter(node, given.pop("self"), **given)
+        else:
+            new = self.emit.call(node.target, *args, **kwargs)
+        self._define(node, effect, effect.value, new)
+
+    def _define(self, node: fx.Node, effect: Effect, shown: Any, new: fx.Node) -> None:
+        """Take the results of a call in the new graph for those of a node, at any nesting."""
+        if isinstance(shown, torch.Tensor):
+            if id(shown) in self.view_of:
+                return
+            geometry = effect.shows[id(shown)]
+            if geometry.storage in self.storages:
+                storage = self.storages[geometry.storage]
+                view = self._find(storage, geometry) or self._by_geometry(storage, geometry, storage.root)
+                storage.views.append(view)
+                view.hold(new)
+            else:
+                view = self._new_storage(self._like_eager(new, geometry), geometry)
+            self.view_of[id(shown)] = view
+        elif isinstance(shown, (list, tuple)) and not _is_plain(shown):
+            for index, each in enumerate(shown):
+                if each is not None:
+                    self._define(node, effect, each, self.emit.call(operator.getitem, new, index))
+        else:
+            self.plain[node] = new
+
+    def _like_eager(self, value: fx.Node, geometry: Geometry) -> fx.Node:
+        """A new tensor lies in memory as in eager; it may not, if an operand did not."""
+        tensor = value.meta["val"]
+        if same_strides(geometry.sizes, tensor.stride(), geometry.strides):
+            return value
+        return self.emit.laid_out(value, geometry.sizes, geometry.strides)
+
+    def _arguments(self, given: Any, exact: bool = False) -> Any:
+        """Arguments of a node as arguments in the new graph; `exact` asks for eager's strides, too."""
+        return map_aggregate(given, lambda a: self._argument(a, exact) if isinstance(a, fx.Node) else a)
+
+    def _argument(self, node: fx.Node, exact: bool) -> Any:
+        if node in self.plain:
+            return self.plain[node]
+        return _map_tensors(self.analysis.effects[node].value, lambda tensor: self._value_of(tensor, exact))
+
+    def _value_of(self, tensor: torch.Tensor, exact: bool) -> fx.Node:
+        view = self.view_of[id(tensor)]
+        value = self._read(view)
+        if exact and view.geometry is not None:
+            value = self._like_eager(value, view.geometry)
+        return value
+
+    def _given(self, node: fx.Node) -> dict[str, Any]:
+        """The arguments of a call that are no tensors, by name."""
+        assert isinstance(node.target, OpOverload)
+        given = bind(node.target, node.args, node.kwargs)
+        return map_aggregate(given, lambda a: self.plain.get(a) if isinstance(a, fx.Node) else a)  # type: ignore[return-value]
+
+    def _as_strided_scatter(
+        self, node: fx.Node, self_: fx.Node, src: fx.Node, size: Any, stride: Any, storage_offset: Any = None
+    ) -> fx.Node:
+        """This op goes by the offset of its operand and the memory around it. If they are not as in eager, they are made so."""
+        (tensor,) = tensors_in(self.analysis.effects[node.args[0]].value)  # type: ignore[index]
+        geometry = self.view_of[id(tensor)].geometry
+        assert geometry is not None
+        nbytes, shown = tensor.untyped_storage().nbytes(), self_.meta["val"]
+        offset = geometry.offset if storage_offset is None else storage_offset
+        if (
+            same_strides(geometry.sizes, geometry.strides, shown.stride())
+            and known(geometry.offset == shown.storage_offset())
+            and known(shown.untyped_storage().nbytes() == nbytes)
+        ):
+            return self.emit.call(aten.as_strided_scatter.default, self_, src, size, stride, offset)
+        lies = (list(geometry.sizes), list(geometry.strides), geometry.offset)
+        around = self.emit.call(aten.new_zeros.default, self_, [nbytes // shown.element_size()])
+        around = self.emit.call(aten.as_strided_scatter.default, around, self_, *lies)
+        around = self.emit.call(aten.as_strided_scatter.default, around, src, size, stride, offset)
+        return self.emit.view(aten.as_strided.default, around, *lies)
+
+    # Calls that write. -------------------------------------------------------------------------------------------------
+
+    def _mutation(self, node: fx.Node, effect: Effect, op: OpOverload) -> None:
+        """Compute what is written as new values, and queue them."""
+        written = written_tensors(node, lambda n: self.analysis.effects[n].value)
+        views = [self.view_of[id(each)] for each in written]
+        self._refuse_two_writes(op, views)
+        form = functional_form(op)
+        exact = facts(op).random
+        if exact and not all(is_dense(each.geometry.region) for each in views if each.geometry is not None):
+            form = None  # random numbers come in the order of memory, and a functional form has other memory
+        args, kwargs = self._arguments(node.args, exact), self._arguments(node.kwargs, exact)
+        if form is None:
+            self._refuse_overlapping_operands(node, op, views)
+            new = self.emit.call(on_copies, op, *args, **kwargs)
+        else:
+            args, kwargs = _functional_arguments(op, form, bind(op, args, kwargs), views)
+            new = self.emit.call(form, *args, **kwargs)
+        results = self._parts(new)
+        known_facts = facts(op)
+        returned = effect.value if len(op._schema.returns) > 1 else (effect.value,)
+        for place, index in enumerate(known_facts.fresh):
+            self._define(node, effect, returned[index], results[place])
+        contents = [leaf for each in results[len(known_facts.fresh) :] for leaf in self._leaves(each)]
+        for view, value in zip(views, contents, strict=True):
+            if tuple(value.meta["val"].shape) != tuple(view.geometry.sizes if view.geometry else ()):
+                raise Refused(f"{op} writes {tuple(value.meta['val'].shape)} into {view.geometry}; expected equal sizes")
+            self._write(view, value)
+
+    def _parts(self, value: fx.Node) -> list[fx.Node]:
+        """The results of a call, one node each. A single tensor, or a single list of tensors, is one result."""
+        shown = value.meta["val"]
+        if isinstance(shown, tuple):
+            return [self.emit.call(operator.getitem, value, index) for index in range(len(shown))]
+        return [value]
+
+    def _leaves(self, value: fx.Node) -> list[fx.Node]:
+        """The tensors of one result, one node each."""
+        shown = value.meta["val"]
+        if isinstance(shown, (list, tuple)):
+            return [self.emit.call(operator.getitem, value, index) for index in range(len(shown))]
+        return [] if shown is None else [value]
+
+    def _refuse_two_writes(self, op: OpOverload, views: list[View]) -> None:
+        for index, one in enumerate(views):
+            if any(_may_overlap(one, other) for other in views[:index]):
+                raise Refused(f"{op} writes the same memory through two arguments: eager leaves open which write stays")
+
+    def _refuse_overlapping_operands(self, node: fx.Node, op: OpOverload, written: list[View]) -> None:
+        """An operator that is known by its schema alone may read and write in any order."""
+        reads = [
+            self.view_of[id(tensor)]
+            for name, value in bind(op, node.args, node.kwargs).items()
+            if name not in facts(op).writes
+            for each in ([value] if isinstance(value, fx.Node) else value if isinstance(value, (list, tuple)) else [])
+            if isinstance(each, fx.Node)
+            for tensor in tensors_in(self.analysis.effects[each].value)
+        ]
+        if any(_may_overlap(one, other) for one in written for other in reads):
+            raise Refused(f"{op} reads memory that it writes; without a functional form, what it reads first is unknown")
+
+    # Calls that change metadata. ---------------------------------------------------------------------------------------
+
+    def _move(self, node: fx.Node, effect: Effect, identity: int, geometry: Geometry) -> None:
+        """A tensor object sees memory otherwise from now on."""
+        op = node.target
+        assert isinstance(op, OpOverload)
+        if geometry.storage not in self.storages:
+            old = self._read(self.view_of[identity])
+            empty = self.emit.call(aten.new_empty_strided.default, old, list(geometry.sizes), list(geometry.strides))
+            self.view_of[identity] = self._new_storage(empty, geometry)
+            return
+        storage = self.storages[geometry.storage]
+        if geometry.storage in effect.grew:
+            self._grow(storage, effect.grew[geometry.storage])
+        view = self._find(storage, geometry)
+        if view is None:
+            old_view, form = self.view_of[identity], view_form(op)
+            if form in INVERSES and form is not aten.as_strided.default and old_view.storage is storage:
+                given = [value for name, value in self._given(node).items() if name != facts(op).names[0]]
+                view = View(storage, geometry, old_view, (form, tuple(given)))
+            else:
+                view = self._by_geometry(storage, geometry, old_view if old_view.storage is storage else storage.root)
+            storage.views.append(view)
+        self.view_of[identity] = view
+
+    def _grow(self, storage: Storage, nbytes: int) -> None:
+        """`resize_` made a storage larger. What the new bytes hold is open; here they are zero."""
+        value = self._read(storage.root)
+        count = -(-nbytes // value.meta["val"].element_size()) - value.meta["val"].numel()
+        more = self.emit.call(aten.new_zeros.default, value, [count])
+        grown = self.emit.call(aten.cat.default, [value, more])
+        storage.version += 1
+        storage.root.hold(grown)
+
+    # The end. ----------------------------------------------------------------------------------------------------------
+
+    def _finish(self, output: fx.Node) -> None:
+        """The epilogue, and the outputs."""
+        returned = [
+            id(tensor) for node in output.all_input_nodes for tensor in tensors_in(self.analysis.effects[node].value)
+        ]
+        for identity in returned:
+            self._apply(self.view_of[identity].storage)
+        changed = {storage: self._apart(self._read(storage.root)) for storage in self._changed()}
+        for storage, value in changed.items():
+            destination = self.at_end[storage.root] = self._destination(storage, value)
+            self.emit.call(aten.copy_.default, destination, value)
+        moved = [identity for identity, node in self.input_of.items() if self._has_moved(identity, node)]
+        taken = {identity: node for identity, node in self.input_of.items() if identity not in moved}
+        for identity in (*returned, *moved):
+            if identity not in taken:
+                taken[identity] = self._output(identity, taken.values())
+        for identity in moved:  # last: from here on the input is another tensor
+            self.emit.call(aten.set_.source_Tensor, self.input_of[identity], taken[identity])
+            taken[identity] = self.input_of[identity]
+        self.graph.output(map_aggregate(output.args[0], lambda a: self._returned(a, taken) if isinstance(a, fx.Node) else a))
+
+    def _has_moved(self, identity: int, node: fx.Node) -> bool:
+        """True if the program, or the epilogue so far, changed the metadata of an input."""
+        return self.view_of[identity] is not self.view_at_start[identity] or any(
+            user.target is aten.resize_.default and user.args[0] is node for user in node.users
+        )
+
+    def _changed(self) -> list[Storage]:
+        """The storages of inputs that were written."""
+        for each in self.storages.values():
+            if each.origin is not None:
+                self._apply(each)
+        return [each for each in self.storages.values() if each.version > 0 and each.origin is not None]
+
+    def _apart(self, value: fx.Node) -> fx.Node:
+        """The value, or a copy if it lies in the memory of an input, which the epilogue overwrites."""
+        inputs = {_storage_of(node) for node in self.input_of.values()}
+        return self.emit.call(aten.clone.default, value) if _storage_of(value) in inputs else value
+
+    def _destination(self, storage: Storage, value: fx.Node) -> fx.Node:
+        """Where the new contents of an input's storage are copied to: the input, or all of its storage."""
+        assert storage.origin is not None
+        if not storage.flat:
+            return storage.origin
+        count = value.meta["val"].numel()
+        if count * value.meta["val"].element_size() > storage.origin.meta["val"].untyped_storage().nbytes():
+            self.emit.call(aten.resize_.default, storage.origin, [count])
+        whole = self.emit.call(aten.as_strided.default, storage.origin, [count], [1], 0)
+        if whole.meta["val"].dtype != value.meta["val"].dtype:
+            whole = self.emit.call(aten.view.dtype, whole, value.meta["val"].dtype)
+        return whole
+
+    def _output(self, identity: int, taken: Collection[fx.Node]) -> fx.Node:
+        """A tensor that is returned: an input itself, the value of a base, or a view taken at the end, each a new object."""
+        view = self.view_of[identity]
+        node = self._at_end(view)
+        if node in taken or node in self.input_of.values():
+            node = self.emit.call(aten.alias.default, node)
+        return node
+
+    def _at_end(self, view: View) -> fx.Node:
+        """A view of the memory that remains: of an input, or of the final value of a base."""
+        storage = view.storage
+        if view in self.at_end:
+            return self.at_end[view]
+        if storage.version == 0 and view.value is not None and not self.emit.copies:
+            return view.value
+        if view.parent is not None:
+            assert view.step is not None
+            node = self.emit.call(view.step[0], self._at_end(view.parent), *view.step[1])
+        elif storage.origin is None or view is not storage.root:
+            assert view.value is not None
+            node = view.value if storage.origin is not None else self._apart(self._read(view))
+        else:
+            node = self._destination(storage, self._read(view))
+        self.at_end[view] = node
+        return node
+
+    def _returned(self, node: fx.Node, taken: dict[int, fx.Node]) -> Any:
+        if node in self.plain:
+            return self.plain[node]
+        return _map_tensors(self.analysis.effects[node].value, lambda tensor: taken[id(tensor)])
+
+
+def _functional_arguments(
+    op: OpOverload, form: OpOverload, given: dict[str, Any], views: list[View]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a mutating call for its functional form, whose arguments may have other names."""
+    names = [each for each in facts(op).names if each not in facts(op).outs]
+    given = {new: given[old] for old, new in zip(names, facts(form).names, strict=True) if old in given}
+    if "dtype" in facts(form).names and given.get("dtype") is None and views[0].geometry is not None:
+        given["dtype"] = views[0].geometry.dtype  # it computes in the dtype of its destination
+    return unbind(form, given)
+
+
+def _moves_only(op: OpOverload) -> bool:
+    """True if an op writes the metadata of its argument, not its contents."""
+    return view_form(op) is not None or op.overloadpacket in (aten.set_, aten.resize_, aten.resize_as_)
+
+
+def _overlaps_itself(geometry: Geometry | None) -> bool:
+    return geometry is not None and overlaps_itself(geometry.region)
+
+
+def _may_overlap(one: View, other: View) -> bool:
+    if one.storage is not other.storage or one.geometry is None or other.geometry is None:
+        return False
+    return overlap(one.geometry.region, other.geometry.region)
+
+
+def _storage_of(node: fx.Node) -> int:
+    return int(node.meta["val"].untyped_storage()._cdata)
+
+
+def _is_plain(value: Any) -> bool:
+    """True if there is no tensor in a value."""
+    return not any(True for _ in tensors_in(value))
+
+
+def _map_tensors(value: Any, function: Callable[[torch.Tensor], Any]) -> Any:
+    if isinstance(value, torch.Tensor):
+        return function(value)
+    if isinstance(value, (list, tuple)):
+        return type(value)(_map_tensors(each, function) for each in value)
+    return value
+
+
+def _has_effect(node: fx.Node) -> bool:
+    """True if a node must stay although nothing uses it."""
+    if node.op in ("placeholder", "output") or node.target is on_copies:
+        return True
+    if not isinstance(node.target, OpOverload):
+        return False
+    return bool(facts(node.target).writes) or facts(node.target).random or not node.target._schema.returns

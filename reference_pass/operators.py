@@ -1,0 +1,202 @@
+"""Facts about operators, and the *forms* of an operator: functional, in-place, out=.
+
+All is read off schemas (`OpOverload._schema`). A schema marks each argument that is written with `!`:
+
+    add_.Tensor(Tensor(a!) self, Tensor other, *, Scalar alpha=1) -> Tensor(a!)
+
+so `self` is written and what is returned is `self`. Its functional form is the overload of `add` that takes the same
+arguments, writes none of them, and returns one new tensor for each argument that was written.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._ops import OpOverload, OpOverloadPacket
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a schema says. `names` are all arguments in order; `writes` those written; `outs` those among them that are
+    `out=` arguments; `fresh` are the indices of returns that are no argument handed back.
+    """
+
+    names: tuple[str, ...]
+    writes: tuple[str, ...]
+    outs: tuple[str, ...]
+    fresh: tuple[int, ...]
+    random: bool
+
+
+@functools.cache
+def facts(op: OpOverload) -> Facts:
+    """The facts of an overload."""
+    schema = op._schema
+    writes = tuple(each.name for each in schema.arguments if each.alias_info is not None and each.alias_info.is_write)
+    return Facts(
+        names=tuple(each.name for each in schema.arguments),
+        writes=writes,
+        outs=tuple(each.name for each in schema.arguments if each.is_out and each.name in writes),
+        fresh=tuple(i for i, each in enumerate(schema.returns) if each.alias_info is None or not each.alias_info.is_write),
+        random=torch.Tag.nondeterministic_seeded in op.tags,
+    )
+
+
+def writes(op: object) -> bool:
+    """True if calling it writes to an argument."""
+    return isinstance(op, OpOverload) and bool(facts(op).writes)
+
+
+def bind(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments given, by name."""
+    return dict(zip(facts(op).names, args, strict=False)) | kwargs
+
+
+def unbind(op: OpOverload, given: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments for a call; one that is not given and stands before one that is, by default."""
+    positional = [each for each in op._schema.arguments if not each.kwarg_only]
+    while positional and positional[-1].name not in given:
+        positional.pop()
+    args = tuple(given[each.name] if each.name in given else each.default_value for each in positional)
+    return args, {each.name: given[each.name] for each in op._schema.arguments if each.kwarg_only and each.name in given}
+
+
+# --- forms -------------------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def functional_form(op: OpOverload) -> OpOverload | None:
+    """The overload that computes what a mutating one writes: it returns the fresh returns of `op`, then the new contents
+    of each written argument. None if there is none. Only `aten` is trusted to name its operators so.
+    """
+    known = facts(op)
+    if op.namespace != "aten" or not known.writes:
+        return None
+    wanted = _signature(op, leave_out=known.outs)
+    for candidate in _overloads(*_functional_names(op)):
+        if any(each.alias_info is not None for each in candidate._schema.arguments):
+            continue
+        returns = candidate._schema.returns
+        if any(each.alias_info is not None for each in returns) or len(returns) != len(known.fresh) + len(known.writes):
+            continue
+        if _signature(candidate) == wanted:
+            return candidate
+    return None
+
+
+@functools.cache
+def in_place_form(op: OpOverload) -> OpOverload | None:
+    """The overload of which `op` is the functional form and that writes to the first argument; None if there is none."""
+    return next((each for each in _mutating_forms(op) if facts(each).writes == facts(op).names[:1]), None)
+
+
+@functools.cache
+def out_form(op: OpOverload) -> OpOverload | None:
+    """The `out=` overload of which `op` is the functional form; None if there is none."""
+    return next((each for each in _mutating_forms(op) if len(facts(each).outs) == len(facts(each).writes) == 1), None)
+
+
+@functools.cache
+def view_form(op: OpOverload) -> OpOverload | None:
+    """The view op of an op that changes the metadata of its argument in place: `t` of `t_`; None if there is none."""
+    name = op.overloadpacket.__name__
+    if op.namespace != "aten" or not name.endswith("_"):
+        return None
+    for candidate in _overloads(name[:-1]):
+        info = candidate._schema.arguments[0].alias_info if candidate._schema.arguments else None
+        if info is not None and not info.is_write and _signature(candidate) == _signature(op):
+            return candidate
+    return None
+
+
+@functools.cache
+def copy_form(op: OpOverload) -> OpOverload | None:
+    """The functional form of a view op: `select_copy` of `select`; None if there is none."""
+    wanted = _signature(op)
+    return next((each for each in _overloads(op.overloadpacket.__name__ + "_copy") if _signature(each) == wanted), None)
+
+
+def is_commutative(op: OpOverload, given: dict[str, Any]) -> bool:
+    """True if `self` and `other` may be exchanged in this call without changing a bit of the result."""
+    return op in _COMMUTATIVE and given.get("alpha", 1) == 1
+
+
+_COMMUTATIVE = {
+    aten.add.Tensor,
+    aten.mul.Tensor,
+    aten.maximum.default,
+    aten.minimum.default,
+    aten.logical_and.default,
+    aten.logical_or.default,
+    aten.logical_xor.default,
+    aten.bitwise_and.Tensor,
+    aten.bitwise_or.Tensor,
+    aten.bitwise_xor.Tensor,
+}
+
+
+def is_pointwise(op: OpOverload) -> bool:
+    """True if element i of the result depends on elements i of the operands alone, so one may be overwritten."""
+    return torch.Tag.pointwise in op.tags
+
+
+def _functional_names(op: OpOverload) -> list[str]:
+    name = op.overloadpacket.__name__
+    return [name.rstrip("_"), name, name + "_functional", name.rstrip("_") + "_functional"]
+
+
+def _mutating_forms(op: OpOverload) -> Iterator[OpOverload]:
+    if op.namespace != "aten":
+        return
+    name = op.overloadpacket.__name__.removesuffix("_functional")
+    for candidate in _overloads(name + "_", name):
+        if functional_form(candidate) is op:
+            yield candidate
+
+
+def _overloads(*names: str) -> Iterator[OpOverload]:
+    for name in dict.fromkeys(names):
+        packet = getattr(aten, name, None)
+        if isinstance(packet, OpOverloadPacket):
+            for overload in packet.overloads():
+                yield getattr(packet, overload)
+
+
+def _signature(op: OpOverload, leave_out: tuple[str, ...] = ()) -> list[str]:
+    return [str(each.type) for each in op._schema.arguments if each.name not in leave_out]
+
+
+# --- mutating operators without a functional form ----------------------------------------------------------------------
+
+
+def on_copies(op: OpOverload, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+    """Call a mutating operator on copies of what it writes: the functional form of any operator, in particular of a
+    custom one. Returns its fresh returns, then the new contents of each written argument.
+
+    The copies have the strides of the originals: random fills and other opaque kernels may go by them.
+    """
+    known = facts(op)
+    given = bind(op, args, kwargs)
+    for name in known.writes:
+        value = given.get(name)
+        given[name] = [_same_layout(each) for each in value] if isinstance(value, (list, tuple)) else _same_layout(value)
+    args, kwargs = unbind(op, given)
+    returned = op(*args, **kwargs)
+    returns = returned if isinstance(returned, (list, tuple)) and len(op._schema.returns) > 1 else (returned,)
+    return (*(returns[i] for i in known.fresh), *(given[name] for name in known.writes))
+
+
+def _same_layout(tensor: Any) -> Any:
+    if not isinstance(tensor, torch.Tensor):
+        return tensor
+    copy = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+    span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    if tensor.numel():
+        copy.as_strided((span,), (1,)).copy_(tensor.as_strided((span,), (1,)))
+    return copy
