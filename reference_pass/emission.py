@@ -11,7 +11,7 @@ from torch import fx
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from reference_pass.alias_analysis import run_node
+from reference_pass.metadata import set_value
 from reference_pass.operators import aten, copy_form
 from reference_pass.regions import Size
 
@@ -34,7 +34,7 @@ class Emitter:
         packet = getattr(target, "overloadpacket", target)
         node = self.graph.create_node("call_function", target, args, kwargs, name=packet.__name__)
         try:
-            node.meta["val"] = run_node(node, lambda each: each.meta["val"], self.mode)
+            set_value(node, self.mode)
         except Exception:
             self.graph.erase_node(node)
             raise
@@ -50,7 +50,7 @@ class Emitter:
         assert form is not None, f"{op} has no copying form"
         try:
             return self.call(form, value, *args)
-        except RuntimeError:
+        except (RuntimeError, ValueError):
             dense = self.call(aten.clone.default, value, memory_format=torch.contiguous_format)
             return self.call(form, dense, *args)
 

@@ -41,7 +41,17 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.fx.node import map_aggregate
 
-from reference_pass.alias_analysis import Analysis, Effect, Geometry, analyse, fake_inputs, run_node, tensors_in, written_tensors
+from reference_pass.alias_analysis import (
+    Analysis,
+    Effect,
+    Geometry,
+    analyse,
+    attribute,
+    fake_inputs,
+    fake_value,
+    tensors_in,
+    written_tensors,
+)
 from reference_pass.capture import Sizes, capture
 from reference_pass.emission import Emitter
 from reference_pass.errors import Refused
@@ -152,7 +162,10 @@ class _Functionalization:
                 continue
             effect = self.analysis.effects[node]
             new = self.graph.node_copy(node)
-            new.meta = {"val": next(fakes) if node.op == "placeholder" else run_node(node, lambda n: n, self.analysis.mode)}
+            if node.op == "placeholder":
+                new.meta = {"val": next(fakes), "val_of": ()}
+            else:
+                new.meta = {"val": fake_value(self.analysis.mode, attribute(node)), "val_of": (node.target,)}
             if isinstance(effect.value, torch.Tensor):
                 geometry = effect.shows[id(effect.value)]
                 shown.setdefault(geometry.storage, []).append((new, geometry, id(effect.value)))
@@ -305,7 +318,7 @@ class _Functionalization:
         if (
             parent is None
             or steps_down is None
-            or (storage.flat and geometry.dtype == torch.bool)
+            or (storage.flat and torch.bool in (geometry.dtype, parent.geometry and parent.geometry.dtype))
             or (not storage.constant and _overlaps_itself(parent.geometry))
         ):
             view = self._by_geometry(storage, geometry, parent or storage.root)

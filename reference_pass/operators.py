@@ -92,8 +92,8 @@ def functional_form(op: OpOverload) -> OpOverload | None:
 
 @functools.cache
 def in_place_form(op: OpOverload) -> OpOverload | None:
-    """The overload of which `op` is the functional form and that writes to the first argument; None if there is none."""
-    return next((each for each in _mutating_forms(op) if facts(each).writes == facts(op).names[:1]), None)
+    """The overload of which `op` is the functional form and that writes to its operands; None if there is none."""
+    return next((each for each in _mutating_forms(op) if not facts(each).outs), None)
 
 
 @functools.cache
@@ -170,6 +170,36 @@ def _overloads(*names: str) -> Iterator[OpOverload]:
 
 def _signature(op: OpOverload, leave_out: tuple[str, ...] = ()) -> list[str]:
     return [str(each.type) for each in op._schema.arguments if each.name not in leave_out]
+
+
+# --- what is read ------------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def unread(op: OpOverload) -> tuple[str, ...]:
+    """The arguments of which an op looks at the metadata alone: what they hold does not matter."""
+    name = op.overloadpacket.__name__
+    if name.endswith("_like") or name.startswith("new_") or name.startswith("sym_") or op in _SELF_UNREAD:
+        return facts(op).names[:1]
+    if op in (aten.view_as.default, aten.expand_as.default, aten.reshape_as.default):
+        return facts(op).names[1:]
+    return ()
+
+
+_SELF_UNREAD = {
+    aten.fill.Scalar, aten.fill.Tensor, aten.zero.default, aten.copy.default,
+    aten.fill_.Scalar, aten.fill_.Tensor, aten.zero_.default, aten.copy_.default,
+    aten.uniform.default, aten.normal_functional.default, aten.exponential.default, aten.random.default,
+    aten.random.to, getattr(aten.random, "from"), aten.cauchy.default, aten.log_normal.default, aten.geometric.default,
+}  # fmt: skip
+
+# The view that a scatter stores through: of its first operand, it reads all but what that view shows.
+SCATTERS = {
+    aten.slice_scatter.default: aten.slice.Tensor,
+    aten.select_scatter.default: aten.select.int,
+    aten.diagonal_scatter.default: aten.diagonal.default,
+    aten.as_strided_scatter.default: aten.as_strided.default,
+}
 
 
 # --- mutating operators without a functional form ----------------------------------------------------------------------

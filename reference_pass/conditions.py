@@ -1,0 +1,310 @@
+"""When a functional op may be in place: one function a condition, and the list of them.
+
+A *candidate* says what would be done: node `b = foo(a, args)` becomes `foo_(a, args)`, and all users of `b` use `a`. A
+condition looks at one candidate and gives the reason why it may not be done, or None. The steps are those of the docstring
+of `torch.fx.passes.reinplace.reinplace`.
+
+Leave one out (`reinplace(gm, conditions=[...])`) and the pass makes wrong programs: that is what each is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, TypeAlias
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+from torch.fx.node import map_aggregate
+
+from reference_pass.alias_analysis import tensors_in
+from reference_pass.liveness import Liveness, nodes_in, storage_of
+from reference_pass.operators import SCATTERS, aten, bind, facts, unread
+from reference_pass.regions import Region, equal, known, overlap, overlaps_itself, same_strides
+
+
+class How(Enum):
+    """In what way a candidate would be in place."""
+
+    IN_PLACE = "in place"  # (3b) foo_(a, args)
+    SWAPPED = "in place of the other operand"  # foo_(args, a), for a commutative foo
+    OUT = "into an operand"  # foo.out(a, args, out=a or one of args)
+    CAST_BACK = "in place with its cast"  # a.ge_(b) for a.ge(b) followed by a cast to the dtype of a
+    SCATTER = "into its base"  # (3a) view(a, args).copy_(b) for foo_scatter(a, b, args)
+    REDUNDANT = "there already"  # (5) a scatter of what lies in the base already
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One result and where it would go: `value` is the tensor that it is now, `destination` the operand, `written` the tensor
+    (the operand, or the part of it that a scatter stores over) that would be written.
+    """
+
+    result: fx.Node | None
+    value: torch.Tensor
+    destination: fx.Node
+    written: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A node that would be in place, how, by which call, and the slots: one for each tensor written."""
+
+    node: fx.Node
+    how: How
+    op: OpOverload
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    slots: tuple[Slot, ...]
+    liveness: Liveness
+
+    @property
+    def at(self) -> int:
+        """The position of the node."""
+        return self.liveness.position[self.node]
+
+
+Condition: TypeAlias = Callable[[Candidate], str | None]
+
+
+def same_size_and_dtype(candidate: Candidate) -> str | None:
+    """(1a) The operand has the size and dtype of the result: `add(ones(1), ones(10))` cannot go into its first operand."""
+    for slot in candidate.slots:
+        place = slot.destination.meta["val"]
+        if not equal(tuple(place.shape), tuple(slot.value.shape)):
+            return f"{slot.destination} has size {list(place.shape)}, the result {list(slot.value.shape)}"
+        if place.dtype != slot.value.dtype:
+            return f"{slot.destination} is {place.dtype}, the result {slot.value.dtype}"
+    return None
+
+
+def same_stride(candidate: Candidate) -> str | None:
+    """(1a) The operand has the strides of the result, or no use of the result can tell them apart."""
+    for slot in candidate.slots:
+        place = slot.destination.meta["val"]
+        alike = same_strides(tuple(place.shape), place.stride(), slot.value.stride())
+        if not alike and slot.result is not None and (
+            user := _tells_strides(slot.result, place, candidate.liveness)
+        ) is not None:
+            return f"{slot.destination} has strides {place.stride()}, the result {slot.value.stride()}, and {user} can tell"
+    return None
+
+
+def same_offset(candidate: Candidate) -> str | None:
+    """(1a) No `as_strided` goes by where the result starts in its storage, if the operand starts elsewhere in its own."""
+    for slot in candidate.slots:
+        place = slot.destination.meta["val"]
+        if slot.result is None or (
+            known(place.storage_offset() == slot.value.storage_offset())
+            and same_strides(tuple(place.shape), place.stride(), slot.value.stride())
+        ):
+            continue
+        for value in _with_views(slot.result, candidate.liveness):
+            for user in value.users:
+                if getattr(user.target, "overloadpacket", None) in _FROM_THE_START and user.args[0] is value:
+                    return f"{slot.destination} starts elsewhere in its storage, and {user} goes by that"
+    return None
+
+
+def no_self_overlap(candidate: Candidate) -> str | None:
+    """(1a) What is written does not overlap itself: `ones(1).expand(4).add_(1)` adds more than once."""
+    for slot in candidate.slots:
+        if overlaps_itself(Region.of(slot.written)):
+            return f"{slot.destination} overlaps itself"
+    return None
+
+
+def not_an_input(candidate: Candidate) -> str | None:
+    """(1b) The operand is no alias of an input, which the caller would see change; unless a later `copy_` into that input
+    stores over all that is written here.
+    """
+    for slot in _writing(candidate):
+        if candidate.liveness.caller_reads(slot.written, Region.of(slot.written), candidate.at):
+            return f"{slot.destination} lies in an input, and no copy_ stores over it later"
+    return None
+
+
+def outlives_epilogue(candidate: Candidate) -> str | None:
+    """(1b) The result is not read after a `copy_` into the memory that it would lie in."""
+    for slot in candidate.slots:
+        if slot.result is None:
+            continue
+        region, memory = Region.of(slot.destination.meta["val"]), candidate.liveness.memory(slot.written)
+        last = candidate.liveness.last_read(slot.result) if memory.writes else -1
+        for write in memory.writes:
+            if candidate.at < write.at <= last and overlap(write.region, region) and not _copies_itself(write.by, slot):
+                return f"{write.by} stores over {slot.destination} before the result is read for the last time"
+    return None
+
+
+def no_overlapping_operand(candidate: Candidate) -> str | None:
+    """(1c) No operand, at any nesting, in args or kwargs, shares a byte with what is written."""
+    written = [(slot.destination, slot.written) for slot in _writing(candidate)]
+    for operand in _operands(candidate):
+        for destination, place in written:
+            if operand is not destination and any(_share(each, place) for each in tensors_in(operand.meta["val"])):
+                return f"{operand} shares memory with {destination}"
+    for index, (_, one) in enumerate(written):
+        if any(_share(one, other) for _, other in written[:index]):
+            return "two results would share memory"
+    return None
+
+
+def not_repeated(candidate: Candidate) -> str | None:
+    """(2b) The operand stands once among the arguments: kernels make no promise for `mul_(a, a)`."""
+    if candidate.how is How.SCATTER:
+        return None  # the base is not an operand of the copy_
+    operands = list(_operands(candidate))
+    for slot in _writing(candidate):
+        if operands.count(slot.destination) > 1:
+            return f"{slot.destination} is a repeated argument"
+    return None
+
+
+def no_later_use(candidate: Candidate) -> str | None:
+    """(2) No alias of what is written is read later. (2a) To make a view of it is no read. (2c) Nor is a scatter into it, of
+    the bytes that the scatter stores over.
+    """
+    for slot in _writing(candidate):
+        for value, read in candidate.liveness.later_reads(slot.written, Region.of(slot.written), candidate.at):
+            return f"{value} shares memory with it and is read later, by {read.by}"
+    return None
+
+
+def no_new_alias(candidate: Candidate) -> str | None:
+    """An invariant of FX passes: an output shares no storage with an input, or with another output, that it did not share
+    one with before.
+    """
+    live = candidate.liveness
+    for slot in candidate.slots:
+        if live.escapes(slot.value) and storage_of(slot.value) != storage_of(slot.written):
+            if live.memory(slot.written).is_input:
+                return f"the result is returned, and {slot.destination} lies in an input"
+            if live.escapes(slot.written):
+                return f"the result is returned, and so is another value in the storage of {slot.destination}"
+    if len(candidate.slots) > 1:
+        places = [storage_of(slot.written) for slot in candidate.slots if live.escapes(slot.value)]
+        if len(set(places)) < len(places):
+            return "two results that are returned would share a storage"
+    return None
+
+
+def source_is_in_place(candidate: Candidate) -> str | None:
+    """(2c), (5) A scatter is dropped only if its source lies in its base's storage, in the very bytes it would store to."""
+    if candidate.how is not How.REDUNDANT:
+        return None
+    (slot,) = candidate.slots
+    source = bind(candidate.op, candidate.node.args, candidate.node.kwargs)["src"].meta["val"]
+    if storage_of(source) != storage_of(slot.written) or not Region.of(source).same(Region.of(slot.written)):
+        return "its source does not lie in the bytes of its base that it stores to"
+    return None
+
+
+CONDITIONS: tuple[Condition, ...] = (
+    same_size_and_dtype,
+    same_stride,
+    same_offset,
+    no_self_overlap,
+    not_repeated,
+    no_overlapping_operand,
+    source_is_in_place,
+    not_an_input,
+    no_later_use,
+    outlives_epilogue,
+    no_new_alias,
+)
+
+
+# --- what the conditions ask -------------------------------------------------------------------------------------------
+
+
+def _writing(candidate: Candidate) -> tuple[Slot, ...]:
+    """The slots that would be written: none where the result is there already."""
+    return () if candidate.how is How.REDUNDANT else candidate.slots
+
+
+def _operands(candidate: Candidate) -> Iterator[fx.Node]:
+    """The operands whose contents the op would read, and the destinations; a node that stands twice comes twice."""
+    node = candidate.node
+    if not isinstance(node.target, OpOverload):
+        yield from nodes_in((node.args, node.kwargs))
+        return
+    given = bind(node.target, node.args, node.kwargs)
+    destinations = {slot.destination for slot in candidate.slots}
+    for name, value in given.items():
+        if node.target in SCATTERS and name == facts(node.target).names[0]:
+            continue
+        for operand in nodes_in(value):
+            if name not in unread(node.target) or operand in destinations:
+                yield operand
+
+
+_FROM_THE_START = {aten.as_strided, aten.as_strided_copy, aten.as_strided_scatter}
+
+
+def _with_views(value: fx.Node, liveness: Liveness) -> Iterator[fx.Node]:
+    """A value and all views of it."""
+    todo = [value]
+    while todo:
+        yield (each := todo.pop())
+        todo.extend(user for user in each.users if user in liveness.views)
+
+
+def _share(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return storage_of(one) == storage_of(other) and overlap(Region.of(one), Region.of(other))
+
+
+def _copies_itself(copy: fx.Node, slot: Slot) -> bool:
+    """True if a copy_ would copy the result, once it is where it would be, to where it is."""
+    destination, source = copy.args[0], copy.args[1]
+    assert isinstance(destination, fx.Node)
+    place = slot.destination.meta["val"]
+    return source is slot.result and Region.of(place).same(Region.of(destination.meta["val"]))
+
+
+def _tells_strides(result: fx.Node, place: torch.Tensor, liveness: Liveness) -> fx.Node | None:
+    """A user to which it matters that the result has the strides of `place`, or None.
+
+    Tried out: each user is run on fakes with such an operand. A view passes the question on to its users.
+    """
+    todo: list[tuple[fx.Node, Any]] = [(result, place)]
+    instead: dict[fx.Node, Any] = {result: place}
+    while todo:
+        value, _ = todo.pop()
+        for user in value.users:
+            if user.op == "output":
+                return user
+            if user.target is aten.copy_.default and user.args[0] is not value:
+                continue
+            if user.target in SCATTERS and user.args[0] is not value and value not in nodes_in((user.args[2:], user.kwargs)):
+                continue
+            shown = _run_with(user, instead)
+            if shown is None or (isinstance(user.target, OpOverload) and facts(user.target).random):
+                return user
+            if user in liveness.views:
+                instead[user] = shown
+                todo.append((user, shown))
+            elif not _alike(shown, user.meta["val"]):
+                return user
+    return None
+
+
+def _run_with(node: fx.Node, instead: dict[fx.Node, Any]) -> Any:
+    def value(leaf: Any) -> Any:
+        return instead.get(leaf, leaf.meta["val"]) if isinstance(leaf, fx.Node) else leaf
+
+    assert callable(node.target)
+    try:
+        return node.target(*map_aggregate(node.args, value), **map_aggregate(node.kwargs, value))  # type: ignore[arg-type]
+    except (RuntimeError, ValueError):  # it does not take such an operand
+        return None
+
+
+def _alike(one: Any, other: Any) -> bool:
+    ones, others = list(tensors_in(one)), list(tensors_in(other))
+    return len(ones) == len(others) and all(
+        equal(tuple(a.shape), tuple(b.shape)) and a.dtype == b.dtype and same_strides(tuple(a.shape), a.stride(), b.stride())
+        for a, b in zip(ones, others, strict=True)
+    )
