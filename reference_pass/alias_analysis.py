@@ -20,10 +20,11 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.node import map_aggregate
 
 from reference_pass.errors import Refused
-from reference_pass.operators import bind, facts, on_copies
+from reference_pass.operators import COPIES_STORAGE, bind, facts, on_copies
 from reference_pass.regions import Region, Size, equal, known, same_strides
 
 
@@ -104,7 +105,7 @@ def fake_mode(graph_module: fx.GraphModule, sample_args: Sequence[object]) -> Fa
     for each in tensors_in([*sample_args, *values]):
         if isinstance(each, FakeTensor):
             return each.fake_mode
-    return FakeTensorMode(allow_non_fake_inputs=True)
+    return FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
 
 
 def fake_inputs(mode: FakeTensorMode, sample_args: Sequence[object]) -> list[Any]:
@@ -122,7 +123,12 @@ def fake_value(mode: FakeTensorMode, value: object) -> Any:
         return value
     if value.layout is not torch.strided:
         raise Refused(f"a {value.layout} tensor has no strides to reason about; pass dense (strided) tensors")
-    fake = value if isinstance(value, FakeTensor) else mode.from_tensor(value, static_shapes=True)
+    fake = value
+    if not isinstance(value, FakeTensor):
+        fake = mode.from_tensor(value, static_shapes=True)
+        nbytes = value.untyped_storage().nbytes()
+        if fake.untyped_storage().nbytes() < nbytes:  # it covers what the tensor shows, and as_strided may show more
+            fake.untyped_storage().resize_(nbytes)
     return torch.ops.aten.alias.default(fake.detach())
 
 
@@ -131,10 +137,30 @@ def run_node(node: fx.Node, values: Callable[[fx.Node], Any], mode: FakeTensorMo
     if node.op == "get_attr":
         value = attribute(node)
         return fake_value(mode, value) if isinstance(value, torch.Tensor) else value
+    return run_call(node, values)
+
+
+def run_call(node: fx.Node, values: Callable[[fx.Node], Any]) -> Any:
+    """The value of a call_function node, run on the given values of its operands."""
     args = map_aggregate(node.args, lambda a: values(a) if isinstance(a, fx.Node) else a)
     kwargs = map_aggregate(node.kwargs, lambda a: values(a) if isinstance(a, fx.Node) else a)
     assert callable(node.target)
-    return node.target(*args, **kwargs)
+    value = node.target(*args, **kwargs)
+    return copy_of_storage(args[0], value) if node.target in COPIES_STORAGE else value
+
+
+def copy_of_storage(operand: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """The result of an op that copies all of its operand's storage, at its place in a storage of that size.
+
+    Fake tensors are not true there: torch's cache of fake results forgets the offset and the size of the storage, which
+    `clone_preserve_strides` (aten/src/ATen/native/TensorShape.cpp) keeps unless the operand repeats an element.
+    """
+    nbytes = operand.untyped_storage().nbytes()
+    repeats = any(known(s == 0) and not known(n == 1) for n, s in zip(operand.shape, operand.stride(), strict=True))
+    if repeats or known(nbytes == 0):
+        return value
+    whole = operand.new_empty(nbytes // operand.element_size())
+    return whole.as_strided(operand.shape, operand.stride(), operand.storage_offset())
 
 
 def attribute(node: fx.Node) -> Any:

@@ -17,11 +17,11 @@ from typing import Any, TypeAlias
 import torch
 from torch import fx
 from torch._ops import OpOverload
-from torch.fx.node import map_aggregate
 
-from reference_pass.alias_analysis import tensors_in
+from reference_pass.alias_analysis import run_call, tensors_in
+from reference_pass.emission import holds_a_part
 from reference_pass.liveness import Liveness, nodes_in, storage_of
-from reference_pass.operators import SCATTERS, aten, bind, facts, unread
+from reference_pass.operators import COPIES_STORAGE, SCATTERS, aten, bind, facts, unread
 from reference_pass.regions import Region, equal, known, overlap, overlaps_itself, same_strides
 
 
@@ -92,19 +92,28 @@ def same_stride(candidate: Candidate) -> str | None:
     return None
 
 
-def same_offset(candidate: Candidate) -> str | None:
-    """(1a) No `as_strided` goes by where the result starts in its storage, if the operand starts elsewhere in its own."""
+def same_place(candidate: Candidate) -> str | None:
+    """(1a) The operand starts in its storage where the result does in its own, or nothing goes by that: `as_strided` does, and
+    outputs that share a storage do. Nor does it lie in a storage that an op would copy as a whole and cannot.
+    """
+    live = candidate.liveness
     for slot in candidate.slots:
         place = slot.destination.meta["val"]
-        if slot.result is None or (
-            known(place.storage_offset() == slot.value.storage_offset())
-            and same_strides(tuple(place.shape), place.stride(), slot.value.stride())
-        ):
+        if slot.result is None or storage_of(place) == storage_of(slot.value):
             continue
-        for value in _with_views(slot.result, candidate.liveness):
+        alike = known(place.storage_offset() == slot.value.storage_offset()) and same_strides(
+            tuple(place.shape), place.stride(), slot.value.stride()
+        )
+        if not alike and len(live.returned_in(slot.value)) > 1:
+            return f"{slot.destination} starts elsewhere in its storage, and outputs that share the result's show it"
+        for value in _with_views(slot.result, live):
             for user in value.users:
-                if getattr(user.target, "overloadpacket", None) in _FROM_THE_START and user.args[0] is value:
+                if not user.args or user.args[0] is not value:
+                    continue
+                if not alike and getattr(user.target, "overloadpacket", None) in _FROM_THE_START:
                     return f"{slot.destination} starts elsewhere in its storage, and {user} goes by that"
+                if user.target in COPIES_STORAGE and holds_a_part(place):
+                    return f"{user} copies all of the storage of {slot.destination}, which is no whole number of elements"
     return None
 
 
@@ -205,7 +214,7 @@ def source_is_in_place(candidate: Candidate) -> str | None:
 CONDITIONS: tuple[Condition, ...] = (
     same_size_and_dtype,
     same_stride,
-    same_offset,
+    same_place,
     no_self_overlap,
     not_repeated,
     no_overlapping_operand,
@@ -292,12 +301,8 @@ def _tells_strides(result: fx.Node, place: torch.Tensor, liveness: Liveness) -> 
 
 
 def _run_with(node: fx.Node, instead: dict[fx.Node, Any]) -> Any:
-    def value(leaf: Any) -> Any:
-        return instead.get(leaf, leaf.meta["val"]) if isinstance(leaf, fx.Node) else leaf
-
-    assert callable(node.target)
     try:
-        return node.target(*map_aggregate(node.args, value), **map_aggregate(node.kwargs, value))  # type: ignore[arg-type]
+        return run_call(node, lambda operand: instead.get(operand, operand.meta["val"]))
     except (RuntimeError, ValueError):  # it does not take such an operand
         return None
 

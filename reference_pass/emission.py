@@ -12,7 +12,7 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from reference_pass.metadata import set_value
-from reference_pass.operators import aten, copy_form
+from reference_pass.operators import COPIES_STORAGE, aten, copy_form
 from reference_pass.regions import Size
 
 
@@ -29,7 +29,7 @@ class Emitter:
 
     def call(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
         """A call and its metadata. Raises what the operator raises if it does not take these arguments."""
-        if target in _COPY_STORAGE and _holds_a_part(args[0].meta["val"]):
+        if target in COPIES_STORAGE and holds_a_part(args[0].meta["val"]):
             args = (self.call(aten.clone.default, args[0]), *args[1:])
         packet = getattr(target, "overloadpacket", target)
         node = self.graph.create_node("call_function", target, args, kwargs, name=packet.__name__)
@@ -69,16 +69,7 @@ class Emitter:
         return self.call(aten.copy.default, place, value)
 
 
-# These copy all of the storage of their first operand, and cannot if it holds no whole number of elements.
-_COPY_STORAGE = {
-    aten.copy.default,
-    aten.as_strided_scatter.default,
-    aten.select_scatter.default,
-    aten.slice_scatter.default,
-    aten.diagonal_scatter.default,
-}
-
-
-def _holds_a_part(tensor: torch.Tensor) -> bool:
+def holds_a_part(tensor: torch.Tensor) -> bool:
+    """True if the storage of a tensor holds no whole number of its elements."""
     nbytes = tensor.untyped_storage().nbytes()
     return isinstance(nbytes, int) and nbytes % tensor.element_size() != 0

@@ -55,7 +55,7 @@ from reference_pass.alias_analysis import (
 from reference_pass.capture import Sizes, capture
 from reference_pass.emission import Emitter
 from reference_pass.errors import Refused
-from reference_pass.operators import aten, bind, facts, functional_form, on_copies, unbind, view_form
+from reference_pass.operators import COPIES_STORAGE, aten, bind, facts, functional_form, on_copies, unbind, view_form
 from reference_pass.regions import contains, is_dense, known, overlap, overlaps_itself, same_strides
 from reference_pass.views import INVERSES, Step, steps
 
@@ -139,6 +139,8 @@ class _Functionalization:
         self.view_at_start: dict[int, View] = {}
         self.at_end: dict[View, fx.Node] = {}
         self.anchored = self._find_anchored()
+        self.copied_whole = self._find_copied_whole()
+        self.returned_twice = self._find_returned_twice()
 
     def run(self, sample_args: Sequence[object]) -> fx.GraphModule:
         nodes = list(self.captured.graph.nodes)
@@ -182,8 +184,7 @@ class _Functionalization:
         """
         node, geometry, _ = group[0]
         storage = self.storages[number] = Storage(origin=node)
-        constant = number not in self.analysis.written and (not self.emit.copies or number not in self.anchored)
-        storage.constant = constant
+        constant = storage.constant = self._is_constant(number)
         if constant or (all(geometry.same(each) for _, each, _ in group) and self._is_base(geometry)):
             storage.root = View(storage, geometry, value=node)
         else:
@@ -201,18 +202,34 @@ class _Functionalization:
     def _new_storage(self, value: fx.Node, geometry: Geometry) -> View:
         """A storage that the program makes. Its base is the tensor made with it, if that one shows all, else flat."""
         storage = self.storages[geometry.storage] = Storage(origin=None)
-        constant = geometry.storage not in self.analysis.written and (
-            not self.emit.copies or geometry.storage not in self.anchored
-        )
-        storage.constant = constant
-        if constant or self._is_base(geometry):
+        number, shown = geometry.storage, value.meta["val"]
+        placed = known(shown.storage_offset() == geometry.offset)
+        stays = placed or number not in self.returned_twice  # outputs that share a storage show where they lie in it
+        if stays and self._is_constant(number):
+            storage.constant, storage.root = True, View(storage, geometry, value=value)
+            return storage.root
+        if stays and self._is_base(geometry) and (number not in self.returned_twice or known(geometry.offset == 0)):
             storage.root = View(storage, geometry, value=value)
             return storage.root
-        self._make_flat(storage, value)
+        if placed and number not in self.copied_whole:
+            self._make_flat(storage, value)
+        else:
+            storage.flat, storage.root = True, View(storage)
+            storage.root.hold(self._around(number, shown, value))
         view = self._by_geometry(storage, geometry, storage.root)
         storage.views.append(view)
-        view.value = value
+        if placed and number not in self.copied_whole:
+            view.value = value
+        else:
+            self._write(view, value)
         return view
+
+    def _around(self, number: int, shown: torch.Tensor, value: fx.Node) -> fx.Node:
+        """What a storage holds besides what was made with it: what it was copied with, or nothing that is seen."""
+        if number in self.copied_whole:
+            return self._read(self.storages[self.copied_whole[number]].root)
+        count = self.analysis.storages.held[number].nbytes() // shown.element_size()
+        return self.emit.call(aten.new_zeros.default, value, [count])
 
     def _find_anchored(self) -> dict[int, list[Geometry]]:
         """The geometries, by storage, that can only be had by `as_strided` of its base."""
@@ -231,6 +248,30 @@ class _Functionalization:
                 met.add(geometry.storage)
         return anchored
 
+    def _find_copied_whole(self) -> dict[int, int]:
+        """The storages of which more is seen than what was made with them, since they were copied as a whole from another one;
+        and that one. What it holds must be known from the first byte to the last, too.
+        """
+        copied: dict[int, tuple[int, Geometry]] = {}
+        for node, effect in self.analysis.effects.items():
+            if node.target in COPIES_STORAGE:
+                (operand,) = tensors_in(self.analysis.effects[node.args[0]].value)  # type: ignore[index]
+                geometry = effect.shows[id(effect.value)]
+                copied[geometry.storage] = self.analysis.storages.number(operand), geometry
+        whole: dict[int, int] = {}
+        for number, (source, geometry) in reversed(copied.items()):
+            more = any(not contains(geometry.region, each.region) for each in self.analysis.seen[number])
+            if more or number in whole.values():
+                whole[number] = source
+        return whole
+
+    def _find_returned_twice(self) -> set[int]:
+        """The storages of which several tensors are returned."""
+        output = next(iter(reversed(self.captured.graph.nodes)))
+        tensors = {id(t): t for node in output.all_input_nodes for t in tensors_in(self.analysis.effects[node].value)}
+        numbers = [self.analysis.storages.number(each) for each in tensors.values()]
+        return {each for each in numbers if numbers.count(each) > 1}
+
     def _has_steps(self, node: fx.Node, values: list[torch.Tensor], index: int) -> bool:
         if node.op != "call_function" or node.target is operator.getitem:
             return True
@@ -245,9 +286,17 @@ class _Functionalization:
                     return False
         return steps(node.target, given, values[index], index, values[:index]) is not None
 
+    def _is_constant(self, number: int) -> bool:
+        """True if a storage is never written, so that its views need no base to be regenerated from."""
+        if number in self.copied_whole or number in self.copied_whole.values() or number in self.analysis.written:
+            return False
+        return not (self.emit.copies and number in self.anchored)
+
     def _is_base(self, geometry: Geometry) -> bool:
         """True if this view of a storage shows every byte that the program sees, each once."""
         number = geometry.storage
+        if number in self.copied_whole or number in self.copied_whole.values():
+            return False
         if number in self.analysis.grown or geometry.conj or geometry.neg or overlaps_itself(geometry.region):
             return False
         if number in self.anchored and not (is_dense(geometry.region) and known(geometry.offset == 0)):
@@ -371,6 +420,8 @@ class _Functionalization:
         assert geometry is not None
         if geometry.region.empty:
             return
+        if len(tensor.shape) != len(geometry.sizes) or any(map(_differ, tensor.shape, geometry.sizes)):
+            raise Refused(f"a value of size {list(tensor.shape)} is stored in a tensor of size {list(geometry.sizes)}")
         if tensor.dtype != geometry.dtype:
             value = self.emit.call(aten._to_copy.default, value, dtype=geometry.dtype)
         if is_dense(geometry.region) and not same_strides(geometry.sizes, value.meta["val"].stride(), geometry.strides):
@@ -537,8 +588,6 @@ class _Functionalization:
             self._define(node, effect, returned[index], results[place])
         contents = [leaf for each in results[len(known_facts.fresh) :] for leaf in self._leaves(each)]
         for view, value in zip(views, contents, strict=True):
-            if tuple(value.meta["val"].shape) != tuple(view.geometry.sizes if view.geometry else ()):
-                raise Refused(f"{op} writes {tuple(value.meta['val'].shape)} into {view.geometry}; expected equal sizes")
             self._write(view, value)
 
     def _parts(self, value: fx.Node) -> list[fx.Node]:
@@ -721,6 +770,10 @@ def _may_overlap(one: View, other: View) -> bool:
 
 def _storage_of(node: fx.Node) -> int:
     return int(node.meta["val"].untyped_storage()._cdata)
+
+
+def _differ(one: Any, other: Any) -> bool:
+    return known(one != other)
 
 
 def _is_plain(value: Any) -> bool:

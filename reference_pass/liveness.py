@@ -154,8 +154,12 @@ class Liveness:
 
     def escapes(self, tensor: torch.Tensor) -> bool:
         """True if a value in the storage of a tensor is returned."""
+        return bool(self.returned_in(tensor))
+
+    def returned_in(self, tensor: torch.Tensor) -> list[fx.Node]:
+        """The returned values in the storage of a tensor."""
         number = storage_of(tensor)
-        return any(storage_of(each) == number for node in self.returned for each in tensors_in(node.meta["val"]))
+        return [node for node in self.returned if any(storage_of(t) == number for t in tensors_in(node.meta["val"]))]
 
     # Changes. ----------------------------------------------------------------------------------------------------------
 

@@ -202,6 +202,11 @@ SCATTERS = {
 }
 
 
+# These copy all of the storage of their first operand, not only what it shows of it: their result starts where the operand
+# does, `as_strided` of it shows what lay around the operand, and a storage that holds no whole number of elements is refused.
+COPIES_STORAGE = {aten.copy.default, *SCATTERS}
+
+
 # --- mutating operators without a functional form ----------------------------------------------------------------------
 
 
