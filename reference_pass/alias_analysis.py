@@ -24,7 +24,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.node import map_aggregate
 
 from reference_pass.errors import Refused
-from reference_pass.operators import COPIES_STORAGE, bind, facts, on_copies
+from reference_pass.operators import COPIES_STORAGE, bind, copied_view, facts, on_copies
 from reference_pass.regions import Region, Size, equal, known, same_strides
 
 
@@ -127,7 +127,7 @@ def fake_value(mode: FakeTensorMode, value: object) -> Any:
     if not isinstance(value, FakeTensor):
         fake = mode.from_tensor(value, static_shapes=True)
         nbytes = value.untyped_storage().nbytes()
-        if fake.untyped_storage().nbytes() < nbytes:  # it covers what the tensor shows, and as_strided may show more
+        if fake.untyped_storage().nbytes() != nbytes:  # it covers what the tensor shows, and as_strided may show more
             fake.untyped_storage().resize_(nbytes)
     return torch.ops.aten.alias.default(fake.detach())
 
@@ -144,6 +144,9 @@ def run_call(node: fx.Node, values: Callable[[fx.Node], Any]) -> Any:
     """The value of a call_function node, run on the given values of its operands."""
     args = map_aggregate(node.args, lambda a: values(a) if isinstance(a, fx.Node) else a)
     kwargs = map_aggregate(node.kwargs, lambda a: values(a) if isinstance(a, fx.Node) else a)
+    view = copied_view(node.target) if isinstance(node.target, OpOverload) else None
+    if view is not None and not all(isinstance(each, int) for each in (*args[0].shape, *args[0].stride())):
+        return view(*args, **kwargs).clone(memory_format=torch.contiguous_format)  # torch's own form knows no symbols
     assert callable(node.target)
     value = node.target(*args, **kwargs)
     return copy_of_storage(args[0], value) if node.target in COPIES_STORAGE else value
@@ -215,6 +218,7 @@ def analyse(graph_module: fx.GraphModule, sample_args: Sequence[object]) -> Anal
     mode = fake_mode(graph_module, sample_args)
     analysis = Analysis(mode)
     inputs = iter(fake_inputs(mode, sample_args))
+    own: dict[int, int] = {}  # bytes of the storages that inputs came with
     with mode, torch.no_grad():
         for node in graph_module.graph.nodes:
             if node.op == "placeholder":
@@ -225,6 +229,10 @@ def analyse(graph_module: fx.GraphModule, sample_args: Sequence[object]) -> Anal
                 effect = _run(node, analysis)
             effect.shows = {id(each): analysis.see(each) for each in tensors_in(effect.value)}
             analysis.effects[node] = effect
+            if node.op == "placeholder":
+                own |= {each.storage: analysis.storages.held[each.storage].nbytes() for each in effect.shows.values()}
+        for number in analysis.grown & own.keys():  # the storages of inputs are those of the caller's fakes
+            analysis.storages.held[number].resize_(own[number])
     return analysis
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import fx
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.node import map_aggregate
 
+from reference_pass.errors import Refused
 from reference_pass.metadata import set_value
 from reference_pass.operators import COPIES_STORAGE, aten, copy_form
 from reference_pass.regions import Size
@@ -26,11 +28,13 @@ class Emitter:
     graph: fx.Graph
     mode: FakeTensorMode
     copies: bool = False
+    symbols: dict[str, Any] = field(default_factory=dict)
 
     def call(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
         """A call and its metadata. Raises what the operator raises if it does not take these arguments."""
         if target in COPIES_STORAGE and holds_a_part(args[0].meta["val"]):
             args = (self.call(aten.clone.default, args[0]), *args[1:])
+        args, kwargs = self._without_symbols((args, kwargs))
         packet = getattr(target, "overloadpacket", target)
         node = self.graph.create_node("call_function", target, args, kwargs, name=packet.__name__)
         try:
@@ -54,14 +58,29 @@ class Emitter:
             dense = self.call(aten.clone.default, value, memory_format=torch.contiguous_format)
             return self.call(form, dense, *args)
 
-    def sizes(self, value: fx.Node) -> list[Any]:
-        """The sizes of a value as arguments: numbers, and nodes for symbols."""
-        tensor = value.meta["val"]
-        return [self.number(size, value, dim) for dim, size in enumerate(tensor.shape)]
+    def _without_symbols(self, arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments with a node for each symbolic size: the graph computes it from the sizes of its inputs."""
+        symbols: list[torch.SymInt] = []
 
-    def number(self, size: Size, value: fx.Node, dim: int) -> Any:
-        """A size as an argument."""
-        return size if isinstance(size, int) else self.call(aten.sym_size.int, value, dim)
+        def note(leaf: Any) -> Any:
+            if isinstance(leaf, torch.SymInt):
+                symbols.append(leaf)
+            return leaf
+
+        map_aggregate(arguments, note)
+        missing = [each for each in symbols if str(each) not in self.symbols]
+        if missing:
+            try:
+                nodes = self.graph.materialize_symints(missing)
+            except (KeyError, RuntimeError, ValueError) as error:
+                raise Refused(f"the size {missing[0]} depends on numbers, and what is at hand does not tell it") from error
+            self.symbols |= {str(each): node for each, node in zip(missing, nodes, strict=True)}
+            for node in self.graph.nodes:
+                if "val" not in node.meta:
+                    set_value(node, self.mode)
+        if not symbols:
+            return arguments
+        return map_aggregate(arguments, lambda a: self.symbols[str(a)] if isinstance(a, torch.SymInt) else a)  # type: ignore
 
     def laid_out(self, value: fx.Node, sizes: Sequence[Size], strides: Sequence[Size]) -> fx.Node:
         """The value copied to memory of these strides."""

@@ -293,7 +293,10 @@ class _Functionalization:
         return not (self.emit.copies and number in self.anchored)
 
     def _is_base(self, geometry: Geometry) -> bool:
-        """True if this view of a storage shows every byte that the program sees, each once."""
+        """True if this view of a storage shows every byte that the program sees, each once.
+
+        Views made by steps from it show no other bytes, so only the others are looked at.
+        """
         number = geometry.storage
         if number in self.copied_whole or number in self.copied_whole.values():
             return False
@@ -306,19 +309,11 @@ class _Functionalization:
         dtypes = {each.dtype for each in self.analysis.seen[number]}
         if torch.bool in dtypes and len(dtypes) > 1:
             return False
-        return all(contains(geometry.region, each.region) for each in self.analysis.seen[number])
-
-    def _nbytes(self, value: fx.Node) -> Any:
-        nbytes = value.meta["val"].untyped_storage().nbytes()
-        if not isinstance(nbytes, int):
-            raise Refused(
-                f"the storage of {value} has a symbolic size and is seen in several ways (inputs that share it, as_strided)"
-                " while it is written; functionalize for fixed sizes"
-            )
-        return nbytes
+        return all(contains(geometry.region, each.region) for each in self.anchored.get(number, ()))
 
     def _make_flat(self, storage: Storage, shown: fx.Node) -> None:
-        count = self._nbytes(shown) // shown.meta["val"].element_size()
+        tensor = shown.meta["val"]
+        count = tensor.untyped_storage().nbytes() // tensor.element_size()
         storage.flat = True
         storage.root = View(storage)
         value = self.emit.view(aten.as_strided.default, shown, [count], [1], 0)
@@ -334,15 +329,13 @@ class _Functionalization:
 
     def _by_geometry(self, storage: Storage, geometry: Geometry, parent: View) -> View:
         """A view by where it lies, whatever op it came from: `as_strided` of the base, or of an alias of it."""
-        if not all(isinstance(each, int) for each in (*geometry.sizes, *geometry.strides, geometry.offset)):
-            raise Refused(f"a view of symbolic sizes {geometry.sizes} came from an op that is not known to be a view")
         view = parent if storage.constant else storage.root
         if storage.flat:
             base = self._read(storage.root).meta["val"]
             wanted = torch.uint8 if geometry.dtype == torch.bool else geometry.dtype
             nbytes = base.numel() * base.element_size()
             if base.dtype != wanted:
-                if nbytes % wanted.itemsize:
+                if not known(nbytes % wanted.itemsize == 0):
                     whole = nbytes // wanted.itemsize * wanted.itemsize // base.element_size()
                     view = View(storage, None, view, (aten.slice.Tensor, (0, 0, whole, 1)))
                 view = View(storage, None, view, (aten.view.dtype, (wanted,)))
@@ -747,6 +740,8 @@ def _functional_arguments(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of a mutating call for its functional form, whose arguments may have other names."""
     names = [each for each in facts(op).names if each not in facts(op).outs]
+    defaults = {each.name: each.default_value for each in op._schema.arguments if each.has_default_value()}
+    given = defaults | given  # a functional form may have none
     given = {new: given[old] for old, new in zip(names, facts(form).names, strict=True) if old in given}
     if "dtype" in facts(form).names and given.get("dtype") is None and views[0].geometry is not None:
         given["dtype"] = views[0].geometry.dtype  # it computes in the dtype of its destination

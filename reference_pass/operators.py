@@ -122,6 +122,15 @@ def copy_form(op: OpOverload) -> OpOverload | None:
     return next((each for each in _overloads(op.overloadpacket.__name__ + "_copy") if _signature(each) == wanted), None)
 
 
+@functools.cache
+def copied_view(op: OpOverload) -> OpOverload | None:
+    """The view op of which an op is the functional form: `select` of `select_copy`; None if there is none."""
+    name = op.overloadpacket.__name__
+    if op.namespace != "aten" or not name.endswith("_copy"):
+        return None
+    return next((each for each in _overloads(name.removesuffix("_copy")) if copy_form(each) is op), None)
+
+
 def is_commutative(op: OpOverload, given: dict[str, Any]) -> bool:
     """True if `self` and `other` may be exchanged in this call without changing a bit of the result."""
     return op in _COMMUTATIVE and given.get("alpha", 1) == 1

@@ -110,30 +110,16 @@ def overlaps_itself(region: Region) -> bool:
     """True if two elements share a byte, or may."""
     if region.empty or is_dense(region):
         return False
-    if not region.fixed:
-        # Strides that grow past all that lies below them cannot meet again, whatever the sizes.
+    if _nested(region) or not region.fixed:  # strides that step over all that smaller ones reach never meet again
         return not _nested(region)
-    if _nested(region):
-        return False
     masks = _masks(region)
     return masks is None or masks[0].bit_count() != prod(region.sizes) * (region.itemsize // _unit(region))
 
 
 def is_dense(region: Region) -> bool:
     """True if the elements fill an interval, each byte once, in any order of dimensions, for sure."""
-    if not region.fixed:
-        return _dense_in_order(region)
-    expected = region.itemsize
-    for stride, size in sorted(zip(region.strides, region.sizes, strict=True)):
-        if stride != expected:
-            return False
-        expected = stride * size
-    return True
-
-
-def _dense_in_order(region: Region) -> bool:
     expected: Any = region.itemsize
-    for stride, size in zip(reversed(region.strides), reversed(region.sizes), strict=True):
+    for stride, size in _ascending(region):
         if not known(stride == expected):
             return False
         expected = stride * size
@@ -142,17 +128,24 @@ def _dense_in_order(region: Region) -> bool:
 
 def _nested(region: Region) -> bool:
     """True if, with strides ascending, each steps over everything that the smaller ones reach."""
-    pairs = list(zip(region.strides, region.sizes, strict=True))
-    if region.fixed:
-        pairs.sort()
-    else:
-        pairs.reverse()
     reach: Any = region.itemsize
-    for stride, size in pairs:
+    for stride, size in _ascending(region):
         if not known(stride >= reach):
             return False
         reach = reach + stride * (size - 1)
     return True
+
+
+def _ascending(region: Region) -> list[tuple[Size, Size]]:
+    """Strides and sizes by ascending stride; symbols by the sizes that they stand for at the moment."""
+    return sorted(zip(region.strides, region.sizes, strict=True), key=lambda each: (_hint(each[0]), _hint(each[1])))
+
+
+def _hint(size: Size) -> int:
+    if isinstance(size, int):
+        return size
+    hint = size.node.hint  # None if it depends on numbers
+    return hint if isinstance(hint, int) else 1 << 40
 
 
 def _unit(*regions: Region) -> int:

@@ -40,7 +40,7 @@ def _unchanged(emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args:
 
 
 def _of_view(emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]) -> fx.Node:
-    return emit.view(aten.view.default, new, emit.sizes(parent()))
+    return emit.view(aten.view.default, new, list(parent().meta["val"].shape))
 
 
 def _of_t(emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]) -> fx.Node:
@@ -101,7 +101,7 @@ def _of_unfold(emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args:
         return emit.view(aten.select.int, new, 0, 0)
     dim %= rank
     count = new.meta["val"].shape[dim]
-    if window <= count:  # the k-th elements of all windows lie in one slice of the parent
+    if not isinstance(count, int) or window <= count:  # the k-th elements of all windows lie in one slice of the parent
         for k in range(window):
             piece = emit.view(aten.select.int, new, -1, k)
             whole = emit.call(aten.slice_scatter.default, whole, piece, dim, k, k + (count - 1) * step + 1, step)
@@ -184,12 +184,11 @@ def steps(op: Any, given: dict[str, Any], shown: torch.Tensor, index: int, befor
         return [(op, tuple(given.get(each.name, each.default_value) for each in wanted))]
     if op is aten.squeeze.default:
         return [(op, ())]
-    if op in _RESHAPES and all(isinstance(each, int) for each in shown.shape):
+    if op in _RESHAPES:
         return [(aten.view.default, (list(shown.shape),))]
     if op in _SPLITS:
         sizes = [each.shape[given.get("dim", 0)] for each in (*before, shown)]
-        if all(isinstance(each, int) for each in sizes):
-            return [(aten.slice.Tensor, (given.get("dim", 0), sum(sizes[:-1]), sum(sizes), 1))]
+        return [(aten.slice.Tensor, (given.get("dim", 0), sum(sizes[:-1]), sum(sizes), 1))]
     if op is aten.unbind.int:
         return [(aten.select.int, (given.get("dim", 0), index))]
     if op is aten.narrow.default and all(isinstance(given[each], int) for each in ("start", "length")):
