@@ -104,9 +104,9 @@ def same_place(candidate: Candidate) -> str | None:
         alike = known(place.storage_offset() == slot.value.storage_offset()) and same_strides(
             tuple(place.shape), place.stride(), slot.value.stride()
         )
-        if not alike and len(live.returned_in(slot.value)) > 1:
-            return f"{slot.destination} starts elsewhere in its storage, and outputs that share the result's show it"
-        for value in _with_views(slot.result, live):
+        for value in _starting_with(slot.result, live):
+            if not alike and len(live.returned_in(value.meta["val"])) > 1:
+                return f"{slot.destination} starts elsewhere in its storage, and outputs that share the result's show it"
             for user in value.users:
                 if not user.args or user.args[0] is not value:
                     continue
@@ -253,12 +253,14 @@ def _operands(candidate: Candidate) -> Iterator[fx.Node]:
 _FROM_THE_START = {aten.as_strided, aten.as_strided_copy, aten.as_strided_scatter}
 
 
-def _with_views(value: fx.Node, liveness: Liveness) -> Iterator[fx.Node]:
-    """A value and all views of it."""
+def _starting_with(value: fx.Node, liveness: Liveness) -> Iterator[fx.Node]:
+    """A value, all views of it, and all copies of its storage as a whole: they start where it does."""
     todo = [value]
     while todo:
         yield (each := todo.pop())
-        todo.extend(user for user in each.users if user in liveness.views)
+        for user in each.users:
+            if user in liveness.views or (user.target in COPIES_STORAGE and user.args[0] is each):
+                todo.append(user)
 
 
 def _share(one: torch.Tensor, other: torch.Tensor) -> bool:

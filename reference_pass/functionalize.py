@@ -150,7 +150,7 @@ class _Functionalization:
                 self._call(node, self.analysis.effects[node])
         self._finish(nodes[-1])
         module = fx.GraphModule(self.captured, self.graph)
-        module.graph.eliminate_dead_code(_has_effect)
+        module.graph.eliminate_dead_code(has_effect)
         module.recompile()
         return module
 
@@ -784,7 +784,7 @@ def _map_tensors(value: Any, function: Callable[[torch.Tensor], Any]) -> Any:
     return value
 
 
-def _has_effect(node: fx.Node) -> bool:
+def has_effect(node: fx.Node) -> bool:
     """True if a node must stay although nothing uses it."""
     if node.op in ("placeholder", "output") or node.target is on_copies:
         return True

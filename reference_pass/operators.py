@@ -67,6 +67,10 @@ def unbind(op: OpOverload, given: dict[str, Any]) -> tuple[tuple[Any, ...], dict
     return args, {each.name: given[each.name] for each in op._schema.arguments if each.kwarg_only and each.name in given}
 
 
+# What may stand in an epilogue: contents of inputs, and where a program changes the metadata of an input, that.
+EPILOGUE = {aten.copy_.default, aten.set_.source_Tensor, aten.resize_.default}
+
+
 # --- forms -------------------------------------------------------------------------------------------------------------
 
 

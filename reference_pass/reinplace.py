@@ -29,10 +29,12 @@ from torch._ops import OpOverload
 from reference_pass.alias_analysis import fake_mode
 from reference_pass.conditions import CONDITIONS, Candidate, Condition, How, Slot
 from reference_pass.errors import Refused
-from reference_pass.functionalize import _has_effect
+from reference_pass.functionalize import has_effect
 from reference_pass.liveness import Liveness, storage_of
 from reference_pass.metadata import operands_noted, set_value, update_metadata
 from reference_pass.operators import (
+    COPIES_STORAGE,
+    EPILOGUE,
     SCATTERS,
     aten,
     bind,
@@ -72,7 +74,7 @@ def reinplace(
     _require_functional(graph_module.graph)
     with fake_mode(graph_module, sample_args) as mode, torch.no_grad():
         graph_module.meta["reinplace"] = _Reinplacing(graph_module.graph, mode, conditions).run()
-    graph_module.graph.eliminate_dead_code(_has_effect)
+    graph_module.graph.eliminate_dead_code(has_effect)
     graph_module.recompile()
     return graph_module
 
@@ -87,9 +89,6 @@ def _require_functional(graph: fx.Graph) -> None:
     for node in graph.nodes:
         if writes(node.target) and node.target not in EPILOGUE:
             raise Refused(f"{node.format_node()} writes to its operand: functionalize the graph first")
-
-
-EPILOGUE = {aten.copy_.default, aten.set_.source_Tensor, aten.resize_.default}
 
 
 class _Reinplacing:
@@ -274,12 +273,13 @@ class _Reinplacing:
             user = users.pop()
             if user.op == "output":
                 continue
-            if user in self.liveness.views or user.target is aten.copy_.default:
+            if user in self.liveness.views or user.target in COPIES_STORAGE:
                 old = user.meta["val"]
                 set_value(user, self.mode)
-                if user.target is not aten.copy_.default:
-                    self.liveness.moved(user, old)
-                    users.extend(user.users)
+                self.liveness.moved(user, old)
+                users.extend(user.users)
+            elif user.target is aten.copy_.default:
+                set_value(user, self.mode)
             else:
                 user.meta["val_of"] = operands_noted(user)
 

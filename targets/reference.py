@@ -15,6 +15,7 @@ from torch import fx
 from generators.execution import ProgramFunction, as_graph
 from oracles.contract import Contract, Refusal
 from reference_pass.functionalize import Views, functionalize
+from reference_pass.noops import remove_noops
 from reference_pass.reinplace import reinplace
 from targets.target import Build, Function, Stage, Target
 
@@ -24,8 +25,10 @@ def build(function: Function, inputs: Sequence[torch.Tensor], *, views: Views) -
     if isinstance(function, ProgramFunction):
         function = fx.GraphModule(torch.nn.Module(), as_graph(function.program))
     functional = functionalize(function, *inputs, views=views)
-    reinplaced = reinplace(copy.deepcopy(functional))
-    return Build(reinplaced, [Stage("functional", functional), Stage("reinplaced", reinplaced)])
+    plain = remove_noops(copy.deepcopy(functional))
+    reinplaced = reinplace(copy.deepcopy(plain))
+    stages = [Stage("functional", functional), Stage("without no-ops", plain), Stage("reinplaced", reinplaced)]
+    return Build(reinplaced, stages)
 
 CONTRACT = Contract()
 RECIPE=""

@@ -1,0 +1,143 @@
+"""The passes as `PassBase`, and the pipeline of them: each can check what it requires and what it ensures.
+
+    compiled = pipeline(function, *sample_args)         # functionalize, remove_noops, reinplace
+    with checked():                                     # the same, and a `Broken` tells what does not hold
+        compiled = pipeline(function, *sample_args)
+
+Checks are off in use, since they run every graph again on fakes; the tests turn them on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar
+
+from torch import fx
+from torch.fx.passes.infra.pass_base import PassBase, PassResult
+
+from reference_pass.capture import Sizes, capture
+from reference_pass.conditions import CONDITIONS, Condition
+from reference_pass.errors import Broken
+from reference_pass.functionalize import Views, functionalize
+from reference_pass.invariants import (
+    Aliases,
+    Invariant,
+    aliases_at_end,
+    is_aten_graph,
+    is_functional,
+    metadata_is_true,
+    no_copy_reads_what_it_writes,
+)
+from reference_pass.metadata import update_metadata
+from reference_pass.noops import remove_noops
+from reference_pass.reinplace import reinplace
+
+_CHECKS = [False]
+
+
+@contextlib.contextmanager
+def checked(on: bool = True) -> Iterator[None]:
+    """Within this context passes check what they require and ensure, and raise `Broken` if it does not hold."""
+    _CHECKS.append(on)
+    try:
+        yield
+    finally:
+        _CHECKS.pop()
+
+
+class _Pass(PassBase):
+    """A pass over a graph module. `needs` and `gives` are the invariants that it requires and ensures.
+
+    If it `keeps_aliases`, it also ensures that no input and output, and no two outputs, share a storage that did not before.
+    """
+
+    needs: ClassVar[tuple[Invariant, ...]] = (is_aten_graph,)
+    gives: ClassVar[tuple[Invariant, ...]] = (is_aten_graph, metadata_is_true)
+    keeps_aliases: ClassVar[bool] = True
+
+    def __init__(self, *sample_args: object) -> None:
+        self.sample_args = sample_args
+        self._before: Aliases = frozenset()
+        self._made: fx.GraphModule | None = None
+
+    def requires(self, graph_module: fx.GraphModule) -> None:
+        """Raise `Broken` if the graph module is not what the pass needs."""
+        if _CHECKS[-1]:
+            self._check(graph_module, self.needs, "requires")
+            if self.keeps_aliases:
+                update_metadata(graph_module, *self.sample_args)
+                self._before = aliases_at_end(graph_module)
+
+    def ensures(self, graph_module: fx.GraphModule) -> None:
+        """Raise `Broken` if what the pass made is not what it promises."""
+        made = self._made or graph_module
+        if _CHECKS[-1]:
+            self._check(made, self.gives, "ensures")
+            if self.keeps_aliases and (new := aliases_at_end(made) - self._before):
+                raise Broken(f"{type(self).__name__} ensures no new aliasing, but {sorted(new)} share storage")
+
+    def _check(self, graph_module: fx.GraphModule, invariants: Sequence[Invariant], verb: str) -> None:
+        for invariant in invariants:
+            if (wrong := invariant(graph_module)) is not None:
+                raise Broken(f"{type(self).__name__} {verb} {invariant.__name__}: {wrong}")
+
+
+class Functionalize(_Pass):
+    """`functionalize` as a pass. It makes a new graph module: take that of the result."""
+
+    gives: ClassVar[tuple[Invariant, ...]] = (is_aten_graph, is_functional, metadata_is_true, no_copy_reads_what_it_writes)
+    keeps_aliases: ClassVar[bool] = False  # a graph with mutation has no metadata to compare with
+
+    def __init__(self, *sample_args: object, views: Views = "alias") -> None:
+        super().__init__(*sample_args)
+        self.views = views
+
+    def call(self, graph_module: fx.GraphModule) -> PassResult:
+        """Functionalize the graph module."""
+        self._made = functionalize(graph_module, *self.sample_args, views=self.views)
+        return PassResult(self._made, True)
+
+
+class RemoveNoOps(_Pass):
+    """`remove_noops` as a pass."""
+
+    needs: ClassVar[tuple[Invariant, ...]] = (is_aten_graph, is_functional)
+    gives: ClassVar[tuple[Invariant, ...]] = (is_aten_graph, is_functional, metadata_is_true, no_copy_reads_what_it_writes)
+
+    def call(self, graph_module: fx.GraphModule) -> PassResult:
+        """Drop what does nothing."""
+        before = len(graph_module.graph.nodes)
+        remove_noops(graph_module, *self.sample_args)
+        return PassResult(graph_module, len(graph_module.graph.nodes) != before)
+
+
+class Reinplace(_Pass):
+    """`reinplace` as a pass."""
+
+    needs: ClassVar[tuple[Invariant, ...]] = (is_aten_graph, is_functional)
+    gives: ClassVar[tuple[Invariant, ...]] = (is_aten_graph, metadata_is_true, no_copy_reads_what_it_writes)
+
+    def __init__(self, *sample_args: object, conditions: Sequence[Condition] = CONDITIONS) -> None:
+        super().__init__(*sample_args)
+        self.conditions = conditions
+
+    def call(self, graph_module: fx.GraphModule) -> PassResult:
+        """Put mutation back."""
+        before = str(graph_module.graph)
+        reinplace(graph_module, *self.sample_args, conditions=self.conditions)
+        return PassResult(graph_module, str(graph_module.graph) != before)
+
+
+def pipeline(
+    function: Callable[..., Any], *sample_args: object, views: Views = "alias", sizes: Sizes = "fixed"
+) -> fx.GraphModule:
+    """The function, or graph module, functionalized, without no-ops, and reinplaced."""
+    graph_module = capture(function, sample_args, sizes)
+    if sizes == "symbolic":
+        sample_args = tuple(node.meta["val"] for node in graph_module.graph.nodes if node.op == "placeholder")
+    for each in (Functionalize(*sample_args, views=views), RemoveNoOps(), Reinplace()):
+        result = each(graph_module)
+        assert result is not None
+        graph_module = result.graph_module
+    return graph_module
