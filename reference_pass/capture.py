@@ -1,4 +1,4 @@
-"""From a function, or any graph module, to a graph of ATen calls."""
+"""From a function, a module, or any graph module, to a graph of ATen calls."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from typing import Any, Literal
 import torch
 from torch import fx
 from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from reference_pass.operators import aten, on_copies
+from reference_pass.alias_analysis import tensors_in
+from reference_pass.errors import Refused
+from reference_pass.operators import aten, bind, facts, on_copies
 
 Sizes = Literal["fixed", "symbolic"]
 
@@ -18,23 +22,81 @@ Sizes = Literal["fixed", "symbolic"]
 def capture(function: Callable[..., Any], sample_args: Sequence[object], sizes: Sizes = "fixed") -> fx.GraphModule:
     """The ATen calls of a function as a graph, mutation included. A graph of ATen calls is taken as it is.
 
-    The function is traced on fake tensors: the sample arguments are not run on and not mutated.
+    The function is traced on fake tensors, so the sample arguments, and the parameters and buffers of a module, are not
+    written while it is. Raises `Refused` for a function that writes to other tensors than these: such a write would be done
+    by the trace already.
     """
     if isinstance(function, fx.GraphModule) and is_aten(function):
         return function
+    if not isinstance(function, torch.nn.Module):
+        return _trace(function, sample_args, sizes)
+    held = dict(function.named_parameters(remove_duplicate=False)) | dict(function.named_buffers(remove_duplicate=False))
+    module = function
+
+    def called(*tensors_and_args: Any) -> Any:
+        given = dict(zip(held, tensors_and_args, strict=False))
+        return torch.func.functional_call(module, given, tensors_and_args[len(held) :])
+
+    traced = _trace(called, [*(each.detach() for each in held.values()), *sample_args], sizes)
+    return _with_attributes(traced, held)
+
+
+def _trace(function: Callable[..., Any], args: Sequence[object], sizes: Sizes) -> fx.GraphModule:
     mode = "symbolic" if sizes == "symbolic" else "fake"
-    with torch.no_grad():
+    with torch.no_grad(), _NothingWritten():
         traced: fx.GraphModule = make_fx(
             function, decomposition_table=HONEST, tracing_mode=mode, _allow_non_fake_inputs=True
-        )(*sample_args)
+        )(*args)
     return traced
+
+
+def _with_attributes(traced: fx.GraphModule, held: dict[str, torch.Tensor]) -> fx.GraphModule:
+    """The graph with its first inputs, the parameters and buffers of a module, as attributes."""
+    graph = traced.graph
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    for index, (node, tensor) in enumerate(zip(placeholders, held.values(), strict=False)):
+        name = f"held_{index}"
+        if isinstance(tensor, torch.nn.Parameter):
+            traced.register_parameter(name, tensor)
+        else:
+            traced.register_buffer(name, tensor)
+        with graph.inserting_before(node):
+            attribute = graph.get_attr(name)
+        node.replace_all_uses_with(attribute)
+        graph.erase_node(node)
+    traced.recompile()
+    return traced
+
+
+class _NothingWritten(TorchDispatchMode):
+    """Refuses writes to tensors that were there before. Lies below the trace, which runs for real what has constants only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[torch.UntypedStorage] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = bind(func, args, kwargs or {})
+        made = {each._cdata for each in self.made}
+        for name in facts(func).writes:
+            for tensor in tensors_in(given.get(name)):
+                if not isinstance(tensor, FakeTensor) and tensor.device.type != "meta":
+                    if tensor.untyped_storage()._cdata not in made:
+                        raise Refused(
+                            f"{func} writes to a tensor of {list(tensor.shape)} that the function did not get as an argument;"
+                            " pass it as an argument, or pass the module that holds it as the function"
+                        )
+        result = func(*args, **(kwargs or {}))
+        for tensor in tensors_in(result):
+            if not isinstance(tensor, FakeTensor) and tensor.device.type != "meta":
+                self.made.append(tensor.untyped_storage())
+        return result
 
 
 def is_aten(graph_module: fx.GraphModule) -> bool:
     """True if all calls are ATen calls (or pick their results, or are arithmetic on sizes)."""
     return all(
-        node.op in ("placeholder", "get_attr", "output")
-        or (node.op == "call_function" and (_is_call(node.target)))
+        node.op in ("placeholder", "get_attr", "output") or (node.op == "call_function" and _is_call(node.target))
         for node in graph_module.graph.nodes
     )
 
@@ -46,7 +108,7 @@ def _is_call(target: object) -> bool:
 # --- operators whose schemas hide a mutation ---------------------------------------------------------------------------
 
 
-def _batch_norm(input: torch.Tensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, *numbers: float) -> Any:
+def _batch_norm(input: torch.Tensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, *numbers: float) -> Any:  # noqa: A002
     """`native_batch_norm` updates the running statistics and does not say so; `_native_batch_norm_legit` does."""
     if training and mean is not None and var is not None:
         return aten._native_batch_norm_legit.default(input, weight, bias, mean, var, training, *numbers)

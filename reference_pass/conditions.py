@@ -285,7 +285,7 @@ def _tells_strides(result: fx.Node, place: torch.Tensor, liveness: Liveness) -> 
     while todo:
         value, _ = todo.pop()
         for user in value.users:
-            if user.op == "output":
+            if user.op == "output" or user.target is aten.set_.source_Tensor:
                 return user
             if user.target is aten.copy_.default and user.args[0] is not value:
                 continue

@@ -12,9 +12,10 @@ from typing import Any, TypeAlias
 import torch
 from torch import fx
 
-from reference_pass.alias_analysis import Storages, fake_mode, run_node, tensors_in
+from reference_pass.alias_analysis import Storages, fake_mode, tensors_in
 from reference_pass.capture import is_aten
 from reference_pass.liveness import nodes_in, storage_of, written_by
+from reference_pass.metadata import run
 from reference_pass.operators import EPILOGUE, aten, writes
 from reference_pass.regions import Region, known, overlap, overlaps_itself
 
@@ -58,7 +59,7 @@ def metadata_is_true(graph_module: fx.GraphModule) -> str | None:
             if node not in values:
                 if "val" not in node.meta:
                     return f"{node} has no metadata"
-                values[node] = run_node(node, lambda each: values[each], mode)
+                values[node] = run(node, lambda each: values[each], mode)
             for one, other in zip(tensors_in(node.meta["val"]), tensors_in(values[node]), strict=False):
                 if _differ(one, other) or noted.number(one) != real.number(other):
                     return (

@@ -14,7 +14,7 @@ is noted on the nodes, not in an object that must be made before the rewrite; an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -25,15 +25,26 @@ from torch.fx.node import map_aggregate
 
 from reference_pass.alias_analysis import fake_inputs, fake_mode, run_node, tensors_in
 from reference_pass.errors import Refused
-from reference_pass.operators import facts
+from reference_pass.operators import aten, facts
 from reference_pass.regions import equal, known, same_strides
 
 
 def set_value(node: fx.Node, mode: FakeTensorMode) -> Any:
     """Run a node on the values of its operands and note the result. The caller has entered `mode` and no_grad."""
-    node.meta["val"] = value = run_node(node, value_of, mode)
+    node.meta["val"] = value = run(node, value_of, mode)
     node.meta["val_of"] = operands_noted(node)
     return value
+
+
+def run(node: fx.Node, values: Callable[[fx.Node], Any], mode: FakeTensorMode) -> Any:
+    """The value of a node on fakes. Where the epilogue changes an input's metadata, the fake of the input keeps its own: it
+    stands for the input as it was given.
+    """
+    if node.target is aten.set_.source_Tensor:
+        return aten.alias.default(values(node.args[1]))  # type: ignore[arg-type]
+    if node.target is aten.resize_.default:
+        return aten.resize_.default(aten.alias.default(values(node.args[0])), *node.args[1:])  # type: ignore[arg-type]
+    return run_node(node, values, mode)
 
 
 def value_of(node: fx.Node) -> Any:
