@@ -15,13 +15,15 @@ from pathlib import Path
 import torch
 import z3
 
-from benchmarks import generation, overlap, throughput
+from benchmarks import against_torch, generation, overlap, passes, throughput
 from benchmarks.tables import Result, show
 
 BENCHMARKS: dict[str, Callable[[], Result]] = {
     "throughput": throughput.measure,
     "generation": generation.measure,
     "overlap": overlap.measure,
+    "passes": passes.measure,
+    "against_torch": against_torch.measure,
 }
 
 

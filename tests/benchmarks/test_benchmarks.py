@@ -4,8 +4,9 @@ import json
 from dataclasses import asdict
 
 import pytest
+import torch
 
-from benchmarks import generation, overlap, throughput
+from benchmarks import against_torch, generation, overlap, passes, throughput
 from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.tables import Result, Table, plain
 from targets.registry import target
@@ -24,6 +25,16 @@ def drawn() -> generation.Generation:
 @pytest.fixture(scope="module")
 def decided() -> overlap.Overlap:
     return overlap.measure(programs=10, rounds=1, z3_sample=5)
+
+
+@pytest.fixture(scope="module")
+def timed() -> passes.Passes:
+    return passes.measure(sizes=(10, 40), limit=0.0)
+
+
+@pytest.fixture(scope="module")
+def compared() -> against_torch.AgainstTorch:
+    return against_torch.measure(programs=10)
 
 
 def test_the_shares_of_each_target_sum_to_one(checked):
@@ -61,7 +72,26 @@ def test_all_pairs_are_the_sum_of_the_kinds(decided):
     assert all(set(each.microseconds) == set(overlap.DECIDERS) for each in decided.kinds)
 
 
-@pytest.mark.parametrize("name", ["checked", "drawn", "decided"])
+def test_both_passes_are_timed_on_all_chains_until_torch_takes_too_long(timed):
+    for timings, chains in ((timed.reinplace, passes.CHAINS), (timed.functionalize, passes.PROGRAMS)):
+        assert [(each.chain, each.nodes) for each in timings] == [(name, nodes) for name in chains for nodes in (10, 40)]
+        assert all(each.ours > 0 and (each.theirs is None) == (each.nodes == 40) for each in timings)
+
+
+def test_what_the_passes_save_is_counted_against_the_same_graph(compared):
+    assert len(compared.comparisons) == 10 <= compared.drawn
+    assert not compared.wrong
+    for each in compared.comparisons:
+        assert 0 <= each.ours.fresh <= each.before.fresh
+        assert 0 <= each.theirs.fresh <= each.before.fresh
+
+
+def test_memory_counts_what_allocates_and_what_is_live_at_once():
+    graph = passes.graph_of(passes.elementwise, 3)
+    assert against_torch.memory(graph, [torch.ones(4)]) == against_torch.Memory(fresh=3, peak=3 * 16)
+
+
+@pytest.mark.parametrize("name", ["checked", "drawn", "decided", "timed", "compared"])
 def test_a_result_can_be_printed_and_written(name, request):
     result: Result = request.getfixturevalue(name)
     for table in result.tables():
