@@ -102,6 +102,29 @@ def show(
     show_finding(finding)
 
 
+@app.command(short_help="Show what the reference pass makes of a program, and why.")
+def explain(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="FILE.py, PROGRAM.json or the folder of a finding.")],
+    views: Annotated[
+        str, typer.Option(metavar="alias|copy", help="Views in the functional graph: aliases, or copies of what they show.")
+    ] = "alias",
+    function: Annotated[
+        str, typer.Option(metavar="NAME", help="The function in FILE.py, called with the inputs.")
+    ] = "program",
+    inputs: Annotated[
+        str, typer.Option(metavar="NAME", help="The function in FILE.py that returns its inputs: tensors.")
+    ] = "inputs",
+    json: Json = False,
+) -> None:
+    """Show a program, its functional graph and its reinplaced graph, and why each op is in place or is kept.
+
+    Exit status: 0, or 2 for bad input and for programs that the reference pass refuses.
+    """
+    from aliasproof.explaining import explain_file
+
+    explain_file(file, views, function, inputs, as_json=json)
+
+
 @app.command(short_help="List what can be tested.")
 def targets(json: Json = False) -> None:
     """List what can be tested, and what each target promises."""

@@ -1,0 +1,231 @@
+"""`aliasproof explain`: what a person sees of what the reference pass makes of a program."""
+
+import json
+import textwrap
+
+import pytest
+import torch
+
+import aliasproof.explaining
+from aliasproof.explaining import explain, graph_text, letter, step_of
+from generators.program import Input, Instruction, Program, Ref, Storage
+from generators.serialization import dumps
+from reference_pass.conditions import CONDITIONS
+from reference_pass.errors import Refused
+
+MUTATES = """
+import torch
+
+def program(x):
+    y = x + 1
+    y.view(2, 2).mul_(3)
+    x.add_(1)
+    return y
+
+def inputs():
+    return torch.arange(4.)
+"""
+PROGRAM = Program(
+    (Storage(torch.float32, 4),),
+    (Input("x0", 0, torch.float32, (4,), (1,)),),
+    (
+        Instruction("aten.select.int", (Ref("x0"), 0, 2), results=("v0",)),
+        Instruction("aten.add_.Scalar", (Ref("v0"), 1)),
+    ),
+    ("x0", "v0"),
+)
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_file(text: str) -> str:
+        (tmp_path / "mine.py").write_text(textwrap.dedent(text))
+        return "mine.py"
+
+    return write_file
+
+
+def lines_of(out, title):
+    """The lines of one part of what was printed."""
+    part = out.split(f"── {title} ")[1].split("\n\n──")[0]
+    return part.splitlines()[1:]
+
+
+# --- the command -------------------------------------------------------------------------------------------------------
+
+
+def test_the_program_its_graphs_and_the_decisions(call, write):
+    outcome = call("explain", write(MUTATES))
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "    y.view(2, 2).mul_(3)" in lines_of(outcome.out, "program")
+    assert any("aten.mul_.Scalar" in each or "aten.mul_.Tensor" in each for each in lines_of(outcome.out, "ATen calls"))
+    functional = lines_of(outcome.out, "functional graph")
+    assert functional[0].split() == ["x", "=", "input", "float32[4]", "A"]
+    assert [each for each in functional if "!" in each] == [each for each in functional if "copy_" in each]
+    assert any("aten.mul_.Tensor" in each and each.endswith("B!") for each in lines_of(outcome.out, "reinplaced graph"))
+    said = "\n".join(lines_of(outcome.out, "decisions"))
+    assert "add = aten.add.Tensor\n  kept because\n    in place: (2) no_later_use: x shares memory" in said
+    assert "mul = aten.mul.Tensor\n  in place because all conditions hold" in said
+
+
+def test_with_view_copies(call, write):
+    outcome = call("explain", write(MUTATES), "--views", "copy")
+    assert "aten.view_copy.default" in "\n".join(lines_of(outcome.out, "functional graph"))
+
+
+@pytest.mark.parametrize("given", ["finding", "finding/program.json"])
+def test_a_stored_program(call, tmp_path, given):
+    (tmp_path / "finding").mkdir()
+    (tmp_path / "finding" / "program.json").write_text(dumps(PROGRAM))
+    outcome = call("explain", given)
+    assert outcome.code == 0
+    assert "def program(x0):" in lines_of(outcome.out, "program")
+    assert "def inputs():" in lines_of(outcome.out, "program")
+    (view,) = (each for each in lines_of(outcome.out, "ATen calls") if "aten.select.int(x0, 0, 2)" in each)
+    assert view.endswith("float32[] offset 2  A")
+    assert "aten.copy_" not in "\n".join(lines_of(outcome.out, "ATen calls"))
+
+
+def test_json(call, write):
+    outcome = call("explain", write(MUTATES), "--json")
+    assert outcome.code == 0
+    found = json.loads(outcome.out)
+    assert set(found) == {"file", "views", "torch", "notes", "program", "functional", "reinplaced", "decisions"}
+    assert (found["file"], found["views"], found["torch"]) == ("mine.py", "alias", torch.__version__)
+    assert "def program(x):" in found["program"]["source"]
+    first = found["functional"][0]
+    assert (first["name"], first["call"], first["writes"]) == ("x", "input", [])
+    lies = {"dtype": "float32", "sizes": [4], "strides": [1], "offset": 0, "contiguous": True, "storage": "A"}
+    assert first["tensors"] == [lies]
+    for each in found["decisions"]:
+        assert set(each) == {"node", "op", "in_place", "how", "refused"}
+        assert each["in_place"] is (each["how"] is not None)
+        for refused in each["refused"]:
+            assert set(refused) == {"how", "condition", "step", "reason"}
+            assert refused["condition"] in {condition.__name__ for condition in CONDITIONS}
+            assert refused["step"] == step_of(refused["condition"])
+
+
+def test_what_the_file_prints_is_no_result(call, write):
+    outcome = call("explain", write(MUTATES.replace("x.add_(1)", "print('loud')")), "--json")
+    assert json.loads(outcome.out)["file"] == "mine.py"
+    assert "loud" in outcome.err
+
+
+def test_tensors_that_the_function_holds_are_inputs(call, write):
+    outcome = call(
+        "explain", write(MUTATES.replace("def program", "held = torch.ones(4)\ndef program").replace("1\n", "held\n", 1))
+    )
+    assert outcome.err == "note: input 1 is held, which the function holds\n"
+    assert any(each.split()[-4:] == ["=", "input", "float32[4]", "B"] for each in lines_of(outcome.out, "functional graph"))
+
+
+def test_nothing_to_decide(call, write):
+    outcome = call(
+        "explain", write(MUTATES.replace("    y = x + 1\n    y.view(2, 2).mul_(3)\n    x.add_(1)\n", "    y = x[1:]\n"))
+    )
+    assert lines_of(outcome.out, "decisions")[0].startswith("No op could be in place")
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "parts"),
+    [
+        (MUTATES, ["--views", "neither"], ["--views neither", "alias, copy"]),
+        (MUTATES, ["--function", "other"], ["mine.py defines no 'other'"]),
+        (MUTATES.replace("x + 1", "x + torch.ones(7)"), [], ["mine.py: it cannot be traced: RuntimeError", "(line 5)"]),
+        (MUTATES.replace("x + 1", "1 / 0"), [], ["it cannot be traced: ZeroDivisionError"]),
+        (MUTATES.replace("x.add_(1)", "raise SystemExit(4)"), [], ["mine.py: program calls sys.exit(4)"]),
+        (MUTATES.replace("x + 1", "torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))"), [], ["mine.py: ", "cond"]),
+    ],
+    ids=["views", "function", "sizes", "raises", "exits", "branches"],
+)
+def test_what_cannot_be_explained_is_bad_input(call, write, text, arguments, parts):
+    outcome = call("explain", write(text), *arguments)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.count("\n") == 1
+    for part in parts:
+        assert part in outcome.err
+
+
+@pytest.mark.parametrize("step", ["capture", "functionalize", "reinplace"])
+def test_a_program_that_is_refused_is_bad_input(call, write, monkeypatch, step):
+    def refuse(*args, **options):
+        raise Refused("a reason\nof two lines")
+
+    monkeypatch.setattr(aliasproof.explaining, step, refuse)
+    outcome = call("explain", write(MUTATES))
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err == "aliasproof: mine.py: the reference pass refuses it: a reason of two lines\n"
+
+
+def test_a_file_that_is_not_there(call):
+    outcome = call("explain", "nowhere.py")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "nowhere.py does not exist" in outcome.err
+
+
+# --- what is said ------------------------------------------------------------------------------------------------------
+
+
+def test_an_op_that_is_kept_says_the_condition_its_step_and_the_reason():
+    found = explain(lambda x: x.mul(2), [torch.ones(4)])
+    assert found.parts["decisions"].startswith(
+        "mul = aten.mul.Tensor\n  kept because\n    in place: (1b) not_an_input: x lies in"
+    )
+
+
+def test_an_op_that_is_in_place_in_another_way_says_what_was_refused_first():
+    found = explain(lambda x: torch.add(x, torch.ones(4)), [torch.ones(4)])
+    said = found.parts["decisions"].splitlines()
+    assert said[:3] == [
+        "add = aten.add.Tensor",
+        "  in place of the other operand because all conditions hold",
+        "  refused first",
+    ]
+    assert said[3].startswith("    in place: (1b) not_an_input")
+
+
+def test_views_share_the_letter_of_their_base():
+    found = explain(lambda x, y: (x.t()[1:], y + 1), [torch.ones(3, 2), torch.ones(2)])
+    stored = {each.name: each.storages for each in found.functional if each.name}
+    assert (stored["x"], stored["y"], stored["t"], stored["slice_1"], stored["add"]) == ("A", "B", "A", "A", "C")
+    assert str(next(each for each in found.functional if each.name == "t").tensors[0]) == "float32[2, 3] strides [1, 2]"
+
+
+def test_a_list_that_is_written_shows_each_storage():
+    def program(x):
+        pair = [x + 1, x + 2]
+        torch._foreach_mul_(pair, 2)
+        return pair
+
+    (line,) = (each for each in explain(program, [torch.ones(2)]).program if "_foreach_mul_" in each.call)
+    assert (line.storages, line.tensors) == ("B!, C!", ())
+
+
+def test_arguments_that_are_defaults_are_left_out():
+    found = explain(lambda x: x.view(4).add(1, alpha=1), [torch.ones(2, 2)])
+    assert "alpha" not in graph_text(found.functional)
+    assert "alpha=2" in graph_text(explain(lambda x: x.add(1, alpha=2), [torch.ones(2)]).functional)
+
+
+def test_sizes_that_depend_on_numbers():
+    found = explain(lambda x: x[x > 0].add_(1), [torch.ones(3)])
+    (index,) = (each for each in found.reinplaced if each.name == "index")
+    assert str(index.tensors[0]).startswith("float32[u")
+
+
+def test_every_condition_names_its_step():
+    assert all(step_of(each.__name__) for each in CONDITIONS)
+    assert step_of("not_an_input") == "(1b)"
+    assert step_of("source_is_in_place") == "(2c), (5)"
+    assert step_of("no_such_condition") is None
+
+
+def test_letters():
+    assert [letter(each) for each in (0, 25, 26, 27, 26 * 27)] == ["A", "Z", "AA", "AB", "AAA"]
+
+
+def test_inputs_are_left_alone():
+    tensor = torch.ones(4)
+    explain(lambda x: x.add_(1), [tensor])
+    assert tensor.tolist() == [1.0] * 4
