@@ -10,6 +10,7 @@ the *geometry* of the objects at that moment.
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -101,8 +102,8 @@ def tensors_in(value: object) -> Iterator[torch.Tensor]:
 
 def fake_mode(graph_module: fx.GraphModule, sample_args: Sequence[object]) -> FakeTensorMode:
     """The mode that the sample arguments or the graph's metadata belong to, or a new one."""
-    values = [node.meta.get("val") for node in graph_module.graph.nodes if node.op == "placeholder"]
-    for each in tensors_in([*sample_args, *values]):
+    values = (node.meta.get("val") for node in graph_module.graph.nodes)
+    for each in itertools.chain(tensors_in(sample_args), *map(tensors_in, values)):
         if isinstance(each, FakeTensor):
             return each.fake_mode
     return FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())

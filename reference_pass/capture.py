@@ -71,11 +71,15 @@ def _with_attributes(traced: fx.GraphModule, held: dict[str, torch.Tensor]) -> f
 class _NothingWritten(TorchDispatchMode):
     """Refuses writes to tensors that were there before. Lies below the trace, which runs for real what has constants only."""
 
+    supports_higher_order_operators = True
+
     def __init__(self) -> None:
         super().__init__()
         self.made: list[torch.UntypedStorage] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not isinstance(func, OpOverload):
+            raise Refused(f"{func} is a higher-order operator; what its branches write is not looked at")
         given = bind(func, args, kwargs or {})
         made = {each._cdata for each in self.made}
         for name in facts(func).writes:

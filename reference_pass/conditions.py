@@ -143,7 +143,7 @@ def outlives_epilogue(candidate: Candidate) -> str | None:
         region, memory = Region.of(slot.destination.meta["val"]), candidate.liveness.memory(slot.written)
         last = candidate.liveness.last_read(slot.result) if memory.writes else -1
         for write in memory.writes:
-            if candidate.at < write.at <= last and overlap(write.region, region) and not _copies_itself(write.by, slot):
+            if candidate.at < write.at <= last and overlap(write.region, region) and not _copies_itself(write.by, slot, candidate.liveness):
                 return f"{write.by} stores over {slot.destination} before the result is read for the last time"
     return None
 
@@ -267,12 +267,24 @@ def _share(one: torch.Tensor, other: torch.Tensor) -> bool:
     return storage_of(one) == storage_of(other) and overlap(Region.of(one), Region.of(other))
 
 
-def _copies_itself(copy: fx.Node, slot: Slot) -> bool:
-    """True if a copy_ would copy the result, once it is where it would be, to where it is."""
+def _copies_itself(copy: fx.Node, slot: Slot, liveness: Liveness) -> bool:
+    """True if a copy_ would copy the result, or a view of it, once that is where it would be, to where it is."""
     destination, source = copy.args[0], copy.args[1]
     assert isinstance(destination, fx.Node)
-    place = slot.destination.meta["val"]
-    return source is slot.result and Region.of(place).same(Region.of(destination.meta["val"]))
+    chain: list[fx.Node] = []
+    while source is not slot.result:
+        if not isinstance(source, fx.Node) or source not in liveness.views:
+            return False
+        chain.append(source)
+        source = source.args[0]
+    assert isinstance(source, fx.Node)
+    instead = {source: slot.destination.meta["val"]}
+    for view in reversed(chain):
+        instead[view] = _run_with(view, instead)
+        if not isinstance(instead[view], torch.Tensor):
+            return False
+    place, shown = destination.meta["val"], instead[chain[0] if chain else source]
+    return storage_of(place) == storage_of(shown) and Region.of(place).same(Region.of(shown)) and place.dtype == shown.dtype
 
 
 def _tells_strides(result: fx.Node, place: torch.Tensor, liveness: Liveness) -> fx.Node | None:

@@ -478,12 +478,25 @@ class _Functionalization:
         """A call that writes nothing: the same call on current values."""
         exact = isinstance(node.target, OpOverload) and facts(node.target).random
         args, kwargs = self._arguments(node.args, exact), self._arguments(node.kwargs, exact)
-        if node.target is aten.as_strided_scatter.default:
-            given = bind(node.target, args, kwargs)
-            new = self._as_strided_scatter(node, given.pop("self"), **given)
-        else:
-            new = self.emit.call(node.target, *args, **kwargs)
-        self._define(node, effect, effect.value, new)
+        if node.target is not aten.as_strided_scatter.default:
+            self._define(node, effect, effect.value, self.emit.call(node.target, *args, **kwargs))
+            return
+        given = bind(node.target, args, kwargs)
+        base = self._geometry(node.args[0])
+        offset = base.offset if given.get("storage_offset") is None else given["storage_offset"]
+        lies = (given["size"], given["stride"], offset)
+        self._define(node, effect, effect.value, self._as_strided_scatter(node, given["self"], given["src"], lies))
+        view = self.view_of[id(effect.value)]
+        if view.storage.flat:  # more is seen of what it stored than what it shows
+            shown = self.analysis.storages.geometry(effect.value.as_strided(*node.args[2:4], offset))
+            self._write(self._by_geometry(view.storage, shown, view.storage.root), given["src"])
+
+    def _geometry(self, node: Any) -> Geometry:
+        """The geometry of the tensor that a node gives, as it is now."""
+        (tensor,) = tensors_in(self.analysis.effects[node].value)
+        geometry = self.view_of[id(tensor)].geometry
+        assert geometry is not None
+        return geometry
 
     def _define(self, node: fx.Node, effect: Effect, shown: Any, new: fx.Node) -> None:
         """Take the results of a call in the new graph for those of a node, at any nesting."""
@@ -535,26 +548,22 @@ class _Functionalization:
         given = bind(node.target, node.args, node.kwargs)
         return map_aggregate(given, lambda a: self.plain.get(a) if isinstance(a, fx.Node) else a)  # type: ignore[return-value]
 
-    def _as_strided_scatter(
-        self, node: fx.Node, self_: fx.Node, src: fx.Node, size: Any, stride: Any, storage_offset: Any = None
-    ) -> fx.Node:
+    def _as_strided_scatter(self, node: fx.Node, base: fx.Node, source: fx.Node, lies: tuple[Any, Any, Any]) -> fx.Node:
         """This op goes by the offset of its operand and the memory around it. If they are not as in eager, they are made so."""
+        geometry, shown = self._geometry(node.args[0]), base.meta["val"]
         (tensor,) = tensors_in(self.analysis.effects[node.args[0]].value)  # type: ignore[index]
-        geometry = self.view_of[id(tensor)].geometry
-        assert geometry is not None
-        nbytes, shown = tensor.untyped_storage().nbytes(), self_.meta["val"]
-        offset = geometry.offset if storage_offset is None else storage_offset
+        nbytes = tensor.untyped_storage().nbytes()
         if (
             same_strides(geometry.sizes, geometry.strides, shown.stride())
             and known(geometry.offset == shown.storage_offset())
             and known(shown.untyped_storage().nbytes() == nbytes)
         ):
-            return self.emit.call(aten.as_strided_scatter.default, self_, src, size, stride, offset)
-        lies = (list(geometry.sizes), list(geometry.strides), geometry.offset)
-        around = self.emit.call(aten.new_zeros.default, self_, [nbytes // shown.element_size()])
-        around = self.emit.call(aten.as_strided_scatter.default, around, self_, *lies)
-        around = self.emit.call(aten.as_strided_scatter.default, around, src, size, stride, offset)
-        return self.emit.view(aten.as_strided.default, around, *lies)
+            return self.emit.call(aten.as_strided_scatter.default, base, source, *lies)
+        own = (list(geometry.sizes), list(geometry.strides), geometry.offset)
+        around = self.emit.call(aten.new_zeros.default, base, [nbytes // shown.element_size()])
+        around = self.emit.call(aten.as_strided_scatter.default, around, base, *own)
+        around = self.emit.call(aten.as_strided_scatter.default, around, source, *lies)
+        return self.emit.view(aten.as_strided.default, around, *own)
 
     # Calls that write. -------------------------------------------------------------------------------------------------
 
@@ -741,8 +750,9 @@ def _functional_arguments(
     """The arguments of a mutating call for its functional form, whose arguments may have other names."""
     names = [each for each in facts(op).names if each not in facts(op).outs]
     defaults = {each.name: each.default_value for each in op._schema.arguments if each.has_default_value()}
-    given = defaults | given  # a functional form may have none
-    given = {new: given[old] for old, new in zip(names, facts(form).names, strict=True) if old in given}
+    required = [each.name for each in form._schema.arguments if not each.has_default_value()]  # also where op has a default
+    pairs = list(zip(names, facts(form).names, strict=True))
+    given = {new: given.get(old, defaults.get(old)) for old, new in pairs if old in given or new in required}
     if "dtype" in facts(form).names and given.get("dtype") is None and views[0].geometry is not None:
         given["dtype"] = views[0].geometry.dtype  # it computes in the dtype of its destination
     return unbind(form, given)

@@ -20,6 +20,7 @@ from torch import fx
 from torch._ops import OpOverload
 
 from reference_pass.alias_analysis import fake_mode
+from reference_pass.emission import holds_a_part
 from reference_pass.functionalize import has_effect
 from reference_pass.liveness import Liveness, storage_of
 from reference_pass.metadata import operands_noted, set_value, update_metadata
@@ -108,7 +109,8 @@ def _nobody_can_tell(copy: fx.Node, original: fx.Node, liveness: Liveness) -> bo
     old, new = copy.meta["val"], original.meta["val"]
     if liveness.escapes(old):  # it keeps a storage to itself
         return False
-    if not known(old.storage_offset() == new.storage_offset()) and _counts_from_start(copy, liveness):
+    moves = not known(old.storage_offset() == new.storage_offset()) or holds_a_part(new)
+    if moves and _counts_from_start(copy, liveness):
         return False
     last, region = liveness.last_read(copy), Region.of(new)
     since = liveness.position[copy]

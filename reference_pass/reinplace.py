@@ -157,7 +157,7 @@ class _Reinplacing:
         slots = self._slots(node, [given[each] for each in facts(form).names if each in facts(form).writes], given, form)
         if slots:
             yield Candidate(node, How.IN_PLACE, form, node.args, node.kwargs, slots, self.liveness)
-        if is_commutative(op, given) and isinstance(given["other"], fx.Node) and isinstance(given["self"], fx.Node):
+        if is_commutative(op, given) and _is_tensor(given["other"]) and isinstance(given["self"], fx.Node):
             args, kwargs = unbind(form, given | {"self": given["other"], "other": given["self"]})
             other = given["other"]
             slots = (Slot(node, node.meta["val"], other, other.meta["val"]),)
@@ -176,7 +176,7 @@ class _Reinplacing:
         given = bind(op, node.args, node.kwargs)
         operands = [each for each in given.values() if isinstance(each, fx.Node)]
         for operand in dict.fromkeys(operands[1:] if is_first_tried else operands):
-            if not isinstance(operand.meta["val"], torch.Tensor):
+            if not _is_tensor(operand):
                 continue
             args, kwargs = unbind(form, given | {facts(form).outs[0]: operand})
             slots = (Slot(node, node.meta["val"], operand, operand.meta["val"]),)
@@ -346,6 +346,10 @@ def _cast_back(node: fx.Node, given: dict[str, Any]) -> fx.Node | None:
     casts = user.kwargs["dtype"] == dtype and torch.can_cast(value.dtype, dtype) and value.dtype != dtype
     assert isinstance(node.target, OpOverload)
     return user if casts and is_pointwise(node.target) else None
+
+
+def _is_tensor(argument: Any) -> bool:
+    return isinstance(argument, fx.Node) and isinstance(argument.meta["val"], torch.Tensor)
 
 
 def _value(argument: Any) -> Any:
