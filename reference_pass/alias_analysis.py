@@ -10,10 +10,10 @@ the *geometry* of the objects at that moment.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -133,8 +133,19 @@ def fake_value(mode: FakeTensorMode, value: object) -> Any:
     return torch.ops.aten.alias.default(fake.detach())
 
 
+@contextlib.contextmanager
+def on_fakes(mode: FakeTensorMode) -> Iterator[None]:
+    """The context to run nodes in: a fake mode, no gradients, and no record of views.
+
+    Autograd would keep of each view how it came from its base, at a cost that grows with each view of a view.
+    """
+    views = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
+    with mode, torch.no_grad(), torch._C._ExcludeDispatchKeyGuard(views):
+        yield
+
+
 def run_node(node: fx.Node, values: Callable[[fx.Node], Any], mode: FakeTensorMode) -> Any:
-    """The value of a call_function or get_attr node on fake tensors. The caller has entered `mode` and no_grad."""
+    """The value of a call_function or get_attr node on fake tensors. The caller has entered `on_fakes(mode)`."""
     if node.op == "get_attr":
         value = attribute(node)
         return fake_value(mode, value) if isinstance(value, torch.Tensor) else value
@@ -220,7 +231,7 @@ def analyse(graph_module: fx.GraphModule, sample_args: Sequence[object]) -> Anal
     analysis = Analysis(mode)
     inputs = iter(fake_inputs(mode, sample_args))
     own: dict[int, int] = {}  # bytes of the storages that inputs came with
-    with mode, torch.no_grad():
+    with on_fakes(mode):
         for node in graph_module.graph.nodes:
             if node.op == "placeholder":
                 effect = Effect(next(inputs))

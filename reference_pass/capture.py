@@ -43,7 +43,8 @@ def capture(function: Callable[..., Any], sample_args: Sequence[object], sizes: 
 
 def _trace(function: Callable[..., Any], args: Sequence[object], sizes: Sizes) -> fx.GraphModule:
     mode = "symbolic" if sizes == "symbolic" else "fake"
-    with torch.no_grad(), _NothingWritten():
+    views = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)  # see `on_fakes`
+    with torch.no_grad(), torch._C._ExcludeDispatchKeyGuard(views), _NothingWritten():
         traced: fx.GraphModule = make_fx(
             function, decomposition_table=HONEST, tracing_mode=mode, _allow_non_fake_inputs=True
         )(*args)

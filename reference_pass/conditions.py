@@ -21,7 +21,7 @@ from torch._ops import OpOverload
 from reference_pass.alias_analysis import run_call, tensors_in
 from reference_pass.emission import holds_a_part
 from reference_pass.liveness import Liveness, nodes_in, storage_of
-from reference_pass.operators import COPIES_STORAGE, SCATTERS, aten, bind, facts, unread
+from reference_pass.operators import COPIES_STORAGE, SCATTERS, aten, bind, facts, is_pointwise, unread
 from reference_pass.regions import Region, equal, known, overlap, overlaps_itself, same_strides
 
 
@@ -105,7 +105,8 @@ def same_place(candidate: Candidate) -> str | None:
             tuple(place.shape), place.stride(), slot.value.stride()
         )
         for value in _starting_with(slot.result, live):
-            if not alike and len(live.returned_in(value.meta["val"])) > 1:
+            shown = [] if alike else tensors_in(value.meta["val"])
+            if any(len(live.returned_in(each)) > 1 for each in shown):
                 return f"{slot.destination} starts elsewhere in its storage, and outputs that share the result's show it"
             for user in value.users:
                 if not user.args or user.args[0] is not value:
@@ -114,6 +115,9 @@ def same_place(candidate: Candidate) -> str | None:
                     return f"{slot.destination} starts elsewhere in its storage, and {user} goes by that"
                 if user.target in COPIES_STORAGE and holds_a_part(place):
                     return f"{user} copies all of the storage of {slot.destination}, which is no whole number of elements"
+                if user.target in COPIES_STORAGE and live.memory(place).is_input and live.escapes(user.meta["val"]):
+                    if not known(place.untyped_storage().nbytes() <= slot.value.untyped_storage().nbytes()):
+                        return f"{user} is returned, so it would copy all of the input that {slot.destination} lies in"
     return None
 
 
@@ -149,12 +153,17 @@ def outlives_epilogue(candidate: Candidate) -> str | None:
 
 
 def no_overlapping_operand(candidate: Candidate) -> str | None:
-    """(1c) No operand, at any nesting, in args or kwargs, shares a byte with what is written."""
+    """(1c) No operand, at any nesting, in args or kwargs, shares a byte with what is written; but for a pointwise op, which
+    reads each element before it writes it, one that has the same elements at the same bytes.
+    """
+    op = candidate.node.target
+    elementwise = isinstance(op, OpOverload) and (is_pointwise(op) or op is aten.copy.default)
     written = [(slot.destination, slot.written) for slot in _writing(candidate)]
     for operand in _operands(candidate):
         for destination, place in written:
-            if operand is not destination and any(_share(each, place) for each in tensors_in(operand.meta["val"])):
-                return f"{operand} shares memory with {destination}"
+            for each in tensors_in(operand.meta["val"]) if operand is not destination else ():
+                if _share(each, place) and not (elementwise and Region.of(each).same(Region.of(place))):
+                    return f"{operand} shares memory with {destination}"
     for index, (_, one) in enumerate(written):
         if any(_share(one, other) for _, other in written[:index]):
             return "two results would share memory"
@@ -201,12 +210,13 @@ def no_new_alias(candidate: Candidate) -> str | None:
 
 
 def source_is_in_place(candidate: Candidate) -> str | None:
-    """(2c), (5) A scatter is dropped only if its source lies in its base's storage, in the very bytes it would store to."""
+    """(2c), (5) A scatter, or copy, is dropped only if its source lies in the very bytes that it would store to."""
     if candidate.how is not How.REDUNDANT:
         return None
     (slot,) = candidate.slots
     source = bind(candidate.op, candidate.node.args, candidate.node.kwargs)["src"].meta["val"]
-    if storage_of(source) != storage_of(slot.written) or not Region.of(source).same(Region.of(slot.written)):
+    same_bytes = storage_of(source) == storage_of(slot.written) and Region.of(source).same(Region.of(slot.written))
+    if not same_bytes or _reads_as(source) != _reads_as(slot.written):
         return "its source does not lie in the bytes of its base that it stores to"
     return None
 
@@ -261,6 +271,11 @@ def _starting_with(value: fx.Node, liveness: Liveness) -> Iterator[fx.Node]:
         for user in each.users:
             if user in liveness.views or (user.target in COPIES_STORAGE and user.args[0] is each):
                 todo.append(user)
+
+
+def _reads_as(tensor: torch.Tensor) -> tuple[torch.dtype, bool, bool]:
+    """What its bytes mean to a tensor."""
+    return tensor.dtype, tensor.is_conj(), tensor.is_neg()
 
 
 def _share(one: torch.Tensor, other: torch.Tensor) -> bool:

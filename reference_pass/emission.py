@@ -22,7 +22,7 @@ from reference_pass.regions import Size
 class Emitter:
     """Adds calls to a graph and runs each on fake tensors, so that `node.meta["val"]` is true for every node.
 
-    `copies` says that views are to be emitted as view-copy ops. The caller has entered `mode` and no_grad.
+    `copies` says that views are to be emitted as view-copy ops. The caller has entered `on_fakes(mode)`.
     """
 
     graph: fx.Graph

@@ -49,6 +49,7 @@ from reference_pass.alias_analysis import (
     attribute,
     fake_inputs,
     fake_value,
+    on_fakes,
     tensors_in,
     written_tensors,
 )
@@ -79,7 +80,7 @@ def functionalize(
     if len(metas) != len(inputs):
         raise Refused(f"the graph takes {len(metas)} inputs, but {len(inputs)} sample arguments were given")
     analysis = analyse(captured, inputs)
-    with analysis.mode, torch.no_grad():
+    with on_fakes(analysis.mode):
         return _Functionalization(captured, analysis, views == "copy").run(inputs)
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import fx
 
-from reference_pass.alias_analysis import Storages, fake_mode, tensors_in
+from reference_pass.alias_analysis import Storages, fake_mode, on_fakes, tensors_in
 from reference_pass.capture import is_aten
 from reference_pass.liveness import nodes_in, storage_of, written_by
 from reference_pass.metadata import run
@@ -52,7 +52,8 @@ def metadata_is_true(graph_module: fx.GraphModule) -> str | None:
     placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
     values: dict[fx.Node, Any] = {node: node.meta.get("val") for node in placeholders}
     noted, real = Storages(), Storages()
-    with fake_mode(graph_module, []) as mode, torch.no_grad():
+    mode = fake_mode(graph_module, [])
+    with on_fakes(mode):
         for node in graph_module.graph.nodes:
             if node.op == "output":
                 continue

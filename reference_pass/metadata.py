@@ -23,14 +23,14 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.node import map_aggregate
 
-from reference_pass.alias_analysis import fake_inputs, fake_mode, run_node, tensors_in
+from reference_pass.alias_analysis import fake_inputs, fake_mode, on_fakes, run_node, tensors_in
 from reference_pass.errors import Refused
 from reference_pass.operators import aten, facts
 from reference_pass.regions import equal, known, same_strides
 
 
 def set_value(node: fx.Node, mode: FakeTensorMode) -> Any:
-    """Run a node on the values of its operands and note the result. The caller has entered `mode` and no_grad."""
+    """Run a node on the values of its operands and note the result. The caller has entered `on_fakes(mode)`."""
     node.meta["val"] = value = run(node, value_of, mode)
     node.meta["val_of"] = operands_noted(node)
     return value
@@ -61,7 +61,7 @@ def update_metadata(graph_module: fx.GraphModule, *sample_args: object) -> int:
     placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
     mode = fake_mode(graph_module, sample_args)
     ran = 0
-    with mode, torch.no_grad():
+    with on_fakes(mode):
         if not all("val_of" in node.meta for node in placeholders):
             _set_inputs(placeholders, sample_args, mode)
         for node in graph_module.graph.nodes:

@@ -19,7 +19,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from reference_pass.alias_analysis import fake_mode
+from reference_pass.alias_analysis import fake_mode, on_fakes
 from reference_pass.emission import holds_a_part
 from reference_pass.functionalize import has_effect
 from reference_pass.liveness import Liveness, storage_of
@@ -36,7 +36,8 @@ def remove_noops(graph_module: fx.GraphModule, *sample_args: object) -> fx.Graph
     """
     update_metadata(graph_module, *sample_args)
     graph = graph_module.graph
-    with fake_mode(graph_module, sample_args) as mode, torch.no_grad():
+    mode = fake_mode(graph_module, sample_args)
+    with on_fakes(mode):
         liveness = Liveness(graph)
         for node in list(graph.nodes):
             original = _original(node, liveness)

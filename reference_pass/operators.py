@@ -190,21 +190,17 @@ def _signature(op: OpOverload, leave_out: tuple[str, ...] = ()) -> list[str]:
 
 @functools.cache
 def unread(op: OpOverload) -> tuple[str, ...]:
-    """The arguments of which an op looks at the metadata alone: what they hold does not matter."""
+    """The arguments of which an op looks at the metadata alone: what they hold does not matter.
+
+    It does not for `fill` either, but to let go of that memory before would keep the `fill` from being in place.
+    """
     name = op.overloadpacket.__name__
-    if name.endswith("_like") or name.startswith("new_") or name.startswith("sym_") or op in _SELF_UNREAD:
+    if name.endswith("_like") or name.startswith(("new_", "sym_")):
         return facts(op).names[:1]
     if op in (aten.view_as.default, aten.expand_as.default, aten.reshape_as.default):
         return facts(op).names[1:]
-    return ()
+    return ("self",) if op is aten.copy_.default else ()
 
-
-_SELF_UNREAD = {
-    aten.fill.Scalar, aten.fill.Tensor, aten.zero.default, aten.copy.default,
-    aten.fill_.Scalar, aten.fill_.Tensor, aten.zero_.default, aten.copy_.default,
-    aten.uniform.default, aten.normal_functional.default, aten.exponential.default, aten.random.default,
-    aten.random.to, getattr(aten.random, "from"), aten.cauchy.default, aten.log_normal.default, aten.geometric.default,
-}  # fmt: skip
 
 # The view that a scatter stores through: of its first operand, it reads all but what that view shows.
 SCATTERS = {

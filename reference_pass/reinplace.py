@@ -26,7 +26,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from reference_pass.alias_analysis import fake_mode
+from reference_pass.alias_analysis import fake_mode, on_fakes
 from reference_pass.conditions import CONDITIONS, Candidate, Condition, How, Slot
 from reference_pass.errors import Refused
 from reference_pass.functionalize import has_effect
@@ -72,7 +72,8 @@ def reinplace(
     """
     update_metadata(graph_module, *sample_args)
     _require_functional(graph_module.graph)
-    with fake_mode(graph_module, sample_args) as mode, torch.no_grad():
+    mode = fake_mode(graph_module, sample_args)
+    with on_fakes(mode):
         graph_module.meta["reinplace"] = _Reinplacing(graph_module.graph, mode, conditions).run()
     graph_module.graph.eliminate_dead_code(has_effect)
     graph_module.recompile()
@@ -135,6 +136,8 @@ class _Reinplacing:
         elif op in SCATTERS:
             yield from self._scatter(node, op)
         else:
+            if op is aten.copy.default:
+                yield from self._copy(node, op)
             form = in_place_form(op)
             if form is not None:
                 yield from self._in_place(node, op, form)
@@ -150,6 +153,12 @@ class _Reinplacing:
         if storage_of(source.meta["val"]) == storage_of(shown):
             yield Candidate(node, How.REDUNDANT, op, node.args, node.kwargs, slots, self.liveness)
         yield Candidate(node, How.SCATTER, op, node.args, node.kwargs, slots, self.liveness)
+
+    def _copy(self, node: fx.Node, op: OpOverload) -> Iterator[Candidate]:
+        """(5) Nothing, if the source lies where it would be copied to."""
+        place = bind(op, node.args, node.kwargs)["self"]
+        slots = (Slot(node, node.meta["val"], place, place.meta["val"]),)
+        yield Candidate(node, How.REDUNDANT, op, node.args, node.kwargs, slots, self.liveness)
 
     def _in_place(self, node: fx.Node, op: OpOverload, form: OpOverload) -> Iterator[Candidate]:
         """(3b) The in-place form, on the first operand or, if it commutes, on the second; or together with a cast."""
