@@ -10,6 +10,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.fx.node import map_aggregate
 
 from reference_pass.errors import Refused
@@ -54,6 +55,8 @@ class Emitter:
         assert form is not None, f"{op} has no copying form"
         try:
             return self.call(form, value, *args)
+        except GuardOnDataDependentSymNode:
+            raise
         except (RuntimeError, ValueError):
             dense = self.call(aten.clone.default, value, memory_format=torch.contiguous_format)
             return self.call(form, dense, *args)
@@ -72,7 +75,7 @@ class Emitter:
         if missing:
             try:
                 nodes = self.graph.materialize_symints(missing)
-            except (KeyError, RuntimeError, ValueError) as error:
+            except (AssertionError, KeyError, RuntimeError, ValueError) as error:
                 raise Refused(f"the size {missing[0]} depends on numbers, and what is at hand does not tell it") from error
             self.symbols |= {str(each): node for each, node in zip(missing, nodes, strict=True)}
             for node in self.graph.nodes:

@@ -39,6 +39,7 @@ from typing import Any, Literal
 import torch
 from torch import fx
 from torch._ops import OpOverload
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.fx.node import map_aggregate
 
 from reference_pass.alias_analysis import (
@@ -79,9 +80,12 @@ def functionalize(
     inputs = metas if sizes == "symbolic" and captured is not function else sample_args
     if len(metas) != len(inputs):
         raise Refused(f"the graph takes {len(metas)} inputs, but {len(inputs)} sample arguments were given")
-    analysis = analyse(captured, inputs)
-    with on_fakes(analysis.mode):
-        return _Functionalization(captured, analysis, views == "copy").run(inputs)
+    try:
+        analysis = analyse(captured, inputs)
+        with on_fakes(analysis.mode):
+            return _Functionalization(captured, analysis, views == "copy").run(inputs)
+    except GuardOnDataDependentSymNode as error:
+        raise Refused(f"a size depends on numbers, and what is done goes by it: {error.cond}") from error
 
 
 # --- storages and views as the rewriting sees them ---------------------------------------------------------------------
@@ -575,7 +579,7 @@ class _Functionalization:
         self._refuse_two_writes(op, views)
         form = functional_form(op)
         exact = facts(op).random
-        if exact and not all(is_dense(each.geometry.region) for each in views if each.geometry is not None):
+        if exact and not all(_is_contiguous(each.geometry) for each in views if each.geometry is not None):
             form = None  # random numbers come in the order of memory, and a functional form has other memory
         args, kwargs = self._arguments(node.args, exact), self._arguments(node.kwargs, exact)
         if form is None:
@@ -762,6 +766,13 @@ def _functional_arguments(
 def _moves_only(op: OpOverload) -> bool:
     """True if an op writes the metadata of its argument, not its contents."""
     return view_form(op) is not None or op.overloadpacket in (aten.set_, aten.resize_, aten.resize_as_)
+
+
+def _is_contiguous(geometry: Geometry) -> bool:
+    strides: list[Any] = [1]
+    for size in reversed(geometry.sizes[1:]):
+        strides.insert(0, strides[0] * size)
+    return same_strides(geometry.sizes, geometry.strides, tuple(strides[: len(geometry.sizes)]))
 
 
 def _overlaps_itself(geometry: Geometry | None) -> bool:

@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch._ops import OpOverload
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from reference_pass.alias_analysis import fake_mode, on_fakes
 from reference_pass.conditions import CONDITIONS, Candidate, Condition, How, Slot
@@ -120,7 +121,10 @@ class _Reinplacing:
     def _broken(self, candidate: Candidate) -> tuple[str, str] | None:
         """The name of the first condition that a candidate does not meet, with the reason."""
         for condition in self.conditions:
-            reason = condition(candidate)
+            try:
+                reason = condition(candidate)
+            except GuardOnDataDependentSymNode as error:
+                reason = f"it goes by a size that depends on numbers: {error.cond}"
             if reason is not None:
                 return condition.__name__, reason
         return None

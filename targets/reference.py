@@ -1,6 +1,6 @@
 """Targets *reference* and *reference-copy*: the passes of `reference_pass`, their graph run in eager.
 
-They promise all that eager does: no waiver, no premise.
+They promise all that eager does: the contract has no waiver and no premise.
 """
 
 from __future__ import annotations
@@ -19,9 +19,19 @@ from reference_pass.noops import remove_noops
 from reference_pass.reinplace import reinplace
 from targets.target import Build, Function, Stage, Target
 
+CONTRACT = Contract(
+    refusals=(
+        Refusal(
+            r"^Refused: ",
+            "what cannot be compiled rightly is refused, and the message says why: sizes that depend on numbers, operators of"
+            " which only the schema is known with operands that overlap, higher-order operators",
+        ),
+    )
+)
+
 
 def build(function: Function, inputs: Sequence[torch.Tensor], *, views: Views) -> Build:
-    """Functionalize, then reinplace a copy of that stage."""
+    """Run the passes one by one, and keep the graph after each. A program is taken as its graph, without a trace."""
     if isinstance(function, ProgramFunction):
         function = fx.GraphModule(torch.nn.Module(), as_graph(function.program))
     functional = functionalize(function, *inputs, views=views)
@@ -30,19 +40,28 @@ def build(function: Function, inputs: Sequence[torch.Tensor], *, views: Views) -
     stages = [Stage("functional", functional), Stage("without no-ops", plain), Stage("reinplaced", reinplaced)]
     return Build(reinplaced, stages)
 
-CONTRACT = Contract()
-RECIPE=""
+
+def _recipe(views: Views) -> str:
+    return f"""
+from reference_pass import pipeline  # of aliasproof
+
+
+def compiled(program, inputs):
+    return pipeline(program, *inputs, views="{views}")
+"""
+
+
 REFERENCE = Target(
     name="reference",
-    summary="reference_pass: functionalize and reinplace, run in eager",
+    summary="reference_pass: functionalize, remove_noops, reinplace; run in eager",
     contract=CONTRACT,
     build=functools.partial(build, views="alias"),
-    recipe=RECIPE,
+    recipe=_recipe("alias"),
 )
 REFERENCE_COPY = Target(
     name="reference-copy",
-    summary="reference_pass: functionalize with view-copy ops and reinplace, run in eager",
+    summary="the same with view-copy ops in place of views",
     contract=CONTRACT,
     build=functools.partial(build, views="copy"),
-    recipe=RECIPE,
+    recipe=_recipe("copy"),
 )

@@ -1,0 +1,95 @@
+"""The scene of the reference pass's tests: a program goes through it, and eager runs beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import pytest
+import torch
+from torch import Tensor, fx
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from oracles.contract import Contract
+from reduction.trial import Subject, run_trial
+from reference_pass.conditions import How
+from reference_pass.functionalize import functionalize
+from reference_pass.invariants import metadata_is_true
+from reference_pass.reinplace import Decision, decisions, reinplace
+from targets.target import Build, Target
+
+Function: TypeAlias = Callable[..., object]
+
+
+@dataclass(frozen=True, slots=True)
+class Reinplaced:
+    """What the pass made of a program, and why."""
+
+    graph_module: fx.GraphModule
+
+    @property
+    def calls(self) -> list[str]:
+        """The calls of the graph, as `add_.Tensor`."""
+        nodes = self.graph_module.graph.nodes
+        return [str(node.target).removeprefix("aten.") for node in nodes if node.op == "call_function"]
+
+    @property
+    def how(self) -> dict[str, How | None]:
+        """In what way each node is in place, by its name in the functional graph."""
+        return {each.node: each.how for each in decisions(self.graph_module)}
+
+    def refused(self, name: str, how: How = How.IN_PLACE) -> str | None:
+        """The condition that keeps a node from being in place in that way; None if it was not tried or is so."""
+        return next((condition for tried, condition, _ in self._decision(name).refused if tried is how), None)
+
+    def node(self, name: str) -> fx.Node:
+        """A node of the graph."""
+        return next(node for node in self.graph_module.graph.nodes if node.name == name)
+
+    def _decision(self, name: str) -> Decision:
+        return next(each for each in decisions(self.graph_module) if each.node == name)
+
+
+Reinplaces: TypeAlias = Callable[..., Reinplaced]
+
+
+@pytest.fixture
+def reinplaced() -> Reinplaces:
+    """`reinplaced(program, *inputs)`: what functionalize and reinplace make of it. It must do what eager does."""
+    return lambda program, *inputs: _checked(program, functionalize(program, *inputs), *inputs)
+
+
+@pytest.fixture
+def reinplaced_as_written() -> Reinplaces:
+    """The same for a program that is functional as it is written: its calls, or its graph, are not changed before."""
+
+    def run(program: Function, *inputs: Any) -> Reinplaced:
+        traced = program if isinstance(program, fx.GraphModule) else make_fx(program)(*inputs)
+        return _checked(program, fx.GraphModule(traced, _copied(traced.graph)), *inputs)
+
+    return run
+
+
+def _checked(program: Function, functional: fx.GraphModule, *inputs: Tensor) -> Reinplaced:
+    graph_module = reinplace(functional, *inputs)
+    target = Target("reinplaced", "reinplace", Contract(), lambda function, sample: Build(graph_module, []), recipe="")
+    assert run_trial(Subject.of_function(program, inputs), target).judgement.violations == []
+    assert metadata_is_true(graph_module) is None
+    return Reinplaced(graph_module)
+
+
+def _copied(graph: fx.Graph) -> fx.Graph:
+    copied = fx.Graph()
+    copied.output(copied.graph_copy(graph, {}))
+    return copied
+
+
+@pytest.fixture
+def vector() -> Tensor:
+    return torch.arange(1.0, 9)
+
+
+@pytest.fixture
+def square() -> Tensor:
+    return torch.arange(1.0, 17).view(4, 4)

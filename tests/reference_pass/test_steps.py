@@ -1,0 +1,448 @@
+"""Reinplacing step by step: a test for each step of the docstring of `torch.fx.passes.reinplace.reinplace`, with its example.
+
+Each program is compared with eager by the fixture, and its metadata must be true (step 4).
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import fx
+
+from reference_pass.conditions import How
+from reference_pass.liveness import storage_of
+from reference_pass.operators import in_place_form
+
+aten = torch.ops.aten
+
+
+# --- (1a) what the operand is like ---------------------------------------------------------------------------------------
+
+
+def test_1a_an_operand_of_another_size_is_not_written(reinplaced):
+    def program():
+        a = torch.ones(1)
+        b = torch.ones(10)
+        return torch.add(a, b)
+
+    done = reinplaced(program)
+    assert done.refused("add") == "same_size_and_dtype"
+    assert done.how == {"add": How.SWAPPED}
+
+
+def test_1a_an_operand_of_another_dtype_is_not_written(reinplaced, vector):
+    def program(b):
+        a = torch.ones(8)
+        return torch.ge(a, b)
+
+    done = reinplaced(program, vector)
+    assert done.how == {"ge": None}
+    assert done.refused("ge") == "same_size_and_dtype"
+
+
+def test_1a_an_operand_of_other_strides_is_not_written_if_the_result_is_returned(reinplaced, square):
+    done = reinplaced(lambda x: (x + 1)[:, ::2].mul(2), square)
+    assert done.how["mul"] is None
+    assert done.refused("mul") == "same_stride"
+
+
+def test_1a_an_operand_of_other_strides_is_written_if_nothing_can_tell(reinplaced, square):
+    done = reinplaced(lambda x: (x + 1)[:, ::2].mul(2).sum(), square)
+    assert done.how["mul"] is How.IN_PLACE
+
+
+def test_1a_an_operand_that_overlaps_itself_is_not_written(reinplaced):
+    done = reinplaced(lambda: torch.ones(1).expand(4, 4).add(1).sum())
+    assert done.how == {"add": None}
+    assert done.refused("add") == "no_self_overlap"
+
+
+def test_1a_a_comparison_followed_by_a_cast_back_is_in_place_with_it(reinplaced, vector):
+    def program(b):
+        a = torch.ones(8)
+        a_1 = a.ge(b)
+        return aten._to_copy(a_1, dtype=a.dtype)
+
+    done = reinplaced(program, vector)
+    assert done.how["ge"] is How.CAST_BACK
+    assert done.calls == ["ones.default", "ge_.Tensor"]
+
+
+def test_1a_what_functionalization_emits_for_ge__is_ge__again(reinplaced, vector):
+    def program(b):
+        return torch.ones(8).ge_(b)
+
+    done = reinplaced(program, vector)
+    assert done.how["ge"] is How.CAST_BACK
+    assert done.calls == ["ones.default", "ge_.Tensor"]
+
+
+def test_1a_a_cast_to_another_dtype_does_not_help(reinplaced, vector):
+    done = reinplaced(lambda b: torch.ones(8).ge(b).to(torch.float64), vector)
+    assert done.how["ge"] is None
+    assert done.refused("ge") == "same_size_and_dtype"
+
+
+# --- (1b) inputs ---------------------------------------------------------------------------------------------------------
+
+
+def test_1b_an_input_is_not_written(reinplaced, vector):
+    done = reinplaced(lambda x: x.add(1), vector)
+    assert done.how == {"add": None}
+    assert done.refused("add") == "not_an_input"
+
+
+def test_1b_a_view_of_an_input_is_not_written(reinplaced, square):
+    done = reinplaced(lambda x: x.view(16)[4:].add(1).sum(), square)
+    assert done.how["add"] is None
+    assert done.refused("add") == "not_an_input"
+
+
+def test_1b_an_input_is_written_if_a_later_copy__stores_over_it(reinplaced, vector):
+    done = reinplaced(lambda x: x.mul_(2).add_(1), vector)
+    assert done.how == {"mul": How.IN_PLACE, "add": How.IN_PLACE}
+    assert done.calls == ["mul_.Tensor", "add_.Tensor"]
+
+
+def test_1b_an_input_is_written_with_what_a_later_copy__does_not_keep(reinplaced_as_written, vector):
+    def program(x, y):
+        total = x.mul(2).sum()
+        x.copy_(y)
+        return total
+
+    done = reinplaced_as_written(program, vector, vector.flip(0))
+    assert done.how["mul"] is How.IN_PLACE
+    assert done.calls == ["mul_.Tensor", "sum.default", "copy_.default"]
+
+
+def test_1b_an_input_is_not_written_if_a_later_copy__stores_over_a_part_of_it(reinplaced_as_written, vector):
+    def program(x, front, y):
+        total = x.mul(2).sum()
+        front.copy_(y)
+        return total
+
+    done = reinplaced_as_written(program, vector, vector[:4], torch.ones(4))
+    assert done.how["mul"] is None
+    assert done.refused("mul") == "not_an_input"
+
+
+def test_1b_a_result_that_is_read_after_the_copy__does_not_lie_in_the_input(reinplaced_as_written, vector):
+    def program(x, y):
+        twice = x.mul(2)
+        x.copy_(y)
+        return twice.sum()
+
+    done = reinplaced_as_written(program, vector, vector.flip(0))
+    assert done.how["mul"] is None
+    assert done.refused("mul") == "outlives_epilogue"
+
+
+# --- (1c) operands that overlap ------------------------------------------------------------------------------------------
+
+
+def test_1c_an_operand_that_overlaps_the_written_one_forbids_it(reinplaced, vector):
+    def program(x):
+        a = x + 1
+        return a[1:3].sub(a[:2]).sum()
+
+    done = reinplaced(program, vector)
+    assert done.how["sub"] is None
+    assert done.refused("sub") == done.refused("sub", How.OUT) == "no_overlapping_operand"
+
+
+def test_1c_an_operand_beside_the_written_one_does_not(reinplaced, vector):
+    def program(x):
+        a = x + 1
+        return a[2:4].sub(a[:2]).sum()
+
+    assert reinplaced(program, vector).how["sub"] is How.IN_PLACE
+
+
+def test_1c_an_overlapping_operand_in_a_nested_list_forbids_it(reinplaced_as_written):
+    def program(x, values):
+        a = x + 0
+        return aten.index_put(a, [a[1:]], values).sum()
+
+    done = reinplaced_as_written(program, torch.tensor([3, 2, 1, 0]), torch.tensor([5, 6, 7]))
+    assert done.how["index_put"] is None
+    assert done.refused("index_put") == "no_overlapping_operand"
+
+
+def test_1c_an_overlapping_operand_in_kwargs_forbids_it(reinplaced_as_written, vector):
+    graph = fx.Graph()
+    a = graph.call_function(aten.neg.default, (graph.placeholder("x"),))
+    halves = [graph.call_function(aten.slice.Tensor, (a, 0, start, start + 2)) for start in (1, 0)]
+    difference = graph.call_function(aten.sub.Tensor, (halves[0],), {"other": halves[1]})
+    graph.output(graph.call_function(aten.sum.default, (difference,)))
+
+    done = reinplaced_as_written(fx.GraphModule({}, graph), vector)
+    assert done.how[difference.name] is None
+    assert done.refused(difference.name) == "no_overlapping_operand"
+
+
+# --- (2) later uses ------------------------------------------------------------------------------------------------------
+
+
+def test_2_an_operand_that_is_not_used_later_is_written(reinplaced, vector):
+    done = reinplaced(lambda x: x.add(1).mul(2), vector)
+    assert done.how["mul"] is How.IN_PLACE
+
+
+def test_2_an_operand_that_is_used_later_is_not_written(reinplaced, vector):
+    def program(x):
+        a = x.add(1)
+        return a.mul(2), a.sum()
+
+    done = reinplaced(program, vector)
+    assert done.how["mul"] is None
+    assert done.refused("mul") == "no_later_use"
+
+
+def test_2_an_operand_that_is_returned_is_not_written(reinplaced, vector):
+    def program(x):
+        a = x.add(1)
+        return a, a.mul(2)
+
+    assert reinplaced(program, vector).refused("mul") == "no_later_use"
+
+
+def test_2_an_operand_of_which_a_view_is_used_later_is_not_written(reinplaced, vector):
+    def program(x):
+        a = x.add(1)
+        view = a.view(2, 4)
+        return a.mul(2), view.sum()
+
+    assert reinplaced(program, vector).refused("mul") == "no_later_use"
+
+
+def test_2_a_view_of_other_bytes_that_is_used_later_does_not_matter(reinplaced, vector):
+    def program(x):
+        a = x.add(1)
+        return a[:4].mul(2).sum(), a[4:].sum()
+
+    assert reinplaced(program, vector).how["mul"] is How.IN_PLACE
+
+
+def test_2a_an_operand_of_which_a_view_is_made_later_is_written(reinplaced, vector):
+    def program(x):
+        a = x.add(1)
+        b = a.mul(2)
+        return b, torch.zeros_like(a.view(2, 4))
+
+    done = reinplaced(program, vector)
+    assert done.how["mul"] is How.IN_PLACE
+    assert done.calls.index("view.default") > done.calls.index("mul_.Tensor")
+
+
+def test_2b_a_repeated_argument_is_not_written(reinplaced, vector):
+    def program(x):
+        a = x + 1
+        return a.mul_(a)
+
+    done = reinplaced(program, vector)
+    assert done.how["mul"] is None
+    assert done.refused("mul") == done.refused("mul", How.SWAPPED) == "not_repeated"
+
+
+def test_2c_a_view_is_written_if_the_only_later_use_is_a_scatter_over_it_which_goes_away(reinplaced, square):
+    def program(x):
+        a = aten.add(x, x)
+        b = aten.diagonal(a)
+        aten.fill_(b, 0)
+        return a
+
+    done = reinplaced(program, square)
+    assert done.how == {"add": None, "fill": How.IN_PLACE, "diagonal_scatter": How.REDUNDANT}
+    assert done.calls == ["add.Tensor", "diagonal.default", "fill_.Scalar"]
+
+
+def test_2c_a_view_is_not_written_if_the_scatter_has_other_arguments(reinplaced_as_written, square):
+    def program(x):
+        a = aten.add(x, x)
+        b_updated = aten.fill(aten.diagonal(a, 0), 0)[:3]
+        return aten.diagonal_scatter(a, b_updated, 1)
+
+    done = reinplaced_as_written(program, square)
+    assert done.refused("fill") == "no_later_use"
+    assert done.how["diagonal_scatter"] is How.SCATTER
+
+
+def test_2c_a_scatter_into_another_base_stays(reinplaced_as_written, square):
+    def program(x):
+        a, other = aten.add(x, x), aten.mul(x, 3)
+        b_updated = aten.fill(aten.diagonal(a), 0)
+        return aten.diagonal_scatter(other, b_updated)
+
+    done = reinplaced_as_written(program, square)
+    assert (done.how["fill"], done.how["diagonal_scatter"]) == (How.IN_PLACE, How.SCATTER)
+    assert done.calls[-1] == "copy_.default"
+
+
+def test_2c_a_scatter_of_another_part_of_its_base_stays(reinplaced_as_written, vector):
+    def program(x):
+        a = aten.neg(x)
+        return aten.slice_scatter(a, a[4:6], 0, 0, 2)
+
+    done = reinplaced_as_written(program, vector)
+    assert done.refused("slice_scatter", How.REDUNDANT) == "source_is_in_place"
+    assert done.how["slice_scatter"] is How.SCATTER
+
+
+# --- (3) doing it --------------------------------------------------------------------------------------------------------
+
+
+def test_3a_a_scatter_becomes_a_view_and_a_copy_(reinplaced):
+    def program(b):
+        a = torch.zeros(2, 2)
+        return torch.select_scatter(a, b, 0, 0)
+
+    done = reinplaced(program, torch.ones(2))
+    assert done.how == {"select_scatter": How.SCATTER}
+    assert done.calls == ["zeros.default", "select.int", "copy_.default"]
+
+
+def test_3a_an_assignment_to_a_part_stores_into_it(reinplaced):
+    def program(b):
+        a = torch.zeros(2, 2)
+        a[0] = b
+        return a
+
+    done = reinplaced(program, torch.ones(2))
+    assert (done.how["copy"], done.how["select_scatter"]) == (How.IN_PLACE, How.REDUNDANT)
+    assert done.calls == ["zeros.default", "select.int", "copy_.default"]
+
+
+@pytest.mark.parametrize(
+    ("functional", "in_place"),
+    [
+        (aten.add.Tensor, aten.add_.Tensor),
+        (aten.add.Scalar, aten.add_.Scalar),
+        (aten.fill.Scalar, aten.fill_.Scalar),
+        (aten.clamp.default, aten.clamp_.default),
+        (aten.index_put.default, aten.index_put_.default),
+        (aten.normal_functional.default, aten.normal_.default),
+        (aten._foreach_add.Scalar, aten._foreach_add_.Scalar),
+        (aten.flip.default, None),
+    ],
+    ids=str,
+)
+def test_3b_the_in_place_twin_is_found_by_schema(functional, in_place):
+    assert in_place_form(functional) is in_place
+
+
+def test_3b_an_op_becomes_its_in_place_twin(reinplaced, vector):
+    done = reinplaced(lambda x: x.neg().clamp(-3, 3).flip(0), vector)
+    assert done.how == {"neg": None, "clamp": How.IN_PLACE}
+    assert done.calls == ["neg.default", "clamp_.default", "flip.default"]
+
+
+def test_3b_a_list_of_tensors_is_written_as_a_whole(reinplaced, vector):
+    def program(x):
+        return torch._foreach_add([x.neg(), x.abs()], 1)
+
+    done = reinplaced(program, vector)
+    assert done.how["_foreach_add"] is How.IN_PLACE
+
+
+# --- (4) later nodes use the operand --------------------------------------------------------------------------------------
+
+
+def test_4_users_of_the_result_use_the_operand_and_have_its_metadata(reinplaced, vector):
+    def program(x):
+        a = x.neg()[1::2]
+        b = a.mul(2)
+        return b[1:].sum()
+
+    done = reinplaced(program, vector)
+    view = next(node for node in reversed(done.graph_module.graph.nodes) if node.target is aten.slice.Tensor)
+    value = view.meta["val"]
+    assert view.args[0].target is aten.slice.Tensor
+    assert (tuple(value.shape), value.stride(), value.storage_offset(), value.dtype) == ((3,), (2,), 3, torch.float32)
+
+
+def test_4_the_aliases_of_operand_and_result_are_one_set(reinplaced, vector):
+    def program(x):
+        a = x.neg()
+        c = a.mul(2).view(2, 4)
+        d = c.add(1)
+        return c.sum(), d.sum()
+
+    done = reinplaced(program, vector)
+    assert done.how["mul"] is How.IN_PLACE
+    assert done.refused("add") == "no_later_use"
+    a, c, d = (storage_of(done.node(name).meta["val"]) for name in ("neg", "view", "add"))
+    assert a == c != d
+
+
+def test_4_a_cast_back_gives_its_users_the_dtype_of_the_operand(reinplaced, vector):
+    done = reinplaced(lambda x: x.neg().ge_(-4)[2:].sum(), vector)
+    (view,) = [node for node in done.graph_module.graph.nodes if node.target is aten.slice.Tensor]
+    assert (view.meta["val"].dtype, view.args[0].target) == (torch.float32, aten.neg.default)
+
+
+# --- (5) scatters that are dropped ----------------------------------------------------------------------------------------
+
+
+def test_5_all_scatters_up_a_chain_of_views_are_erased(reinplaced, square):
+    def program(x):
+        a = x.neg()
+        a[1:].select(0, 1)[::2].zero_()
+        return a
+
+    done = reinplaced(program, square)
+    assert not any("scatter" in each for each in done.calls)
+    assert list(done.how.values()).count(How.REDUNDANT) == 3
+
+
+def test_5_a_copy__of_what_lies_in_the_input_already_is_erased(reinplaced, square):
+    def program(x):
+        x[0].mul_(2)
+
+    done = reinplaced(program, square)
+    assert done.calls == ["select.int", "mul_.Tensor"]
+
+
+# --- future work of the docstring, and what goes with it -------------------------------------------------------------------
+
+
+def test_a_commutative_op_is_in_place_of_its_other_operand(reinplaced, vector):
+    done = reinplaced(lambda x: x.add(x.neg()), vector)
+    assert done.how["add"] is How.SWAPPED
+    assert done.refused("add") == "not_an_input"
+
+
+def test_an_op_that_does_not_commute_goes_into_its_other_operand(reinplaced, vector):
+    done = reinplaced(lambda x: x.sub(x.neg()), vector)
+    assert done.how["sub"] is How.OUT
+    assert done.calls == ["neg.default", "sub.out"]
+
+
+def test_a_scaled_sum_does_not_commute(reinplaced, vector):
+    assert reinplaced(lambda x: x.add(x.neg(), alpha=2), vector).how["add"] is How.OUT
+
+
+def test_an_op_that_is_not_pointwise_is_not_written_into_its_other_operand(reinplaced, square):
+    assert "mm" not in reinplaced(lambda x: x.mm(x.neg()), square).how
+
+
+# --- what the docstring does not name, but FX passes must keep --------------------------------------------------------------
+
+
+def test_a_result_that_is_returned_does_not_come_to_share_memory_with_another_output(reinplaced, vector):
+    def program(x):
+        a = x.neg()
+        return a[:4].mul(2), a[4:]
+
+    done = reinplaced(program, vector)
+    assert done.how["mul"] is None
+    assert done.refused("mul") == "no_new_alias"
+
+
+def test_a_result_whose_users_go_by_where_it_starts_does_not_move(reinplaced, vector):
+    def program(x):
+        a = x.neg()[2:]
+        return a.mul(2).as_strided((2,), (1,), 0).sum()
+
+    done = reinplaced(program, vector)
+    assert done.how["mul"] is None
+    assert done.refused("mul") == "same_place"
