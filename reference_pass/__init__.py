@@ -1,4 +1,4 @@
-"""The reference pass: functionalize and reinplace `torch.fx` graphs, written to be read from top to bottom:
+"""The reference pass: functionalize and reinplace `torch.fx` graphs. Written to be read from top to bottom.
 
 1. `regions`: which bytes of its storage a tensor covers
 2. `operators`: what the schema of an operator says, and its other forms (functional, in-place, out=)

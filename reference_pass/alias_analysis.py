@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.node import map_aggregate
 
@@ -154,14 +154,15 @@ def run_node(node: fx.Node, values: Callable[[fx.Node], Any], mode: FakeTensorMo
 
 def run_call(node: fx.Node, values: Callable[[fx.Node], Any]) -> Any:
     """The value of a call_function node, run on the given values of its operands."""
-    args = map_aggregate(node.args, lambda a: values(a) if isinstance(a, fx.Node) else a)
-    kwargs = map_aggregate(node.kwargs, lambda a: values(a) if isinstance(a, fx.Node) else a)
+    args: Any = map_aggregate(node.args, lambda a: values(a) if isinstance(a, fx.Node) else a)
+    kwargs: Any = map_aggregate(node.kwargs, lambda a: values(a) if isinstance(a, fx.Node) else a)
+    operand: Any = args[0] if args else None
     view = copied_view(node.target) if isinstance(node.target, OpOverload) else None
-    if view is not None and not all(isinstance(each, int) for each in (*args[0].shape, *args[0].stride())):
+    if view is not None and not all(isinstance(each, int) for each in (*operand.shape, *operand.stride())):
         return view(*args, **kwargs).clone(memory_format=torch.contiguous_format)  # torch's own form knows no symbols
     assert callable(node.target)
     value = node.target(*args, **kwargs)
-    return copy_of_storage(args[0], value) if node.target in COPIES_STORAGE else value
+    return copy_of_storage(operand, value) if node.target in COPIES_STORAGE else value
 
 
 def copy_of_storage(operand: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
@@ -191,8 +192,10 @@ def attribute(node: fx.Node) -> Any:
 
 @dataclass(slots=True)
 class Effect:
-    """What one node did: its value on fakes, the geometry of each tensor in that value and of each argument whose metadata
-    it changed, both by the identity of the object; and the bytes of each storage that it made larger.
+    """What one node did.
+
+    Its value on fakes; the geometry of each tensor in that value, and of each argument whose metadata it changed, both by
+    the identity of the object; and the bytes of each storage that it made larger.
     """
 
     value: Any
@@ -253,7 +256,7 @@ def _run(node: fx.Node, analysis: Analysis) -> Effect:
         raise Refused(f"{node.format_node()}: a {node.op} node is no ATen call; trace the module with make_fx first")
     if node.op == "call_function":
         _check_target(node)
-    written = [each for each in written_tensors(node, lambda n: analysis.effects[n].value)]
+    written = written_tensors(node, lambda n: analysis.effects[n].value)
     before = [(each, analysis.storages.geometry(each), each.untyped_storage().nbytes()) for each in written]
     try:
         value = run_node(node, lambda n: analysis.effects[n].value, analysis.mode)
@@ -288,9 +291,8 @@ def _check_target(node: fx.Node) -> None:
     target = node.target
     if isinstance(target, OpOverload) or target is on_copies or target is operator.getitem:
         return
-    if getattr(target, "__module__", "") in ("_operator", "math", "torch", "torch.fx.experimental.sym_node", "builtins"):
-        if target in _ARITHMETIC or getattr(target, "__name__", "").startswith("sym_"):
-            return
+    if target in _ARITHMETIC or str(getattr(target, "__name__", "")).startswith("sym_"):
+        return
     raise Refused(f"{node.format_node()}: {target} is no ATen operator; what it reads and writes is unknown")
 
 

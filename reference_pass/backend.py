@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
-from torch._functorch.aot_autograd import make_boxed_func
+from torch._functorch._aot_autograd.utils import make_boxed_func
 
 from reference_pass.pipeline import pipeline
 
@@ -22,12 +22,12 @@ from reference_pass.pipeline import pipeline
 def aliasproof(graph_module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     """The backend: takes Dynamo's graph and example inputs, returns a callable of the same inputs."""
     if torch.is_grad_enabled() and any(isinstance(each, torch.Tensor) and each.requires_grad for each in example_inputs):
-        return aot_autograd(fw_compiler=_boxed, bw_compiler=_boxed)(graph_module, example_inputs)  # type: ignore[no-any-return]
+        return aot_autograd(fw_compiler=_boxed, bw_compiler=_boxed)(graph_module, example_inputs)
     return Compiled(graph_module)
 
 
 def _boxed(graph_module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    return make_boxed_func(Compiled(graph_module))  # type: ignore[no-any-return]
+    return make_boxed_func(Compiled(graph_module))
 
 
 class Compiled:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -42,7 +42,7 @@ def capture(function: Callable[..., Any], sample_args: Sequence[object], sizes: 
 
 
 def _trace(function: Callable[..., Any], args: Sequence[object], sizes: Sizes) -> fx.GraphModule:
-    mode = "symbolic" if sizes == "symbolic" else "fake"
+    mode: Literal["symbolic", "fake"] = "symbolic" if sizes == "symbolic" else "fake"
     views = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)  # see `on_fakes`
     with torch.no_grad(), torch._C._ExcludeDispatchKeyGuard(views), _NothingWritten():
         traced: fx.GraphModule = make_fx(
@@ -70,7 +70,7 @@ def _with_attributes(traced: fx.GraphModule, held: dict[str, torch.Tensor]) -> f
 
 
 class _NothingWritten(TorchDispatchMode):
-    """Refuses writes to tensors that were there before. Lies below the trace, which runs for real what has constants only."""
+    """Refuses writes to tensors that were there before. It lies below the trace, which runs what has constants only."""
 
     supports_higher_order_operators = True
 
@@ -83,19 +83,20 @@ class _NothingWritten(TorchDispatchMode):
             raise Refused(f"{func} is a higher-order operator; what its branches write is not looked at")
         given = bind(func, args, kwargs or {})
         made = {each._cdata for each in self.made}
-        for name in facts(func).writes:
-            for tensor in tensors_in(given.get(name)):
-                if not isinstance(tensor, FakeTensor) and tensor.device.type != "meta":
-                    if tensor.untyped_storage()._cdata not in made:
-                        raise Refused(
-                            f"{func} writes to a tensor of {list(tensor.shape)} that the function did not get as an argument;"
-                            " pass it as an argument, or pass the module that holds it as the function"
-                        )
+        for tensor in _real_tensors(given.get(name) for name in facts(func).writes):
+            if tensor.untyped_storage()._cdata not in made:
+                raise Refused(
+                    f"{func} writes to a tensor of size {list(tensor.shape)} that the function did not get as an argument;"
+                    " pass it as an argument, or pass the module that holds it as the function"
+                )
         result = func(*args, **(kwargs or {}))
-        for tensor in tensors_in(result):
-            if not isinstance(tensor, FakeTensor) and tensor.device.type != "meta":
-                self.made.append(tensor.untyped_storage())
+        self.made.extend(each.untyped_storage() for each in _real_tensors([result]))
         return result
+
+
+def _real_tensors(values: Iterable[object]) -> list[torch.Tensor]:
+    found = [tensor for value in values for tensor in tensors_in(value)]
+    return [each for each in found if not isinstance(each, FakeTensor) and each.device.type != "meta"]
 
 
 def is_aten(graph_module: fx.GraphModule) -> bool:
@@ -113,10 +114,10 @@ def _is_call(target: object) -> bool:
 # --- operators whose schemas hide a mutation ---------------------------------------------------------------------------
 
 
-def _batch_norm(input: torch.Tensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, *numbers: float) -> Any:  # noqa: A002
+def _batch_norm(x: torch.Tensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, *numbers: float) -> Any:
     """`native_batch_norm` updates the running statistics and does not say so; `_native_batch_norm_legit` does."""
     if training and mean is not None and var is not None:
-        return aten._native_batch_norm_legit.default(input, weight, bias, mean, var, training, *numbers)
+        return aten._native_batch_norm_legit.default(x, weight, bias, mean, var, training, *numbers)
     return NotImplemented
 
 

@@ -38,8 +38,10 @@ class How(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One result and where it would go: `value` is the tensor that it is now, `destination` the operand, `written` the tensor
-    (the operand, or the part of it that a scatter stores over) that would be written.
+    """One result and where it would go.
+
+    `value` is the tensor that it is now, `destination` the operand, `written` what would be written: the operand, or the
+    part of it that a scatter stores over.
     """
 
     result: fx.Node | None
@@ -85,16 +87,20 @@ def same_stride(candidate: Candidate) -> str | None:
     for slot in candidate.slots:
         place = slot.destination.meta["val"]
         alike = same_strides(tuple(place.shape), place.stride(), slot.value.stride())
-        if not alike and slot.result is not None and (
-            user := _tells_strides(slot.result, place, candidate.liveness)
-        ) is not None:
+        if (
+            not alike
+            and slot.result is not None
+            and (user := _tells_strides(slot.result, place, candidate.liveness)) is not None
+        ):
             return f"{slot.destination} has strides {place.stride()}, the result {slot.value.stride()}, and {user} can tell"
     return None
 
 
 def same_place(candidate: Candidate) -> str | None:
-    """(1a) The operand starts in its storage where the result does in its own, or nothing goes by that: `as_strided` does, and
-    outputs that share a storage do. Nor does it lie in a storage that an op would copy as a whole and cannot.
+    """(1a) The operand starts in its storage where the result does in its own, or nothing goes by that.
+
+    `as_strided` does, and outputs that share a storage do. Nor may a scatter of the result copy a storage that it cannot, or
+    that of a larger input.
     """
     live = candidate.liveness
     for slot in candidate.slots:
@@ -115,9 +121,10 @@ def same_place(candidate: Candidate) -> str | None:
                     return f"{slot.destination} starts elsewhere in its storage, and {user} goes by that"
                 if user.target in COPIES_STORAGE and holds_a_part(place):
                     return f"{user} copies all of the storage of {slot.destination}, which is no whole number of elements"
-                if user.target in COPIES_STORAGE and live.memory(place).is_input and live.escapes(user.meta["val"]):
-                    if not known(place.untyped_storage().nbytes() <= slot.value.untyped_storage().nbytes()):
-                        return f"{user} is returned, so it would copy all of the input that {slot.destination} lies in"
+                larger = not known(place.untyped_storage().nbytes() <= slot.value.untyped_storage().nbytes())
+                stays = live.memory(place).is_input and live.escapes(user.meta["val"]) if larger else False
+                if stays and user.target in COPIES_STORAGE:
+                    return f"{user} is returned, so it would copy all of the input that {slot.destination} lies in"
     return None
 
 
@@ -130,8 +137,9 @@ def no_self_overlap(candidate: Candidate) -> str | None:
 
 
 def not_an_input(candidate: Candidate) -> str | None:
-    """(1b) The operand is no alias of an input, which the caller would see change; unless a later `copy_` into that input
-    stores over all that is written here.
+    """(1b) The operand is no alias of an input, or a later `copy_` into that input stores over all that is written here.
+
+    Otherwise the caller would see the input change.
     """
     for slot in _writing(candidate):
         if candidate.liveness.caller_reads(slot.written, Region.of(slot.written), candidate.at):
@@ -147,21 +155,28 @@ def outlives_epilogue(candidate: Candidate) -> str | None:
         region, memory = Region.of(slot.destination.meta["val"]), candidate.liveness.memory(slot.written)
         last = candidate.liveness.last_read(slot.result) if memory.writes else -1
         for write in memory.writes:
-            if candidate.at < write.at <= last and overlap(write.region, region) and not _copies_itself(write.by, slot, candidate.liveness):
+            if (
+                candidate.at < write.at <= last
+                and overlap(write.region, region)
+                and not _copies_itself(write.by, slot, candidate.liveness)
+            ):
                 return f"{write.by} stores over {slot.destination} before the result is read for the last time"
     return None
 
 
 def no_overlapping_operand(candidate: Candidate) -> str | None:
-    """(1c) No operand, at any nesting, in args or kwargs, shares a byte with what is written; but for a pointwise op, which
-    reads each element before it writes it, one that has the same elements at the same bytes.
+    """(1c) No operand, at any nesting, in args or kwargs, shares a byte with what is written.
+
+    But a pointwise op reads each element before it writes it, so an operand may have the same elements at the same bytes.
     """
     op = candidate.node.target
     elementwise = isinstance(op, OpOverload) and (is_pointwise(op) or op is aten.copy.default)
     written = [(slot.destination, slot.written) for slot in _writing(candidate)]
     for operand in _operands(candidate):
         for destination, place in written:
-            for each in tensors_in(operand.meta["val"]) if operand is not destination else ():
+            if operand is destination and candidate.how is not How.SCATTER:
+                continue  # see not_repeated; what a scatter reads is its source alone
+            for each in tensors_in(operand.meta["val"]):
                 if _share(each, place) and not (elementwise and Region.of(each).same(Region.of(place))):
                     return f"{operand} shares memory with {destination}"
     for index, (_, one) in enumerate(written):
@@ -182,8 +197,9 @@ def not_repeated(candidate: Candidate) -> str | None:
 
 
 def no_later_use(candidate: Candidate) -> str | None:
-    """(2) No alias of what is written is read later. (2a) To make a view of it is no read. (2c) Nor is a scatter into it, of
-    the bytes that the scatter stores over.
+    """(2) No alias of what is written is read later.
+
+    (2a) To make a view of it is no read. (2c) Nor is a scatter into it a read of the bytes that the scatter stores over.
     """
     for slot in _writing(candidate):
         for value, read in candidate.liveness.later_reads(slot.written, Region.of(slot.written), candidate.at):
@@ -192,8 +208,9 @@ def no_later_use(candidate: Candidate) -> str | None:
 
 
 def no_new_alias(candidate: Candidate) -> str | None:
-    """An invariant of FX passes: an output shares no storage with an input, or with another output, that it did not share
-    one with before.
+    """An output shares no storage with an input, or with another output, that it did not before.
+
+    No step of the docstring: an invariant of FX passes.
     """
     live = candidate.liveness
     for slot in candidate.slots:
@@ -268,9 +285,9 @@ def _starting_with(value: fx.Node, liveness: Liveness) -> Iterator[fx.Node]:
     todo = [value]
     while todo:
         yield (each := todo.pop())
-        for user in each.users:
-            if user in liveness.views or (user.target in COPIES_STORAGE and user.args[0] is each):
-                todo.append(user)
+        todo.extend(
+            user for user in each.users if user in liveness.views or (user.target in COPIES_STORAGE and user.args[0] is each)
+        )
 
 
 def _reads_as(tensor: torch.Tensor) -> tuple[torch.dtype, bool, bool]:

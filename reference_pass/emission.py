@@ -83,7 +83,7 @@ class Emitter:
                     set_value(node, self.mode)
         if not symbols:
             return arguments
-        return map_aggregate(arguments, lambda a: self.symbols[str(a)] if isinstance(a, torch.SymInt) else a)  # type: ignore
+        return map_aggregate(arguments, lambda a: self.symbols[str(a)] if isinstance(a, torch.SymInt) else a)
 
     def laid_out(self, value: fx.Node, sizes: Sequence[Size], strides: Sequence[Size]) -> fx.Node:
         """The value copied to memory of these strides."""
@@ -93,5 +93,5 @@ class Emitter:
 
 def holds_a_part(tensor: torch.Tensor) -> bool:
     """True if the storage of a tensor holds no whole number of its elements."""
-    nbytes = tensor.untyped_storage().nbytes()
+    nbytes: Any = tensor.untyped_storage().nbytes()  # a symbol, where sizes are
     return isinstance(nbytes, int) and nbytes % tensor.element_size() != 0

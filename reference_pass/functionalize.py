@@ -20,9 +20,9 @@ written; then views of inputs and of results that are returned are taken, so tha
 and where the program changed the metadata of an input itself (`t_`, `set_`, `resize_`), that is done to it last.
 
 Two choices need to know the whole program, so the alias analysis (`alias_analysis.analyse`) runs first: whether a storage
-is written at all, and what its base is. Mostly the base is the input, or the tensor that was made with the storage. Where that
-one does not show all bytes that are seen (two inputs that share a storage, an `as_strided` beyond the tensor), or shows some
-twice, the base is *flat*: the storage from its first to its last byte as a tensor of one dimension.
+is written at all, and what its base is. Mostly the base is the input, or the tensor that was made with the storage. Where
+that one does not show all bytes that are seen (two inputs that share a storage, an `as_strided` beyond the tensor), or shows
+some twice, the base is *flat*: the storage from its first to its last byte as a tensor of one dimension.
 
 Modelled on `torch.func.functionalize` (`aten/src/ATen/FunctionalStorageImpl.h`). Differences: inputs may share storage in
 any way; identity, strides and offsets of outputs are as in eager; a number stored several times in one place by one write is
@@ -248,14 +248,15 @@ class _Functionalization:
                     anchored.setdefault(geometry.storage, []).append(geometry)
                 met.add(geometry.storage)
             for geometry in effect.moved.values():
-                if view_form(node.target) not in INVERSES or view_form(node.target) is aten.as_strided.default:  # type: ignore[arg-type]
+                if view_form(node.target) not in INVERSES or view_form(node.target) is aten.as_strided.default:
                     anchored.setdefault(geometry.storage, []).append(geometry)
                 met.add(geometry.storage)
         return anchored
 
     def _find_copied_whole(self) -> dict[int, int]:
-        """The storages of which more is seen than what was made with them, since they were copied as a whole from another one;
-        and that one. What it holds must be known from the first byte to the last, too.
+        """The storages of which more is seen than what was made with them, and those that they are copies of.
+
+        What the latter hold must be known from the first byte to the last.
         """
         copied: dict[int, tuple[int, Geometry]] = {}
         for node, effect in self.analysis.effects.items():
@@ -285,7 +286,9 @@ class _Functionalization:
         given = bind(node.target, node.args, node.kwargs) if isinstance(node.target, OpOverload) else {}
         effect = self.analysis.effects[node]
         constant = effect.shows[id(values[index])].storage not in self.analysis.written and not self.emit.copies
-        for each in () if constant else node.all_input_nodes:  # what is stored in one place of a parent that overlaps itself shows in others
+        for each in (
+            () if constant else node.all_input_nodes
+        ):  # what is stored in one place of a parent that overlaps itself shows in others
             for geometry in self.analysis.effects[each].shows.values():
                 if geometry.storage == effect.shows[id(values[index])].storage and overlaps_itself(geometry.region):
                     return False
@@ -354,7 +357,9 @@ class _Functionalization:
         view.geometry = geometry
         return view
 
-    def _reached(self, node: fx.Node, given: dict[str, Any], index: int, values: list[torch.Tensor], geometry: Geometry) -> View:
+    def _reached(
+        self, node: fx.Node, given: dict[str, Any], index: int, values: list[torch.Tensor], geometry: Geometry
+    ) -> View:
         """The view that is result `index` of a call, on a storage that is known already."""
         storage = self.storages[geometry.storage]
         view = self._find(storage, geometry)
@@ -551,10 +556,10 @@ class _Functionalization:
         """The arguments of a call that are no tensors, by name."""
         assert isinstance(node.target, OpOverload)
         given = bind(node.target, node.args, node.kwargs)
-        return map_aggregate(given, lambda a: self.plain.get(a) if isinstance(a, fx.Node) else a)  # type: ignore[return-value]
+        return map_aggregate(given, lambda a: self.plain.get(a) if isinstance(a, fx.Node) else a)
 
     def _as_strided_scatter(self, node: fx.Node, base: fx.Node, source: fx.Node, lies: tuple[Any, Any, Any]) -> fx.Node:
-        """This op goes by the offset of its operand and the memory around it. If they are not as in eager, they are made so."""
+        """This op goes by the offset of its operand and by the memory around it, so both are made as in eager."""
         geometry, shown = self._geometry(node.args[0]), base.meta["val"]
         (tensor,) = tensors_in(self.analysis.effects[node.args[0]].value)  # type: ignore[index]
         nbytes = tensor.untyped_storage().nbytes()

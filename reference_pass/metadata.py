@@ -37,8 +37,9 @@ def set_value(node: fx.Node, mode: FakeTensorMode) -> Any:
 
 
 def run(node: fx.Node, values: Callable[[fx.Node], Any], mode: FakeTensorMode) -> Any:
-    """The value of a node on fakes. Where the epilogue changes an input's metadata, the fake of the input keeps its own: it
-    stands for the input as it was given.
+    """The value of a node on fakes.
+
+    Where the epilogue changes an input's metadata, the fake of the input keeps its own: it stands for the input as given.
     """
     if node.target is aten.set_.source_Tensor:
         return aten.alias.default(values(node.args[1]))  # type: ignore[arg-type]

@@ -23,8 +23,10 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a schema says. `names` are all arguments in order; `writes` those written; `outs` those among them that are
-    `out=` arguments; `fresh` are the indices of returns that are no argument handed back.
+    """What a schema says.
+
+    `names` are all arguments in order; `writes` those written; `outs` those among them that are `out=` arguments; `fresh`
+    are the indices of returns that are no argument handed back.
     """
 
     names: tuple[str, ...]
@@ -63,7 +65,7 @@ def unbind(op: OpOverload, given: dict[str, Any]) -> tuple[tuple[Any, ...], dict
     positional = [each for each in op._schema.arguments if not each.kwarg_only]
     while positional and positional[-1].name not in given:
         positional.pop()
-    args = tuple(given[each.name] if each.name in given else each.default_value for each in positional)
+    args = tuple(given.get(each.name, each.default_value) for each in positional)
     return args, {each.name: given[each.name] for each in op._schema.arguments if each.kwarg_only and each.name in given}
 
 
@@ -76,8 +78,10 @@ EPILOGUE = {aten.copy_.default, aten.set_.source_Tensor, aten.resize_.default}
 
 @functools.cache
 def functional_form(op: OpOverload) -> OpOverload | None:
-    """The overload that computes what a mutating one writes: it returns the fresh returns of `op`, then the new contents
-    of each written argument. None if there is none. Only `aten` is trusted to name its operators so.
+    """The overload that computes what a mutating one writes, None if there is none.
+
+    It returns the fresh returns of `op`, then the new contents of each written argument. Only `aten` is trusted to name its
+    operators so.
     """
     known = facts(op)
     if op.namespace != "aten" or not known.writes:
@@ -211,8 +215,8 @@ SCATTERS = {
 }
 
 
-# These copy all of the storage of their first operand, not only what it shows of it: their result starts where the operand
-# does, `as_strided` of it shows what lay around the operand, and a storage that holds no whole number of elements is refused.
+# These copy all of the storage of their first operand, not only what it shows: their result starts where the operand does,
+# `as_strided` of it shows what lay around the operand, and a storage that holds no whole number of elements is refused.
 COPIES_STORAGE = {aten.copy.default, *SCATTERS}
 
 
@@ -220,8 +224,9 @@ COPIES_STORAGE = {aten.copy.default, *SCATTERS}
 
 
 def on_copies(op: OpOverload, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-    """Call a mutating operator on copies of what it writes: the functional form of any operator, in particular of a
-    custom one. Returns its fresh returns, then the new contents of each written argument.
+    """Call a mutating operator on copies of what it writes: the functional form of any operator, also of a custom one.
+
+    Returns its fresh returns, then the new contents of each written argument.
 
     The copies have the strides of the originals: random fills and other opaque kernels may go by them.
     """

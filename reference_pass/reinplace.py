@@ -1,17 +1,17 @@
 """Reinplacing: mutation put back where it is safe, to save memory.
 
-One walk over the graph, in order. For each functional op there are candidates: to write its result into its first operand, or
-into another one if it commutes or has an `out=` form; for a scatter, to store its source straight into its base. The first
-candidate that meets all `CONDITIONS` is done at once, so that later decisions see the graph as it is by then.
+One walk over the graph, in order. For each functional op there are candidates: to write its result into its first operand,
+or into another one if it commutes or has an `out=` form; for a scatter, to store its source straight into its base. The
+first candidate that meets all `CONDITIONS` is done at once, so that later decisions see the graph as it is by then.
 
 Differences to `torch.fx.passes.reinplace.reinplace`, whose docstring is the specification:
 
 - Memory is reasoned about in bytes. Two slices of one base that do not overlap do not hinder each other.
 - A scatter reads its base only outside of what it stores over. That one fact is step (2c): a write through a view is safe
-  if all that follows is a scatter over these bytes, whatever its source; and at the scatter itself, if the source lies where it
-  would be stored, nothing is left to do (5).
-- The caller reads the inputs after the graph has ended. That is step (1b), and the optimisation noted there comes for free: a
-  `copy_` into the input stores over what was there, so nobody reads it.
+  if all that follows is a scatter over these bytes, whatever its source; and at the scatter itself, if the source lies where
+  it would be stored, nothing is left to do (5).
+- The caller reads the inputs after the graph has ended. That is step (1b), and the optimisation noted there comes for free:
+  a `copy_` into the input stores over what was there, so nobody reads it.
 - What is not in place is recorded with the condition that forbids it, what is with the way in which it is (`decisions`).
 """
 
@@ -53,8 +53,9 @@ from reference_pass.regions import Region
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was decided about a node: how it is in place, or None; for each candidate that was refused, how it would have been,
-    the name of the condition and the reason.
+    """What was decided about a node: how it is in place, or None.
+
+    For each candidate that was refused: how it would have been, the name of the condition, and the reason.
     """
 
     node: str
@@ -348,7 +349,7 @@ def _list_slots(picked: dict[int, fx.Node], values: Sequence[torch.Tensor], writ
 
 
 def _cast_back(node: fx.Node, given: dict[str, Any]) -> fx.Node | None:
-    """(1a) The one user of a node, if it is a cast of it to the dtype of the first operand, as functionalization emits it."""
+    """(1a) The one user of a node, if that casts it to the dtype of the first operand, as functionalization emits it."""
     own = next(iter(given.values()), None)
     if len(node.users) != 1 or not isinstance(own, fx.Node) or not isinstance(node.meta["val"], torch.Tensor):
         return None
@@ -367,4 +368,3 @@ def _is_tensor(argument: Any) -> bool:
 
 def _value(argument: Any) -> Any:
     return argument.meta["val"] if isinstance(argument, fx.Node) else argument
-

@@ -171,7 +171,9 @@ INVERSES: dict[OpOverload, Inverse] = {
 # --- other view ops, as steps of the ones above ------------------------------------------------------------------------
 
 
-def steps(op: Any, given: dict[str, Any], shown: torch.Tensor, index: int, before: Sequence[torch.Tensor]) -> list[Step] | None:
+def steps(
+    op: Any, given: dict[str, Any], shown: torch.Tensor, index: int, before: Sequence[torch.Tensor]
+) -> list[Step] | None:
     """A view op as steps that have inverses; None if it is not known how.
 
     `given` are its arguments by name but the tensor, `shown` the view, `index` its place among several results and

@@ -23,8 +23,8 @@ CONTRACT = Contract(
     refusals=(
         Refusal(
             r"^Refused: ",
-            "what cannot be compiled rightly is refused, and the message says why: sizes that depend on numbers, operators of"
-            " which only the schema is known with operands that overlap, higher-order operators",
+            "what cannot be compiled rightly is refused, and the message says why: sizes that depend on numbers, operators"
+            " of which only the schema is known with operands that overlap, higher-order operators",
         ),
     )
 )

@@ -9,7 +9,16 @@ from targets import aot, functionalize, fx_reinplace, identity, reference
 from targets.target import Target
 
 TARGETS: dict[str, Target] = {
-    each.name: each for each in (identity.TARGET, functionalize.TARGET, fx_reinplace.TARGET, aot.AOT, aot.AOT_EPILOGUE, reference.REFERENCE, reference.REFERENCE_COPY)
+    each.name: each
+    for each in (
+        identity.TARGET,
+        functionalize.TARGET,
+        fx_reinplace.TARGET,
+        aot.AOT,
+        aot.AOT_EPILOGUE,
+        reference.REFERENCE,
+        reference.REFERENCE_COPY,
+    )
 }
 
 

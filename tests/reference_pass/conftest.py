@@ -45,7 +45,8 @@ class Reinplaced:
 
     def node(self, name: str) -> fx.Node:
         """A node of the graph."""
-        return next(node for node in self.graph_module.graph.nodes if node.name == name)
+        found: dict[str, fx.Node] = {node.name: node for node in self.graph_module.graph.nodes}
+        return found[name]
 
     def _decision(self, name: str) -> Decision:
         return next(each for each in decisions(self.graph_module) if each.node == name)

@@ -1,4 +1,4 @@
-"""Reinplacing step by step: a test for each step of the docstring of `torch.fx.passes.reinplace.reinplace`, with its example.
+"""Reinplacing step by step: each step of the docstring of `torch.fx.passes.reinplace.reinplace`, with its example.
 
 Each program is compared with eager by the fixture, and its metadata must be true (step 4).
 """
@@ -336,15 +336,7 @@ def test_3b_an_op_becomes_its_in_place_twin(reinplaced, vector):
     assert done.calls == ["neg.default", "clamp_.default", "flip.default"]
 
 
-def test_3b_a_list_of_tensors_is_written_as_a_whole(reinplaced, vector):
-    def program(x):
-        return torch._foreach_add([x.neg(), x.abs()], 1)
-
-    done = reinplaced(program, vector)
-    assert done.how["_foreach_add"] is How.IN_PLACE
-
-
-# --- (4) later nodes use the operand --------------------------------------------------------------------------------------
+# --- (4) later nodes use the operand -------------------------------------------------------------------------------------
 
 
 def test_4_users_of_the_result_use_the_operand_and_have_its_metadata(reinplaced, vector):
@@ -374,13 +366,34 @@ def test_4_the_aliases_of_operand_and_result_are_one_set(reinplaced, vector):
     assert a == c != d
 
 
+def test_4_users_of_a_scatter_use_its_base(reinplaced_as_written, vector):
+    def program(x, source):
+        b = aten.slice_scatter(x.neg(), source, 0, 2, 4)
+        return b.view(2, 4).sum(), b.add(1)
+
+    done = reinplaced_as_written(program, vector, torch.ones(2))
+    assert done.how == {"neg": None, "slice_scatter": How.SCATTER, "add": How.IN_PLACE}
+    assert done.node("view").args[0] is done.node("add").args[0] is done.node("neg")
+
+
+def test_4_users_of_results_that_an_op_does_not_hand_back_use_the_operands(reinplaced, vector):
+    def program(x):
+        a, b = torch._foreach_add([x.neg(), x.abs()], 1)
+        return a.view(2, 4), b
+
+    done = reinplaced(program, vector)
+    assert done.how["_foreach_add"] is How.IN_PLACE
+    assert done.calls == ["neg.default", "abs.default", "_foreach_add_.Scalar", "view.default"]
+    assert done.node("view").args[0] is done.node("neg")
+
+
 def test_4_a_cast_back_gives_its_users_the_dtype_of_the_operand(reinplaced, vector):
     done = reinplaced(lambda x: x.neg().ge_(-4)[2:].sum(), vector)
     (view,) = [node for node in done.graph_module.graph.nodes if node.target is aten.slice.Tensor]
     assert (view.meta["val"].dtype, view.args[0].target) == (torch.float32, aten.neg.default)
 
 
-# --- (5) scatters that are dropped ----------------------------------------------------------------------------------------
+# --- (5) scatters that are dropped ---------------------------------------------------------------------------------------
 
 
 def test_5_all_scatters_up_a_chain_of_views_are_erased(reinplaced, square):
@@ -402,7 +415,7 @@ def test_5_a_copy__of_what_lies_in_the_input_already_is_erased(reinplaced, squar
     assert done.calls == ["select.int", "mul_.Tensor"]
 
 
-# --- future work of the docstring, and what goes with it -------------------------------------------------------------------
+# --- future work of the docstring, and what goes with it -----------------------------------------------------------------
 
 
 def test_a_commutative_op_is_in_place_of_its_other_operand(reinplaced, vector):
@@ -425,7 +438,7 @@ def test_an_op_that_is_not_pointwise_is_not_written_into_its_other_operand(reinp
     assert "mm" not in reinplaced(lambda x: x.mm(x.neg()), square).how
 
 
-# --- what the docstring does not name, but FX passes must keep --------------------------------------------------------------
+# --- what the docstring does not name, but FX passes must keep -----------------------------------------------------------
 
 
 def test_a_result_that_is_returned_does_not_come_to_share_memory_with_another_output(reinplaced, vector):
