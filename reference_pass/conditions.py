@@ -115,7 +115,7 @@ def same_place(candidate: Candidate) -> str | None:
             if any(len(live.returned_in(each)) > 1 for each in shown):
                 return f"{slot.destination} starts elsewhere in its storage, and outputs that share the result's show it"
             for user in value.users:
-                if not user.args or user.args[0] is not value:
+                if user.op == "output" or not user.args or user.args[0] is not value:
                     continue
                 if not alike and getattr(user.target, "overloadpacket", None) in _FROM_THE_START:
                     return f"{slot.destination} starts elsewhere in its storage, and {user} goes by that"
@@ -203,6 +203,8 @@ def no_later_use(candidate: Candidate) -> str | None:
     """
     for slot in _writing(candidate):
         for value, read in candidate.liveness.later_reads(slot.written, Region.of(slot.written), candidate.at):
+            if read.weak and slot.result is not None and candidate.liveness.last_read(slot.result) <= read.at:
+                continue  # by then the result is no longer needed
             return f"{value} shares memory with it and is read later, by {read.by}"
     return None
 

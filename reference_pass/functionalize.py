@@ -57,7 +57,17 @@ from reference_pass.alias_analysis import (
 from reference_pass.capture import Sizes, capture
 from reference_pass.emission import Emitter
 from reference_pass.errors import Refused
-from reference_pass.operators import COPIES_STORAGE, aten, bind, facts, functional_form, on_copies, unbind, view_form
+from reference_pass.operators import (
+    COPIES_STORAGE,
+    aten,
+    bind,
+    facts,
+    functional_form,
+    on_copies,
+    overwrites,
+    unbind,
+    view_form,
+)
 from reference_pass.regions import contains, is_dense, known, overlap, overlaps_itself, same_strides
 from reference_pass.views import INVERSES, Step, steps
 
@@ -586,7 +596,11 @@ class _Functionalization:
         exact = facts(op).random
         if exact and not all(_is_contiguous(each.geometry) for each in views if each.geometry is not None):
             form = None  # random numbers come in the order of memory, and a functional form has other memory
-        args, kwargs = self._arguments(node.args, exact), self._arguments(node.kwargs, exact)
+        in_place = facts(op).writes == facts(op).names[:1]
+        old = self._overwritten(views[0]) if in_place and form is not None and overwrites(form) else None
+        first = () if old is None else (old,)
+        args = (*first, *self._arguments(node.args[len(first) :], exact))
+        kwargs = self._arguments(node.kwargs, exact)
         if form is None:
             self._refuse_overlapping_operands(node, op, views)
             new = self.emit.call(on_copies, op, *args, **kwargs)
@@ -601,6 +615,11 @@ class _Functionalization:
         contents = [leaf for each in results[len(known_facts.fresh) :] for leaf in self._leaves(each)]
         for view, value in zip(views, contents, strict=True):
             self._write(view, value)
+
+    def _overwritten(self, view: View) -> fx.Node | None:
+        """A value of a view from before what is queued, if all of that is about to be stored over."""
+        queue = view.storage.queue
+        return view.current if queue and (view is view.storage.root or queue[-1][0] is view) else None
 
     def _parts(self, value: fx.Node) -> list[fx.Node]:
         """The results of a call, one node each. A single tensor, or a single list of tensors, is one result."""

@@ -21,7 +21,7 @@ from torch.fx.node import map_aggregate
 
 from reference_pass.alias_analysis import tensors_in
 from reference_pass.metadata import value_of
-from reference_pass.operators import SCATTERS, aten, bind, facts, unread
+from reference_pass.operators import SCATTERS, aten, bind, facts, overwrites, unread
 from reference_pass.regions import Region, contains, overlap
 
 END = 1 << 62  # after all nodes: the caller
@@ -29,11 +29,15 @@ END = 1 << 62  # after all nodes: the caller
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A read of a value at a position, but for some bytes."""
+    """A read of a value at a position, but for some bytes.
+
+    It is `weak` if it will store over the value without looking at it, and only asks for the memory.
+    """
 
     at: int
     by: fx.Node | None
     but: Region | None = None
+    weak: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +115,8 @@ class Liveness:
         if node.op != "call_function" or node in self.views:
             return
         at = self.position[node]
-        for operand, but in contents_read(node):
-            yield operand, Read(at, node, but)
+        for operand, but, weak in contents_read(node):
+            yield operand, Read(at, node, but, weak)
 
     # Questions. --------------------------------------------------------------------------------------------------------
 
@@ -193,19 +197,20 @@ def written_by(node: fx.Node) -> list[torch.Tensor]:
     return found
 
 
-def contents_read(node: fx.Node) -> Iterator[tuple[fx.Node, Region | None]]:
-    """The operands that a node reads, each with the bytes of it that it does not."""
+def contents_read(node: fx.Node) -> Iterator[tuple[fx.Node, Region | None, bool]]:
+    """The operands that a node reads, each with the bytes of it that it does not, and whether the read is weak."""
     op = node.target
     if not isinstance(op, OpOverload):
         for operand in node.all_input_nodes:
-            yield operand, None
+            yield operand, None, False
         return
     given = bind(op, node.args, node.kwargs)
     for name, value in given.items():
         if name in unread(op) or name in facts(op).outs:
             continue
+        is_first = name == facts(op).names[0]
         for operand in nodes_in(value):
-            yield operand, scattered(node) if name == facts(op).names[0] and op in SCATTERS else None
+            yield operand, scattered(node) if is_first and op in SCATTERS else None, is_first and overwrites(op)
 
 
 def scattered(node: fx.Node) -> Region | None:

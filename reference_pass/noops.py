@@ -110,7 +110,8 @@ def _nobody_can_tell(copy: fx.Node, original: fx.Node, liveness: Liveness) -> bo
     old, new = copy.meta["val"], original.meta["val"]
     if liveness.escapes(old):  # it keeps a storage to itself
         return False
-    moves = not known(old.storage_offset() == new.storage_offset()) or holds_a_part(new)
+    same_storage_size = known(old.untyped_storage().nbytes() == new.untyped_storage().nbytes())
+    moves = not known(old.storage_offset() == new.storage_offset()) or not same_storage_size or holds_a_part(new)
     if moves and _counts_from_start(copy, liveness):
         return False
     last, region = liveness.last_read(copy), Region.of(new)

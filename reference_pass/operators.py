@@ -194,10 +194,7 @@ def _signature(op: OpOverload, leave_out: tuple[str, ...] = ()) -> list[str]:
 
 @functools.cache
 def unread(op: OpOverload) -> tuple[str, ...]:
-    """The arguments of which an op looks at the metadata alone: what they hold does not matter.
-
-    It does not for `fill` either, but to let go of that memory before would keep the `fill` from being in place.
-    """
+    """The arguments of which an op looks at the metadata alone: what they hold does not matter."""
     name = op.overloadpacket.__name__
     if name.endswith("_like") or name.startswith(("new_", "sym_")):
         return facts(op).names[:1]
@@ -205,6 +202,17 @@ def unread(op: OpOverload) -> tuple[str, ...]:
         return facts(op).names[1:]
     return ("self",) if op is aten.copy_.default else ()
 
+
+def overwrites(op: OpOverload) -> bool:
+    """True if an op stores over its first operand whatever that holds, once it is in place: `fill`, `copy`."""
+    return op in _OVERWRITES
+
+
+_OVERWRITES = {
+    aten.fill.Scalar, aten.fill.Tensor, aten.zero.default, aten.copy.default, aten.uniform.default,
+    aten.normal_functional.default, aten.exponential.default, aten.random.default, aten.random.to,
+    getattr(aten.random, "from"), aten.cauchy.default, aten.log_normal.default, aten.geometric.default,
+}  # fmt: skip
 
 # The view that a scatter stores through: of its first operand, it reads all but what that view shows.
 SCATTERS = {

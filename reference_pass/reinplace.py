@@ -281,8 +281,12 @@ class _Reinplacing:
     def _rewire(self, result: fx.Node, value: torch.Tensor, destination: fx.Node) -> None:
         """(4) All users of a result use the operand that holds it, and their metadata follows."""
         users = list(result.users)
-        result.replace_all_uses_with(destination, delete_user_cb=lambda user: user is not result)
+        result.replace_all_uses_with(destination)
         self.liveness.replaced(result, destination, value)
+        self._follow(users)
+
+    def _follow(self, users: list[fx.Node]) -> None:
+        """Make the metadata of nodes true whose operands lie elsewhere now, and of all views of them."""
         while users:
             user = users.pop()
             if user.op == "output":
@@ -292,7 +296,7 @@ class _Reinplacing:
                 set_value(user, self.mode)
                 self.liveness.moved(user, old)
                 users.extend(user.users)
-            elif user.target is aten.copy_.default:
+            elif user.target in EPILOGUE:
                 set_value(user, self.mode)
             else:
                 user.meta["val_of"] = operands_noted(user)
@@ -305,10 +309,11 @@ class _Reinplacing:
             if user.target is not operator.getitem or user.args[1] >= len(fresh):  # type: ignore[operator]
                 continue
             if single:
-                user.replace_all_uses_with(node)
+                self._rewire(user, user.meta["val"], node)
                 self._erase(user)
             else:
                 user.args = (node, fresh[user.args[1]])  # type: ignore[index]
+                self._follow([user])
 
     def _erase(self, node: fx.Node) -> None:
         if not node.users:
