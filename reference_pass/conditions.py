@@ -119,11 +119,12 @@ def same_place(candidate: Candidate) -> str | None:
                     continue
                 if not alike and getattr(user.target, "overloadpacket", None) in _FROM_THE_START:
                     return f"{slot.destination} starts elsewhere in its storage, and {user} goes by that"
-                if user.target in COPIES_STORAGE and holds_a_part(place):
+                if user.target not in COPIES_STORAGE:
+                    continue
+                if holds_a_part(place):
                     return f"{user} copies all of the storage of {slot.destination}, which is no whole number of elements"
                 larger = not known(place.untyped_storage().nbytes() <= slot.value.untyped_storage().nbytes())
-                stays = live.memory(place).is_input and live.escapes(user.meta["val"]) if larger else False
-                if stays and user.target in COPIES_STORAGE:
+                if larger and live.memory(place).is_input and live.escapes(user.meta["val"]):
                     return f"{user} is returned, so it would copy all of the input that {slot.destination} lies in"
     return None
 
