@@ -36,6 +36,7 @@ def remove_noops(graph_module: fx.GraphModule, *sample_args: object) -> fx.Graph
     """
     update_metadata(graph_module, *sample_args)
     graph = graph_module.graph
+    graph.eliminate_dead_code(has_effect)
     mode = fake_mode(graph_module, sample_args)
     with on_fakes(mode):
         liveness = Liveness(graph)

@@ -74,6 +74,7 @@ def reinplace(
     """
     update_metadata(graph_module, *sample_args)
     _require_functional(graph_module.graph)
+    graph_module.graph.eliminate_dead_code(has_effect)  # what nobody needs is no read
     mode = fake_mode(graph_module, sample_args)
     with on_fakes(mode):
         graph_module.meta["reinplace"] = _Reinplacing(graph_module.graph, mode, conditions).run()
