@@ -2,8 +2,8 @@
 
 Both passes get the functional graph that `make_fx(torch.func.functionalize(f))` makes of a program, each a copy of it, and
 the same sample inputs. The programs are those on which torch's pass is right: target *fx-reinplace* is for them, and no
-oracle finds a promise broken. Its contract waives strides; here it does not, since a reinplaced output with other strides than
-eager's is no gain to be matched. Ours is held against the same contract, and so is the functional graph itself.
+oracle finds a promise broken. Its contract waives strides; here it does not, since a reinplaced output with other strides
+than eager's is no gain to be matched. Ours is held against the same contract, and so is the functional graph itself.
 
 How to read a row: the number of programs on which ours is better than torch's pass, as good, or worse, and the totals.
 

@@ -126,7 +126,7 @@ def fake_value(mode: FakeTensorMode, value: object) -> Any:
         raise Refused(f"a {value.layout} tensor has no strides to reason about; pass dense (strided) tensors")
     fake = value
     if not isinstance(value, FakeTensor):
-        fake = mode.from_tensor(value, static_shapes=True)
+        fake = mode.from_tensor(value.detach(), static_shapes=True)
         nbytes = value.untyped_storage().nbytes()
         if fake.untyped_storage().nbytes() != nbytes:  # it covers what the tensor shows, and as_strided may show more
             fake.untyped_storage().resize_(nbytes)

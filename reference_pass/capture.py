@@ -28,6 +28,7 @@ def capture(function: Callable[..., Any], sample_args: Sequence[object], sizes: 
     """
     if isinstance(function, fx.GraphModule) and is_aten(function):
         return function
+    sample_args = [each.detach() if isinstance(each, torch.Tensor) else each for each in sample_args]
     if not isinstance(function, torch.nn.Module):
         return _trace(function, sample_args, sizes)
     held = dict(function.named_parameters(remove_duplicate=False)) | dict(function.named_buffers(remove_duplicate=False))

@@ -1,0 +1,126 @@
+"""Dropping no-ops: what does nothing goes, what somebody can tell from its operand stays."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from oracles.contract import Contract
+from reduction.trial import Subject, run_trial
+from reference_pass import checked, functionalize, remove_noops
+from reference_pass.pipeline import RemoveNoOps
+from targets.target import Build, Target
+
+aten = torch.ops.aten
+
+
+def calls_left(program, *inputs: Tensor) -> list[str]:
+    graph_module = functionalize(program, *inputs)
+    with checked():
+        RemoveNoOps(*inputs)(graph_module)
+    target = Target("no-ops", "remove_noops", Contract(), lambda function, sample: Build(graph_module, []), recipe="")
+    assert run_trial(Subject.of_function(program, inputs), target).judgement.violations == []
+    return [str(node.target).removeprefix("aten.") for node in graph_module.graph.nodes if node.op == "call_function"]
+
+
+X = torch.arange(1.0, 7)
+
+
+def test_a_clone_that_nobody_can_tell_goes():
+    assert calls_left(lambda x: x.clone() + 1, X) == ["add.Tensor"]
+
+
+def test_a_clone_that_is_returned_stays_since_its_original_is_an_input():
+    assert calls_left(lambda x: x.clone(), X) == ["clone.default"]
+
+
+def test_a_clone_stays_if_its_original_is_returned_too():
+    def program(x):
+        y = x + 1
+        return y, y.clone()
+
+    assert calls_left(program, X) == ["add.Tensor", "clone.default"]
+
+
+def test_a_clone_stays_if_it_would_alias_an_input_through_the_epilogue():
+    def program(x):
+        y = x.clone()
+        x.copy_(y)
+        return y
+
+    assert "clone.default" in calls_left(program, X)
+
+
+def test_one_copy_stays_if_its_original_is_overwritten_before_its_last_read():
+    def program(x, y):
+        old = x.clone()
+        x.copy_(y)
+        y.copy_(old)
+
+    assert calls_left(program, X, X + 6) == ["copy.default", "copy_.default", "copy_.default"]
+
+
+def test_a_clone_that_is_read_only_before_the_epilogue_goes():
+    def program(x):
+        old = x.clone()
+        x.add_(old * 2)
+
+    assert "clone.default" not in calls_left(program, X)
+
+
+def test_a_clone_in_another_layout_stays_if_a_use_goes_by_it():
+    def program(x):
+        return x.view(2, 3).t().clone(memory_format=torch.contiguous_format).view(6) + 1
+
+    assert "clone.default" in calls_left(program, X)
+
+
+def test_a_clone_of_which_as_strided_counts_from_the_start_stays():
+    assert "clone.default" in calls_left(lambda x: x[2:].clone().as_strided((2,), (1,), 0) + 1, X)
+
+
+def test_a_copy_that_keeps_what_lies_around_stays_if_a_scatter_reaches_it():
+    def program(x, y):
+        x.copy_(y)
+        return torch.as_strided_scatter(x, torch.ones(2), (2,), (1,), 0)
+
+    calls_left(program, torch.arange(2.0)[0], torch.tensor(5.0))
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x.view(6),
+        lambda x: x.expand(6),
+        lambda x: x[:],
+        lambda x: x.permute(0),
+        lambda x: x.detach(),
+        lambda x: x.unsqueeze(0).squeeze(0),
+    ],
+    ids=["view", "expand", "slice", "permute", "detach", "there and back"],
+)
+def test_views_that_show_all_of_their_operand_go(view):
+    assert calls_left(lambda x: view(x) + 1, X) == ["add.Tensor"]
+
+
+def test_a_view_that_is_returned_stays_another_object():
+    assert calls_left(lambda x: (x, x.view(6)), X) == ["alias.default"]
+
+
+def test_a_scatter_of_what_lies_there_goes():
+    assert calls_left(lambda x: torch.slice_scatter(x, x[2:], 0, 2) + 1, X) == ["add.Tensor"]
+
+
+def test_a_cast_to_the_same_dtype_goes_and_one_to_another_stays():
+    def program(x):
+        same = aten._to_copy.default(x, dtype=torch.float32)
+        return same + aten._to_copy.default(x, dtype=torch.float64)
+
+    assert calls_left(program, X) == ["_to_copy.default", "add.Tensor"]
+
+
+def test_it_does_nothing_twice():
+    graph_module = remove_noops(functionalize(lambda x: x.clone().view(6) + 1, X), X)
+    before = str(graph_module.graph)
+    assert str(remove_noops(graph_module, X).graph) == before

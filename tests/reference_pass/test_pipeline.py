@@ -1,0 +1,133 @@
+"""The passes as `PassBase`: each checks what it requires and ensures, and the checks find what is planted."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import fx
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.passes.infra.pass_manager import PassManager
+
+from reference_pass import (
+    CONDITIONS,
+    Broken,
+    Functionalize,
+    Refused,
+    Reinplace,
+    RemoveNoOps,
+    checked,
+    functionalize,
+    pipeline,
+    reinplace,
+)
+from reference_pass import conditions as all_conditions
+from reference_pass.invariants import aliases_at_end, is_functional, no_copy_reads_what_it_writes
+
+aten = torch.ops.aten
+X = torch.arange(1.0, 7)
+
+
+def program(x):
+    x.view(2, 3)[0].add_(1)
+    return x * 2
+
+
+def graph_of(*calls: tuple[object, ...], output: str) -> fx.GraphModule:
+    """A graph by hand: each call is (name, op, args), where strings are names of nodes."""
+    graph = fx.Graph()
+    nodes = {"x": graph.placeholder("x"), "y": graph.placeholder("y")}
+    for name, op, *args in calls:
+        nodes[name] = graph.call_function(
+            op, tuple(nodes.get(each, each) if isinstance(each, str) else each for each in args)
+        )  # type: ignore[arg-type, call-overload, union-attr]
+    graph.output((nodes[output],))
+    return fx.GraphModule(torch.nn.Module(), graph)
+
+
+def with_metadata(graph_module: fx.GraphModule) -> fx.GraphModule:
+    from reference_pass import update_metadata
+
+    update_metadata(graph_module, X, X + 1)
+    return graph_module
+
+
+def test_they_plug_into_the_pass_manager_of_torch():
+    manager = PassManager(passes=[RemoveNoOps(X), Reinplace(X)])
+    functional = functionalize(program, X)
+    with checked():
+        result = manager(functional)
+    assert result.modified
+    assert "add_" in str(result.graph_module.graph)
+
+
+def test_functionalize_as_a_pass_gives_a_new_graph():
+    traced = make_fx(program)(X.clone())
+    result = Functionalize(X)(traced)
+    assert result is not None
+    assert result.graph_module is not traced
+    assert is_functional(result.graph_module) is None
+
+
+def test_reinplace_requires_a_functional_graph_if_checked():
+    traced = graph_of(("a", aten.add.Tensor, "x", 1), ("b", aten.mul_.Tensor, "a", 2), output="a")
+    with checked(), pytest.raises(Broken, match="Reinplace requires is_functional"):
+        Reinplace(X, X + 1)(with_metadata(traced))
+
+
+def test_reinplace_refuses_a_graph_with_mutation_whether_checked_or_not():
+    traced = graph_of(("a", aten.add.Tensor, "x", 1), ("b", aten.mul_.Tensor, "a", 2), output="a")
+    with pytest.raises(Refused, match="functionalize the graph first"):
+        reinplace(traced, X, X + 1)
+
+
+def test_an_epilogue_in_front_of_a_call_is_found():
+    graph_module = graph_of(("a", aten.copy_.default, "x", "y"), ("b", aten.add.Tensor, "x", 1), output="b")
+    assert "computes after the epilogue began" in (is_functional(with_metadata(graph_module)) or "")
+
+
+def test_a_write_to_what_is_no_input_is_found():
+    graph_module = graph_of(("a", aten.add.Tensor, "x", 1), ("b", aten.copy_.default, "a", "y"), output="a")
+    assert "writes to what is no input" in (is_functional(with_metadata(graph_module)) or "")
+
+
+def test_a_copy_that_reads_what_it_writes_is_found():
+    graph_module = graph_of(
+        ("a", aten.slice.Tensor, "x", 0, 0, 4),
+        ("b", aten.slice.Tensor, "x", 0, 1, 5),
+        ("c", aten.copy_.default, "a", "b"),
+        output="x",
+    )
+    assert "reads what it writes" in (no_copy_reads_what_it_writes(with_metadata(graph_module)) or "")
+
+
+def test_a_result_written_into_an_input_that_is_returned_is_found():
+    left = [each for each in CONDITIONS if each not in (all_conditions.no_new_alias, all_conditions.not_an_input)]
+    functional = functionalize(lambda x: x + 1, X)
+    with checked(), pytest.raises(Broken, match="ensures no new aliasing"):
+        Reinplace(X, conditions=left)(functional)
+
+
+def test_aliases_are_told_by_the_places_of_outputs():
+    graph_module = graph_of(("a", aten.view.default, "x", [2, 3]), output="a")
+    assert aliases_at_end(with_metadata(graph_module)) == {("x", "output 0")}
+
+
+def test_checks_are_off_in_use_and_on_in_their_context(monkeypatch):
+    calls: list[str] = []
+
+    def invariant(graph_module: fx.GraphModule) -> None:
+        calls.append("checked")
+
+    monkeypatch.setattr(RemoveNoOps, "needs", (invariant,))
+    pipeline(program, X)
+    assert calls == []
+    with checked():
+        pipeline(program, X)
+    assert calls == ["checked"]
+
+
+def test_the_signature_is_that_of_the_pass_in_torch():
+    functional = make_fx(torch.func.functionalize(lambda x: (x + 1).mul_(2)))(X)
+    done = reinplace(functional, X)
+    assert done is functional
+    assert torch.equal(done(X), (X + 1) * 2)
