@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.node import map_aggregate
 
@@ -126,7 +126,9 @@ def fake_value(mode: FakeTensorMode, value: object) -> Any:
         raise Refused(f"a {value.layout} tensor has no strides to reason about; pass dense (strided) tensors")
     fake = value
     if not isinstance(value, FakeTensor):
-        fake = mode.from_tensor(value.detach(), static_shapes=True)
+        with unset_fake_temporarily():
+            value = value.detach()
+        fake = mode.from_tensor(value, static_shapes=True)
         nbytes = value.untyped_storage().nbytes()
         if fake.untyped_storage().nbytes() != nbytes:  # it covers what the tensor shows, and as_strided may show more
             fake.untyped_storage().resize_(nbytes)

@@ -24,13 +24,14 @@ def fresh_dynamo():
     torch._dynamo.reset()
 
 
-def compiled_by(backend: object) -> Compile:
+def compiled_by(backend: Any) -> Compile:
     return lambda function: torch.compile(function, backend=backend)
 
 
 def both(run: Callable[[Compile], Any]) -> tuple[list[Any], list[Any]]:
     results = []
-    for backend in ("eager", aliasproof):
+    backends: tuple[Any, ...] = ("eager", aliasproof)
+    for backend in backends:
         torch._dynamo.reset()
         torch.manual_seed(0)
         results.append(torch.utils._pytree.tree_leaves(run(compiled_by(backend))))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import fx
@@ -19,6 +21,7 @@ from reference_pass import (
     functionalize,
     pipeline,
     reinplace,
+    update_metadata,
 )
 from reference_pass import conditions as all_conditions
 from reference_pass.invariants import aliases_at_end, is_functional, no_copy_reads_what_it_writes
@@ -32,21 +35,17 @@ def program(x):
     return x * 2
 
 
-def graph_of(*calls: tuple[object, ...], output: str) -> fx.GraphModule:
+def graph_of(*calls: tuple[Any, ...], output: str) -> fx.GraphModule:
     """A graph by hand: each call is (name, op, args), where strings are names of nodes."""
     graph = fx.Graph()
     nodes = {"x": graph.placeholder("x"), "y": graph.placeholder("y")}
     for name, op, *args in calls:
-        nodes[name] = graph.call_function(
-            op, tuple(nodes.get(each, each) if isinstance(each, str) else each for each in args)
-        )  # type: ignore[arg-type, call-overload, union-attr]
+        nodes[name] = graph.call_function(op, tuple(nodes[each] if isinstance(each, str) else each for each in args))
     graph.output((nodes[output],))
     return fx.GraphModule(torch.nn.Module(), graph)
 
 
 def with_metadata(graph_module: fx.GraphModule) -> fx.GraphModule:
-    from reference_pass import update_metadata
-
     update_metadata(graph_module, X, X + 1)
     return graph_module
 
