@@ -20,7 +20,13 @@ from typing import Any
 import torch
 from torch import fx
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    unset_fake_temporarily,
+)
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.node import map_aggregate
 
@@ -262,9 +268,9 @@ def _run(node: fx.Node, analysis: Analysis) -> Effect:
     before = [(each, analysis.storages.geometry(each), each.untyped_storage().nbytes()) for each in written]
     try:
         value = run_node(node, lambda n: analysis.effects[n].value, analysis.mode)
-    except torch._subclasses.fake_tensor.DataDependentOutputException as error:
+    except DataDependentOutputException as error:
         raise Refused(f"{node.target} depends on numbers ({error}), and a graph is one for all numbers") from error
-    except torch._subclasses.fake_tensor.DynamicOutputShapeException as error:
+    except DynamicOutputShapeException as error:
         raise Refused(f"the shape of what {node.target} returns depends on numbers") from error
     effect = Effect(value)
     for tensor, geometry, nbytes in before:

@@ -8,8 +8,9 @@ from typing import Any, Literal
 import torch
 from torch import fx
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from reference_pass.alias_analysis import tensors_in
@@ -46,10 +47,11 @@ def _trace(function: Callable[..., Any], args: Sequence[object], sizes: Sizes) -
     mode: Literal["symbolic", "fake"] = "symbolic" if sizes == "symbolic" else "fake"
     views = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)  # see `on_fakes`
     with torch.no_grad(), torch._C._ExcludeDispatchKeyGuard(views), _NothingWritten():
-        traced: fx.GraphModule = make_fx(
-            function, decomposition_table=HONEST, tracing_mode=mode, _allow_non_fake_inputs=True
-        )(*args)
-    return traced
+        trace = make_fx(function, decomposition_table=HONEST, tracing_mode=mode, _allow_non_fake_inputs=True)
+        try:
+            return trace(*args)
+        except (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode) as error:
+            raise Refused(f"the function goes by numbers, and its graph is to serve all: {error}") from error
 
 
 def _with_attributes(traced: fx.GraphModule, held: dict[str, torch.Tensor]) -> fx.GraphModule:

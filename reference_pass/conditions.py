@@ -211,10 +211,7 @@ def no_later_use(candidate: Candidate) -> str | None:
 
 
 def no_new_alias(candidate: Candidate) -> str | None:
-    """An output shares no storage with an input, or with another output, that it did not before.
-
-    No step of the docstring: an invariant of FX passes.
-    """
+    """An invariant of FX passes: outputs share no storage with inputs or with each other that they did not before."""
     live = candidate.liveness
     for slot in candidate.slots:
         if live.escapes(slot.value) and storage_of(slot.value) != storage_of(slot.written):

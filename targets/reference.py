@@ -17,6 +17,7 @@ from oracles.contract import Contract, Refusal
 from reference_pass.functionalize import Views, functionalize
 from reference_pass.noops import remove_noops
 from reference_pass.reinplace import reinplace
+from targets.functionalize import NUMBER_OF_A_TRACER
 from targets.target import Build, Function, Stage, Target
 
 CONTRACT = Contract(
@@ -26,6 +27,7 @@ CONTRACT = Contract(
             "what cannot be compiled rightly is refused, and the message says why: sizes that depend on numbers, operators"
             " of which only the schema is known with operands that overlap, higher-order operators",
         ),
+        NUMBER_OF_A_TRACER,
     )
 )
 

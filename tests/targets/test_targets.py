@@ -124,6 +124,8 @@ STAGES = {
     "fx-reinplace": ["functionalized", "reinplaced"],
     "aot": ["inference graph"],
     "aot-epilogue": ["inference graph"],
+    "reference": ["functional", "without no-ops", "reinplaced"],
+    "reference-copy": ["functional", "without no-ops", "reinplaced"],
 }
 
 
@@ -150,7 +152,7 @@ def test_the_two_variants_of_aot_differ_in_who_writes_back() -> None:
 
 
 def test_targets_are_found_by_name() -> None:
-    assert list(TARGETS) == ["identity", "functionalize", "fx-reinplace", "aot", "aot-epilogue"]
+    assert list(TARGETS) == [*STAGES]
     assert all(target(name).name == name for name in TARGETS)
 
 
@@ -213,6 +215,7 @@ TRIGGERS: dict[str, list[tuple[Function, Callable[[], list[Tensor]]]]] = {
     "tracing tensor": [(read_a_number, lambda: [matrix()]), (through_numpy, lambda: [matrix()])],
     "view chain": [(lambda x: x[0].as_strided((2,), (1,)).zero_(), lambda: [matrix()])],
     "DynamicOutputShapeException": [(masked, lambda: [matrix()]), (read_a_number, lambda: [matrix()])],
+    "Refused": [(read_a_number, lambda: [matrix()])],
     "different dtypes": [(lambda x, y: x.zero_(), lambda: [(x := matrix()), x.view(torch.int32)])],
 }
 EXPECTED = [
@@ -272,14 +275,15 @@ def recipe(accused: Target) -> Callable[[Function, Sequence[Tensor]], Function]:
 
 
 @every_target
-def test_a_recipe_needs_torch_and_the_standard_library_alone(accused: Target) -> None:
+def test_a_recipe_needs_torch_alone_and_what_it_accuses(accused: Target) -> None:
     modules = [
         name.split(".")[0]
         for node in ast.walk(ast.parse(accused.recipe))
         if isinstance(node, (ast.Import, ast.ImportFrom))
         for name in ([node.module or ""] if isinstance(node, ast.ImportFrom) else [each.name for each in node.names])
     ]
-    assert set(modules) <= {"torch"} | sys.stdlib_module_names
+    own = {"reference_pass"} if accused.name.startswith("reference") else set()
+    assert set(modules) <= {"torch"} | own | sys.stdlib_module_names
 
 
 def traits(value: object) -> object:
