@@ -178,7 +178,7 @@ def no_overlapping_operand(candidate: Candidate) -> str | None:
             if operand is destination and candidate.how is not How.SCATTER:
                 continue  # see not_repeated; what a scatter reads is its source alone
             for each in tensors_in(operand.meta["val"]):
-                if _share(each, place) and not (elementwise and Region.of(each).same(Region.of(place))):
+                if _share(each, place) and not (elementwise and _same_elements(each, place)):
                     return f"{operand} shares memory with {destination}"
     for index, (_, one) in enumerate(written):
         if any(_share(one, other) for _, other in written[:index]):
@@ -288,6 +288,12 @@ def _starting_with(value: fx.Node, liveness: Liveness) -> Iterator[fx.Node]:
         todo.extend(
             user for user in each.users if user in liveness.views or (user.target in COPIES_STORAGE and user.args[0] is each)
         )
+
+
+def _same_elements(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """True if two tensors of one storage have the same elements at the same places, as kernels see it: by size and stride."""
+    same = equal(tuple(one.shape), tuple(other.shape)) and equal(one.stride(), other.stride())
+    return same and one.dtype == other.dtype and known(one.storage_offset() == other.storage_offset())
 
 
 def _reads_as(tensor: torch.Tensor) -> tuple[torch.dtype, bool, bool]:
