@@ -32,12 +32,15 @@ from torch.fx.node import map_aggregate
 
 from reference_pass.errors import Refused
 from reference_pass.operators import COPIES_STORAGE, bind, copied_view, facts, on_copies
-from reference_pass.regions import Region, Size, equal, known, same_strides
+from reference_pass.regions import Region, Size, known
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Geometry:
-    """How a tensor sees its storage: element sizes, strides and offset, dtype, and the lazy conjugate and negative bits."""
+    """How a tensor sees its storage: element sizes, strides and offset, dtype, and the lazy conjugate and negative bits.
+
+    Two with the same `key` show the same numbers.
+    """
 
     storage: int
     dtype: torch.dtype
@@ -47,16 +50,11 @@ class Geometry:
     conj: bool
     neg: bool
     region: Region
+    key: tuple[object, ...]
 
     def same(self, other: Geometry) -> bool:
         """True if both show the same numbers, for sure."""
-        return (
-            self.storage == other.storage
-            and (self.dtype, self.conj, self.neg) == (other.dtype, other.conj, other.neg)
-            and equal(self.sizes, other.sizes)
-            and same_strides(self.sizes, self.strides, other.strides)
-            and known(self.offset == other.offset)
-        )
+        return self.key == other.key
 
 
 class Storages:
@@ -79,16 +77,16 @@ class Storages:
 
     def geometry(self, tensor: torch.Tensor) -> Geometry:
         """The geometry of a tensor now."""
-        return Geometry(
-            self.number(tensor),
-            tensor.dtype,
-            tuple(tensor.shape),
-            tensor.stride(),
-            tensor.storage_offset(),
-            tensor.is_conj(),
-            tensor.is_neg(),
-            Region.of(tensor),
-        )
+        number, region = self.number(tensor), Region.of(tensor)
+        means = (tensor.dtype, tensor.is_conj(), tensor.is_neg())
+        places = (*region.strides, region.start) if not region.empty else ()
+        key = (number, means, tuple(map(_spelled, tensor.shape)), tuple(map(_spelled, places)))
+        sizes, strides, offset = tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
+        return Geometry(number, tensor.dtype, sizes, strides, offset, *means[1:], region, key)
+
+
+def _spelled(size: Size) -> object:
+    return size if isinstance(size, int) else str(size)
 
 
 def tensors_in(value: object) -> Iterator[torch.Tensor]:
@@ -130,15 +128,15 @@ def fake_value(mode: FakeTensorMode, value: object) -> Any:
         return value
     if value.layout is not torch.strided:
         raise Refused(f"a {value.layout} tensor has no strides to reason about; pass dense (strided) tensors")
-    fake = value
-    if not isinstance(value, FakeTensor):
-        with unset_fake_temporarily():
-            value = value.detach()
-        fake = mode.from_tensor(value, static_shapes=True)
-        nbytes = value.untyped_storage().nbytes()
-        if fake.untyped_storage().nbytes() != nbytes:  # it covers what the tensor shows, and as_strided may show more
-            fake.untyped_storage().resize_(nbytes)
-    return torch.ops.aten.alias.default(fake.detach())
+    if isinstance(value, FakeTensor):
+        return torch.ops.aten.alias.default(value.detach())
+    with unset_fake_temporarily():
+        value = value.detach()
+    fake = mode.from_tensor(value, static_shapes=True)
+    nbytes = value.untyped_storage().nbytes()
+    if fake.untyped_storage().nbytes() != nbytes:  # it covers what the tensor shows, and as_strided may show more
+        fake.untyped_storage().resize_(nbytes)
+    return fake
 
 
 @contextlib.contextmanager
@@ -272,6 +270,11 @@ def _run(node: fx.Node, analysis: Analysis) -> Effect:
         raise Refused(f"{node.target} depends on numbers ({error}), and a graph is one for all numbers") from error
     except DynamicOutputShapeException as error:
         raise Refused(f"the shape of what {node.target} returns depends on numbers") from error
+    except RuntimeError as error:
+        operands = (analysis.effects[each].value for each in node.all_input_nodes)
+        if any(_depends_on_numbers(tensor) for each in operands for tensor in tensors_in(each)):
+            raise Refused(f"{node.target} on a size that depends on numbers is not known to work: {error}") from error
+        raise
     effect = Effect(value)
     for tensor, geometry, nbytes in before:
         analysis.written.add(geometry.storage)
@@ -282,6 +285,11 @@ def _run(node: fx.Node, analysis: Analysis) -> Effect:
             analysis.grown.add(number)
             effect.grew[number] = now
     return effect
+
+
+def _depends_on_numbers(tensor: torch.Tensor) -> bool:
+    sizes: tuple[Any, ...] = tuple(tensor.shape)
+    return any(isinstance(each, torch.SymInt) and not each.node.has_hint() for each in sizes)
 
 
 def written_tensors(node: fx.Node, value: Callable[[fx.Node], Any]) -> list[torch.Tensor]:

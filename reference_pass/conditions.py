@@ -110,7 +110,8 @@ def same_place(candidate: Candidate) -> str | None:
         alike = known(place.storage_offset() == slot.value.storage_offset()) and same_strides(
             tuple(place.shape), place.stride(), slot.value.stride()
         )
-        for value in _starting_with(slot.result, live):
+        larger = not known(place.untyped_storage().nbytes() <= slot.value.untyped_storage().nbytes())
+        for value in _starting_with(slot.result, live) if larger or not alike or holds_a_part(place) else ():
             shown = [] if alike else tensors_in(value.meta["val"])
             if any(len(live.returned_in(each)) > 1 for each in shown):
                 return f"{slot.destination} starts elsewhere in its storage, and outputs that share the result's show it"
@@ -123,7 +124,6 @@ def same_place(candidate: Candidate) -> str | None:
                     continue
                 if holds_a_part(place):
                     return f"{user} copies all of the storage of {slot.destination}, which is no whole number of elements"
-                larger = not known(place.untyped_storage().nbytes() <= slot.value.untyped_storage().nbytes())
                 if larger and live.memory(place).is_input and live.escapes(user.meta["val"]):
                     return f"{user} is returned, so it would copy all of the input that {slot.destination} lies in"
     return None
@@ -291,7 +291,7 @@ def _starting_with(value: fx.Node, liveness: Liveness) -> Iterator[fx.Node]:
 
 
 def _same_elements(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """True if two tensors of one storage have the same elements at the same places, as kernels see it: by size and stride."""
+    """True if two tensors of one storage have the same elements at the same places, as kernels see it: by all strides."""
     same = equal(tuple(one.shape), tuple(other.shape)) and equal(one.stride(), other.stride())
     return same and one.dtype == other.dtype and known(one.storage_offset() == other.storage_offset())
 

@@ -105,7 +105,8 @@ def functionalize(
 class Storage:
     """One storage of the program: its base, what is queued, and how often it changed.
 
-    `origin` is the input (a node of the new graph) that it came with, None if the program made it.
+    `origin` is the input (a node of the new graph) that it came with, None if the program made it. It is `flat` if its base
+    is all of it in one dimension, `constant` if it is never written and needs no base.
     """
 
     root: View = field(init=False)
@@ -114,7 +115,7 @@ class Storage:
     version: int = 0
     flat: bool = False
     constant: bool = False
-    views: list[View] = field(default_factory=list)
+    views: dict[object, View] = field(default_factory=dict)  # by the key of their geometry
 
 
 @dataclass(slots=True, eq=False)
@@ -210,7 +211,7 @@ class _Functionalization:
             view = self._find(storage, each)
             if view is None:
                 view = View(storage, each) if constant else self._by_geometry(storage, each, storage.root)
-                storage.views.append(view)
+                storage.views[each.key] = view
                 view.value = node
             self.view_of[identity] = self.view_at_start[identity] = view
 
@@ -231,8 +232,7 @@ class _Functionalization:
         else:
             storage.flat, storage.root = True, View(storage)
             storage.root.hold(self._around(number, shown, value))
-        view = self._by_geometry(storage, geometry, storage.root)
-        storage.views.append(view)
+        view = storage.views[geometry.key] = self._by_geometry(storage, geometry, storage.root)
         if placed and number not in self.copied_whole:
             view.value = value
         else:
@@ -294,14 +294,11 @@ class _Functionalization:
         if isinstance(node.target, OpOverload) and facts(node.target).writes:
             return True  # an argument handed back
         given = bind(node.target, node.args, node.kwargs) if isinstance(node.target, OpOverload) else {}
-        effect = self.analysis.effects[node]
-        constant = effect.shows[id(values[index])].storage not in self.analysis.written and not self.emit.copies
-        for each in (
-            () if constant else node.all_input_nodes
-        ):  # what is stored in one place of a parent that overlaps itself shows in others
-            for geometry in self.analysis.effects[each].shows.values():
-                if geometry.storage == effect.shows[id(values[index])].storage and overlaps_itself(geometry.region):
-                    return False
+        storage = self.analysis.effects[node].shows[id(values[index])].storage
+        if storage in self.analysis.written or self.emit.copies:
+            parents = [each for node in node.all_input_nodes for each in self.analysis.effects[node].shows.values()]
+            if any(each.storage == storage and overlaps_itself(each.region) for each in parents):
+                return False  # what is stored in one place of such a parent shows in others
         return steps(node.target, given, values[index], index, values[:index]) is not None
 
     def _is_constant(self, number: int) -> bool:
@@ -342,8 +339,8 @@ class _Functionalization:
     # Views of storages. ------------------------------------------------------------------------------------------------
 
     def _find(self, storage: Storage, geometry: Geometry) -> View | None:
-        known_views = (storage.root, *storage.views)
-        return next((each for each in known_views if each.geometry is not None and each.geometry.same(geometry)), None)
+        root = storage.root
+        return root if root.geometry is not None and root.geometry.same(geometry) else storage.views.get(geometry.key)
 
     def _by_geometry(self, storage: Storage, geometry: Geometry, parent: View) -> View:
         """A view by where it lies, whatever op it came from: `as_strided` of the base, or of an alias of it."""
@@ -389,7 +386,7 @@ class _Functionalization:
             for step in steps_down:
                 view = View(storage, None, view, step)
             view.geometry = geometry
-        storage.views.append(view)
+        storage.views[geometry.key] = view
         return view
 
     def _operand_in(self, node: fx.Node, storage: int) -> View | None:
@@ -527,7 +524,7 @@ class _Functionalization:
             if geometry.storage in self.storages:
                 storage = self.storages[geometry.storage]
                 view = self._find(storage, geometry) or self._by_geometry(storage, geometry, storage.root)
-                storage.views.append(view)
+                storage.views[geometry.key] = view
                 view.hold(new)
             else:
                 view = self._new_storage(self._like_eager(new, geometry), geometry)
@@ -541,9 +538,9 @@ class _Functionalization:
 
     def _like_eager(self, value: fx.Node, geometry: Geometry) -> fx.Node:
         """A new tensor lies in memory as in eager; it may not, if an operand did not."""
-        tensor = value.meta["val"]
-        if same_strides(geometry.sizes, tensor.stride(), geometry.strides):
-            return value
+        strides = zip(geometry.sizes, value.meta["val"].stride(), geometry.strides, strict=True)
+        if all(known(size == 1) or known(one == other) for size, one, other in strides):
+            return value  # without elements, too: a view as another dtype goes by strides
         return self.emit.laid_out(value, geometry.sizes, geometry.strides)
 
     def _arguments(self, given: Any, exact: bool = False) -> Any:
@@ -636,9 +633,12 @@ class _Functionalization:
         return [] if shown is None else [value]
 
     def _refuse_two_writes(self, op: OpOverload, views: list[View]) -> None:
-        for index, one in enumerate(views):
-            if any(_may_overlap(one, other) for other in views[:index]):
+        together: dict[Storage, list[View]] = {}
+        for one in views:
+            others = together.setdefault(one.storage, [])
+            if any(_may_overlap(one, other) for other in others):
                 raise Refused(f"{op} writes the same memory through two arguments: eager leaves open which write stays")
+            others.append(one)
 
     def _refuse_overlapping_operands(self, node: fx.Node, op: OpOverload, written: list[View]) -> None:
         """An operator that is known by its schema alone may read and write in any order."""
@@ -675,7 +675,7 @@ class _Functionalization:
                 view = View(storage, geometry, old_view, (form, tuple(given)))
             else:
                 view = self._by_geometry(storage, geometry, old_view if old_view.storage is storage else storage.root)
-            storage.views.append(view)
+            storage.views[geometry.key] = view
         self.view_of[identity] = view
 
     def _grow(self, storage: Storage, nbytes: int) -> None:
@@ -696,15 +696,19 @@ class _Functionalization:
         ]
         for identity in returned:
             self._apply(self.view_of[identity].storage)
-        changed = {storage: self._apart(self._read(storage.root)) for storage in self._changed()}
+        inputs = {_storage_of(node) for node in self.input_of.values()}
+        changed = {storage: self._apart(self._read(storage.root), inputs) for storage in self._changed()}
         for storage, value in changed.items():
             destination = self.at_end[storage.root] = self._destination(storage, value)
             self.emit.call(aten.copy_.default, destination, value)
         moved = [identity for identity, node in self.input_of.items() if self._has_moved(identity, node)]
         taken = {identity: node for identity, node in self.input_of.items() if identity not in moved}
+        objects = set(self.input_of.values())  # each stands for one tensor object already
         for identity in (*returned, *moved):
             if identity not in taken:
-                taken[identity] = self._output(identity, taken.values())
+                node = self._at_end(self.view_of[identity])
+                taken[identity] = self.emit.call(aten.alias.default, node) if node in objects else node
+                objects.add(taken[identity])
         for identity in moved:  # last: from here on the input is another tensor
             self.emit.call(aten.set_.source_Tensor, self.input_of[identity], taken[identity])
             taken[identity] = self.input_of[identity]
@@ -723,9 +727,8 @@ class _Functionalization:
                 self._apply(each)
         return [each for each in self.storages.values() if each.version > 0 and each.origin is not None]
 
-    def _apart(self, value: fx.Node) -> fx.Node:
+    def _apart(self, value: fx.Node, inputs: Collection[int]) -> fx.Node:
         """The value, or a copy if it lies in the memory of an input, which the epilogue overwrites."""
-        inputs = {_storage_of(node) for node in self.input_of.values()}
         return self.emit.call(aten.clone.default, value) if _storage_of(value) in inputs else value
 
     def _destination(self, storage: Storage, value: fx.Node) -> fx.Node:
@@ -741,31 +744,34 @@ class _Functionalization:
             whole = self.emit.call(aten.view.dtype, whole, value.meta["val"].dtype)
         return whole
 
-    def _output(self, identity: int, taken: Collection[fx.Node]) -> fx.Node:
-        """A tensor that is returned: an input itself, the value of a base, or a view taken at the end, each a new object."""
-        view = self.view_of[identity]
-        node = self._at_end(view)
-        if node in taken or node in self.input_of.values():
-            node = self.emit.call(aten.alias.default, node)
-        return node
-
     def _at_end(self, view: View) -> fx.Node:
         """A view of the memory that remains: of an input, or of the final value of a base."""
+        chain = []
+        while (node := self._remains(view)) is None:
+            chain.append(view)
+            assert view.parent is not None
+            view = view.parent
+        for each in reversed(chain):
+            assert each.step is not None
+            node = self.at_end[each] = self.emit.call(each.step[0], node, *each.step[1])
+        return node
+
+    def _remains(self, view: View) -> fx.Node | None:
+        """What is at hand of a view at the end; None if it is to be had from its parent."""
         storage = view.storage
         if view in self.at_end:
             return self.at_end[view]
         if storage.version == 0 and view.value is not None and not self.emit.copies:
             return view.value
-        if view.parent is not None:
-            assert view.step is not None
-            node = self.emit.call(view.step[0], self._at_end(view.parent), *view.step[1])
-        elif storage.origin is None or view is not storage.root:
-            assert view.value is not None
-            node = view.value if storage.origin is not None else self._apart(self._read(view))
-        else:
-            node = self._destination(storage, self._read(view))
-        self.at_end[view] = node
-        return node
+        if view.parent is None:
+            if storage.origin is None:
+                self.at_end[view] = self._read(view)
+            elif view is storage.root:
+                self.at_end[view] = self._destination(storage, self._read(view))
+            else:  # another input of a storage that is never written
+                assert view.value is not None
+                self.at_end[view] = view.value
+        return self.at_end.get(view)
 
     def _returned(self, node: fx.Node, taken: dict[int, fx.Node]) -> Any:
         if node in self.plain:

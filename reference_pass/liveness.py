@@ -10,6 +10,7 @@ question costs as much as there are live values in one storage.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -78,7 +79,7 @@ class Liveness:
     def __init__(self, graph: fx.Graph) -> None:
         self.position = {node: index for index, node in enumerate(graph.nodes)}
         self.memories: dict[int, Memory] = {}
-        self.returned: set[fx.Node] = set()
+        self.returned: Counter[fx.Node] = Counter()  # by how many places of the output
         self.views = {node for node in graph.nodes if is_view(node)}
         for node in graph.nodes:
             self._note(node)
@@ -92,7 +93,7 @@ class Liveness:
             for tensor in tensors_in(node.meta["val"]):
                 self.memory(tensor).is_input = True
         elif node.op == "output":
-            self.returned.update(node.all_input_nodes)
+            self.returned.update(nodes_in(node.args))
             for operand in node.all_input_nodes:
                 self._add(operand, Read(END, node))
         elif node.target is aten.copy_.default:
@@ -101,7 +102,7 @@ class Liveness:
         elif node.target is aten.set_.source_Tensor:  # the caller gets to see the source
             source = node.args[1]
             assert isinstance(source, fx.Node)
-            self.returned.add(source)
+            self.returned[source] += 1
             self._add(source, Read(END, node))
         for operand, read in self._reads_by(node):
             self._add(operand, read)
@@ -161,9 +162,14 @@ class Liveness:
         return bool(self.returned_in(tensor))
 
     def returned_in(self, tensor: torch.Tensor) -> list[fx.Node]:
-        """The returned values in the storage of a tensor."""
+        """The returned values in the storage of a tensor; one that is returned twice is there twice."""
         number = storage_of(tensor)
-        return [node for node in self.returned if any(storage_of(t) == number for t in tensors_in(node.meta["val"]))]
+        return [
+            node
+            for node, times in self.returned.items()
+            if any(storage_of(each) == number for each in tensors_in(node.meta["val"]))
+            for _ in range(times)
+        ]
 
     # Changes. ----------------------------------------------------------------------------------------------------------
 
@@ -183,8 +189,7 @@ class Liveness:
         for read in reads:
             self._add(by, read)
         if value in self.returned:
-            self.returned.discard(value)
-            self.returned.add(by)
+            self.returned[by] += self.returned.pop(value)
 
 
 def written_by(node: fx.Node) -> list[torch.Tensor]:

@@ -112,11 +112,11 @@ def _refresh(node: fx.Node, mode: FakeTensorMode) -> None:
     old = node.meta.get("val")
     had_key = "val_of" in node.meta
     new = set_value(node, mode)
-    if had_key and _alike(old, new, node):
+    if had_key and alike(old, new, node):
         node.meta["val"] = old
 
 
-def _alike(old: Any, new: Any, node: fx.Node) -> bool:
+def alike(old: Any, new: Any, node: fx.Node) -> bool:
     """True if an old value still serves: same metadata, on the same storage, or each on a storage of its own."""
     if isinstance(old, torch.Tensor) and isinstance(new, torch.Tensor):
         if not (
@@ -124,6 +124,7 @@ def _alike(old: Any, new: Any, node: fx.Node) -> bool:
             and equal(tuple(old.shape), tuple(new.shape))
             and same_strides(tuple(old.shape), old.stride(), new.stride())
             and known(old.storage_offset() == new.storage_offset())
+            and known(old.untyped_storage().nbytes() == new.untyped_storage().nbytes())
             and (old.is_conj(), old.is_neg()) == (new.is_conj(), new.is_neg())
         ):
             return False
@@ -132,5 +133,5 @@ def _alike(old: Any, new: Any, node: fx.Node) -> bool:
         shared = {t.untyped_storage()._cdata for n in node.all_input_nodes for t in tensors_in(n.meta["val"])}
         return not shared & {old.untyped_storage()._cdata, new.untyped_storage()._cdata}
     if isinstance(old, (list, tuple)) and isinstance(new, (list, tuple)):
-        return len(old) == len(new) and all(_alike(a, b, node) for a, b in zip(old, new, strict=True))
+        return len(old) == len(new) and all(alike(a, b, node) for a, b in zip(old, new, strict=True))
     return type(old) is type(new) and not isinstance(old, torch.Tensor) and bool(old == new)

@@ -32,7 +32,7 @@ from reference_pass.conditions import CONDITIONS, Candidate, Condition, How, Slo
 from reference_pass.errors import Refused
 from reference_pass.functionalize import has_effect
 from reference_pass.liveness import Liveness, storage_of
-from reference_pass.metadata import operands_noted, set_value, update_metadata
+from reference_pass.metadata import alike, operands_noted, set_value, update_metadata
 from reference_pass.operators import (
     COPIES_STORAGE,
     EPILOGUE,
@@ -294,7 +294,9 @@ class _Reinplacing:
                 continue
             if user in self.liveness.views or user.target in COPIES_STORAGE:
                 old = user.meta["val"]
-                set_value(user, self.mode)
+                if alike(old, set_value(user, self.mode), user):
+                    user.meta["val"] = old
+                    continue
                 self.liveness.moved(user, old)
                 users.extend(user.users)
             elif user.target in EPILOGUE:
