@@ -39,7 +39,8 @@ from reference_pass.regions import Region, Size, known
 class Geometry:
     """How a tensor sees its storage: element sizes, strides and offset, dtype, and the lazy conjugate and negative bits.
 
-    Two with the same `key` show the same numbers.
+    Two with the same `key` show the same numbers in the same way: also strides that place nothing count, since a view as
+    another dtype goes by them.
     """
 
     storage: int
@@ -77,12 +78,10 @@ class Storages:
 
     def geometry(self, tensor: torch.Tensor) -> Geometry:
         """The geometry of a tensor now."""
-        number, region = self.number(tensor), Region.of(tensor)
-        means = (tensor.dtype, tensor.is_conj(), tensor.is_neg())
-        places = (*region.strides, region.start) if not region.empty else ()
-        key = (number, means, tuple(map(_spelled, tensor.shape)), tuple(map(_spelled, places)))
+        number, means = self.number(tensor), (tensor.dtype, tensor.is_conj(), tensor.is_neg())
         sizes, strides, offset = tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
-        return Geometry(number, tensor.dtype, sizes, strides, offset, *means[1:], region, key)
+        key = (number, means, tuple(map(_spelled, sizes)), tuple(map(_spelled, strides)), _spelled(offset))
+        return Geometry(number, tensor.dtype, sizes, strides, offset, *means[1:], Region.of(tensor), key)
 
 
 def _spelled(size: Size) -> object:

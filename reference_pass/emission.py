@@ -58,8 +58,8 @@ class Emitter:
         except GuardOnDataDependentSymNode:
             raise
         except (RuntimeError, ValueError):
-            dense = self.call(aten.clone.default, value, memory_format=torch.contiguous_format)
-            return self.call(form, dense, *args)
+            sizes = value.meta["val"].shape
+            return self.call(form, self.laid_out(value, sizes, contiguous_strides(sizes)), *args)
 
     def _without_symbols(self, arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Arguments with a node for each symbolic size: the graph computes it from the sizes of its inputs."""
@@ -89,6 +89,14 @@ class Emitter:
         """The value copied to memory of these strides."""
         place = self.call(aten.new_empty_strided.default, value, list(sizes), list(strides))
         return self.call(aten.copy.default, place, value)
+
+
+def contiguous_strides(sizes: Sequence[Size]) -> list[Size]:
+    """The strides of a contiguous tensor."""
+    strides: list[Size] = [1] if len(sizes) else []
+    for size in reversed(sizes[1:]):
+        strides.insert(0, strides[0] * (max(size, 1) if isinstance(size, int) else size))
+    return strides
 
 
 def holds_a_part(tensor: torch.Tensor) -> bool:

@@ -55,8 +55,9 @@ from reference_pass.alias_analysis import (
     written_tensors,
 )
 from reference_pass.capture import Sizes, capture
-from reference_pass.emission import Emitter
+from reference_pass.emission import Emitter, contiguous_strides
 from reference_pass.errors import Refused
+from reference_pass.liveness import nodes_in
 from reference_pass.operators import (
     COPIES_STORAGE,
     aten,
@@ -282,10 +283,10 @@ class _Functionalization:
         return whole
 
     def _find_returned_twice(self) -> set[int]:
-        """The storages of which several tensors are returned."""
+        """The storages of which several tensors are returned, or one at several places."""
         output = next(iter(reversed(self.captured.graph.nodes)))
-        tensors = {id(t): t for node in output.all_input_nodes for t in tensors_in(self.analysis.effects[node].value)}
-        numbers = [self.analysis.storages.number(each) for each in tensors.values()]
+        returned = [t for node in nodes_in(output.args) for t in tensors_in(self.analysis.effects[node].value)]
+        numbers = [self.analysis.storages.number(each) for each in returned]
         return {each for each in numbers if numbers.count(each) > 1}
 
     def _has_steps(self, node: fx.Node, values: list[torch.Tensor], index: int) -> bool:
@@ -799,10 +800,7 @@ def _moves_only(op: OpOverload) -> bool:
 
 
 def _is_contiguous(geometry: Geometry) -> bool:
-    strides: list[Any] = [1]
-    for size in reversed(geometry.sizes[1:]):
-        strides.insert(0, strides[0] * size)
-    return same_strides(geometry.sizes, geometry.strides, tuple(strides[: len(geometry.sizes)]))
+    return same_strides(geometry.sizes, geometry.strides, tuple(contiguous_strides(geometry.sizes)))
 
 
 def _overlaps_itself(geometry: Geometry | None) -> bool:
