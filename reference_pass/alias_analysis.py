@@ -31,7 +31,16 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.node import map_aggregate
 
 from reference_pass.errors import Refused
-from reference_pass.operators import COPIES_STORAGE, bind, copied_view, facts, on_copies
+from reference_pass.operators import (
+    COPIES_STORAGE,
+    bind,
+    copied_view,
+    facts,
+    functional_call,
+    functional_form,
+    on_copies,
+    unbind,
+)
 from reference_pass.regions import Region, Size, known
 
 
@@ -264,7 +273,9 @@ def _run(node: fx.Node, analysis: Analysis) -> Effect:
     written = written_tensors(node, lambda n: analysis.effects[n].value)
     before = [(each, analysis.storages.geometry(each), each.untyped_storage().nbytes()) for each in written]
     try:
-        value = run_node(node, lambda n: analysis.effects[n].value, analysis.mode)
+        value = _out_call(node, analysis)
+        if value is None:
+            value = run_node(node, lambda n: analysis.effects[n].value, analysis.mode)
     except DataDependentOutputException as error:
         raise Refused(f"{node.target} depends on numbers ({error}), and a graph is one for all numbers") from error
     except DynamicOutputShapeException as error:
@@ -284,6 +295,41 @@ def _run(node: fx.Node, analysis: Analysis) -> Effect:
             analysis.grown.add(number)
             effect.grew[number] = now
     return effect
+
+
+def _out_call(node: fx.Node, analysis: Analysis) -> Any:
+    """What an `out=` call gives: the tensors passed for that, resized if need be; None for other calls.
+
+    Fake `out=` kernels are not true: some restride what they should leave, some lay out what they resize otherwise than
+    eager. In eager a tensor of the right size stays as it is, another gets the size and strides of the functional result.
+    """
+    op = node.target
+    if not isinstance(op, OpOverload) or facts(op).outs != facts(op).writes or not facts(op).outs:
+        return None
+    args, kwargs = map_aggregate((node.args, node.kwargs), lambda a: _known(a, analysis))
+    given = bind(op, args, kwargs)
+    outs = [given[name] for name in facts(op).outs]
+    if not all(isinstance(each, torch.Tensor) for each in outs):
+        return None
+    places = [torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device=each.device) for each in outs]
+    stand_in = given | dict(zip(facts(op).outs, places, strict=True))
+    args, kwargs = unbind(op, stand_in)
+    op(*args, **kwargs)  # raises what eager would
+    form = functional_form(op)
+    if form is None:
+        if any(known(place.shape != each.shape) for place, each in zip(places, outs, strict=True)):
+            raise Refused(f"{op} resizes its out=, and without a functional form it is not known how")
+    else:
+        args, kwargs = functional_call(op, form, given)
+        results = form(*args, **kwargs)
+        for each, result in zip(outs, [results] if len(outs) == 1 else results, strict=True):
+            if tuple(each.shape) != tuple(result.shape):
+                each.resize_(result.shape).as_strided_(result.shape, result.stride(), each.storage_offset())
+    return outs[0] if len(outs) == 1 else tuple(outs)
+
+
+def _known(leaf: Any, analysis: Analysis) -> Any:
+    return analysis.effects[leaf].value if isinstance(leaf, fx.Node) else leaf
 
 
 def _depends_on_numbers(tensor: torch.Tensor) -> bool:

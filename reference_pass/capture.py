@@ -47,11 +47,32 @@ def _trace(function: Callable[..., Any], args: Sequence[object], sizes: Sizes) -
     mode: Literal["symbolic", "fake"] = "symbolic" if sizes == "symbolic" else "fake"
     views = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)  # see `on_fakes`
     with torch.no_grad(), torch._C._ExcludeDispatchKeyGuard(views), _NothingWritten():
-        trace = make_fx(function, decomposition_table=HONEST, tracing_mode=mode, _allow_non_fake_inputs=True)
+        swapped: list[int] = []
+        watched = _watch_data(function, swapped)
+        trace = make_fx(watched, decomposition_table=HONEST, tracing_mode=mode, _allow_non_fake_inputs=True)
         try:
-            return trace(*args)
+            graph_module = trace(*args)
         except (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode) as error:
             raise Refused(f"the function goes by numbers, and its graph is to serve all: {error}") from error
+        except (NotImplementedError, SyntaxError) as error:  # storages as arguments; an overload named `from`
+            raise Refused(f"the function cannot be traced: {error}") from error
+    if swapped and not any(getattr(node.target, "overloadpacket", None) is aten.set_ for node in graph_module.graph.nodes):
+        raise Refused(f"`x.data = y` on input {swapped[0]} goes past the dispatcher and cannot be traced; write x.set_(y)")
+    return graph_module
+
+
+def _watch_data(function: Callable[..., Any], swapped: list[int]) -> Callable[..., Any]:
+    """The function; the places of inputs that have another storage at its end are noted in `swapped`."""
+
+    def watched(*args: Any) -> Any:
+        before = [each.untyped_storage() if isinstance(each, torch.Tensor) else None for each in args]
+        result = function(*args)
+        for place, (tensor, storage) in enumerate(zip(args, before, strict=True)):
+            if storage is not None and tensor.untyped_storage()._cdata != storage._cdata:
+                swapped.append(place)
+        return result
+
+    return watched
 
 
 def _with_attributes(traced: fx.GraphModule, held: dict[str, torch.Tensor]) -> fx.GraphModule:

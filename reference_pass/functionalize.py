@@ -63,10 +63,10 @@ from reference_pass.operators import (
     aten,
     bind,
     facts,
+    functional_call,
     functional_form,
     on_copies,
     overwrites,
-    unbind,
     view_form,
 )
 from reference_pass.regions import contains, is_dense, known, overlap, overlaps_itself, same_strides
@@ -603,7 +603,8 @@ class _Functionalization:
             self._refuse_overlapping_operands(node, op, views)
             new = self.emit.call(on_copies, op, *args, **kwargs)
         else:
-            args, kwargs = _functional_arguments(op, form, bind(op, args, kwargs), views)
+            dtype = None if views[0].geometry is None else views[0].geometry.dtype
+            args, kwargs = functional_call(op, form, bind(op, args, kwargs), dtype)
             new = self.emit.call(form, *args, **kwargs)
         results = self._parts(new)
         known_facts = facts(op)
@@ -778,20 +779,6 @@ class _Functionalization:
         if node in self.plain:
             return self.plain[node]
         return _map_tensors(self.analysis.effects[node].value, lambda tensor: taken[id(tensor)])
-
-
-def _functional_arguments(
-    op: OpOverload, form: OpOverload, given: dict[str, Any], views: list[View]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a mutating call for its functional form, whose arguments may have other names."""
-    names = [each for each in facts(op).names if each not in facts(op).outs]
-    defaults = {each.name: each.default_value for each in op._schema.arguments if each.has_default_value()}
-    required = [each.name for each in form._schema.arguments if not each.has_default_value()]  # also where op has a default
-    pairs = list(zip(names, facts(form).names, strict=True))
-    given = {new: given.get(old, defaults.get(old)) for old, new in pairs if old in given or new in required}
-    if "dtype" in facts(form).names and given.get("dtype") is None and views[0].geometry is not None:
-        given["dtype"] = views[0].geometry.dtype  # it computes in the dtype of its destination
-    return unbind(form, given)
 
 
 def _moves_only(op: OpOverload) -> bool:

@@ -98,6 +98,23 @@ def functional_form(op: OpOverload) -> OpOverload | None:
     return None
 
 
+def functional_call(
+    op: OpOverload, form: OpOverload, given: dict[str, Any], dtype: torch.dtype | None = None
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a mutating call for its functional form, whose arguments may have other names.
+
+    `dtype` is that of the destination: the call computes in it if it takes a dtype and got none.
+    """
+    names = [each for each in facts(op).names if each not in facts(op).outs]
+    defaults = {each.name: each.default_value for each in op._schema.arguments if each.has_default_value()}
+    required = [each.name for each in form._schema.arguments if not each.has_default_value()]  # also where op has a default
+    pairs = list(zip(names, facts(form).names, strict=True))
+    given = {new: given.get(old, defaults.get(old)) for old, new in pairs if old in given or new in required}
+    if dtype is not None and "dtype" in facts(form).names and given.get("dtype") is None:
+        given["dtype"] = dtype
+    return unbind(form, given)
+
+
 @functools.cache
 def in_place_form(op: OpOverload) -> OpOverload | None:
     """The overload of which `op` is the functional form and that writes to its operands; None if there is none."""

@@ -239,6 +239,26 @@ def out_that_is_resized(x, y):
     return place
 
 
+@on(counted(6), counted(12), torch.arange(6))
+def strided_out_of_the_right_size(x, place, indices):
+    torch.sort(x, 0, True, out=(place[::2], indices))
+    return place
+
+
+@on(counted(3, 4))
+def out_that_is_resized_to_a_permuted_layout(x):
+    place = torch.empty(0)
+    torch.add(x.t(), 1, out=place)
+    return place.as_strided((12,), (1,)).clone(), place
+
+
+@on(counted(3, 3) + torch.eye(3), counted(3, 2))
+def out_that_is_resized_to_columns(x, y):
+    place = torch.empty(0)
+    torch.linalg.solve(x, y, out=place)
+    return place
+
+
 @on(counted(4, 4))
 def several_outs(x):
     values, indices = torch.empty(4, 4), torch.empty(4, 4, dtype=torch.long)
@@ -591,6 +611,20 @@ def test_a_write_to_a_captured_tensor_is_refused():
     with pytest.raises(Refused, match="did not get as an argument"):
         functionalize(lambda x: held.add_(x) + 1, counted(3))
     assert torch.equal(held, torch.ones(3))
+
+
+def test_data_of_an_input_that_is_swapped_is_refused():
+    def program(x, y):
+        x.data = y
+        return x.add_(1)
+
+    with pytest.raises(Refused, match="goes past the dispatcher"):
+        functionalize(program, counted(3), counted(2))
+
+
+def test_a_storage_as_an_argument_is_refused():
+    with pytest.raises(Refused, match="cannot be traced"):
+        functionalize(lambda x, y: x.set_(y.untyped_storage(), 0, (2,), (1,)), counted(3), counted(3))
 
 
 def test_a_higher_order_operator_is_refused():
