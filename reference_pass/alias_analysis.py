@@ -172,8 +172,10 @@ def run_call(node: fx.Node, values: Callable[[fx.Node], Any]) -> Any:
     kwargs: Any = map_aggregate(node.kwargs, lambda a: values(a) if isinstance(a, fx.Node) else a)
     operand: Any = args[0] if args else None
     view = copied_view(node.target) if isinstance(node.target, OpOverload) else None
-    if view is not None and not all(isinstance(each, int) for each in (*operand.shape, *operand.stride())):
-        return view(*args, **kwargs).clone(memory_format=torch.contiguous_format)  # torch's own form knows no symbols
+    # torch's fake view copies know no symbols, and view_as_real_copy no stride of zero
+    fixed = view is None or all(isinstance(each, int) for each in (*operand.shape, *operand.stride()))
+    if view is not None and (not fixed or view is torch.ops.aten.view_as_real.default):
+        return view(*args, **kwargs).clone(memory_format=torch.contiguous_format)
     assert callable(node.target)
     value = node.target(*args, **kwargs)
     return copy_of_storage(operand, value) if node.target in COPIES_STORAGE else value

@@ -86,7 +86,7 @@ def same_stride(candidate: Candidate) -> str | None:
     """(1a) The operand has the strides of the result, or no use of the result can tell them apart."""
     for slot in candidate.slots:
         place = slot.destination.meta["val"]
-        alike = same_strides(tuple(place.shape), place.stride(), slot.value.stride())
+        alike = equal(place.stride(), slot.value.stride())  # all of them: a view as another dtype goes by all
         if (
             not alike
             and slot.result is not None
@@ -336,6 +336,8 @@ def _tells_strides(result: fx.Node, place: torch.Tensor, liveness: Liveness) -> 
         value, _ = todo.pop()
         for user in value.users:
             if user.op == "output" or user.target is aten.set_.source_Tensor:
+                if _alike(instead[value], value.meta["val"]):
+                    continue
                 return user
             if user.target is aten.copy_.default and user.args[0] is not value:
                 continue

@@ -45,11 +45,11 @@ class Emitter:
             raise
         return node
 
-    def view(self, op: OpOverload, value: fx.Node, *args: Any) -> fx.Node:
+    def view(self, op: OpOverload, value: fx.Node, *args: Any, strides: Sequence[Size] | None = None) -> fx.Node:
         """A view of a value, or its copy.
 
         A value may lie in memory otherwise than in eager (a strided write leaves a dense value), so that eager's view is
-        not to be had of it; then it is copied first.
+        not to be had of it; then it is copied first, to eager's strides if they are given.
         """
         form = copy_form(op) if self.copies else op
         assert form is not None, f"{op} has no copying form"
@@ -59,7 +59,8 @@ class Emitter:
             raise
         except (RuntimeError, ValueError):
             sizes = value.meta["val"].shape
-            return self.call(form, self.laid_out(value, sizes, contiguous_strides(sizes)), *args)
+            place = contiguous_strides(sizes) if strides is None else strides
+            return self.call(form, self.laid_out(value, sizes, place), *args)
 
     def _without_symbols(self, arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Arguments with a node for each symbolic size: the graph computes it from the sizes of its inputs."""

@@ -421,7 +421,8 @@ class _Functionalization:
         value = view.current
         for each in reversed(chain):
             assert each.step is not None
-            value = each.hold(self.emit.view(each.step[0], value, *each.step[1]))
+            above = None if each.parent is None or each.parent.geometry is None else each.parent.geometry.strides
+            value = each.hold(self.emit.view(each.step[0], value, *each.step[1], strides=above))
         return value
 
     def _write(self, view: View, value: fx.Node) -> None:

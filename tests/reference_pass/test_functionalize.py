@@ -434,6 +434,34 @@ def elements_chosen_by_a_mask(x):
     return chosen, x.nonzero()
 
 
+# --- strides that place nothing, which views as another dtype go by -----------------------------------------------------
+
+
+@on(torch.ones(2, 1, dtype=torch.int64))
+def result_of_one_element(x):
+    local = x + 3
+    negative = local.diagonal().neg()
+    return negative.view(torch.float32), torch.diagonal_scatter(local, negative)
+
+
+@on(torch.ones(0))
+def no_elements_as_another_dtype(x):
+    view = (x - x).unsqueeze(0)
+    other = view.view(torch.complex64)
+    other.zero_()
+    return view, torch.view_as_real(other)
+
+
+@on(BUFFER[:2].as_strided((1,), (2,)), BUFFER[:2].as_strided((1,), (1,)))
+def inputs_that_differ_in_a_stride_of_no_meaning(x, y):
+    view = y.view(torch.float16)
+    view.add_(1)
+    return view, x
+
+
+# --- and each must end as in eager ------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("name", ["reference", "reference-copy"])
 @pytest.mark.parametrize(("program", "inputs"), PROGRAMS, ids=[program.__name__ for program, _ in PROGRAMS])
 def test_it_does_what_eager_does(program, inputs, name):
