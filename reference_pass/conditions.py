@@ -349,8 +349,8 @@ def _tells_strides(result: fx.Node, place: torch.Tensor, liveness: Liveness) -> 
             if user in liveness.views:
                 instead[user] = shown
                 todo.append((user, shown))
-            elif not _alike(shown, user.meta["val"]):
-                return user
+            elif not _alike(shown, user.meta["val"]) or _strides(shown) != _strides(user.meta["val"]):
+                return user  # also where a stride places nothing: what comes later may go by it
     return None
 
 
@@ -359,6 +359,10 @@ def _run_with(node: fx.Node, instead: dict[fx.Node, Any]) -> Any:
         return run_call(node, lambda operand: instead.get(operand, operand.meta["val"]))
     except (RuntimeError, ValueError):  # it does not take such an operand
         return None
+
+
+def _strides(value: Any) -> list[str]:
+    return [str(each.stride()) for each in tensors_in(value)]
 
 
 def _alike(one: Any, other: Any) -> bool:

@@ -444,6 +444,13 @@ def result_of_one_element(x):
     return negative.view(torch.float32), torch.diagonal_scatter(local, negative)
 
 
+@on(torch.ones(2, 1, dtype=torch.int64))
+def result_of_a_result_of_one_element(x):
+    local = x + 3
+    twice = local.diagonal().neg().neg()
+    return twice.view(torch.float32)
+
+
 @on(torch.ones(0))
 def no_elements_as_another_dtype(x):
     view = (x - x).unsqueeze(0)
