@@ -28,7 +28,6 @@ from torch._subclasses.fake_tensor import (
     unset_fake_temporarily,
 )
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.fx.node import map_aggregate
 
 from reference_pass.errors import Refused
 from reference_pass.operators import (
@@ -39,6 +38,7 @@ from reference_pass.operators import (
     functional_call,
     functional_form,
     on_copies,
+    on_values,
     unbind,
 )
 from reference_pass.regions import Region, Size, known
@@ -109,6 +109,23 @@ def tensors_in(value: object) -> Iterator[torch.Tensor]:
             yield from tensors_in(each)
 
 
+def storage_of(tensor: torch.Tensor) -> int:
+    """What tells storages apart."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+def operand_storages(node: fx.Node) -> set[int]:
+    """The storages that the operands of a node lie in, by its metadata."""
+    return {storage_of(tensor) for each in node.all_input_nodes for tensor in tensors_in(each.meta["val"])}
+
+
+def same_numbers(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """True if two tensors show the same numbers for sure: the same elements at the same bytes, read in the same way."""
+    if (one.dtype, one.is_conj(), one.is_neg()) != (other.dtype, other.is_conj(), other.is_neg()):
+        return False
+    return storage_of(one) == storage_of(other) and Region.of(one).same(Region.of(other))
+
+
 # --- running graphs on fake tensors ------------------------------------------------------------------------------------
 
 
@@ -168,8 +185,7 @@ def run_node(node: fx.Node, values: Callable[[fx.Node], Any], mode: FakeTensorMo
 
 def run_call(node: fx.Node, values: Callable[[fx.Node], Any]) -> Any:
     """The value of a call_function node, run on the given values of its operands."""
-    args: Any = map_aggregate(node.args, lambda a: values(a) if isinstance(a, fx.Node) else a)
-    kwargs: Any = map_aggregate(node.kwargs, lambda a: values(a) if isinstance(a, fx.Node) else a)
+    args, kwargs = on_values((node.args, node.kwargs), values)
     operand: Any = args[0] if args else None
     view = copied_view(node.target) if isinstance(node.target, OpOverload) else None
     # torch's fake view copies know no symbols, and view_as_real_copy no stride of zero
@@ -308,7 +324,7 @@ def _out_call(node: fx.Node, analysis: Analysis) -> Any:
     op = node.target
     if not isinstance(op, OpOverload) or facts(op).outs != facts(op).writes or not facts(op).outs:
         return None
-    args, kwargs = map_aggregate((node.args, node.kwargs), lambda a: _known(a, analysis))
+    args, kwargs = on_values((node.args, node.kwargs), lambda n: analysis.effects[n].value)
     given = bind(op, args, kwargs)
     outs = [given[name] for name in facts(op).outs]
     if not all(isinstance(each, torch.Tensor) for each in outs):
@@ -330,10 +346,6 @@ def _out_call(node: fx.Node, analysis: Analysis) -> Any:
     return outs[0] if len(outs) == 1 else tuple(outs)
 
 
-def _known(leaf: Any, analysis: Analysis) -> Any:
-    return analysis.effects[leaf].value if isinstance(leaf, fx.Node) else leaf
-
-
 def _depends_on_numbers(tensor: torch.Tensor) -> bool:
     sizes: tuple[Any, ...] = tuple(tensor.shape)
     return any(isinstance(each, torch.SymInt) and not each.node.has_hint() for each in sizes)
@@ -346,7 +358,7 @@ def written_tensors(node: fx.Node, value: Callable[[fx.Node], Any]) -> list[torc
     given = bind(node.target, node.args, node.kwargs)
     found: list[torch.Tensor] = []
     for name in facts(node.target).writes:
-        found.extend(tensors_in(map_aggregate(given.get(name), lambda a: value(a) if isinstance(a, fx.Node) else a)))
+        found.extend(tensors_in(on_values(given.get(name), value)))
     return found
 
 

@@ -13,7 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from reference_pass.alias_analysis import tensors_in
+from reference_pass.alias_analysis import storage_of, tensors_in
 from reference_pass.errors import Refused
 from reference_pass.operators import aten, bind, facts, on_copies
 
@@ -100,21 +100,20 @@ class _NothingWritten(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.made: list[torch.UntypedStorage] = []
+        self.made: dict[int, torch.UntypedStorage] = {}  # held, so that its number stays its own
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if not isinstance(func, OpOverload):
             raise Refused(f"{func} is a higher-order operator; what its branches write is not looked at")
         given = bind(func, args, kwargs or {})
-        made = {each._cdata for each in self.made}
         for tensor in _real_tensors(given.get(name) for name in facts(func).writes):
-            if tensor.untyped_storage()._cdata not in made:
+            if storage_of(tensor) not in self.made:
                 raise Refused(
                     f"{func} writes to a tensor of size {list(tensor.shape)} that the function did not get as an argument;"
                     " pass it as an argument, or pass the module that holds it as the function"
                 )
         result = func(*args, **(kwargs or {}))
-        self.made.extend(each.untyped_storage() for each in _real_tensors([result]))
+        self.made |= {storage_of(each): each.untyped_storage() for each in _real_tensors([result])}
         return result
 
 

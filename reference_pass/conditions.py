@@ -18,10 +18,20 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from reference_pass.alias_analysis import run_call, tensors_in
+from reference_pass.alias_analysis import run_call, same_numbers, storage_of, tensors_in
 from reference_pass.emission import holds_a_part
-from reference_pass.liveness import Liveness, nodes_in, storage_of
-from reference_pass.operators import COPIES_STORAGE, SCATTERS, aten, bind, facts, is_pointwise, unread
+from reference_pass.liveness import Liveness
+from reference_pass.operators import (
+    COPIES_STORAGE,
+    SCATTERS,
+    aten,
+    bind,
+    facts,
+    goes_by_place,
+    is_pointwise,
+    nodes_in,
+    unread,
+)
 from reference_pass.regions import Region, equal, known, overlap, overlaps_itself, same_strides
 
 
@@ -118,7 +128,7 @@ def same_place(candidate: Candidate) -> str | None:
             for user in value.users:
                 if user.op == "output" or not user.args or user.args[0] is not value:
                     continue
-                if not alike and getattr(user.target, "overloadpacket", None) in _FROM_THE_START:
+                if not alike and goes_by_place(user.target):
                     return f"{slot.destination} starts elsewhere in its storage, and {user} goes by that"
                 if user.target not in COPIES_STORAGE:
                     continue
@@ -232,8 +242,7 @@ def source_is_in_place(candidate: Candidate) -> str | None:
         return None
     (slot,) = candidate.slots
     source = bind(candidate.op, candidate.node.args, candidate.node.kwargs)["src"].meta["val"]
-    same_bytes = storage_of(source) == storage_of(slot.written) and Region.of(source).same(Region.of(slot.written))
-    if not same_bytes or _reads_as(source) != _reads_as(slot.written):
+    if not same_numbers(source, slot.written):
         return "its source does not lie in the bytes of its base that it stores to"
     return None
 
@@ -277,9 +286,6 @@ def _operands(candidate: Candidate) -> Iterator[fx.Node]:
                 yield operand
 
 
-_FROM_THE_START = {aten.as_strided, aten.as_strided_copy, aten.as_strided_scatter}
-
-
 def _starting_with(value: fx.Node, liveness: Liveness) -> Iterator[fx.Node]:
     """A value, all views of it, and all copies of its storage as a whole: they start where it does."""
     todo = [value]
@@ -294,11 +300,6 @@ def _same_elements(one: torch.Tensor, other: torch.Tensor) -> bool:
     """True if two tensors of one storage have the same elements at the same places, as kernels see it: by all strides."""
     same = equal(tuple(one.shape), tuple(other.shape)) and equal(one.stride(), other.stride())
     return same and one.dtype == other.dtype and known(one.storage_offset() == other.storage_offset())
-
-
-def _reads_as(tensor: torch.Tensor) -> tuple[torch.dtype, bool, bool]:
-    """What its bytes mean to a tensor."""
-    return tensor.dtype, tensor.is_conj(), tensor.is_neg()
 
 
 def _share(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -321,8 +322,7 @@ def _copies_itself(copy: fx.Node, slot: Slot, liveness: Liveness) -> bool:
         instead[view] = _run_with(view, instead)
         if not isinstance(instead[view], torch.Tensor):
             return False
-    place, shown = destination.meta["val"], instead[chain[0] if chain else source]
-    return storage_of(place) == storage_of(shown) and Region.of(place).same(Region.of(shown)) and place.dtype == shown.dtype
+    return same_numbers(destination.meta["val"], instead[chain[0] if chain else source])
 
 
 def _tells_strides(result: fx.Node, place: torch.Tensor, liveness: Liveness) -> fx.Node | None:
@@ -330,10 +330,10 @@ def _tells_strides(result: fx.Node, place: torch.Tensor, liveness: Liveness) -> 
 
     Tried out: each user is run on fakes with such an operand. A view passes the question on to its users.
     """
-    todo: list[tuple[fx.Node, Any]] = [(result, place)]
+    todo = [result]
     instead: dict[fx.Node, Any] = {result: place}
     while todo:
-        value, _ = todo.pop()
+        value = todo.pop()
         for user in value.users:
             if user.op == "output" or user.target is aten.set_.source_Tensor:
                 if _alike(instead[value], value.meta["val"]):
@@ -348,7 +348,7 @@ def _tells_strides(result: fx.Node, place: torch.Tensor, liveness: Liveness) -> 
                 return user
             if user in liveness.views:
                 instead[user] = shown
-                todo.append((user, shown))
+                todo.append(user)
             elif not _alike(shown, user.meta["val"]) or _strides(shown) != _strides(user.meta["val"]):
                 return user  # also where a stride places nothing: what comes later may go by it
     return None

@@ -15,7 +15,7 @@ from torch.fx.node import map_aggregate
 
 from reference_pass.errors import Refused
 from reference_pass.metadata import set_value
-from reference_pass.operators import COPIES_STORAGE, aten, copy_form
+from reference_pass.operators import COPIES_STORAGE, aten, copy_form, leaves_in
 from reference_pass.regions import Size
 
 
@@ -64,14 +64,7 @@ class Emitter:
 
     def _without_symbols(self, arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Arguments with a node for each symbolic size: the graph computes it from the sizes of its inputs."""
-        symbols: list[torch.SymInt] = []
-
-        def note(leaf: Any) -> Any:
-            if isinstance(leaf, torch.SymInt):
-                symbols.append(leaf)
-            return leaf
-
-        map_aggregate(arguments, note)
+        symbols = [leaf for leaf in leaves_in(arguments) if isinstance(leaf, torch.SymInt)]
         missing = [each for each in symbols if str(each) not in self.symbols]
         if missing:
             try:

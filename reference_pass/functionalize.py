@@ -40,7 +40,6 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
-from torch.fx.node import map_aggregate
 
 from reference_pass.alias_analysis import (
     Analysis,
@@ -51,13 +50,13 @@ from reference_pass.alias_analysis import (
     fake_inputs,
     fake_value,
     on_fakes,
+    storage_of,
     tensors_in,
     written_tensors,
 )
 from reference_pass.capture import Sizes, capture
 from reference_pass.emission import Emitter, contiguous_strides
 from reference_pass.errors import Refused
-from reference_pass.liveness import nodes_in
 from reference_pass.operators import (
     COPIES_STORAGE,
     aten,
@@ -65,7 +64,9 @@ from reference_pass.operators import (
     facts,
     functional_call,
     functional_form,
+    nodes_in,
     on_copies,
+    on_values,
     overwrites,
     view_form,
 )
@@ -547,7 +548,7 @@ class _Functionalization:
 
     def _arguments(self, given: Any, exact: bool = False) -> Any:
         """Arguments of a node as arguments in the new graph; `exact` asks for eager's strides, too."""
-        return map_aggregate(given, lambda a: self._argument(a, exact) if isinstance(a, fx.Node) else a)
+        return on_values(given, lambda node: self._argument(node, exact))
 
     def _argument(self, node: fx.Node, exact: bool) -> Any:
         if node in self.plain:
@@ -564,8 +565,8 @@ class _Functionalization:
     def _given(self, node: fx.Node) -> dict[str, Any]:
         """The arguments of a call that are no tensors, by name."""
         assert isinstance(node.target, OpOverload)
-        given = bind(node.target, node.args, node.kwargs)
-        return map_aggregate(given, lambda a: self.plain.get(a) if isinstance(a, fx.Node) else a)
+        given: dict[str, Any] = on_values(bind(node.target, node.args, node.kwargs), self.plain.get)
+        return given
 
     def _as_strided_scatter(self, node: fx.Node, base: fx.Node, source: fx.Node, lies: tuple[Any, Any, Any]) -> fx.Node:
         """This op goes by the offset of its operand and by the memory around it, so both are made as in eager."""
@@ -699,7 +700,7 @@ class _Functionalization:
         ]
         for identity in returned:
             self._apply(self.view_of[identity].storage)
-        inputs = {_storage_of(node) for node in self.input_of.values()}
+        inputs = {storage_of(node.meta["val"]) for node in self.input_of.values()}
         changed = {storage: self._apart(self._read(storage.root), inputs) for storage in self._changed()}
         for storage, value in changed.items():
             destination = self.at_end[storage.root] = self._destination(storage, value)
@@ -715,7 +716,7 @@ class _Functionalization:
         for identity in moved:  # last: from here on the input is another tensor
             self.emit.call(aten.set_.source_Tensor, self.input_of[identity], taken[identity])
             taken[identity] = self.input_of[identity]
-        self.graph.output(map_aggregate(output.args[0], lambda a: self._returned(a, taken) if isinstance(a, fx.Node) else a))
+        self.graph.output(on_values(output.args[0], lambda node: self._returned(node, taken)))
 
     def _has_moved(self, identity: int, node: fx.Node) -> bool:
         """True if the program, or the epilogue so far, changed the metadata of an input."""
@@ -732,7 +733,7 @@ class _Functionalization:
 
     def _apart(self, value: fx.Node, inputs: Collection[int]) -> fx.Node:
         """The value, or a copy if it lies in the memory of an input, which the epilogue overwrites."""
-        return self.emit.call(aten.clone.default, value) if _storage_of(value) in inputs else value
+        return self.emit.call(aten.clone.default, value) if storage_of(value.meta["val"]) in inputs else value
 
     def _destination(self, storage: Storage, value: fx.Node) -> fx.Node:
         """Where the new contents of an input's storage are copied to: the input, or all of its storage."""
@@ -799,10 +800,6 @@ def _may_overlap(one: View, other: View) -> bool:
     if one.storage is not other.storage or one.geometry is None or other.geometry is None:
         return False
     return overlap(one.geometry.region, other.geometry.region)
-
-
-def _storage_of(node: fx.Node) -> int:
-    return int(node.meta["val"].untyped_storage()._cdata)
 
 
 def _differ(one: Any, other: Any) -> bool:

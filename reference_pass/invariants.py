@@ -12,11 +12,18 @@ from typing import Any, TypeAlias
 import torch
 from torch import fx
 
-from reference_pass.alias_analysis import Storages, fake_mode, on_fakes, tensors_in
+from reference_pass.alias_analysis import (
+    Storages,
+    fake_mode,
+    on_fakes,
+    operand_storages,
+    storage_of,
+    tensors_in,
+    written_tensors,
+)
 from reference_pass.capture import is_aten
-from reference_pass.liveness import nodes_in, storage_of, written_by
-from reference_pass.metadata import run
-from reference_pass.operators import EPILOGUE, aten, writes
+from reference_pass.metadata import run, value_of
+from reference_pass.operators import EPILOGUE, aten, nodes_in, writes
 from reference_pass.regions import Region, known, overlap, overlaps_itself
 
 Invariant: TypeAlias = Callable[[fx.GraphModule], str | None]
@@ -39,7 +46,7 @@ def is_functional(graph_module: fx.GraphModule) -> str | None:
         elif writes(node.target):
             if node.target not in EPILOGUE:
                 return f"{node.format_node()} writes, and is not of the epilogue"
-            if not inputs.issuperset(map(storage_of, written_by(node))):
+            if not inputs.issuperset(map(storage_of, written_tensors(node, value_of))):
                 return f"{node.format_node()} writes to what is no input"
             epilogue = node
         elif epilogue is not None and node.op == "call_function" and _computes(node):
@@ -99,8 +106,7 @@ def aliases_at_end(graph_module: fx.GraphModule) -> Aliases:
 
 
 def _computes(node: fx.Node) -> bool:
-    operands = {storage_of(t) for each in node.all_input_nodes for t in tensors_in(each.meta["val"])}
-    return any(storage_of(each) not in operands for each in tensors_in(node.meta["val"]))
+    return not {storage_of(each) for each in tensors_in(node.meta["val"])} <= operand_storages(node)
 
 
 def _shows(tensor: torch.Tensor) -> str:

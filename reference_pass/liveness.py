@@ -18,11 +18,24 @@ from typing import Any
 import torch
 from torch import fx
 from torch._ops import OpOverload
-from torch.fx.node import map_aggregate
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-from reference_pass.alias_analysis import tensors_in
-from reference_pass.metadata import value_of
-from reference_pass.operators import SCATTERS, aten, bind, facts, overwrites, unread
+from reference_pass.alias_analysis import operand_storages, storage_of, tensors_in, written_tensors
+from reference_pass.metadata import alike, operands_noted, set_value, value_of
+from reference_pass.operators import (
+    COPIES_STORAGE,
+    EPILOGUE,
+    SCATTERS,
+    aten,
+    bind,
+    facts,
+    nodes_in,
+    on_values,
+    overwrites,
+    stores_through,
+    unread,
+    writes,
+)
 from reference_pass.regions import Region, contains, overlap
 
 END = 1 << 62  # after all nodes: the caller
@@ -36,7 +49,7 @@ class Read:
     """
 
     at: int
-    by: fx.Node | None
+    by: fx.Node
     but: Region | None = None
     weak: bool = False
 
@@ -59,24 +72,19 @@ class Memory:
     is_input: bool = False
 
 
-def storage_of(tensor: torch.Tensor) -> int:
-    """What tells storages apart."""
-    return int(tensor.untyped_storage()._cdata)
-
-
 def is_view(node: fx.Node) -> bool:
     """True if all that a node gives is memory of its operands, and it writes nothing."""
-    if node.op != "call_function" or (isinstance(node.target, OpOverload) and facts(node.target).writes):
+    if node.op != "call_function" or writes(node.target):
         return False
-    given = list(tensors_in(node.meta["val"]))
-    operands = {storage_of(t) for each in node.all_input_nodes for t in tensors_in(each.meta["val"])}
-    return bool(given) and all(storage_of(each) in operands for each in given)
+    given = {storage_of(each) for each in tensors_in(node.meta["val"])}
+    return bool(given) and given <= operand_storages(node)
 
 
 class Liveness:
-    """The live ranges of a graph with true metadata, kept true while operands are exchanged."""
+    """The live ranges of a graph with true metadata; both are kept true while operands are exchanged."""
 
-    def __init__(self, graph: fx.Graph) -> None:
+    def __init__(self, graph: fx.Graph, mode: FakeTensorMode) -> None:
+        self.mode = mode
         self.position = {node: index for index, node in enumerate(graph.nodes)}
         self.memories: dict[int, Memory] = {}
         self.returned: Counter[fx.Node] = Counter()  # by how many places of the output
@@ -97,7 +105,7 @@ class Liveness:
             for operand in node.all_input_nodes:
                 self._add(operand, Read(END, node))
         elif node.target is aten.copy_.default:
-            for tensor in written_by(node):
+            for tensor in written_tensors(node, value_of):
                 self.memory(tensor).writes.append(Write(self.position[node], node, Region.of(tensor)))
         elif node.target is aten.set_.source_Tensor:  # the caller gets to see the source
             source = node.args[1]
@@ -121,8 +129,8 @@ class Liveness:
 
     # Questions. --------------------------------------------------------------------------------------------------------
 
-    def later_reads(self, tensor: torch.Tensor, region: Region, after: int) -> Iterator[tuple[fx.Node | None, Read]]:
-        """Who reads bytes of a region after a position, and sees what it holds at that position. None is the caller."""
+    def later_reads(self, tensor: torch.Tensor, region: Region, after: int) -> Iterator[tuple[fx.Node, Read]]:
+        """Who reads bytes of a region after a position, and sees what it holds at that position."""
         memory = self.memory(tensor)
         for value, reads in list(memory.values.items()):
             live = [each for each in reads if each.at > after]
@@ -173,33 +181,40 @@ class Liveness:
 
     # Changes. ----------------------------------------------------------------------------------------------------------
 
-    def moved(self, value: fx.Node, old: Any) -> None:
-        """The value of a node has other memory now; it was `old`."""
+    def replace(self, node: fx.Node, by: fx.Node, value: Any) -> None:
+        """Let all users of a node, whose value was `value`, use another one. Their metadata follows."""
+        users = list(node.users)
+        node.replace_all_uses_with(by)
+        self._hand_on(node, value, by)
+        if node in self.returned:
+            self.returned[by] += self.returned.pop(node)
+        self.follow(users)
+
+    def follow(self, users: list[fx.Node]) -> None:
+        """Make the metadata of nodes true whose operands lie elsewhere now, and of all views of them."""
+        while users:
+            user = users.pop()
+            if user.op == "output":
+                continue
+            if user in self.views or user.target in COPIES_STORAGE:
+                old = user.meta["val"]
+                if alike(old, set_value(user, self.mode), user):
+                    user.meta["val"] = old
+                    continue
+                self._hand_on(user, old, user)
+                users.extend(user.users)
+            elif user.target in EPILOGUE:
+                set_value(user, self.mode)
+            else:
+                user.meta["val_of"] = operands_noted(user)
+
+    def _hand_on(self, node: fx.Node, value: Any, to: fx.Node) -> None:
+        """The reads of a node, whose value was `value`, are reads of another one now, or of the same in other memory."""
         reads: list[Read] = []
-        for tensor in tensors_in(old):
-            reads = self.memory(tensor).values.pop(value, reads)
+        for tensor in tensors_in(value):
+            reads = self.memory(tensor).values.pop(node, reads)
         for read in reads:
-            self._add(value, read)
-
-    def replaced(self, value: fx.Node, by: fx.Node, memory_of: Any) -> None:
-        """All users of a value, which had the memory `memory_of`, use another one now."""
-        reads: list[Read] = []
-        for tensor in tensors_in(memory_of):
-            reads = self.memory(tensor).values.pop(value, reads)
-        for read in reads:
-            self._add(by, read)
-        if value in self.returned:
-            self.returned[by] += self.returned.pop(value)
-
-
-def written_by(node: fx.Node) -> list[torch.Tensor]:
-    """The tensors, on fakes, that a node writes."""
-    assert isinstance(node.target, OpOverload)
-    given = bind(node.target, node.args, node.kwargs)
-    found: list[torch.Tensor] = []
-    for name in facts(node.target).writes:
-        found.extend(tensors_in(_values(given.get(name))))
-    return found
+            self._add(to, read)
 
 
 def contents_read(node: fx.Node) -> Iterator[tuple[fx.Node, Region | None, bool]]:
@@ -215,33 +230,11 @@ def contents_read(node: fx.Node) -> Iterator[tuple[fx.Node, Region | None, bool]
             continue
         is_first = name == facts(op).names[0]
         for operand in nodes_in(value):
-            yield operand, scattered(node) if is_first and op in SCATTERS else None, is_first and overwrites(op)
+            yield operand, Region.of(stored_over(node)) if is_first and op in SCATTERS else None, is_first and overwrites(op)
 
 
-def scattered(node: fx.Node) -> Region | None:
-    """The bytes of its base that a scatter stores over."""
-    op = node.target
-    assert isinstance(op, OpOverload)
-    given = bind(op, node.args, node.kwargs)
-    base = given.pop("self")
-    given.pop("src")
-    args = [_values(each) for each in given.values()]
-    tensor = SCATTERS[op](base.meta["val"], *args)
-    return Region.of(tensor)
-
-
-def nodes_in(value: Any) -> list[fx.Node]:
-    """All nodes in an argument, at any nesting, with repetition."""
-    found: list[fx.Node] = []
-
-    def note(leaf: Any) -> Any:
-        if isinstance(leaf, fx.Node):
-            found.append(leaf)
-        return leaf
-
-    map_aggregate(value, note)
-    return found
-
-
-def _values(argument: Any) -> Any:
-    return map_aggregate(argument, lambda a: value_of(a) if isinstance(a, fx.Node) else a)
+def stored_over(scatter: fx.Node) -> torch.Tensor:
+    """The part of its base that a scatter stores over."""
+    view, args = stores_through(scatter)
+    shown: torch.Tensor = view(*on_values(args, value_of))
+    return shown

@@ -19,13 +19,11 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.node import map_aggregate
 
-from reference_pass.alias_analysis import fake_inputs, fake_mode, on_fakes, run_node, tensors_in
+from reference_pass.alias_analysis import fake_inputs, fake_mode, on_fakes, operand_storages, run_node, storage_of
 from reference_pass.errors import Refused
-from reference_pass.operators import aten, facts
+from reference_pass.operators import aten, leaves_in, writes
 from reference_pass.regions import equal, known, same_strides
 
 
@@ -85,14 +83,9 @@ def _set_inputs(placeholders: list[fx.Node], sample_args: Sequence[object], mode
 
 
 def operands_noted(node: fx.Node) -> tuple[Any, ...]:
-    leaves: list[Any] = [node.target]
-
-    def note(leaf: Any) -> Any:
-        leaves.append(leaf.meta.get("val") if isinstance(leaf, fx.Node) else leaf)
-        return leaf
-
-    map_aggregate((node.args, node.kwargs), note)
-    return tuple(leaves)
+    """What the value of a node depends on: its op, its plain arguments, and the values of its operands."""
+    leaves = leaves_in((node.args, node.kwargs))
+    return (node.target, *(each.meta.get("val") if isinstance(each, fx.Node) else each for each in leaves))
 
 
 def _is_current(node: fx.Node) -> bool:
@@ -128,10 +121,9 @@ def alike(old: Any, new: Any, node: fx.Node) -> bool:
             and (old.is_conj(), old.is_neg()) == (new.is_conj(), new.is_neg())
         ):
             return False
-        if old.untyped_storage()._cdata == new.untyped_storage()._cdata:
-            return not (isinstance(node.target, OpOverload) and facts(node.target).writes) or old is new
-        shared = {t.untyped_storage()._cdata for n in node.all_input_nodes for t in tensors_in(n.meta["val"])}
-        return not shared & {old.untyped_storage()._cdata, new.untyped_storage()._cdata}
+        if storage_of(old) == storage_of(new):
+            return not writes(node.target) or old is new
+        return not operand_storages(node) & {storage_of(old), storage_of(new)}
     if isinstance(old, (list, tuple)) and isinstance(new, (list, tuple)):
         return len(old) == len(new) and all(alike(a, b, node) for a, b in zip(old, new, strict=True))
     return type(old) is type(new) and not isinstance(old, torch.Tensor) and bool(old == new)

@@ -13,18 +13,16 @@ Dropping one copy merges two storages, so each decision is taken on the graph as
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from reference_pass.alias_analysis import fake_mode, on_fakes
+from reference_pass.alias_analysis import fake_mode, on_fakes, same_numbers
 from reference_pass.emission import holds_a_part
 from reference_pass.functionalize import has_effect
-from reference_pass.liveness import Liveness, storage_of
-from reference_pass.metadata import operands_noted, set_value, update_metadata
-from reference_pass.operators import COPIES_STORAGE, SCATTERS, aten, bind, facts
+from reference_pass.liveness import Liveness, stored_over
+from reference_pass.metadata import update_metadata
+from reference_pass.operators import COPIES_STORAGE, SCATTERS, aten, bind, goes_by_place
 from reference_pass.regions import Region, equal, known, overlap
 
 
@@ -39,11 +37,11 @@ def remove_noops(graph_module: fx.GraphModule, *sample_args: object) -> fx.Graph
     graph.eliminate_dead_code(has_effect)
     mode = fake_mode(graph_module, sample_args)
     with on_fakes(mode):
-        liveness = Liveness(graph)
+        liveness = Liveness(graph, mode)
         for node in list(graph.nodes):
             original = _original(node, liveness)
             if original is not None:
-                _replace(node, original, liveness, mode)
+                liveness.replace(node, original, node.meta["val"])
     graph.eliminate_dead_code(has_effect)
     graph_module.recompile()
     return graph_module
@@ -67,7 +65,7 @@ def _same_view(node: fx.Node, liveness: Liveness) -> fx.Node | None:
     operand = node.args[0]
     if not isinstance(operand, fx.Node) or not isinstance(operand.meta["val"], torch.Tensor):
         return None
-    return operand if Region.of(node.meta["val"]).same(Region.of(operand.meta["val"])) else None
+    return operand if same_numbers(node.meta["val"], operand.meta["val"]) else None
 
 
 def _same_copy(node: fx.Node) -> fx.Node | None:
@@ -80,20 +78,11 @@ def _same_copy(node: fx.Node) -> fx.Node | None:
     elif op is aten.copy.default:
         source = given["src"]
     elif op in SCATTERS:
-        source = _scattered_back(given, op)
+        # The base, if its own view is stored back: `slice_scatter(x, slice(x, args), args)`.
+        source = given["self"] if same_numbers(stored_over(node), given["src"].meta["val"]) else None
     else:
         return None
     return source if isinstance(source, fx.Node) else None
-
-
-def _scattered_back(given: dict[str, Any], op: OpOverload) -> Any:
-    """The base of a scatter of its own view: `slice_scatter(x, slice(x, args), args)`."""
-    base, source = given.pop("self"), given.pop("src")
-    args = [each.meta["val"] if isinstance(each, fx.Node) else each for each in given.values()]
-    shown = SCATTERS[op](base.meta["val"], *args)
-    lies_there = storage_of(shown) == storage_of(source.meta["val"])
-    same = lies_there and Region.of(shown).same(Region.of(source.meta["val"])) and shown.dtype == source.meta["val"].dtype
-    return base if same else None
 
 
 def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -126,27 +115,8 @@ def _counts_from_start(value: fx.Node, liveness: Liveness) -> bool:
     while todo:
         each = todo.pop()
         for user in each.users:
-            packet = getattr(user.target, "overloadpacket", None)
-            if packet in (aten.as_strided, aten.as_strided_copy, aten.as_strided_scatter) or user.target in COPIES_STORAGE:
+            if goes_by_place(user.target) or user.target in COPIES_STORAGE:
                 return True
             if user in liveness.views:
                 todo.append(user)
     return False
-
-
-def _replace(node: fx.Node, original: fx.Node, liveness: Liveness, mode: Any) -> None:
-    """All users of a node use the original, and their metadata follows."""
-    users = list(node.users)
-    liveness.replaced(node, original, node.meta["val"])
-    node.replace_all_uses_with(original)
-    while users:
-        user = users.pop()
-        if user in liveness.views or user.target in COPIES_STORAGE:
-            old = user.meta["val"]
-            set_value(user, mode)
-            liveness.moved(user, old)
-            users.extend(user.users)
-        elif user.op == "call_function" and isinstance(user.target, OpOverload) and facts(user.target).writes:
-            set_value(user, mode)
-        elif user.op != "output":
-            user.meta["val_of"] = operands_noted(user)

@@ -11,12 +11,14 @@ arguments, writes none of them, and returns one new tensor for each argument tha
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import fx
 from torch._ops import OpOverload, OpOverloadPacket
+from torch.fx.node import map_aggregate
 
 aten = torch.ops.aten
 
@@ -67,6 +69,23 @@ def unbind(op: OpOverload, given: dict[str, Any]) -> tuple[tuple[Any, ...], dict
         positional.pop()
     args = tuple(given.get(each.name, each.default_value) for each in positional)
     return args, {each.name: given[each.name] for each in op._schema.arguments if each.kwarg_only and each.name in given}
+
+
+def leaves_in(argument: Any) -> list[Any]:
+    """What stands in an argument, at any nesting, with repetition."""
+    found: list[Any] = []
+    map_aggregate(argument, found.append)
+    return found
+
+
+def nodes_in(argument: Any) -> list[fx.Node]:
+    """All nodes in an argument, at any nesting, with repetition."""
+    return [leaf for leaf in leaves_in(argument) if isinstance(leaf, fx.Node)]
+
+
+def on_values(argument: Any, value: Callable[[fx.Node], Any]) -> Any:
+    """An argument with the value of each node in its place."""
+    return map_aggregate(argument, lambda leaf: value(leaf) if isinstance(leaf, fx.Node) else leaf)
 
 
 # What may stand in an epilogue: contents of inputs, and where a program changes the metadata of an input, that.
@@ -240,9 +259,23 @@ SCATTERS = {
 }
 
 
+def stores_through(scatter: fx.Node) -> tuple[OpOverload, tuple[Any, ...]]:
+    """The view op that a scatter stores through, and its arguments, of which the first is the base."""
+    assert isinstance(scatter.target, OpOverload)
+    given = bind(scatter.target, scatter.args, scatter.kwargs)
+    del given["src"]  # the other arguments have the names that they have in the view op
+    view = SCATTERS[scatter.target]
+    return view, unbind(view, given)[0]
+
+
 # These copy all of the storage of their first operand, not only what it shows: their result starts where the operand does,
 # `as_strided` of it shows what lay around the operand, and a storage that holds no whole number of elements is refused.
 COPIES_STORAGE = {aten.copy.default, *SCATTERS}
+
+
+def goes_by_place(op: object) -> bool:
+    """True if what an op shows or stores goes by where its operand starts in its storage."""
+    return getattr(op, "overloadpacket", None) in (aten.as_strided, aten.as_strided_copy, aten.as_strided_scatter)
 
 
 # --- mutating operators without a functional form ----------------------------------------------------------------------

@@ -27,14 +27,13 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
-from reference_pass.alias_analysis import fake_mode, on_fakes
+from reference_pass.alias_analysis import fake_mode, on_fakes, same_numbers, storage_of
 from reference_pass.conditions import CONDITIONS, Candidate, Condition, How, Slot
 from reference_pass.errors import Refused
 from reference_pass.functionalize import has_effect
-from reference_pass.liveness import Liveness, storage_of
-from reference_pass.metadata import alike, operands_noted, set_value, update_metadata
+from reference_pass.liveness import Liveness, stored_over
+from reference_pass.metadata import set_value, update_metadata
 from reference_pass.operators import (
-    COPIES_STORAGE,
     EPILOGUE,
     SCATTERS,
     aten,
@@ -45,10 +44,10 @@ from reference_pass.operators import (
     is_pointwise,
     on_copies,
     out_form,
+    stores_through,
     unbind,
     writes,
 )
-from reference_pass.regions import Region
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,7 @@ class _Reinplacing:
         self.graph = graph
         self.mode = mode
         self.conditions = conditions
-        self.liveness = Liveness(graph)
+        self.liveness = Liveness(graph, mode)
 
     def run(self) -> tuple[Decision, ...]:
         decided = []
@@ -152,9 +151,8 @@ class _Reinplacing:
 
     def _scatter(self, node: fx.Node, op: OpOverload) -> Iterator[Candidate]:
         """(3a) `view(base, args).copy_(source)`, or nothing if the source lies there already."""
-        given = bind(op, node.args, node.kwargs)
-        base, source = given.pop("self"), given.pop("src")
-        shown = SCATTERS[op](base.meta["val"], *(_value(each) for each in given.values()))
+        given, shown = bind(op, node.args, node.kwargs), stored_over(node)
+        base, source = given["self"], given["src"]
         slots = (Slot(node, node.meta["val"], base, shown),)
         if storage_of(source.meta["val"]) == storage_of(shown):
             yield Candidate(node, How.REDUNDANT, op, node.args, node.kwargs, slots, self.liveness)
@@ -241,8 +239,8 @@ class _Reinplacing:
         if candidate.how in (How.REDUNDANT, How.SCATTER):
             (slot,) = candidate.slots
             if candidate.how is How.SCATTER:
-                self._store(node, slot)
-            self._rewire(node, slot.value, slot.destination)
+                self._store(node)
+            self.liveness.replace(node, slot.destination, slot.value)
             self._erase(node)
             return
         was_tuple = isinstance(node.meta["val"], tuple)
@@ -250,7 +248,7 @@ class _Reinplacing:
         node.target, node.args, node.kwargs = candidate.op, candidate.args, candidate.kwargs
         for slot in candidate.slots:
             if slot.result is not None:
-                self._rewire(slot.result, slot.value, slot.destination)
+                self.liveness.replace(slot.result, slot.destination, slot.value)  # (4)
         set_value(node, self.mode)
         if was_tuple or was_copies:
             self._renumber(node, candidate.op)
@@ -261,15 +259,12 @@ class _Reinplacing:
             if slot.result is not None and slot.result is not node and slot.result.target is not operator.getitem:
                 self._erase(slot.result)  # the cast
 
-    def _store(self, node: fx.Node, slot: Slot) -> None:
+    def _store(self, node: fx.Node) -> None:
         """(3a) A scatter as a view and a copy_."""
-        op = node.target
-        assert isinstance(op, OpOverload)
-        given = bind(op, node.args, node.kwargs)
-        base, source = given.pop("self"), given.pop("src")
+        assert isinstance(node.target, OpOverload)
         with self.graph.inserting_before(node):
-            view = self._new(SCATTERS[op], (base, *given.values()))
-            self._new(aten.copy_.default, (view, source))
+            view = self._new(*stores_through(node))
+            self._new(aten.copy_.default, (view, bind(node.target, node.args, node.kwargs)["src"]))
 
     def _new(self, op: OpOverload, args: tuple[Any, ...]) -> fx.Node:
         new = self.graph.create_node("call_function", op, args, name=op.overloadpacket.__name__)
@@ -279,31 +274,6 @@ class _Reinplacing:
         self.liveness.position[new] = self.liveness.position[new.next]
         return new
 
-    def _rewire(self, result: fx.Node, value: torch.Tensor, destination: fx.Node) -> None:
-        """(4) All users of a result use the operand that holds it, and their metadata follows."""
-        users = list(result.users)
-        result.replace_all_uses_with(destination)
-        self.liveness.replaced(result, destination, value)
-        self._follow(users)
-
-    def _follow(self, users: list[fx.Node]) -> None:
-        """Make the metadata of nodes true whose operands lie elsewhere now, and of all views of them."""
-        while users:
-            user = users.pop()
-            if user.op == "output":
-                continue
-            if user in self.liveness.views or user.target in COPIES_STORAGE:
-                old = user.meta["val"]
-                if alike(old, set_value(user, self.mode), user):
-                    user.meta["val"] = old
-                    continue
-                self.liveness.moved(user, old)
-                users.extend(user.users)
-            elif user.target in EPILOGUE:
-                set_value(user, self.mode)
-            else:
-                user.meta["val_of"] = operands_noted(user)
-
     def _renumber(self, node: fx.Node, op: OpOverload) -> None:
         """A mutating form does not return what it wrote, so what is left of its results may stand elsewhere."""
         fresh = facts(op).fresh
@@ -312,11 +282,11 @@ class _Reinplacing:
             if user.target is not operator.getitem or user.args[1] >= len(fresh):  # type: ignore[operator]
                 continue
             if single:
-                self._rewire(user, user.meta["val"], node)
+                self.liveness.replace(user, node, user.meta["val"])
                 self._erase(user)
             else:
                 user.args = (node, fresh[user.args[1]])  # type: ignore[index]
-                self._follow([user])
+                self.liveness.follow([user])
 
     def _erase(self, node: fx.Node) -> None:
         if not node.users:
@@ -330,9 +300,7 @@ class _Reinplacing:
             destination, source = node.args[:2]
             if not (isinstance(destination, fx.Node) and isinstance(source, fx.Node)):
                 continue
-            one, other = destination.meta["val"], source.meta["val"]
-            same_memory = storage_of(one) == storage_of(other) and Region.of(one).same(Region.of(other))
-            if same_memory and (one.dtype, one.is_conj(), one.is_neg()) == (other.dtype, other.is_conj(), other.is_neg()):
+            if same_numbers(destination.meta["val"], source.meta["val"]):
                 node.replace_all_uses_with(destination)
                 self.graph.erase_node(node)
 
@@ -372,7 +340,3 @@ def _cast_back(node: fx.Node, given: dict[str, Any]) -> fx.Node | None:
 
 def _is_tensor(argument: Any) -> bool:
     return isinstance(argument, fx.Node) and isinstance(argument.meta["val"], torch.Tensor)
-
-
-def _value(argument: Any) -> Any:
-    return argument.meta["val"] if isinstance(argument, fx.Node) else argument

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from reference_pass import functionalize, update_metadata
+from reference_pass.alias_analysis import storage_of
 from reference_pass.invariants import metadata_is_true
-from reference_pass.liveness import storage_of
 
 aten = torch.ops.aten
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import fx
 
+from reference_pass.alias_analysis import storage_of
 from reference_pass.conditions import How
-from reference_pass.liveness import storage_of
 from reference_pass.operators import in_place_form
 
 aten = torch.ops.aten
