@@ -29,9 +29,15 @@ from reference_pass.regions import equal, known, same_strides
 
 def set_value(node: fx.Node, mode: FakeTensorMode) -> Any:
     """Run a node on the values of its operands and note the result. The caller has entered `on_fakes(mode)`."""
-    node.meta["val"] = value = run(node, value_of, mode)
-    node.meta["val_of"] = operands_noted(node)
+    value = run(node, value_of, mode)
+    note_value(node, value)
     return value
+
+
+def note_value(node: fx.Node, value: Any) -> None:
+    """Note the value of a node, and what it depends on."""
+    node.meta["val"] = value
+    node.meta["val_of"] = operands_noted(node)
 
 
 def run(node: fx.Node, values: Callable[[fx.Node], Any], mode: FakeTensorMode) -> Any:

@@ -32,7 +32,7 @@ from reference_pass.conditions import CONDITIONS, Candidate, Condition, How, Slo
 from reference_pass.errors import Refused
 from reference_pass.functionalize import has_effect
 from reference_pass.liveness import Liveness, stored_over
-from reference_pass.metadata import set_value, update_metadata
+from reference_pass.metadata import note_value, set_value, update_metadata
 from reference_pass.operators import (
     EPILOGUE,
     SCATTERS,
@@ -249,7 +249,7 @@ class _Reinplacing:
         for slot in candidate.slots:
             if slot.result is not None:
                 self.liveness.replace(slot.result, slot.destination, slot.value)  # (4)
-        set_value(node, self.mode)
+        self._set_value(candidate)
         if was_tuple or was_copies:
             self._renumber(node, candidate.op)
         for user in list(node.users):  # what picked a result out of a list
@@ -258,6 +258,14 @@ class _Reinplacing:
         for slot in candidate.slots:
             if slot.result is not None and slot.result is not node and slot.result.target is not operator.getitem:
                 self._erase(slot.result)  # the cast
+
+    def _set_value(self, candidate: Candidate) -> None:
+        node, returns = candidate.node, candidate.op._schema.returns
+        if len(returns) == len(candidate.slots) == 1 and not facts(candidate.op).fresh:
+            (slot,) = candidate.slots
+            note_value(node, slot.destination.meta["val"])  # it hands back what it writes: there is no need to run it
+        else:
+            set_value(node, self.mode)
 
     def _store(self, node: fx.Node) -> None:
         """(3a) A scatter as a view and a copy_."""
