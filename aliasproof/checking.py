@@ -17,10 +17,10 @@ from generators.errors import Rejected, UserError
 from generators.execution import ProgramFunction
 from generators.program import Program
 from generators.trace import Trace
-from generators.values import input_tensors
+from generators.values import clone_inputs, input_tensors
 from oracles.contract import Contract
 from oracles.judge import excluded, judge
-from oracles.observation import Observation, clone_inputs, observe
+from oracles.observation import Observation, observe
 from oracles.verdict import Report, Verdict, Violation
 from reduction.trial import Spent, Subject, Trial, observed_eager, run_trial
 from targets.registry import target as target_named

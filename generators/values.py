@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import torch
 
 from generators.program import Program, Storage
+
+T = TypeVar("T")
 
 EXACT_INTEGERS = {torch.bfloat16: 256, torch.float16: 2048}
 
@@ -50,3 +54,20 @@ def input_tensors(program: Program, device: str = "cpu") -> list[torch.Tensor]:
         view = torch.empty(0, dtype=each.dtype, device=device)
         tensors.append(view.set_(buffer.untyped_storage(), each.offset, each.sizes, each.strides))
     return tensors
+
+
+def clone_inputs(inputs: Sequence[T]) -> list[T]:
+    """Fresh tensors with equal storages, strides and offsets, sharing storages among each other as the given ones do.
+
+    A tensor that stands twice in the list stays one object; what is no tensor stays as it is.
+    """
+    storages: dict[int, torch.UntypedStorage] = {}
+    clones: dict[int, Any] = {}
+    for each in inputs:
+        if id(each) in clones or not isinstance(each, torch.Tensor):
+            continue
+        storage = each.untyped_storage()
+        fresh = storages.setdefault(storage._cdata, storage.clone() if storage._cdata not in storages else storage)
+        clone: Any = torch.empty(0, dtype=each.dtype, device=each.device)
+        clones[id(each)] = clone.set_(fresh, each.storage_offset(), each.shape, each.stride())
+    return [clones.get(id(each), each) for each in inputs]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
@@ -78,20 +77,3 @@ def observe_eager(function: Callable[..., object], inputs: Sequence[torch.Tensor
     observation = observe(function, inputs, watch)
     watch.require_initialised([each for each in observation.outputs if isinstance(each, torch.Tensor)])
     return observation, watch.trace
-
-
-def clone_inputs(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Fresh tensors with equal storages, strides and offsets, sharing storages among each other as the given ones do.
-
-    A tensor that stands twice in the list stays one object.
-    """
-    storages: dict[int, torch.UntypedStorage] = {}
-    clones: dict[int, torch.Tensor] = {}
-    for each in inputs:
-        if id(each) in clones:
-            continue
-        storage = each.untyped_storage()
-        fresh = storages.setdefault(storage._cdata, storage.clone() if storage._cdata not in storages else storage)
-        clone: Any = torch.empty(0, dtype=each.dtype, device=each.device)
-        clones[id(each)] = clone.set_(fresh, each.storage_offset(), each.shape, each.stride())
-    return [clones[id(each)] for each in inputs]

@@ -12,9 +12,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from generators.execution import ProgramFunction
 from generators.program import Program
 from generators.trace import Trace
-from generators.values import input_tensors
+from generators.values import clone_inputs, input_tensors
 from oracles.judge import Judgement, excluded, judge
-from oracles.observation import Observation, clone_inputs, observe, observe_eager
+from oracles.observation import Observation, observe, observe_eager
 from targets.target import Build, Function, Target
 
 SEED = 0  # of torch's random numbers, the same before each run

@@ -7,13 +7,15 @@ returns the new contents and lets the runtime wrapper copy them.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import fx
 from torch._functorch.aot_autograd import aot_function
 
+from generators.values import clone_inputs
 from oracles.contract import Contract, Promise, Refusal, Waiver, written_inputs_apart
+from oracles.stage import Stage
 from targets.functionalize import (
     AS_STRIDED_IN_CHAIN,
     DATA_DEPENDENT_SHAPE,
@@ -21,7 +23,7 @@ from targets.functionalize import (
     OVERLAP_BEYOND_EXPAND,
     OVERLAPPING_INPUT,
 )
-from targets.target import Build, Function, Stage, Target
+from targets.target import Build, Function, Target
 
 CONTRACT = Contract(
     waivers=(
@@ -50,9 +52,15 @@ def build(function: Function, inputs: Sequence[torch.Tensor], *, keep_input_muta
     """Compile on the first call: AOTAutograd has no inputs to trace with before."""
     stages: list[Stage] = []
 
-    def compiler(gm: fx.GraphModule, example_inputs: Sequence[object]) -> fx.GraphModule:
-        stages.append(Stage("inference graph", gm))
-        return gm
+    def compiler(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[..., object]:
+        stages.append(stage := Stage("inference graph", gm, functional=True, whole=False))
+
+        def run(*args: object) -> object:
+            if stage.inputs is None:
+                stage.inputs = clone_inputs(args)
+            return gm(*args)
+
+        return run
 
     compiled = aot_function(
         function, fw_compiler=compiler, keep_inference_input_mutations=keep_input_mutations, enable_log=False

@@ -20,7 +20,8 @@ from oracles.contract import (
     overlapping_writes_come_from_expand,
     written_inputs_disjoint,
 )
-from targets.target import Build, Function, Stage, Target
+from oracles.stage import Stage
+from targets.target import Build, Function, Target
 
 AS_STRIDED_IN_CHAIN = Refusal(
     r"view chain of length .* as_strided\(\)",
@@ -100,7 +101,7 @@ def compiled(program, inputs):
 def build(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
     """Trace the functionalized function with these inputs."""
     graph = make_fx(functionalize(function))(*inputs)
-    return Build(graph, [Stage("functionalized", graph)])
+    return Build(graph, [Stage("functionalized", graph, functional=True)])
 
 
 TARGET = Target(

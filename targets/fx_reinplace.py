@@ -10,9 +10,10 @@ import torch
 from torch import fx
 from torch.fx.passes.reinplace import reinplace
 
+from oracles.stage import Stage
 from targets import functionalize
 from targets.functionalize import DATA_DEPENDENT_SHAPE
-from targets.target import Build, Function, Stage, Target
+from targets.target import Build, Function, Target
 
 RECIPE = """
 import copy
@@ -32,7 +33,7 @@ def build(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
     functional = functionalize.build(function, inputs).stages[0]
     module: fx.GraphModule = copy.deepcopy(functional.graph)
     reinplaced = reinplace(module, *inputs)
-    return Build(reinplaced, [functional, Stage("reinplaced", reinplaced)])
+    return Build(reinplaced, [functional, Stage("reinplaced", reinplaced, functional=False)])
 
 
 TARGET = Target(

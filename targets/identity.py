@@ -12,7 +12,8 @@ from torch import fx
 
 from generators.execution import ProgramFunction, as_graph
 from oracles.contract import Contract
-from targets.target import Build, Function, Stage, Target
+from oracles.stage import Stage
+from targets.target import Build, Function, Target
 
 RECIPE = """
 def compiled(program, inputs):
@@ -25,7 +26,7 @@ def build(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
     if not isinstance(function, ProgramFunction):
         return Build(function, [])
     module = fx.GraphModule(torch.nn.Module(), as_graph(function.program))
-    return Build(fx.Interpreter(module).run, [Stage("program", module)])
+    return Build(fx.Interpreter(module).run, [Stage("program", module, functional=False)])
 
 
 TARGET = Target(

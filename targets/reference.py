@@ -14,11 +14,12 @@ from torch import fx
 
 from generators.execution import ProgramFunction, as_graph
 from oracles.contract import Contract, Refusal
+from oracles.stage import Stage
 from reference_pass.functionalize import Views, functionalize
 from reference_pass.noops import remove_noops
 from reference_pass.reinplace import reinplace
 from targets.functionalize import NUMBER_OF_A_TRACER
-from targets.target import Build, Function, Stage, Target
+from targets.target import Build, Function, Target
 
 CONTRACT = Contract(
     refusals=(
@@ -39,7 +40,11 @@ def build(function: Function, inputs: Sequence[torch.Tensor], *, views: Views) -
     functional = functionalize(function, *inputs, views=views)
     plain = remove_noops(copy.deepcopy(functional))
     reinplaced = reinplace(copy.deepcopy(plain))
-    stages = [Stage("functional", functional), Stage("without no-ops", plain), Stage("reinplaced", reinplaced)]
+    stages = [
+        Stage("functional", functional, functional=True),
+        Stage("without no-ops", plain, functional=True),
+        Stage("reinplaced", reinplaced, functional=False),
+    ]
     return Build(reinplaced, stages)
 
 

@@ -7,19 +7,11 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
-from torch import fx
 
 from oracles.contract import Contract
+from oracles.stage import Stage
 
 Function: TypeAlias = Callable[..., object]
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """A graph that the target passes through."""
-
-    name: str
-    graph: fx.GraphModule
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ import pytest
 from torch import Tensor
 
 from generators.trace import Trace
-from oracles.observation import Observation, clone_inputs, observe, observe_eager
+from generators.values import clone_inputs
+from oracles.observation import Observation, observe, observe_eager
 
 Runs: TypeAlias = tuple[Observation, Observation, Trace]
 Function: TypeAlias = Callable[..., object]

@@ -13,8 +13,8 @@ from generators.errors import Rejected
 from generators.features import swarm
 from generators.regions import Region, overlap
 from generators.strategies import sample
-from generators.values import input_tensors
-from oracles.observation import clone_inputs, observe, observe_eager
+from generators.values import clone_inputs, input_tensors
+from oracles.observation import observe, observe_eager
 
 # --- fresh inputs ------------------------------------------------------------------------------------------------------
 

@@ -20,10 +20,10 @@ from generators.parsing import parse_source
 from generators.program import Input, Program, Storage
 from generators.strategies import sample
 from generators.trace import Trace
-from generators.values import input_tensors
+from generators.values import clone_inputs, input_tensors
 from oracles.contract import Refusal
 from oracles.errors import skeleton
-from oracles.observation import clone_inputs, observe, observe_eager
+from oracles.observation import observe, observe_eager
 from oracles.verdict import Verdict
 from reduction.trial import Subject, run_trial
 from targets.registry import TARGETS, target
