@@ -244,7 +244,9 @@ class _Functionalization:
     def _around(self, number: int, shown: torch.Tensor, value: fx.Node) -> fx.Node:
         """What a storage holds besides what was made with it: what it was copied with, or nothing that is seen."""
         if number in self.copied_whole:
-            return self._read(self.storages[self.copied_whole[number]].root)
+            around = self._read(self.storages[self.copied_whole[number]].root)
+            # A scatter into it makes it a copy; without elements there is none.
+            return self.emit.call(aten.clone.default, around) if known(shown.numel() == 0) else around
         count = self.analysis.storages.held[number].nbytes() // shown.element_size()
         return self.emit.call(aten.new_zeros.default, value, [count])
 

@@ -55,6 +55,14 @@ def chain_of_views_written_at_its_base(x):
     return view, base
 
 
+@on(BUFFER[:0], BUFFER[4:6])
+def copy_of_a_storage_by_a_scatter_without_elements(x, y):
+    copy = aten.slice_scatter.default(x, x)
+    around = copy.as_strided([16], [1], 0)
+    y.add_(1)
+    return around
+
+
 @on(counted(4, 2))
 def multi_output_views(x):
     first, _second = x.split(2)
