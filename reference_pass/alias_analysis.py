@@ -194,7 +194,14 @@ def run_call(node: fx.Node, values: Callable[[fx.Node], Any]) -> Any:
         return view(*args, **kwargs).clone(memory_format=torch.contiguous_format)
     assert callable(node.target)
     value = node.target(*args, **kwargs)
+    if node.target in _DENSE:
+        return value.new_empty(value.shape)
     return copy_of_storage(operand, value) if node.target in COPIES_STORAGE else value
+
+
+# In eager the results of these are contiguous to the last stride. On fakes, a stride that places nothing may be another, and
+# a view as another dtype goes by it.
+_DENSE = {torch.ops.aten.masked_fill.Scalar, torch.ops.aten.masked_fill.Tensor}
 
 
 def copy_of_storage(operand: torch.Tensor, value: torch.Tensor) -> torch.Tensor:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from reduction.trial import Subject, run_trial
 from reference_pass import Refused, checked, functionalize, pipeline
@@ -702,3 +702,13 @@ def test_a_store_that_nobody_reads_is_not_in_the_graph():
 
     calls = [node.target for node in functionalize(program, counted(3)).graph.nodes if node.op == "call_function"]
     assert calls == [aten.fill.Scalar, aten.copy_.default]
+
+
+def test_a_stride_that_places_nothing_of_a_masked_fill_is_as_in_eager() -> None:
+    graph = fx.Graph()
+    x, mask = graph.placeholder("x"), graph.placeholder("mask")
+    filled = graph.call_function(aten.masked_fill.Scalar, (x, mask, 0))
+    graph.output(graph.call_function(aten.view.dtype, (filled, torch.complex64)))
+    inputs = counted(), torch.ones(2, dtype=torch.bool).as_strided((1, 2), (1, 1))
+    done = functionalize(fx.GraphModule(torch.nn.Module(), graph), *inputs)
+    assert torch.equal(done(*inputs), torch.zeros(1, 1, dtype=torch.complex64))
