@@ -25,6 +25,7 @@ class Promise(Enum):
     INPUT_METADATA = "inputs end with eager's sizes and strides"
     NO_NEW_ERROR = "raises only if eager raises"
     SAME_ERROR = "raises if eager raises"
+    TERMS = "computes what eager computes whatever the numbers are: it does no arithmetic of its own"
 
 
 @dataclass(frozen=True, slots=True)

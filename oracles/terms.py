@@ -1,0 +1,105 @@
+"""Oracle *terms*: a target computes the same terms as eager, so that it is right for all numbers, not for those at hand.
+
+Both run on tokens (`oracles.tokens`), wrappers and epilogues included; then the storages of the inputs and the outputs hold
+equal tokens, or something is different that some numbers would show. A wrong element is seen also behind `x * 0` or `relu`,
+or among equal numbers. No tolerance is needed.
+
+It is a promise of its own, since a target that does arithmetic (`x * 2` for `x + x`) leaves other terms and may be right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+from generators.trace import Trace
+from oracles.contract import Contract, Promise
+from oracles.tokens import Array, Names, Tokens, combined
+from oracles.verdict import Report, Verdict, Violation, decided, not_applicable
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What one run left: the tokens of each storage of the inputs by byte, and of each output by element and byte.
+
+    `concrete` names the first op that let numbers into the open (`item`, `nonzero`), so that the terms are those of these
+    numbers. Outputs that are no tensors are None.
+    """
+
+    storages: tuple[Array, ...]
+    outputs: tuple[Array | None, ...]
+    dtypes: tuple[torch.dtype | None, ...]
+    concrete: str | None
+    names: Names | None
+
+
+def run_terms(function: Callable[..., object], inputs: Sequence[torch.Tensor], *, named: bool = False) -> Terms:
+    """Run a function on inputs, which it may mutate. If `named`, its terms can be spelled. Raises what it raises."""
+    tokens = Tokens(inputs, Names() if named else None)
+    with torch.no_grad(), np.errstate(over="ignore"), tokens:
+        leaves = pytree.tree_leaves(function(*inputs))
+    tensors = [each if isinstance(each, torch.Tensor) else None for each in leaves]
+    return Terms(
+        tuple(tokens.of_inputs()),
+        tuple(None if each is None else tokens.read(each) for each in tensors),
+        tuple(None if each is None else each.dtype for each in tensors),
+        tokens.concrete,
+        tokens.names,
+    )
+
+
+def judge(
+    contract: Contract, eager: Terms, target: Terms, trace: Trace, spell: Callable[[], tuple[Terms, Terms]] | None = None
+) -> Report:
+    """Compare the terms of two runs. `spell` does both again with names, so that the evidence can show them."""
+    if not contract.promises(Promise.TERMS, trace):
+        return not_applicable("not promised")
+    wrong = _differences(eager, target)
+    if not wrong:
+        reason = "" if eager.concrete is None else f"{eager.concrete} lets numbers into the open: for such numbers only"
+        return Report(Verdict.HOLDS, reason=reason)
+    named = spell() if spell is not None else (eager, target)
+    return decided(
+        [Violation("terms", "wrong term", f"{place} {index}", _evidence(place, index, *named)) for place, index in wrong]
+    )
+
+
+def _differences(eager: Terms, target: Terms) -> list[tuple[str, int]]:
+    """Where terms differ: 'storage 0' or 'output 1', with the number. What has other sizes is left to *metadata*."""
+    found = []
+    for index, (one, other) in enumerate(zip(eager.storages, target.storages, strict=True)):
+        if not np.array_equal(one, other):
+            found.append(("storage", index))
+    for index, (expected, actual) in enumerate(zip(eager.outputs, target.outputs, strict=False)):
+        if expected is None or actual is None or expected.shape != actual.shape:
+            continue
+        if eager.dtypes[index] == target.dtypes[index] and not np.array_equal(expected, actual):
+            found.append(("output", index))
+    return found
+
+
+def _evidence(place: str, index: int, eager: Terms, target: Terms) -> dict[str, Any]:
+    """The first element (of an output) or byte (of a storage) with another term, and both terms if they have names."""
+    if place == "storage":
+        one, other = eager.storages[index], target.storages[index]
+        size = min(one.size, other.size)
+        first = int(np.flatnonzero(one[:size] != other[:size])[0]) if not np.array_equal(one[:size], other[:size]) else size
+        return {
+            "first wrong byte": first,
+            "wrong bytes": int((one[:size] != other[:size]).sum()) + abs(one.size - other.size),
+        }
+    expected, actual = eager.outputs[index], target.outputs[index]
+    assert expected is not None
+    assert actual is not None
+    differ = (expected != actual).any(-1)
+    at = tuple(int(each) for each in np.argwhere(differ)[0])
+    found: dict[str, Any] = {"first wrong index": list(at), "wrong elements": int(differ.sum()), "elements": differ.size}
+    if eager.names is not None and target.names is not None:
+        found["eager"] = eager.names.spell(int(combined(expected[at])))
+        found["target"] = target.names.spell(int(combined(actual[at])))
+    return found
