@@ -16,7 +16,7 @@ import z3
 from generators.errors import InternalError
 from generators.regions import Region
 
-# torch allows 64 dims a tensor. All names are declared at once, in this order: see `_Session`.
+# torch allows 64 dims a tensor. All names are declared at once, in this order: see `Session`.
 _MOST_DIMS = 64
 
 
@@ -55,7 +55,7 @@ def decide(a: Region, b: Region, timeout_ms: int = 2000) -> Witness | Disjoint |
         InternalError: z3's witness is wrong.
 
     """
-    session = _Session.here()
+    session = Session.here()
     indices_a, indices_b = session.indices_a[: len(a.sizes)], session.indices_b[: len(b.sizes)]
     # Bytes from the element of `a` to that of `b`. Two elements share a byte if neither ends before the other begins.
     # Only the difference of the starts enters, which keeps the numbers small. (An `int`, if neither region has dims.)
@@ -81,7 +81,7 @@ def decide(a: Region, b: Region, timeout_ms: int = 2000) -> Witness | Disjoint |
 
 
 @dataclass(frozen=True, slots=True)
-class _Session:
+class Session:
     """z3 in this process: one context, one solver, and the names of the model.
 
     Contexts take milliseconds to make, so they live as long as the process. The solver is `reset`, not `push`ed and
@@ -95,19 +95,24 @@ class _Session:
     indices_b: tuple[Any, ...]
 
     @classmethod
-    def here(cls) -> _Session:
-        """The session of this process; a forked child gets its own, and leaves its parent's alone."""
-        session = _SESSIONS.get(os.getpid())
-        if session is None:
-            session = _SESSIONS[os.getpid()] = cls._new()
-        return session
+    def here(cls, purpose: str = "regions") -> Session:
+        """The session of this process for that purpose; a forked child gets its own, and leaves its parent's alone."""
+        key = (os.getpid(), purpose)
+        if key not in _SESSIONS:
+            _SESSIONS[key] = cls._new()
+        return _SESSIONS[key]
 
     @classmethod
-    def _new(cls) -> _Session:
+    def _new(cls) -> Session:
         context = z3.Context()
         names_a = tuple(z3.Int(f"i{dim}", context) for dim in range(_MOST_DIMS))
         names_b = tuple(z3.Int(f"j{dim}", context) for dim in range(_MOST_DIMS))
         return cls(z3.SimpleSolver(ctx=context), names_a, names_b)
+
+    @property
+    def context(self) -> Any:
+        """The context that all terms of a question must be made in."""
+        return self.solver.ctx
 
     def ask(self, premises: Sequence[Any], names: Sequence[Any], timeout_ms: int) -> tuple[int, ...] | Disjoint | Unknown:
         """The values of `names` in a model of the premises, if there is one."""
@@ -125,7 +130,7 @@ class _Session:
 
 
 # By process id: a context that came through a fork is neither used nor freed.
-_SESSIONS: dict[int, _Session] = {}
+_SESSIONS: dict[tuple[int, str], Session] = {}
 
 
 def _inside(indices: Sequence[Any], sizes: Sequence[int]) -> list[Any]:

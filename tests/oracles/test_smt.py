@@ -218,7 +218,7 @@ def test_check_refuses_a_wrong_witness(witness: Witness) -> None:
 
 
 def test_a_wrong_answer_of_z3_is_an_internal_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(smt._Session, "ask", lambda *_: (0, 0, 0, 1))
+    monkeypatch.setattr(smt.Session, "ask", lambda *_: (0, 0, 0, 1))
     with pytest.raises(InternalError, match="wrong witness"):
         decide(ROWS, ROWS)
 
