@@ -53,20 +53,30 @@ _OPERANDS = _numbers("operands", 256) | np.uint64(1)
 _BYTES = _numbers("bytes", 256)  # the tokens of numbers that come from no input
 _NEGATIVE = _number("negative")
 _STEP = np.uint64(0x9E3779B97F4A7C15)
+_SHIFTS = np.array([30, 27, 31], np.uint64)
+_FACTORS = np.array([0xBF58476D1CE4E5B9, 0x94D049BB133111EB], np.uint64)
 _POSITIONS = _numbers("positions", 1 << 12) | np.uint64(1)
 
 
 def _mixed(tokens: Array) -> Array:
     """Each token scrambled (the finalizer of splitmix64), so that sums of tokens do not cancel from op to op."""
-    tokens = (tokens ^ (tokens >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    tokens = (tokens ^ (tokens >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed: Array = tokens ^ (tokens >> np.uint64(31))
+    mixed: Array = tokens ^ (tokens >> _SHIFTS[0])
+    mixed *= _FACTORS[0]
+    mixed ^= mixed >> _SHIFTS[1]
+    mixed *= _FACTORS[1]
+    mixed ^= mixed >> _SHIFTS[2]
     return mixed
 
 
 def sequence(start: np.uint64, count: int) -> Array:
     """So many tokens, each of its own, that depend on a start."""
     return _mixed(start + np.arange(1, count + 1, dtype=np.uint64) * _STEP)
+
+
+@functools.lru_cache(maxsize=256)
+def _tokens_of(name: str, number: int, count: int) -> Array:
+    """The tokens that the bytes of a storage start with."""
+    return sequence(_number(name, number), count)
 
 
 def combined(tokens: Array) -> Array:
@@ -131,8 +141,8 @@ class Tokens(TorchDispatchMode):
         for each in inputs:
             storage = each.untyped_storage()
             if storage._cdata not in self._memory:
-                tokens = sequence(_number("storage", len(self._memory)), storage.nbytes())
-                self._memory[storage._cdata] = Memory(storage, tokens)
+                tokens = _tokens_of("storage", len(self._memory), storage.nbytes())
+                self._memory[storage._cdata] = Memory(storage, tokens.copy())
         self._inputs = list(self._memory.values())
         if names is not None:
             for number, each in enumerate(inputs):
@@ -150,8 +160,8 @@ class Tokens(TorchDispatchMode):
             memory = self._memory[storage._cdata] = Memory(storage, _of_bytes(_bytes_in(storage)))
         missing = storage.nbytes() - memory.tokens.size
         if missing > 0:  # it was resized
-            grown = sequence(_number("unwritten", memory.tokens.size), missing)
-            memory.tokens = np.concatenate((memory.tokens, grown))
+            grown = _tokens_of("unwritten", 0, storage.nbytes())
+            memory.tokens = np.concatenate((memory.tokens, grown[memory.tokens.size :]))
         return memory.tokens
 
     def _place(self, tensor: torch.Tensor) -> Array:
@@ -192,8 +202,7 @@ class Tokens(TorchDispatchMode):
         storage = tensor.untyped_storage()
         if storage._cdata in self._memory and storage.nbytes():
             return  # the op handed on memory that was there
-        fresh = sequence(_number("unwritten"), storage.nbytes())
-        self._memory[storage._cdata] = Memory(storage, fresh)
+        self._memory[storage._cdata] = Memory(storage, _tokens_of("unwritten", 0, storage.nbytes()).copy())
         if tokens is not None:
             self._write(tensor, tokens)
 
@@ -213,7 +222,8 @@ class Tokens(TorchDispatchMode):
             self.concrete = self.concrete or str(func)
             return result
         self._note_concrete(func)
-        for tensor, tokens in zip(tensors_in(result), self._computed(func, args, kwargs, result), strict=True):
+        made = self._computed(func, args, kwargs, result)
+        for tensor, tokens in zip([result] if isinstance(result, torch.Tensor) else tensors_in(result), made, strict=True):
             self._new(tensor, tokens)
         if (func in SCATTERS or func is aten.copy.default) and isinstance(result, torch.Tensor):
             self._store(func, args, kwargs, result)
@@ -298,7 +308,7 @@ class Tokens(TorchDispatchMode):
             return [_of_bytes(_bytes_of(each)) for each in results]
         if name.startswith("_foreach_") and isinstance(result, (list, tuple)):
             return [self._opaque(self._opaque_key(op, _item(given, i, len(results))), 0, t) for i, t in enumerate(results)]
-        if torch.Tag.pointwise in op.tags and len(results) == 1 and not _is_random(op):
+        if facts(op).pointwise and len(results) == 1 and not _is_random(op):
             return [self._pointwise(op, given, results[0])]
         key = self._opaque_key(op, given)
         return [self._opaque(key, index, each) for index, each in enumerate(results)]
