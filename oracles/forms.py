@@ -6,11 +6,12 @@ Read off schemas. (The reference pass has its own account of this; a judge must 
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
 
-from generators.schemas import facts
+from generators.schemas import Kind, facts
 
 aten = torch.ops.aten
 
@@ -34,13 +35,31 @@ def functional_form(op: OpOverload) -> OpOverload | None:
     name = op.overloadpacket.__name__
     plain = name.removesuffix("_")
     for packet in filter(None, (_packet(each) for each in (plain, f"{plain}_functional", name, f"{name}_functional"))):
-        for overload in map(packet.__getattr__, packet.overloads()):
+        for overload in _overloads(packet):
             schema = overload._schema
             if facts(overload).writes or any(each.alias_info is not None for each in schema.returns):
                 continue
             if len(schema.returns) == len(fresh) + len(known.writes) and [str(a.type) for a in schema.arguments] == types:
                 return overload
     return None
+
+
+@functools.cache
+def in_place_form(op: OpOverload) -> OpOverload | None:
+    """The overload that writes the result of this one into its first operand; None if there is none."""
+    return next((each for each in _twins(op) if facts(each).kind is Kind.IN_PLACE), None)
+
+
+@functools.cache
+def out_form(op: OpOverload) -> OpOverload | None:
+    """The overload that writes the one result of this one into an `out=` argument; None if there is none."""
+    return next((each for each in _twins(op) if facts(each).kind is Kind.OUT and len(facts(each).writes) == 1), None)
+
+
+def _twins(op: OpOverload) -> Iterator[OpOverload]:
+    name = op.overloadpacket.__name__
+    for packet in filter(None, (_packet(f"{name}_"), _packet(name))) if op.namespace == "aten" else ():
+        yield from (each for each in _overloads(packet) if functional_form(each) is op)
 
 
 @functools.cache
@@ -51,8 +70,12 @@ def view_of_copy(op: OpOverload) -> OpOverload | None:
     if packet is None or name == "_to_copy":
         return None
     types = [str(each.type) for each in op._schema.arguments]
-    overloads = [getattr(packet, each) for each in packet.overloads()]
-    return next((each for each in overloads if [str(a.type) for a in each._schema.arguments] == types), None)
+    return next((each for each in _overloads(packet) if [str(a.type) for a in each._schema.arguments] == types), None)
+
+
+def _overloads(packet: OpOverloadPacket) -> list[OpOverload]:
+    # `getattr`, not `packet.__getattr__`: that would make each overload anew, and the old ones would no longer be equal
+    return [getattr(packet, each) for each in packet.overloads()]
 
 
 def _packet(name: str) -> OpOverloadPacket | None:
