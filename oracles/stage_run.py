@@ -1,0 +1,349 @@
+"""`run_stage`: one run of a stage on real tensors, and what each node did: where its tensors lie, what it wrote and read.
+
+Everything is noted at the moment the node has run (operands: is about to run), since a later node may give a tensor another
+shape or storage. Bytes are counted from the start of a storage, and storages in the order in which the run meets them, so
+that runs of two stages on equal inputs can be compared.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+from torch.fx.node import map_arg
+
+from generators.errors import InternalError, Rejected
+from generators.regions import Region, overlap, overlaps_itself
+from generators.schemas import Facts, facts
+from generators.values import clone_inputs
+from oracles.stage import Stage
+
+
+class Place(NamedTuple):
+    """Where a tensor lies: the number of its storage, and its metadata. Offset and strides count elements."""
+
+    storage: int
+    offset: int
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    conj: bool
+    neg: bool
+
+    @property
+    def region(self) -> Region:
+        """The bytes that it covers, from the start of the storage."""
+        itemsize = self.dtype.itemsize
+        strides = tuple(stride * itemsize for stride in self.strides)
+        return Region(self.offset * itemsize, tuple(self.sizes), strides, itemsize)
+
+    def meets(self, other: Place) -> bool:
+        """True if the two have a byte in common."""
+        return self.storage == other.storage and overlap(self.region, other.region)
+
+    def same_elements(self, other: Place) -> bool:
+        """True if element by element, after broadcasting, the two are the same bytes."""
+        return self.storage == other.storage and self._steps() == other._steps()
+
+    def _steps(self) -> tuple[object, ...]:
+        """The region with dims counted from the last, those of size 1 left out: they place nothing."""
+        itemsize = self.dtype.itemsize
+        pairs = zip(reversed(self.sizes), reversed(self.strides), strict=True)
+        dims = tuple((dim, size, stride * itemsize) for dim, (size, stride) in enumerate(pairs) if size != 1)
+        return self.offset * itemsize, itemsize, dims
+
+
+class Operand(NamedTuple):
+    """A tensor among the arguments of a call, as it lay before. `argument` is its name in the schema.
+
+    `position` counts the arguments that are no `out=` arguments, which have -1: a functional op and its in-place form count
+    alike. `written` and `overwritten` (written whatever it holds) mean bytes: `t_` and `set_` write none.
+    """
+
+    position: int
+    argument: str
+    place: Place
+    written: bool
+    overwritten: bool
+
+
+@dataclass(slots=True)
+class Call:
+    """A call of a node. `op` is None if that is no ATen operator; then all tensors count as read.
+
+    `arguments` are as passed, by name in the schema (by position for other functions). `calls` is the operator whose work
+    is done: `op`, or for a function that takes an operator first (as higher-order operators do) that one. `mutates` goes by
+    the schema alone. `uneven` says that a `copy_` stored differing values in one place.
+    """
+
+    op: OpOverload | None
+    calls: OpOverload | None
+    arguments: dict[str, Any]
+    operands: tuple[Operand, ...]
+    mutates: bool = False
+    uneven: bool = False
+
+    @property
+    def written(self) -> list[Operand]:
+        """Operands of which bytes are written."""
+        return [each for each in self.operands if each.written]
+
+    @property
+    def read(self) -> list[Operand]:
+        """Operands of which the contents matter; not those asked for their metadata alone, or for the memory."""
+        unread = _unread(self.calls) if self.calls is not None else ()
+        return [each for each in self.operands if not each.overwritten and each.argument not in unread]
+
+
+@dataclass(slots=True)
+class NodeRun:
+    """What running a node gave: its value, where the tensors in it lay then (in order), and the call, if it is one."""
+
+    node: fx.Node
+    value: object
+    places: tuple[Place, ...]
+    call: Call | None = None
+
+
+@dataclass(slots=True)
+class StageRun:
+    """A stage's run. `inputs` are the storages of placeholders and attributes; `error` is what ended the run, and where.
+
+    The node that raised stands last among the nodes, without a value, if it came to a call. Storages are held, so that
+    their identity is not reused.
+    """
+
+    stage: Stage
+    nodes: list[NodeRun] = field(default_factory=list)
+    storages: list[torch.UntypedStorage] = field(default_factory=list)
+    inputs: set[int] = field(default_factory=set)
+    error: tuple[fx.Node, Exception] | None = None
+
+    def name(self, node: fx.Node) -> str:
+        """Where something happened, for people: 'stage reinplaced, add_1 = aten.add_.Tensor(view, 1)'."""
+        return f"stage {self.stage.name}, {describe(node)}"
+
+
+def describe(node: fx.Node) -> str:
+    """A node in one line: 'add_1 = aten.add_.Tensor(view, 1)'."""
+    if node.op in ("placeholder", "get_attr"):
+        return f"{node.name} = {'input' if node.op == 'placeholder' else node.target}"
+    arguments = [*map(str, node.args), *(f"{key}={value}" for key, value in node.kwargs.items())]
+    if node.op == "output":
+        return f"return {', '.join(arguments)}"
+    target = node.target if isinstance(node.target, (str, OpOverload)) else getattr(node.target, "__name__", node.target)
+    return f"{node.name} = {target}({', '.join(arguments)})"
+
+
+def run_stage(stage: Stage, inputs: Sequence[object]) -> StageRun:
+    """Run the graph once on these inputs, which it may mutate; attributes of the module are cloned first.
+
+    Raises `Rejected` for tensors that are not dense, `InternalError` if the number of inputs is not the graph's.
+    """
+    return _Running(stage, inputs).run()
+
+
+class _Running:
+    def __init__(self, stage: Stage, inputs: Sequence[object]) -> None:
+        placeholders = sum(node.op == "placeholder" for node in stage.graph.graph.nodes)
+        if placeholders != len(inputs):
+            raise InternalError(f"stage {stage.name} takes {placeholders} inputs, {len(inputs)} were given")
+        self.done = StageRun(stage)
+        self.graph = stage.graph
+        self.inputs = iter(inputs)
+        self.values: dict[fx.Node, Any] = {}
+        self.attributes = self._attributes()
+        self.numbers: dict[int, int] = {}
+
+    def run(self) -> StageRun:
+        with torch.no_grad():
+            for node in self.graph.graph.nodes:
+                self._node(node)
+                if self.done.error is not None:
+                    break
+        return self.done
+
+    def _node(self, node: fx.Node) -> None:
+        if node.op == "placeholder":
+            self._note(node, next(self.inputs))
+        elif node.op == "get_attr":
+            self._note(node, self.attributes[node])
+        else:
+            given = None
+            try:
+                args, kwargs = map_arg(node.args, self._value), map_arg(node.kwargs, self._value)
+                given = self._given(node, args, kwargs)
+                value = self._call(node, given, args, kwargs)
+            except (Rejected, InternalError):
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever a node raises is part of the run
+                self.done.error = (node, error)
+                if given is not None:
+                    self.done.nodes.append(NodeRun(node, None, (), given))
+                return
+            self._note(node, value, given)
+
+    def _value(self, node: fx.Node) -> Any:
+        if node not in self.values:
+            raise LookupError(f"{node} is used before it is defined")
+        return self.values[node]
+
+    def _attributes(self) -> dict[fx.Node, object]:
+        nodes = [node for node in self.graph.graph.nodes if node.op == "get_attr"]
+        found = [functools.reduce(getattr, str(node.target).split("."), self.graph) for node in nodes]
+        return dict(zip(nodes, clone_inputs(found), strict=True)) if nodes else {}
+
+    def _call(self, node: fx.Node, given: Call | None, args: Any, kwargs: Any) -> Any:
+        if node.op == "output":
+            return args[0]
+        if node.op == "call_method":
+            return getattr(args[0], str(node.target))(*args[1:], **kwargs)
+        if node.op == "call_module":
+            return self.graph.get_submodule(str(node.target))(*args, **kwargs)
+        assert callable(node.target)
+        expected = None if given is None else _value_stored(given)
+        value = node.target(*args, **kwargs)
+        if given is not None and expected is not None:
+            given.uneven = not _same(given.arguments["self"], expected)
+        return value
+
+    def _given(self, node: fx.Node, args: Any, kwargs: Mapping[str, Any]) -> Call | None:
+        if node.op != "call_function":
+            return None
+        target: Any = node.target
+        if isinstance(target, OpOverload):
+            return self._call_of(target, target, args, kwargs)
+        if args and isinstance(args[0], OpOverload):
+            return self._call_of(None, args[0], args[1:], kwargs)
+        named = {str(index): each for index, each in enumerate(args)} | dict(kwargs)
+        found = ((index, *each) for index, each in enumerate(named.items()))
+        operands = tuple(
+            Operand(index, name, self._place(each), written=False, overwritten=False)
+            for index, name, value in found
+            for each in _tensors(value)
+        )
+        return Call(None, None, named, operands)
+
+    def _call_of(self, op: OpOverload | None, calls: OpOverload, args: Any, kwargs: Mapping[str, Any]) -> Call:
+        form = _form(calls)
+        arguments = dict(zip(form.names, args, strict=False))
+        arguments.update(kwargs)
+        operands = []
+        for name, value in arguments.items():
+            if isinstance(value, (torch.Tensor, list, tuple)):
+                written = op is not None and name in form.written
+                position, overwritten = form.positions.get(name, -1), written and name in form.overwritten
+                operands += [Operand(position, name, self._place(each), written, overwritten) for each in _tensors(value)]
+        return Call(op, calls, arguments, tuple(operands), mutates=op is not None and bool(form.facts.writes))
+
+    def _note(self, node: fx.Node, value: object, call: Call | None = None) -> None:
+        places = tuple(map(self._place, _tensors(value)))
+        self.values[node] = value
+        self.done.nodes.append(NodeRun(node, value, places, call))
+        if node.op in ("placeholder", "get_attr"):
+            self.done.inputs.update(each.storage for each in places)
+
+    def _place(self, tensor: torch.Tensor) -> Place:
+        if tensor.layout is not torch.strided:
+            raise Rejected(f"a tensor is {tensor.layout}; only dense (strided) ones can be judged")
+        storage = tensor.untyped_storage()
+        number = self.numbers.get(storage._cdata)
+        if number is None:
+            number = self.numbers[storage._cdata] = len(self.numbers)
+            self.done.storages.append(storage)
+        return place_of(tensor, number)
+
+
+def place_of(tensor: torch.Tensor, storage: int) -> Place:
+    """The place of a dense tensor in the storage of that number."""
+    return Place(
+        storage,
+        int(tensor.storage_offset()),
+        tensor.shape,
+        tensor.stride(),
+        tensor.dtype,
+        tensor.is_conj(),
+        tensor.is_neg(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """What a schema says, by name of argument: `written` and `overwritten` as bytes, positions as in `Operand`."""
+
+    facts: Facts
+    names: tuple[str, ...]
+    positions: Mapping[str, int]
+    written: frozenset[str]
+    overwritten: frozenset[str]
+
+
+@functools.cache
+def _form(op: OpOverload) -> _Form:
+    known, arguments = facts(op), op._schema.arguments
+    names = tuple(each.name for each in arguments)
+    counted = (each.name for each in arguments if not each.is_out)
+    places_anew = torch.Tag.inplace_view in op.tags  # t_, set_, resize_: other metadata, the same bytes
+    return _Form(
+        known,
+        names,
+        {name: index for index, name in enumerate(counted)},
+        frozenset(() if places_anew else (names[index] for index in known.writes)),
+        frozenset(names[index] for index in known.overwrites),
+    )
+
+
+@functools.cache
+def _unread(op: OpOverload) -> tuple[str, ...]:
+    """The arguments of a call that does not write them of which the contents do not matter: `zeros_like`, `fill`."""
+    name, names = op.overloadpacket.__name__, tuple(each.name for each in op._schema.arguments)
+    if name.endswith("_like") or name.startswith("new_") or torch.Tag.inplace_view in op.tags or _stores_over(op):
+        return names if torch.Tag.inplace_view in op.tags else names[:1]
+    return names[1:] if name in ("view_as", "expand_as", "reshape_as") else ()
+
+
+def _stores_over(op: OpOverload) -> bool:
+    """True for the functional form of an op that stores over its first argument whatever it holds."""
+    name = op.overloadpacket.__name__
+    for candidate in dict.fromkeys((name + "_", name.removesuffix("_functional") + "_")):
+        packet = getattr(torch.ops.aten, candidate, None)
+        for overload in packet.overloads() if packet is not None else ():
+            form = getattr(packet, overload)
+            if facts(form).overwrites and not facts(form).writes[1:] and _types(form) == _types(op):
+                return True
+    return False
+
+
+def _types(op: OpOverload) -> list[str]:
+    return [str(each.type) for each in op._schema.arguments if not each.is_out]
+
+
+def _tensors(value: object) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _tensors(each)
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _tensors(each)
+
+
+def _value_stored(call: Call) -> torch.Tensor | None:
+    """What a `copy_` into a place that overlaps itself must leave there if it stores one value a byte; else None."""
+    if call.op is not torch.ops.aten.copy_.default:
+        return None
+    target, source = call.arguments["self"], call.arguments["src"]
+    if not overlaps_itself(Region.of(target)):
+        return None
+    expected: torch.Tensor = source.to(target.dtype).expand(target.shape).clone()
+    return expected
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return bool(((one == other) | ((one != one) & (other != other))).all())

@@ -1,0 +1,192 @@
+"""`run_stage`: what is noted of each node, at the moment it ran."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import pytest
+import torch
+from torch import fx
+
+from generators.errors import InternalError, Rejected
+from generators.regions import Region
+from oracles.stage import Stage
+from oracles.stage_run import NodeRun, Place, describe, run_stage
+
+aten = torch.ops.aten
+
+
+def stage(inputs: str, *calls: tuple[Any, ...], returned: str = "") -> Stage:
+    """A graph: its inputs, then (name, target, arguments, ...), where the name of a value stands for it."""
+    graph, nodes = fx.Graph(), {}
+    for name in inputs.split():
+        nodes[name] = graph.placeholder(name)
+    for name, target, *args in calls:
+        kwargs = args.pop() if args and isinstance(args[-1], dict) else {}
+        arguments, named = fx.node.map_aggregate((tuple(args), kwargs), lambda each: nodes.get(each, each))
+        nodes[name] = graph.create_node("call_function", target, arguments, named, name=name)
+    graph.output(tuple(nodes[name] for name in returned.split()))
+    return Stage("tested", fx.GraphModule(torch.nn.Module(), graph), functional=False)
+
+
+def ran(*args: Any, inputs: list[object], returned: str = "") -> dict[str, NodeRun]:
+    done = run_stage(stage(*args, returned=returned), inputs)
+    assert done.error is None
+    return {each.node.name: each for each in done.nodes}
+
+
+X = torch.arange(6.0).view(2, 3)
+
+
+def test_a_view_lies_in_the_storage_of_its_base() -> None:
+    nodes = ran("x", ("y", aten.select.int, "x", 1, 1), ("z", aten.neg.default, "y"), inputs=[X.clone()], returned="z")
+    assert nodes["x"].places == (Place(0, 0, (2, 3), (3, 1), torch.float32, conj=False, neg=False),)
+    assert nodes["y"].places == (Place(0, 1, (2,), (3,), torch.float32, conj=False, neg=False),)
+    assert nodes["y"].places[0].region == Region(4, (2,), (12,), 4)
+    assert nodes["z"].places[0].storage == 1
+    assert nodes["output"].places == nodes["z"].places
+
+
+def test_inputs_that_share_a_storage_lie_in_one() -> None:
+    base = torch.arange(4.0)
+    nodes = ran("x y z", inputs=[base[:2], base[2:], torch.ones(1)])
+    assert [nodes[name].places[0].storage for name in "xyz"] == [0, 0, 1]
+    assert not nodes["x"].places[0].meets(nodes["y"].places[0])
+
+
+def test_a_place_is_as_it_was_at_that_moment() -> None:
+    nodes = ran("x", ("t", aten.t_.default, "x"), inputs=[X.clone()], returned="x")
+    assert nodes["x"].places[0].sizes == (2, 3)
+    assert nodes["t"].places[0].sizes == nodes["output"].places[0].sizes == (3, 2)
+
+
+def test_what_a_call_writes_and_reads() -> None:
+    nodes = ran(
+        "x y",
+        ("add", aten.add_.Tensor, "x", "y"),
+        ("copy_", aten.copy_.default, "x", "y"),
+        ("mul", aten.mul.out, "x", "y", {"out": "y"}),
+        ("like", aten.zeros_like.default, "x"),
+        ("fill", aten.fill.Scalar, "x", 1),
+        inputs=[X.clone(), X.clone()],
+    )
+    calls = {name: each.call for name, each in nodes.items() if each.call is not None}
+    assert {name: [each.argument for each in call.written] for name, call in calls.items()} == {
+        "add": ["self"],
+        "copy_": ["self"],
+        "mul": ["out"],
+        "like": [],
+        "fill": [],
+    }
+    assert {name: [each.argument for each in call.read] for name, call in calls.items()} == {
+        "add": ["self", "other"],
+        "copy_": ["src"],
+        "mul": ["self", "other"],
+        "like": [],  # the sizes alone
+        "fill": [],
+    }
+    assert [each.position for each in calls["mul"].operands] == [0, 1, -1]
+
+
+@pytest.mark.parametrize("op", [aten.t_.default, aten.unsqueeze_.default])
+def test_other_metadata_is_mutation_but_no_byte_is_written(op) -> None:
+    arguments = (0,) if op is aten.unsqueeze_.default else ()
+    call = ran("x", ("y", op, "x", *arguments), inputs=[X.clone()])["y"].call
+    assert call is not None
+    assert call.mutates
+    assert not call.written
+
+
+def test_functions_that_are_no_operators_just_run() -> None:
+    def on_copies(op: Any, *args: Any) -> Any:
+        return (op(args[0].clone(), *args[1:]),)
+
+    nodes = ran(
+        "x n",
+        ("many", on_copies, aten.add_.Tensor, "x", 1),
+        ("one", operator.getitem, "many", 0),
+        ("m", operator.add, "n", 1),
+        ("part", aten.slice.Tensor, "one", 0, 0, "m"),
+        inputs=[X.clone(), 0],
+        returned="part",
+    )
+    call = nodes["many"].call
+    assert call is not None
+    assert (call.op, call.calls, call.mutates) == (None, aten.add_.Tensor, False)
+    assert [(each.argument, each.written) for each in call.operands] == [("self", False)]
+    assert nodes["one"].places == nodes["many"].places
+    assert nodes["m"].value == 1
+    assert nodes["part"].places[0].sizes == (1, 3)
+
+
+def test_whether_a_copy_stores_one_value_in_one_place() -> None:
+    def windows(line: torch.Tensor) -> torch.Tensor:
+        return line.as_strided((2, 2), (1, 1))
+
+    sources = (windows(torch.arange(3.0)), torch.arange(4.0).view(2, 2), torch.full((2, 1), torch.nan))
+    for source, uneven in zip(sources, (False, True, False), strict=True):
+        call = ran("x y", ("copy_", aten.copy_.default, "x", "y"), inputs=[windows(torch.zeros(3)), source])["copy_"].call
+        assert call is not None
+        assert call.uneven is uneven
+
+
+def test_an_error_ends_the_run_and_is_kept() -> None:
+    tested = stage("x", ("y", aten.neg.default, "x"), ("z", aten.view.default, "y", [7]), ("w", aten.neg.default, "z"))
+    done = run_stage(tested, [X.clone()])
+    assert done.error is not None
+    assert done.error[0].name == "z"
+    assert isinstance(done.error[1], RuntimeError)
+    assert [each.node.name for each in done.nodes] == ["x", "y", "z"]
+    assert done.nodes[-1].places == ()
+
+
+def test_use_before_definition_is_an_error_of_the_node() -> None:
+    tested = stage("x", ("y", aten.neg.default, "x"), ("z", aten.neg.default, "x"), returned="z")
+    nodes = {node.name: node for node in tested.graph.graph.nodes}
+    nodes["y"].args = (nodes["z"],)
+    done = run_stage(tested, [X.clone()])
+    assert done.error is not None
+    assert (done.error[0].name, str(done.error[1])) == ("y", "z is used before it is defined")
+
+
+def test_attributes_are_not_mutated() -> None:
+    graph = fx.Graph()
+    weight = graph.get_attr("weight")
+    graph.call_function(aten.zero_.default, (weight,))
+    graph.output((weight,))
+    root = torch.nn.Module()
+    root.weight = torch.nn.Buffer(torch.ones(2))
+    done = run_stage(Stage("tested", fx.GraphModule(root, graph), functional=False), [])
+    assert done.inputs == {0}
+    assert torch.equal(root.weight, torch.ones(2))
+
+
+def test_what_cannot_be_judged_is_rejected() -> None:
+    with pytest.raises(InternalError, match="takes 1 inputs, 2 were given"):
+        run_stage(stage("x"), [X, X])
+    with pytest.raises(Rejected, match="sparse_coo"):
+        run_stage(stage("x"), [X.to_sparse()])
+
+
+def test_elements_are_the_same_whatever_places_nothing() -> None:
+    def place(tensor: torch.Tensor) -> Place:
+        return run_stage(stage("x"), [tensor]).nodes[0].places[0]
+
+    column = torch.zeros(4)
+    assert place(column.as_strided((4, 1), (1, 7))).same_elements(place(column.as_strided((4, 1), (1, 1))))
+    assert place(column.as_strided((1, 4), (9, 1))).same_elements(place(column))
+    assert not place(column.view(4, 1)).same_elements(place(column))  # broadcast: (4, 1) is a column
+    assert not place(column[1:]).same_elements(place(column[:3]))
+
+
+def test_a_node_in_one_line() -> None:
+    tested = stage(
+        "x", ("add_1", aten.add.Tensor, "x", 1, {"alpha": 2}), ("one", operator.getitem, "add_1", 0), returned="one"
+    )
+    assert [describe(node) for node in tested.graph.graph.nodes] == [
+        "x = input",
+        "add_1 = aten.add.Tensor(x, 1, alpha=2)",
+        "one = getitem(add_1, 0)",
+        "return (one,)",
+    ]
