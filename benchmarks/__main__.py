@@ -15,13 +15,14 @@ from pathlib import Path
 import torch
 import z3
 
-from benchmarks import against_torch, generation, overlap, passes, throughput
+from benchmarks import against_torch, generation, lemmas, overlap, passes, throughput
 from benchmarks.tables import Result, show
 
 BENCHMARKS: dict[str, Callable[[], Result]] = {
     "throughput": throughput.measure,
     "generation": generation.measure,
     "overlap": overlap.measure,
+    "lemmas": lemmas.measure,
     "passes": passes.measure,
     "against_torch": against_torch.measure,
 }

@@ -1,16 +1,17 @@
 """The price of one decision whether two views share a byte, by deciders that are all exact.
 
 `generators.regions.overlap` decides in the harness, `numpy.shares_memory` is the best known alternative, and z3
-(`oracles.smt.decide`) is the second opinion on each finding. The questions are those that programs pose: the inputs and
-results of sampled programs, each with each other of its program.
+(`oracles.smt.decide`) is the second opinion on each finding. An address mask (the addresses of all bytes, as arrays) and
+brute force (each element of one against each of the other, in plain Python) are right without thought. The questions are
+those that programs pose: the inputs and results of sampled programs, each with each other of its program.
 
 How to read a row: microseconds of CPU time for each decision (the best of some rounds, in which the deciders take turns), by
 kind of pair, and the mean as a multiple of `overlap`'s. *overlap* and *z3* get ready-made regions and *numpy* ready-made
 arrays; the rows with *tensors* start from tensors, as the harness must, so they say what a change would bring.
 
 How to read a column: *apart*: one ends before the other begins, or is empty; *shared*: a byte in common; *interleaved*: one
-lies in the gaps of the other, the only kind that takes thought. *all* is the mean over the pairs as they occur. z3 answers a
-sample of each kind. The deciders must agree on every pair.
+lies in the gaps of the other, the only kind that takes thought. *all* is the mean over the pairs as they occur. z3, mask and
+brute force answer a sample of each kind. The deciders must agree on every pair.
 """
 
 from __future__ import annotations
@@ -62,8 +63,11 @@ DECIDERS: dict[str, Callable[[View, View], bool | None]] = {
     "numpy": lambda a, b: np.shares_memory(a.array, b.array),
     "tensors, overlap": lambda a, b: overlap(Region.of(a.tensor), Region.of(b.tensor)),
     "tensors, numpy": lambda a, b: np.shares_memory(as_array(a.tensor), as_array(b.tensor)),
+    "mask": lambda a, b: bool(np.intersect1d(a.region.addresses(), b.region.addresses(), assume_unique=True).size),
+    "brute force": lambda a, b: _by_brute_force(a.region, b.region),
     "z3": lambda a, b: _by_z3(a.region, b.region),
 }
+SAMPLED = ("mask", "brute force", "z3")  # slow, so they answer some pairs, once
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +109,12 @@ def measure(programs: int = 200, rounds: int = 5, z3_sample: int = 150) -> Overl
         if not pairs:
             continue
         questions = dict.fromkeys(DECIDERS, pairs)
-        questions["z3"] = random.Random(0).sample(pairs, min(z3_sample, len(pairs)))
+        questions.update(dict.fromkeys(SAMPLED, random.Random(0).sample(pairs, min(z3_sample, len(pairs)))))
         unknown += _compare(questions)
         microseconds = dict.fromkeys(DECIDERS, float("inf"))
         for turn in range(rounds):
             for decider, asked in questions.items():
-                if decider != "z3" or turn == 0:
+                if decider not in SAMPLED or turn == 0:
                     microseconds[decider] = min(microseconds[decider], _time(decider, asked))
         kinds.append(Kind(name, len(pairs), microseconds))
     return Overlap(programs, unknown, (*kinds, _mean(kinds)))
@@ -155,6 +159,19 @@ def as_array(tensor: torch.Tensor) -> Array:
 def _by_z3(a: Region, b: Region) -> bool | None:
     answer = decide(a, b)
     return None if isinstance(answer, Unknown) else not isinstance(answer, Disjoint)
+
+
+def _by_brute_force(a: Region, b: Region) -> bool:
+    """Every element of one against every element of the other."""
+    starts = [_starts(each) for each in (a, b)]
+    return any(one < other + b.itemsize and other < one + a.itemsize for one in starts[0] for other in starts[1])
+
+
+def _starts(region: Region) -> list[int]:
+    starts = [region.start]
+    for size, stride in zip(region.sizes, region.strides, strict=True):
+        starts = [start + step * stride for start in starts for step in range(size)]
+    return starts
 
 
 def _compare(questions: dict[str, list[Pair]]) -> int:

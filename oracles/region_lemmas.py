@@ -29,7 +29,7 @@ from oracles.lemmas import (
 OURS = "generators/regions.py"
 REFERENCE = "reference_pass/regions.py"
 
-_ANY = "any starts, sizes, item sizes, strides of any sign"
+_ANY = "all starts, sizes, item sizes, strides of any sign"
 
 
 # --- generators.regions: from two regions to one sum --------------------------------------------------------------------
@@ -214,7 +214,7 @@ def _differ(one: Condition, other: Condition) -> Condition:
     return either(every(one, no(other)), every(other, no(one)))
 
 
-def _step(name: str, source: str, claim: str, *cases: Case, ranges: str = "any integers, any number of dims") -> Lemma:
+def _step(name: str, source: str, claim: str, *cases: Case, ranges: str = "all integers, any number of dims") -> Lemma:
     return Lemma(name, source, claim, ranges, cases)
 
 

@@ -47,7 +47,7 @@ APART = "torch/csrc/dynamo/guards.cpp: tensors_definitely_do_not_overlap"
 INTERNAL = "aten/src/ATen/MemoryOverlap.cpp: has_internal_overlap"
 STATUS = "aten/src/ATen/MemoryOverlap.cpp: get_overlap_status"
 
-_ANY = "any sizes, strides >= 0, offsets"
+_ANY = "all sizes, strides, offsets"
 _UP_TO_3 = tuple(product((1, 2, 3), (1, 2, 3)))
 _ITEMS = (1, 2, 4, 8)
 _MIXED = tuple((one, other) for one in _ITEMS for other in _ITEMS if one != other)
@@ -346,7 +346,7 @@ INTERNAL_OVERLAP: tuple[Lemma, ...] = (
         "internal: no",
         INTERNAL,
         "non-overlapping and dense: no two elements at one place",
-        "1 to 3 dims, any sizes, strides >= 0",
+        "1 to 3 dims, all sizes and strides",
         tuple(Case(f"{dims} dims", partial(_no_is_right, dims=dims)) for dims in (1, 2, 3)),
         torch_says_no_overlap,
     ),
@@ -354,7 +354,7 @@ INTERNAL_OVERLAP: tuple[Lemma, ...] = (
         "internal: yes",
         INTERNAL,
         "a dim of stride zero: two elements at one place",
-        "1 to 3 dims, any sizes, strides >= 0",
+        "1 to 3 dims, all sizes and strides",
         tuple(
             Case(f"dim {zero} of {dims}", partial(_yes_is_right, dims=dims, zero=zero))
             for dims in (1, 2, 3)
@@ -365,7 +365,7 @@ INTERNAL_OVERLAP: tuple[Lemma, ...] = (
         "internal: not yes",
         "torch/fx/passes/reinplace.py: reinplace (step 1b)",
         "has_internal_overlap does not say yes: no two elements at one place",
-        "2 dims, inner stride 1, any sizes, strides >= 0",
+        "2 dims, inner stride 1, all sizes and strides",
         (Case("2 dims", _not_yes_is_safe),),
         torch_does_not_say_overlap,
         invert_windows,
