@@ -19,7 +19,8 @@ aten = torch.ops.aten
 
 def stage(inputs: str, *calls: tuple[Any, ...], returned: str = "") -> Stage:
     """A graph: its inputs, then (name, target, arguments, ...), where the name of a value stands for it."""
-    graph, nodes = fx.Graph(), {}
+    graph = fx.Graph()
+    nodes: dict[Any, Any] = {}
     for name in inputs.split():
         nodes[name] = graph.placeholder(name)
     for name, target, *args in calls:

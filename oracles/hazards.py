@@ -1,0 +1,508 @@
+"""Oracle *hazards*: no instruction of a stage with mutation reads, or leaves to others, bytes that it has spoilt.
+
+By itself, an instruction must not
+
+- read bytes that it overwrites at other positions (an elementwise op may read the very element that it writes),
+- write through memory that overlaps itself (but to store one value there), or the same memory through two arguments.
+
+And it must not overwrite a value that is read later. A graph alone does not say which value a later read means: after
+`add_ = add_(x, 1)` both `x` and `add_` stand for the new contents. So the stage is held against the one before it. In
+both, each byte has a *version*: which element of which node's result was stored there last, or that it is as the caller
+passed it. Passes keep the names of the nodes that compute, also where these become in-place, so versions go by names; ops
+that only move numbers (`copy_`, `clone`, scatters, casts) move versions along, so a pass may add or drop them freely. A node
+that stands in both stages must read the versions that it reads there, and the caller must find them in outputs and inputs.
+
+What a node reads may differ for other reasons than a hazard. So a violation is only what can be shown: at the bytes read,
+or at those that they were copied from, the right version did lie, until an instruction overwrote it. All other differences
+are unknown. Reads of which nothing comes are no reads.
+
+Compare `can_inplace` in `torch/_inductor/fx_passes/reinplace.py`, which asks who else uses the storage, not the bytes.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from generators.regions import overlaps_itself
+from generators.schemas import Kind, facts
+from oracles.stage_run import Call, NodeRun, Operand, Place, StageRun, describe, place_of
+from oracles.verdict import Report, Verdict, Violation, decided, not_applicable
+
+Versions: TypeAlias = npt.NDArray[np.int64]
+
+aten = torch.ops.aten
+
+
+def judge_stage(run: StageRun, before: StageRun | None = None) -> Report:
+    """Judge a stage that writes; `before` is the run on equal inputs of the functional stage that it was made from.
+
+    Without one, nothing else tells what the stage means, so that each instruction is judged by itself alone.
+    """
+    if not any(each.call is not None and each.call.written for each in run.nodes):
+        return not_applicable("nothing is written")
+    violations = [violation for each in run.nodes if each.call is not None for violation in _by_itself(run, each, each.call)]
+    if before is None:
+        return decided(violations) if violations or run.error is None else _raised(run)
+    spoilt, reason = _Comparison(before, run).judge()
+    violations += spoilt
+    if violations or not reason:
+        return decided(violations)
+    return Report(Verdict.UNKNOWN, reason=reason)
+
+
+def _raised(run: StageRun) -> Report:
+    assert run.error is not None
+    node, error = run.error
+    return Report(Verdict.UNKNOWN, reason=f"{run.name(node)} raises {type(error).__name__}: {error}")
+
+
+# --- each instruction by itself ----------------------------------------------------------------------------------------
+
+
+def _by_itself(run: StageRun, node: NodeRun, call: Call) -> Iterator[Violation]:
+    written = call.written
+    for index, target in enumerate(written):
+        evidence = {"writes": _shown(target)}
+        for operand in call.read:
+            if not operand.written and _reads_elsewhere(call, target.place, operand):
+                kind = "reads bytes that it overwrites at other positions"
+                yield Violation("hazards", kind, run.name(node.node), evidence | {"reads": _shown(operand)})
+        if _stores_twice(call, target):
+            yield Violation("hazards", "writes through memory that overlaps itself", run.name(node.node), evidence)
+        for other in written[:index]:
+            if target.place.meets(other.place):
+                kind = "writes the same memory through two arguments"
+                yield Violation("hazards", kind, run.name(node.node), evidence | {"and writes": _shown(other)})
+
+
+def _reads_elsewhere(call: Call, target: Place, operand: Operand) -> bool:
+    assert call.op is not None
+    if not target.meets(operand.place) or (not operand.place.sizes and call.op in _READ_NUMBER_FIRST):
+        return False
+    return not (_elementwise(call.op) and target.same_elements(operand.place))
+
+
+@functools.cache
+def _elementwise(op: OpOverload) -> bool:
+    """True if element i of what is written depends on elements i alone; of `out=` forms, the functional form says it."""
+    if facts(op).pointwise or facts(op).kind is not Kind.OUT:
+        return facts(op).pointwise
+    types = [str(each.type) for each in op._schema.arguments if not each.is_out]
+    forms = (getattr(op.overloadpacket, each) for each in op.overloadpacket.overloads())
+    return any(facts(form).pointwise for form in forms if [str(each.type) for each in form._schema.arguments] == types)
+
+
+def _stores_twice(call: Call, target: Operand) -> bool:
+    """True if a byte is stored twice, and not with one value: a copy is looked at, a fill has but one."""
+    assert call.op is not None
+    if call.op is aten.copy_.default:
+        return call.uneven
+    fills = target.overwritten and facts(call.op).kind is not Kind.OUT
+    return not fills and overlaps_itself(target.place.region)
+
+
+_READ_NUMBER_FIRST = {aten.fill_.Tensor, aten.masked_fill_.Tensor}  # a 0-d value becomes a number
+
+
+def _shown(operand: Operand) -> dict[str, object]:
+    region = operand.place.region
+    return {
+        "argument": operand.argument,
+        "storage": operand.place.storage,
+        "start in bytes": region.start,
+        "sizes": list(region.sizes),
+        "strides in bytes": list(region.strides),
+        "bytes an element": region.itemsize,
+    }
+
+
+# --- versions ----------------------------------------------------------------------------------------------------------
+
+# A version is a number: 0 if nothing is known, negative for a byte that the caller passed, else the node, the number of its
+# result, and the element. All bytes of an element that was computed have one version, as a cast passes it on.
+_RESULT, _NODE = 1 << 32, 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """One store: by the how-manieth node, where, what was there, and where it was copied from, if it was."""
+
+    at: int
+    by: fx.Node
+    place: Place
+    old: Versions
+    source: Place | None
+
+
+@dataclass(slots=True)
+class _Memory:
+    """The version of each byte of each storage. `numbers` says which node has which number; others make version 0.
+
+    The log of stores is kept if there is one.
+    """
+
+    run: StageRun
+    numbers: Mapping[str, int]
+    log: list[_Stored] | None = None
+    storages: list[Versions] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.storages = [np.zeros(each.nbytes(), np.int64) for each in self.run.storages]
+        for number in self.run.inputs:
+            memory = self.storages[number]
+            memory[:] = -1 - (number << 40) - np.arange(len(memory))
+
+    def at(self, place: Place) -> Versions:
+        """The versions that a tensor shows, as a view; the last dimension are the bytes of an element."""
+        return _seen(self.storages[place.storage], place)
+
+    def step(self, index: int, node: NodeRun) -> None:
+        """Do what a node did."""
+        call = node.call
+        if call is None:
+            return
+        op = call.op
+        if op not in _MOVES:
+            self._compute(index, node, call)
+            return
+        given = {each.argument: each.place for each in call.operands}
+        if op in _SCATTERS:
+            self._scatter(index, node, call, given)
+            return
+        if op is aten.copy.default:
+            self._whole_storage(given["self"], node.places[0])
+        target = given["self"] if op is aten.copy_.default else node.places[0]
+        self._copy(index, node, target, given[_COPIES[op]])
+
+    def _compute(self, index: int, node: NodeRun, call: Call) -> None:
+        """New versions for what is made, then for what is written: a mutating op and its functional form agree on that."""
+        number = self.numbers.get(node.node.name, 0)
+        for result, place in enumerate([*_made(node, call), *(each.place for each in call.written)]):
+            first, count = number * _NODE + result * _RESULT, math.prod(place.sizes)
+            fresh = np.arange(first, first + count) if number else np.zeros(count, np.int64)
+            self._store(index, node, place, fresh.reshape((*place.sizes, 1)))
+
+    def _copy(self, index: int, node: NodeRun, target: Place, source: Place) -> None:
+        self._store(index, node, target, _spread(self.at(source), source, target), source)
+
+    def _scatter(self, index: int, node: NodeRun, call: Call, given: Mapping[str, Place]) -> None:
+        (made,) = node.places
+        self._whole_storage(given["self"], made)
+        self._copy(index, node, made, given["self"])
+        arguments = {name: value for name, value in call.arguments.items() if name not in ("self", "src")}
+        assert call.op is not None
+        shown: torch.Tensor = _SCATTERS[call.op](node.value, **arguments)
+        self._copy(index, node, place_of(shown, made.storage), given["src"])
+
+    def _whole_storage(self, old: Place, new: Place) -> None:
+        """A scatter clones the storage of its base, with what the base does not show."""
+        one, other = self.storages[old.storage], self.storages[new.storage]
+        if len(one) == len(other) and old[1:] == new[1:]:
+            other[:] = one
+
+    def _store(
+        self,
+        index: int,
+        node: NodeRun,
+        place: Place,
+        versions: Versions,
+        source: Place | None = None,
+    ) -> None:
+        there = self.at(place)
+        if self.log is not None:
+            self.log.append(_Stored(index, node.node, place, there.copy(), source))
+        if not overlaps_itself(place.region):
+            there[...] = versions
+            return
+        # What is stored in one place is one number, so any of the versions may stand for it: the lowest, stored last.
+        memory = self.storages[place.storage]
+        stored, addresses = np.broadcast_to(versions, there.shape).ravel(), _seen(np.arange(len(memory)), place).ravel()
+        order = np.argsort(-stored)
+        memory[addresses[order]] = stored[order]
+
+
+def _spread(shown: Versions, source: Place, target: Place) -> Versions:
+    """What a source shows, an entry a byte, as it is stored in a target: broadcast, and of one version if it is cast."""
+    shape = (*target.sizes, target.dtype.itemsize)
+    if target.dtype != source.dtype:
+        shown = shown[..., :1]
+    if shown.ndim > len(shape):  # a copy may drop leading dims of size 1
+        shown = shown.reshape(shown.shape[shown.ndim - len(shape) :])
+    return shown if shown.shape == shape else np.broadcast_to(shown, shape)
+
+
+def _made(node: NodeRun, call: Call) -> list[Place]:
+    """Where results lie that lie in no operand's storage."""
+    known = {each.place.storage for each in call.operands}
+    return [each for each in node.places if each.storage not in known]
+
+
+def _seen(memory: Versions, place: Place) -> Versions:
+    """The part of a storage (an array with an entry a byte) that a tensor shows."""
+    itemsize = place.dtype.itemsize
+    if 0 in place.sizes:
+        return np.zeros((*place.sizes, itemsize), np.int64)
+    strides = [stride * itemsize * memory.itemsize for stride in place.strides]
+    shape, offset = (*place.sizes, itemsize), place.offset * itemsize * memory.itemsize
+    return np.ndarray(shape, memory.dtype, memory.data, offset, (*strides, memory.itemsize))
+
+
+# Ops that move numbers, and the argument that they move. A cast moves them, too.
+_COPIES: dict[object, str] = {
+    aten.clone.default: "self",
+    aten._to_copy.default: "self",
+    aten.copy.default: "src",
+    aten.copy_.default: "src",
+}
+# These move their base and, into the view of it that the op at the right shows, their source.
+_SCATTERS: dict[object, OpOverload] = {
+    aten.slice_scatter.default: aten.slice.Tensor,
+    aten.select_scatter.default: aten.select.int,
+    aten.diagonal_scatter.default: aten.diagonal.default,
+    aten.as_strided_scatter.default: aten.as_strided.default,
+}
+_MOVES = {*_COPIES, *_SCATTERS}
+# The same bits, whichever operand comes first.
+_COMMUTE = {
+    "add", "mul", "maximum", "minimum", "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or",
+    "bitwise_xor", "eq", "ne",
+}  # fmt: skip
+
+
+# --- a stage against the one before it ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What is read: by which node (the last stands for the caller), as what, where, and the versions there."""
+
+    node: fx.Node
+    what: str
+    place: Place
+    versions: Versions
+
+    @property
+    def by(self) -> str:
+        """The reader, for people."""
+        return "the caller" if self.node.op == "output" else describe(self.node)
+
+
+@dataclass(slots=True)
+class _Meaning:
+    """What a functional stage means: the versions that each node reads, that the caller gets, and finds in the inputs."""
+
+    numbers: dict[str, int]
+    forms: dict[str, str]
+    reads: dict[str, list[_Read]]
+    outputs: list[_Read]
+    inputs: dict[int, Versions]
+
+    @classmethod
+    def of(cls, run: StageRun) -> _Meaning:
+        numbers = {each.node.name: index for index, each in enumerate(run.nodes, 1)}
+        forms = {each.node.name: _form(each.call) for each in run.nodes if each.call is not None}
+        memory = _Memory(run, numbers)
+        meaning = cls(numbers, forms, {}, [], {})
+        needed = _needed(run)
+        for index, each in enumerate(run.nodes):
+            if each.call is not None and each.node in needed and _computes(each, each.call):
+                meaning.reads[each.node.name] = [_read(memory, each.node, operand) for operand in each.call.read]
+            memory.step(index, each)
+        meaning.outputs = _outputs(memory)
+        meaning.inputs = {number: memory.storages[number] for number in run.inputs}
+        return meaning
+
+
+class _Comparison:
+    """Walks over the later stage, and holds what is read there against what the functional stage means."""
+
+    def __init__(self, before: StageRun, run: StageRun) -> None:
+        self.before = before
+        self.run = run
+        self.spoilt: dict[tuple[fx.Node, fx.Node], Violation] = {}
+        self.open: list[str] = []
+
+    def judge(self) -> tuple[list[Violation], str]:
+        """The violations, and why the rest cannot be decided, if it cannot."""
+        for run in (self.before, self.run):
+            if run.error is not None:
+                return [], _raised(run).reason
+        if _inputs(self.before) != _inputs(self.run):
+            return [], "the two stages do not take the same inputs"
+        meant = _Meaning.of(self.before)
+        calls = [(each.node.name, each.call) for each in self.run.nodes if each.call is not None]
+        same = {name: meant.numbers[name] for name, call in calls if meant.forms.get(name) == _form(call)}
+        memory = _Memory(self.run, same, [])
+        needed = _needed(self.run)
+        for index, each in enumerate(self.run.nodes):
+            if each.call is not None and each.node in needed and each.node.name in same and _computes(each, each.call):
+                reads = [_read(memory, each.node, operand) for operand in each.call.read]
+                self._compare(memory, index, _form(each.call), meant.reads.get(each.node.name), reads)
+            memory.step(index, each)
+        self._compare(memory, len(self.run.nodes), "", meant.outputs, _outputs(memory))
+        for number, versions in meant.inputs.items():
+            self._compare_input(memory, number, versions)
+        return list(self.spoilt.values()), self.open[0] if self.open else ""
+
+    def _compare(self, memory: _Memory, at: int, form: str, meant: list[_Read] | None, reads: list[_Read]) -> None:
+        if meant is None:  # there, nothing comes of it
+            return
+        if [each.versions.shape for each in meant] != [each.versions.shape for each in reads]:
+            swapped = form in _COMMUTE and [e.versions.shape for e in meant[::-1]] == [e.versions.shape for e in reads]
+            if not (swapped and self._agree(meant[::-1], reads)):
+                reader = reads[0].by if reads else "a node"
+                self.open.append(f"{reader} takes other operands than in the stage before")
+            return
+        if form in _COMMUTE and len(reads) == 2 and self._agree(meant[::-1], reads):
+            return
+        for one, other in zip(meant, reads, strict=True):
+            self._compare_read(memory, at, one, other)
+
+    @staticmethod
+    def _agree(meant: Iterable[_Read], reads: Iterable[_Read]) -> bool:
+        pairs = zip(meant, reads, strict=True)
+        return all(np.array_equal(one.versions, other.versions) and other.versions.all() for one, other in pairs)
+
+    def _compare_read(self, memory: _Memory, at: int, meant: _Read, read: _Read) -> None:
+        wrong = (meant.versions != read.versions) | (read.versions == 0)
+        if not wrong.any():
+            return
+        addresses = _seen(np.arange(len(memory.storages[read.place.storage])), read.place)
+        kind = "overwrites a value that is read later"
+        self._blame(memory, at, read, addresses[wrong], meant.versions[wrong], kind)
+
+    def _compare_input(self, memory: _Memory, number: int, meant: Versions) -> None:
+        found = memory.storages[number]
+        if len(found) != len(meant):
+            self.open.append(f"the storage {number} of an input ends with another size than in the stage before")
+            return
+        wrong = (meant != found) | (found == 0)
+        for kind, which in (
+            ("leaves an input overwritten", wrong & (meant < 0)),
+            ("overwrites a value that is read later", wrong & (meant >= 0)),
+        ):
+            if which.any():
+                names = ", ".join(self._inputs_on(number))
+                place = Place(number, 0, (len(found),), (1,), torch.uint8, conj=False, neg=False)
+                read = _Read(self.run.nodes[-1].node, f"input {names}", place, found)
+                self._blame(memory, len(self.run.nodes), read, which.nonzero()[0], meant[which], kind)
+
+    def _inputs_on(self, number: int) -> list[str]:
+        nodes = (each for each in self.run.nodes if each.node.op in ("placeholder", "get_attr"))
+        return [each.node.name for each in nodes if any(place.storage == number for place in each.places)]
+
+    def _blame(self, memory: _Memory, at: int, read: _Read, addresses: Versions, meant: Versions, kind: str) -> None:
+        known = meant != 0
+        found: list[tuple[_Stored, int, int, int]] = []
+        left = _overwriters(memory, at, read.place.storage, addresses[known], meant[known], found)
+        if left or not known.all():
+            self.open.append(f"{read.by} reads {read.what}, which cannot be matched with what it reads in the stage before")
+        for stored, storage, byte, version in found:
+            violation = self.spoilt.setdefault(
+                (stored.by, read.node),
+                Violation(
+                    "hazards",
+                    kind,
+                    self.run.name(stored.by),
+                    {
+                        "read by": read.by,
+                        "what is read": read.what,
+                        "value overwritten": self._named(version),
+                        "storage": storage,
+                        "bytes": [],
+                    },
+                ),
+            )
+            listed: Any = violation.evidence["bytes"]
+            if byte not in listed:
+                listed.append(byte)
+
+    def _named(self, version: int) -> str:
+        if version < 0:
+            return "as the caller passed it"
+        node = self.before.nodes[version // _NODE - 1].node
+        return f"element {version % _RESULT} of {describe(node)}, in stage {self.before.stage.name}"
+
+
+def _overwriters(
+    memory: _Memory,
+    before: int,
+    storage: int,
+    addresses: Versions,
+    meant: Versions,
+    found: list[tuple[_Stored, int, int, int]],
+) -> int:
+    """Find who overwrote the version meant at these bytes, or at those that they were copied from, before a moment.
+
+    Adds (who, storage, byte, version) to `found`; the number of bytes for which nobody did.
+    """
+    left = np.arange(len(addresses))  # not yet explained
+    ours = np.full(len(addresses), fill_value=True)  # not yet stored over, as seen from the end
+    for stored in reversed(memory.log or ()):
+        if not len(left) or stored.at >= before or stored.place.storage != storage:
+            continue
+        index_of = np.full(len(memory.storages[storage]), -1)
+        index_of[_seen(np.arange(len(index_of)), stored.place).ravel()] = np.arange(stored.old.size)
+        index = index_of[addresses[left]]
+        old = np.where(index >= 0, stored.old.ravel()[index], 0) if stored.old.size else np.zeros(len(left), np.int64)
+        hit = (index >= 0) & (old == meant[left])
+        found += [(stored, storage, int(addresses[each]), int(meant[each])) for each in left[hit]]
+        last = (index >= 0) & ours[left] & ~hit
+        ours[left[index >= 0]] = False
+        left, index, last = left[~hit], index[~hit], last[~hit]
+        if stored.source is not None and last.any():
+            numbered = _seen(np.arange(len(memory.storages[stored.source.storage])), stored.source)
+            origin = _spread(numbered, stored.source, stored.place).ravel()[index[last]]
+            unexplained = [
+                position
+                for position, address, version in zip(left[last], origin, meant[left[last]], strict=True)
+                if _overwriters(memory, stored.at, stored.source.storage, np.array([address]), np.array([version]), found)
+            ]
+            left = np.array([*left[~last], *unexplained], np.int64)
+    return len(left)
+
+
+def _form(call: Call) -> str:
+    """The name of what is computed, in place or not: `add` for `add.Tensor`, `add_.Tensor` and `add.out`."""
+    if call.calls is None:
+        return ""
+    return str(call.calls.overloadpacket.__name__).removesuffix("_functional").removesuffix("_")
+
+
+def _computes(node: NodeRun, call: Call) -> bool:
+    """True if it makes new numbers: views do not, nor does what only moves numbers."""
+    return call.op not in _MOVES and bool(call.written or _made(node, call))
+
+
+def _read(memory: _Memory, node: fx.Node, operand: Operand) -> _Read:
+    return _Read(node, operand.argument, operand.place, memory.at(operand.place).copy())
+
+
+def _outputs(memory: _Memory) -> list[_Read]:
+    last = memory.run.nodes[-1]
+    places = enumerate(last.places) if last.node.op == "output" else ()
+    return [_Read(last.node, f"output {index}", place, memory.at(place).copy()) for index, place in places]
+
+
+def _inputs(run: StageRun) -> list[tuple[Place, ...]]:
+    return [each.places for each in run.nodes if each.node.op in ("placeholder", "get_attr")]
+
+
+def _needed(run: StageRun) -> set[fx.Node]:
+    """The nodes of which something comes: what is returned, or written, and all that it is made from."""
+    needed: set[fx.Node] = set()
+    for each in reversed(run.nodes):
+        if each.node.op == "output" or each.node in needed or (each.call is not None and each.call.mutates):
+            needed.add(each.node)
+            needed.update(each.node.all_input_nodes)
+    return needed
