@@ -184,7 +184,7 @@ def sizes(meta: torch.Tensor, place: Place) -> tuple[object, object] | None:
 
 def strides(meta: torch.Tensor, place: Place) -> tuple[object, object] | None:
     """Of dims that place something, where the sizes agree."""
-    if 0 in place.sizes or len(meta.shape) != len(place.sizes):
+    if 0 in place.sizes or sizes(meta, place) is not None:
         return None
     placing = [index for index, size in enumerate(place.sizes) if size != 1]
     noted, strides = meta.stride(), place.strides
