@@ -125,6 +125,31 @@ def explain(
     explain_file(file, views, function, inputs, as_json=json)
 
 
+@app.command(short_help="Prove for all sizes that a target adds no aliasing.")
+def prove(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="FILE.py, PROGRAM.json or the folder of a finding.")],
+    target: Targets = None,
+    sizes: Annotated[
+        str, typer.Option(metavar="LOW:HIGH", help="Which sizes a size of the inputs may take; LOW: for no upper bound.")
+    ] = "1:64",
+    limit: Annotated[float, typer.Option(metavar="SECONDS", help="Time for each pair of tensors.")] = 10.0,
+    function: Annotated[
+        str, typer.Option(metavar="NAME", help="The function in FILE.py, called with the inputs.")
+    ] = "program",
+    inputs: Annotated[
+        str, typer.Option(metavar="NAME", help="The function in FILE.py that returns its inputs: tensors.")
+    ] = "inputs",
+    json: Json = False,
+) -> int:
+    """Prove for all sizes that inputs and outputs share no byte that they do not share in eager, or give the sizes.
+
+    Exit status: 0 nothing refuted, 1 a pair is refuted, 2 bad input.
+    """
+    from aliasproof.proving import prove_file
+
+    return FOUND if prove_file(file, target or None, sizes, limit, (function, inputs), as_json=json) else 0
+
+
 @app.command(short_help="List what can be tested.")
 def targets(json: Json = False) -> None:
     """List what can be tested, and what each target promises."""

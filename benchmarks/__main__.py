@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 import z3
 
-from benchmarks import against_torch, generation, lemmas, overlap, passes, throughput
+from benchmarks import against_torch, all_sizes, generation, lemmas, overlap, passes, throughput
 from benchmarks.tables import Result, show
 
 BENCHMARKS: dict[str, Callable[[], Result]] = {
@@ -25,6 +25,7 @@ BENCHMARKS: dict[str, Callable[[], Result]] = {
     "lemmas": lemmas.measure,
     "passes": passes.measure,
     "against_torch": against_torch.measure,
+    "all_sizes": all_sizes.measure,
 }
 
 

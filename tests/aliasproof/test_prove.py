@@ -1,0 +1,355 @@
+"""`aliasproof prove`: given this function and this target, these pairs are proved, refuted, unknown or vacuous."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from aliasproof.proving import Range, prove_build, prove_function
+from benchmarks.all_sizes import even_arena, no_clones
+from generators.program import Input, Instruction, Program, Ref, Storage
+from generators.regions import Region, overlap
+from generators.serialization import dumps
+from oracles.all_sizes import Answer
+from oracles.contract import Contract, Premise
+from targets.registry import TARGETS
+from targets.symbolic import SYMBOLIC
+from targets.target import Build, Target
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "proofs.md"
+HALVES = """
+import torch
+
+
+def program(x):
+    half = x.shape[0] // 2
+    top, bottom = x[:half], x[half:]
+    top.add_(1)
+    return bottom, top.clone(), x + 0
+
+
+def inputs():
+    return torch.ones(6, 4)
+"""
+
+
+def halves(x):
+    half = x.shape[0] // 2
+    top, bottom = x[:half], x[half:]
+    top.add_(1)
+    return bottom, top.clone(), x + 0
+
+
+def never_run(function, inputs):
+    raise NotImplementedError
+
+
+def stand_in(contract=None):
+    return Target("stand-in", "", contract or Contract(), never_run, "")
+
+
+def answers(found):
+    return {(each.proof.one, each.proof.other): each.proof.answer for each in found.pairs}
+
+
+def only(found, answer):
+    return [each for each in found.pairs if each.proof.answer is answer]
+
+
+@pytest.fixture
+def planted(monkeypatch):
+    """Puts a target with a symbolic build among all targets."""
+
+    def plant(name, build):
+        monkeypatch.setitem(TARGETS, name, Target(name, "", Contract(), lambda *_: Build(never_run, []), ""))
+        monkeypatch.setitem(SYMBOLIC, name, build)
+
+    return plant
+
+
+# --- what is right is proved -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", ["identity", "functionalize", "aot", "aot-epilogue", "reference", "reference-copy"])
+@pytest.mark.parametrize("sizes", [Range(1, 64), Range(2, None)])
+def test_a_right_target_adds_no_alias_at_any_size(target, sizes):
+    (found,) = prove_function(halves, [torch.ones(6, 4)], [target], sizes)
+    assert set(answers(found).values()) == {Answer.PROVED}
+    assert len(found.pairs) == 6
+
+
+def test_two_inputs_have_symbols_of_their_own_and_what_is_asked_of_them_is_a_premise():
+    def program(x, y):
+        x.add_(y)
+        return x.t(), y[1:]
+
+    (found,) = prove_function(program, [torch.ones(4, 4), torch.ones(4)], ["reference"])
+    assert found.shapes == (("n0", "n1"), ("n2",))
+    assert "n2 == n1" in found.premises or "n1 == n2" in found.premises
+    assert found.counts[Answer.PROVED] == 5
+
+
+def test_tensors_that_the_function_holds_are_inputs():
+    held = torch.ones(3)
+    (found,) = prove_function(lambda x: (x + held, held), [torch.ones(3)], ["reference"])
+    assert found.shapes == (("n0",), ("n1",))
+    assert set(answers(found).values()) == {Answer.PROVED}
+
+
+def test_inputs_that_share_a_storage_are_taken_as_they_are():
+    base = torch.ones(8)
+    (found,) = prove_function(lambda x, y: (x.add_(1), y[2:]), [base[:4], base[2:]], ["reference"])
+    assert found.shapes == (("4",), ("6",))
+    assert set(answers(found).values()) == {Answer.PROVED}
+
+
+def test_a_program_is_proved_at_the_sizes_that_it_was_made_for():
+    program = Program(
+        storages=(Storage(torch.float32, 4),),
+        inputs=(Input("x", 0, torch.float32, (4,), (1,), 0),),
+        instructions=(Instruction("aten.view.default", (Ref("x"), (2, 2)), (), ("v",)),),
+        outputs=("v",),
+    )
+    (found,) = prove_function(program, targets=["reference"])
+    assert set(answers(found).values()) == {Answer.PROVED}
+    (beyond,) = prove_function(program, targets=["reference"], sizes=Range(8, 64))
+    assert set(answers(beyond).values()) == {Answer.VACUOUS}
+
+
+# --- what is wrong is refuted, and the refutation shown ----------------------------------------------------------------
+
+
+def test_a_dropped_clone_is_refuted_by_sizes_that_show_it():
+    def program(x):
+        return x[: x.shape[0] // 2].clone(), x[x.shape[0] // 2 :].clone()
+
+    found = prove_build(program, [torch.ones(6, 4)], stand_in(), no_clones)
+    assert answers(found) == {
+        ("input 0", "output 0"): Answer.REFUTED,
+        ("input 0", "output 1"): Answer.REFUTED,
+        ("output 0", "output 1"): Answer.PROVED,
+    }
+    for each in only(found, Answer.REFUTED):
+        ((rows, columns),) = each.counterexample.shapes
+        real = torch.ones(rows, columns)
+        views = [real[: rows // 2], real[rows // 2 :]]
+        output = views[int(each.proof.other.removeprefix("output "))]
+        assert overlap(Region.of(real), Region.of(output))
+        for tensor, index in zip((real, output), each.counterexample.indices, strict=True):
+            assert tensor[index].data_ptr() - real.data_ptr() == each.counterexample.byte
+
+
+def test_how_many_sizes_in_range_fulfil_the_premises_is_counted():
+    (found,) = prove_function(lambda x: x.view(2, -1), [torch.ones(6)], ["reference"], Range(1, 9))
+    assert "Mod(n0, 2) == 0" in found.premises
+    assert found.covered is not None
+    assert found.covered.of == 9
+    assert 2 <= found.covered.sizes <= 4
+
+
+def test_a_target_that_is_wrong_at_odd_sizes_only_is_refuted_by_an_odd_size():
+    found = prove_build(lambda x: (x + 1, x + 2), [torch.ones(6)], stand_in(), even_arena)
+    (refuted,) = only(found, Answer.REFUTED)
+    ((size,),) = refuted.counterexample.shapes
+    assert size % 2 == 1
+    assert refuted.counterexample.indices == ((size - 1,), (0,))
+    found = prove_build(lambda x: (x + 1, x + 2), [torch.ones(6)], stand_in(), even_arena, Range(6, 6))
+    assert set(answers(found).values()) == {Answer.PROVED}
+
+
+def test_a_refutation_that_a_run_does_not_show_is_unknown():
+    def build(function, fakes):
+        return lambda x: x if isinstance(x, FakeTensor) else x.clone()
+
+    found = prove_build(lambda x: x.clone(), [torch.ones(6)], stand_in(), build)
+    (pair,) = found.pairs
+    assert (pair.proof.answer, pair.counterexample) == (Answer.UNKNOWN, None)
+    assert "does not show it" in pair.proof.how
+
+
+def test_a_proof_on_fake_tensors_that_lie_otherwise_than_real_ones_is_unknown():
+    def build(function, fakes):
+        return lambda x: x.clone() if isinstance(x, FakeTensor) else x
+
+    found = prove_build(lambda x: x.clone(), [torch.ones(6)], stand_in(), build)
+    (pair,) = found.pairs
+    assert pair.proof.answer is Answer.UNKNOWN
+    assert "lies otherwise" in pair.proof.how
+
+
+def test_what_the_target_does_not_promise_is_not_refuted():
+    contract = Contract(premises=(Premise("never", "it is not for this", lambda trace: False),))
+    found = prove_build(lambda x: x.clone(), [torch.ones(6)], stand_in(contract), no_clones)
+    (pair,) = found.pairs
+    assert pair.proof.answer is Answer.UNKNOWN
+    assert "promises nothing: it is not for this" in pair.proof.how
+
+
+# --- what is not decided says why --------------------------------------------------------------------------------------
+
+
+def test_a_target_without_symbolic_form_is_unknown():
+    found = prove_build(halves, [torch.ones(6, 4)], stand_in(), None)
+    assert {each.proof.how for each in found.pairs} == {"the target has no symbolic form"}
+    assert set(answers(found).values()) == {Answer.UNKNOWN}
+
+
+def test_a_target_that_cannot_be_built_is_unknown_with_its_error():
+    def build(function, fakes):
+        raise ZeroDivisionError("of all things")
+
+    found = prove_build(halves, [torch.ones(6, 4)], stand_in(), build)
+    assert {each.proof.how for each in found.pairs} == {
+        "with sizes as symbols, the target raises ZeroDivisionError: of all things"
+    }
+
+
+def test_a_function_that_goes_by_numbers_is_unknown():
+    (found,) = prove_function(lambda x: x[: int(x.sum())], [torch.ones(6)], ["reference"])
+    assert set(answers(found).values()) == {Answer.UNKNOWN}
+
+
+def test_sizes_that_no_graph_is_for_are_vacuous():
+    (found,) = prove_function(halves, [torch.ones(6, 4)], ["aot"], Range(1, 1))
+    assert set(answers(found).values()) == {Answer.VACUOUS}
+
+
+def test_no_time_is_unknown():
+    def packed(x):
+        buffer = torch.empty(3 * x.numel())
+        return buffer[: x.numel()].view(x.shape), buffer[x.numel() :].view(2, *x.shape)
+
+    def function(x):
+        return x + 1, torch.stack((x, x))
+
+    def answer(limit):
+        found = prove_build(function, [torch.ones(6, 4)], stand_in(), lambda *_: packed, limit=limit)
+        return answers(found)["output 0", "output 1"]
+
+    assert answer(1e-3) is Answer.UNKNOWN
+    assert answer(10.0) is Answer.PROVED
+
+
+# --- the command -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mine(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(HALVES)
+    return path
+
+
+def test_the_command_prints_all_pairs_and_counts_them(call, mine):
+    done = call("prove", mine, "--target", "aot")
+    assert done.code == 0
+    assert "input 0 is [n0, n1]; sizes from 1 to 64" in done.out
+    assert re.search(r"input 0, output 0 +proved +as in eager +\d", done.out)
+    assert re.search(r"output 0, output 1 +proved +two storages +\d", done.out)
+    assert done.out.splitlines()[-1] == "6 proved, 0 refuted, 0 unknown, 0 vacuous"
+
+
+def test_a_refutation_ends_in_exit_code_1_and_can_be_checked_by_hand(call, mine, planted):
+    planted("careless", no_clones)
+    done = call("prove", mine, "--target", "careless")
+    assert done.code == 1
+    assert re.search(r"input 0, output 1 +refuted", done.out)
+    shown = re.search(
+        r"with input 0 of size \[(\d+), (\d+)\]: input 0 at \[(\d+), (\d+)\] and output 1 at \[(\d+), (\d+)\]"
+        r" hold byte (\d+)",
+        done.out,
+    )
+    assert shown is not None
+    rows, columns, *indices, byte = map(int, shown.groups())
+    for row, column in (indices[:2], indices[2:]):
+        assert 0 <= row < rows
+        assert byte // 4 == row * columns + column
+
+
+def test_json_holds_all_of_it(call, mine, planted):
+    planted("careless", no_clones)
+    done = call("prove", mine, "--target", "careless", "--target", "reference", "--sizes", "2:", "--json")
+    assert done.code == 1
+    given = json.loads(done.out)
+    assert given["sizes"] == [2, None]
+    careless, reference = given["targets"]["careless"], given["targets"]["reference"]
+    assert careless["inputs"] == [["n0", "n1"]]
+    assert "2 <= n0" in careless["premises"]
+    assert careless["sizes that fulfil them"] is None
+    assert reference["counts"] == {"proved": 6, "refuted": 0, "unknown": 0, "vacuous": 0}
+    refuted = [each for each in careless["pairs"] if each["answer"] == "refuted"]
+    assert refuted
+    assert all(set(each["counterexample"]) == {"sizes of inputs", "indices", "shared byte"} for each in refuted)
+    assert all(each["counterexample"] is None for each in reference["pairs"])
+
+
+def test_one_reason_for_all_pairs_is_said_once(call, mine):
+    done = call("prove", mine, "--target", "reference", "--sizes", "1:1")
+    assert done.code == 0
+    assert done.out.count("all pairs vacuous: no sizes in range fulfil the premises") == 1
+    assert done.out.splitlines()[-1] == "0 proved, 0 refuted, 0 unknown, 6 vacuous"
+
+
+def test_a_stored_program_is_proved(call, tmp_path):
+    program = Program(
+        storages=(Storage(torch.float32, 4),),
+        inputs=(Input("x", 0, torch.float32, (4,), (1,), 0),),
+        instructions=(Instruction("aten.add.Scalar", (Ref("x"), 1), (), ("v",)),),
+        outputs=("v",),
+    )
+    path = tmp_path / "program.json"
+    path.write_text(dumps(program))
+    done = call("prove", path, "--target", "reference")
+    assert (done.code, done.out.splitlines()[-1]) == (0, "1 proved, 0 refuted, 0 unknown, 0 vacuous")
+
+
+def test_it_is_said_if_no_size_is_a_symbol(call, tmp_path):
+    path = tmp_path / "one.py"
+    path.write_text("import torch\ndef program(x): return x + 1\ndef inputs(): return torch.ones(1)\n")
+    assert "no size became a symbol" in call("prove", path, "--target", "reference").err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--sizes", "5:2"], "--sizes 5:2: give LOW:HIGH"),
+        (["--sizes", "64"], "--sizes 64: give LOW:HIGH"),
+        (["--sizes", "-1:4"], "--sizes -1:4: give LOW:HIGH"),
+        (["--sizes", "one:two"], "give LOW:HIGH in whole numbers"),
+        (["--limit", "0"], "--limit 0: give seconds above 0"),
+        (["--limit", "nan"], "--limit nan: give seconds above 0"),
+        (["--target", "inducktor"], "unknown target 'inducktor'"),
+    ],
+)
+def test_bad_options_end_in_one_line(call, mine, options, message):
+    done = call("prove", mine, *options)
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+def test_a_function_that_raises_in_eager_is_bad_input(call, tmp_path):
+    path = tmp_path / "wrong.py"
+    path.write_text("import torch\ndef program(x): return x.view(3, 3)\ndef inputs(): return torch.ones(4)\n")
+    done = call("prove", path, "--target", "reference")
+    assert done.code == 2
+    assert "eager raises RuntimeError" in done.err
+
+
+def test_the_document_shows_what_the_command_prints(call, tmp_path):
+    """Times aside, and what torch it is."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "mine.py").write_text(code)
+    (shown,) = re.findall(r"```console\n\$ aliasproof (.*?)\n(.*?)```", text, re.DOTALL)
+    done = call(*shown[0].split())
+    assert plain(done.out) == plain(shown[1])
+
+
+def plain(text):
+    """Lines without times and widths."""
+    lines = [re.sub(r" +[\d.]+$", "", line) for line in text.splitlines() if line and " in torch " not in line]
+    return [re.sub(r"[ ─]+", " ", line).strip() for line in lines]
