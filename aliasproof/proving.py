@@ -32,7 +32,8 @@ from generators.values import clone_inputs, input_tensors
 from oracles import smt
 from oracles.all_sizes import Answer, Proof, pairs, prove
 from oracles.observation import Observation, observe, observe_eager
-from oracles.symbolic import Layout, Premises, Sizes, SymbolicInputs, disagreements, evaluate
+from oracles.premises import Premises, Sizes, evaluate
+from oracles.symbolic import Layout, SymbolicInputs, disagreements
 from targets.registry import target as target_named
 from targets.symbolic import SYMBOLIC, SymbolicBuild
 from targets.target import Function, Target

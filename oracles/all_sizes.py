@@ -31,9 +31,10 @@ import z3
 from generators.errors import Rejected
 from generators.regions import overlap
 from oracles import smt
+from oracles.premises import Premises, Sizes
 from oracles.size_terms import Pair, Terms, Untranslatable, alike_in_dims, same_relation
 from oracles.smt import Disjoint, Session, Unknown
-from oracles.symbolic import Layout, Premises, RegionsAt, Sizes, SymbolicRegion
+from oracles.symbolic import Layout, RegionsAt, SymbolicRegion
 
 MOST_ROUNDS = 64  # sizes that z3 may name in vain
 

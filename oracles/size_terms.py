@@ -18,7 +18,8 @@ import sympy  # type: ignore[import-untyped]
 import z3
 from torch.utils._sympy import functions as of_torch
 
-from oracles.symbolic import Expr, SymbolicRegion
+from oracles.premises import Expr
+from oracles.symbolic import SymbolicRegion
 
 Monomial: TypeAlias = tuple[str, ...]  # names of symbols, in order, each as often as it is a factor
 Polynomial: TypeAlias = dict[Monomial, int]

@@ -15,9 +15,10 @@ from generators.regions import Region, overlap
 from generators.values import clone_inputs
 from oracles.all_sizes import Answer, pairs, prove, shared
 from oracles.observation import observe
+from oracles.premises import Premises, compiled, evaluate
 from oracles.size_terms import Terms, Untranslatable
 from oracles.smt import Disjoint, Session
-from oracles.symbolic import Premises, SymbolicInputs, SymbolicRegion, compiled, disagreements, evaluate
+from oracles.symbolic import SymbolicInputs, SymbolicRegion, disagreements
 
 N, M, K = (sympy.Symbol(name, integer=True, positive=True) for name in ("n0", "n1", "n2"))
 Z, ONE = sympy.Integer(0), sympy.Integer(1)
