@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -13,15 +13,18 @@ from aliasproof import held_tensors, user_file
 from aliasproof.comparable import Comparable
 from aliasproof.side_by_side import text
 from aliasproof.user_file import what_was_raised
-from generators.errors import Rejected, UserError
+from generators.errors import InternalError, Rejected, UserError
 from generators.execution import ProgramFunction
 from generators.program import Program
 from generators.trace import Trace
 from generators.values import clone_inputs, input_tensors
 from oracles.contract import Contract
-from oracles.judge import excluded, judge
+from oracles.judge import INSIDE, ORACLES, excluded, judge
+from oracles.missed import Opportunity
+from oracles.missed import missed as opportunities
 from oracles.observation import Observation, observe
 from oracles.verdict import Report, Verdict, Violation
+from reduction.inside import look_inside
 from reduction.trial import Spent, Subject, Trial, observed_eager, run_trial
 from targets.registry import target as target_named
 from targets.target import Build, Function, Target
@@ -45,11 +48,15 @@ class Eager:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What the oracles say of one target. `trial` is None if eager is no measure."""
+    """What the oracles say of one target. `trial` is None if eager is no measure.
+
+    `missed` is what its last graph could have done in place; None if nobody asked, or if that graph is no whole or wrong.
+    """
 
     target: Target
     reports: Mapping[str, Report]
     trial: Trial | None = None
+    missed: Sequence[Opportunity] | None = None
 
     @property
     def violations(self) -> list[Violation]:
@@ -95,6 +102,7 @@ class Check:
                 name: {
                     "oracles": {oracle: _report_json(report) for oracle, report in each.reports.items()},
                     "violated": each.violated,
+                    "missed": None if each.missed is None else [asdict(one) for one in each.missed],
                 }
                 for name, each in self.results.items()
             },
@@ -128,24 +136,26 @@ def check(
     targets: Sequence[str] = DEFAULT_TARGETS,
     *,
     file: Path | None = None,
+    missed: bool = False,
 ) -> Check:
     """Run a function in eager and through targets and let every oracle compare. Neither inputs nor function are changed.
 
-    A `Program` brings its own inputs. `file` is where the function stands: errors then name their line in it. Raises
-    `UserError` for an unknown target or inputs that cannot be compared.
+    A `Program` brings its own inputs. `file` is where the function stands: errors then name their line in it. `missed` asks
+    for what targets missed to do in place, too. Raises `UserError` for an unknown target or inputs that cannot be compared.
     """
     chosen = [target_named(name) for name in dict.fromkeys(targets)]
     with torch.random.fork_rng(devices=[]):  # the caller's random numbers go on as if nothing had been
         if isinstance(function, Program):
             program = function
-            return _check(Subject(ProgramFunction(program), lambda: _seeded(input_tensors(program))), chosen, [], None)
+            subject = Subject(ProgramFunction(program), lambda: _seeded(input_tensors(program)))
+            return _check(subject, chosen, [], None, missed=missed)
         if inputs is None:
             raise UserError("check(function, inputs): inputs are missing; only a Program brings its own")
-        return _check_function(function, user_file.checked(inputs, "inputs"), chosen, file)
+        return _check_function(function, user_file.checked(inputs, "inputs"), chosen, file, missed=missed)
 
 
 def _check_function(
-    function: Function, inputs: Sequence[torch.Tensor], targets: Sequence[Target], file: Path | None
+    function: Function, inputs: Sequence[torch.Tensor], targets: Sequence[Target], file: Path | None, *, missed: bool
 ) -> Check:
     notes = []
     if any(each.requires_grad for each in inputs):
@@ -158,7 +168,7 @@ def _check_function(
         notes.append(f"tensors that the function holds are passed as further inputs: {', '.join(named[:MOST_NAMED])}{rest}")
     comparable = Comparable(lifted or function)
     everything = (*inputs, *held)
-    found = _check(Subject(comparable, lambda: _seeded(clone_inputs(everything))), targets, notes, file)
+    found = _check(Subject(comparable, lambda: _seeded(clone_inputs(everything))), targets, notes, file, missed=missed)
     return _admit_opaque(found, comparable.opaque)
 
 
@@ -168,13 +178,25 @@ def _seeded(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     return tensors
 
 
-def _check(subject: Subject, targets: Sequence[Target], notes: Sequence[str], file: Path | None) -> Check:
+def _check(subject: Subject, targets: Sequence[Target], notes: Sequence[str], file: Path | None, *, missed: bool) -> Check:
     eager = _run_eager(subject, file)
     if eager.unjudged is not None or eager.observation is None:
-        reports = excluded(eager.unjudged or "").reports
+        reports = excluded(eager.unjudged or "", (*ORACLES, *INSIDE)).reports
         return Check(eager, {each.name: Result(each, reports) for each in targets}, notes)
     observed = (eager.observation, eager.trace)
-    return Check(eager, {each.name: _run_target(subject, each, observed) for each in targets}, notes)
+    results = {each.name: _run_target(subject, each, observed) for each in targets}
+    if missed:
+        results = {name: replace(each, missed=_missed(subject, each)) for name, each in results.items()}
+    return Check(eager, results, notes)
+
+
+def _missed(subject: Subject, result: Result) -> Sequence[Opportunity] | None:
+    """What the last graph of a right target could have done in place; None if it has none that can be run by itself."""
+    trial = result.trial
+    if result.violated or trial is None or trial.build is None or not trial.build.stages:
+        return None
+    last = trial.build.stages[-1]
+    return opportunities(last, subject.fresh_inputs) if last.whole else None
 
 
 def _run_eager(subject: Subject, file: Path | None) -> Eager:
@@ -202,12 +224,23 @@ def _run_eager(subject: Subject, file: Path | None) -> Eager:
 def _run_target(subject: Subject, target: Target, eager: tuple[Observation, Trace]) -> Result:
     """What the oracles say; a violation counts if a second run from fresh inputs shows it too."""
     seeded = replace(target, build=_seeding(target.build))
-    trial = run_trial(subject, seeded, eager=eager)
-    reports = dict(trial.judgement.reports)
-    if trial.judgement.violations:
-        again = run_trial(subject, seeded, eager=eager).judgement.reports
+    trial, reports = _tried(subject, seeded, eager)
+    if any(each.violations for each in reports.values()):
+        _, again = _tried(subject, seeded, eager)
         reports = {name: _seen_twice(report, again[name]) for name, report in reports.items()}
     return Result(target, reports, trial)
+
+
+def _tried(subject: Subject, target: Target, eager: tuple[Observation, Trace]) -> tuple[Trial, dict[str, Report]]:
+    """A trial, and what all oracles say of it."""
+    trial = run_trial(subject, target, eager=eager)
+    if trial.judgement.refused:
+        return trial, {**trial.judgement.reports, **excluded(trial.judgement.refused, INSIDE).reports}
+    try:
+        inside = look_inside(subject, target, trial).reports
+    except InternalError as error:  # of a function that does what no dispatch mode can follow
+        inside = dict.fromkeys(INSIDE, Report(Verdict.UNKNOWN, reason=str(error)))
+    return trial, {**trial.judgement.reports, **inside}
 
 
 def _seeding(build: Builder) -> Builder:

@@ -81,6 +81,7 @@ def check(
     inputs: Annotated[
         str, typer.Option(metavar="NAME", help="The function in FILE.py that returns its inputs: tensors.")
     ] = "inputs",
+    missed: Annotated[bool, typer.Option("--missed", help="Also list what targets could have done in place.")] = False,
     json: Json = False,
 ) -> int:
     """Hold your own function against eager. FILE.py defines program(*tensors) and inputs().
@@ -89,7 +90,7 @@ def check(
     """
     from aliasproof.verdicts import check_file
 
-    return FOUND if check_file(file, target or None, function, inputs, as_json=json) else 0
+    return FOUND if check_file(file, target or None, function, inputs, missed=missed, as_json=json) else 0
 
 
 @app.command(short_help="Show a finding and run it again.")

@@ -10,7 +10,7 @@ from aliasproof.console import print_code, print_exactly, print_heading, print_l
 from aliasproof.progress import counted, short, silent
 from aliasproof.showing import python
 from campaigns.finding import Finding
-from campaigns.fuzz import Campaign, in_order
+from campaigns.fuzz import Campaign, in_order, suspicions
 from generators.printing import inputs_source, source
 
 
@@ -26,8 +26,23 @@ def print_outcome(console: Console, campaign: Campaign) -> None:
         print_lines(console, "Nothing found.", "bold")
     for name, reason in sorted(campaign.unconfirmed.items()):
         print_lines(console, f"not confirmed, so no finding: {name}: {reason}", "yellow")
+    _print_suspicions(console, campaign)
     console.print()
     print_lines(console, _summary(campaign))
+
+
+def _print_suspicions(console: Console, campaign: Campaign) -> None:
+    """What a look inside showed where all numbers are right."""
+    found = suspicions(campaign)
+    if not found:
+        return
+    console.print()
+    many = counted(campaign.total.suspicious, "program")
+    print_lines(
+        console, f"{many} right in numbers, and not right inside (no findings; 'aliasproof check' shows why):", "bold"
+    )
+    for folder, symptom, count, _ in found:
+        print_lines(console, f"    {count:5}  {symptom.target}  {symptom.oracle}: {symptom.kind}  {relative(folder)}")
 
 
 def _print_findings(console: Console, campaign: Campaign, findings: list[Finding]) -> None:
@@ -81,6 +96,7 @@ def _summary(campaign: Campaign) -> str:
             if campaign.mistakes
             else []
         ),
+        *([f"{total.suspicious} suspicious inside"] if total.suspicious else []),
         f"{len(campaign.unconfirmed)} unconfirmed",
         f"{counted(campaign.deaths, 'worker death')}",
         f"seed {campaign.plan.seed}",

@@ -21,15 +21,18 @@ from aliasproof.user_file import read
 from campaigns.fuzz import quiet_torch
 from generators.errors import UserError
 from generators.program import Program
-from oracles.judge import ORACLES
+from oracles.judge import INSIDE, ORACLES
+from oracles.missed import Opportunity
 from oracles.verdict import Verdict, Violation
 from targets.registry import target as target_named
 
 STYLES = {Verdict.HOLDS: "green", Verdict.VIOLATED: "bold red", Verdict.UNKNOWN: "yellow", Verdict.NOT_APPLICABLE: "dim"}
-WORDS = {each: each.value for each in Verdict} | {Verdict.NOT_APPLICABLE: "n/a"}
+WORDS = {each: each.value for each in Verdict} | {Verdict.NOT_APPLICABLE: "n/a", Verdict.VIOLATED: "wrong"}
 
 
-def check_file(path: Path, targets: Sequence[str] | None, function: str, inputs: str, *, as_json: bool) -> bool:
+def check_file(
+    path: Path, targets: Sequence[str] | None, function: str, inputs: str, *, missed: bool, as_json: bool
+) -> bool:
     """Check what a file defines, print the outcome, and say whether a target broke a promise."""
     chosen = list(targets or DEFAULT_TARGETS)
     for each in chosen:
@@ -39,9 +42,9 @@ def check_file(path: Path, targets: Sequence[str] | None, function: str, inputs:
         given = read(path, function, inputs)
         try:
             if isinstance(given, Program):
-                found = check(given, targets=chosen)
+                found = check(given, targets=chosen, missed=missed)
             else:
-                found = check(given.function, given.inputs, chosen, file=path)
+                found = check(given.function, given.inputs, chosen, file=path, missed=missed)
         except SystemExit as exit_of_user:
             raise UserError(f"{path}: {function} calls sys.exit({exit_of_user.code!r})") from exit_of_user
     for note in found.notes:
@@ -79,6 +82,8 @@ def print_check(console: Console, name: str, found: Check) -> None:
     for result in found.results.values():
         if result.violated:
             _print_violations(console, found, result)
+        elif result.missed is not None:
+            _print_missed(console, result.target.name, result.missed)
     console.print()
     print_lines(console, *_summary(found))
 
@@ -96,12 +101,12 @@ def _print_eager(console: Console, eager: Eager) -> None:
 
 
 def _print_matrix(console: Console, found: Mapping[str, Result]) -> None:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")  # eight oracles in 80 columns
     table.add_column("target", no_wrap=True)
-    for oracle in ORACLES:
+    for oracle in (*ORACLES, *INSIDE):
         table.add_column(oracle, no_wrap=True)
     for name, result in found.items():
-        verdicts = [result.reports[oracle].verdict for oracle in ORACLES]
+        verdicts = [result.reports[oracle].verdict for oracle in (*ORACLES, *INSIDE)]
         table.add_row(name, *(Text(WORDS[each], STYLES[each]) for each in verdicts))
     print_table(console, table)
 
@@ -114,9 +119,22 @@ def _print_reasons(console: Console, found: Mapping[str, Result]) -> None:
             oracles = tuple(oracle for oracle, each in result.reports.items() if each.reason == reason)
             said.setdefault((reason, oracles), []).append(name)
     for (reason, oracles), names in said.items():
-        which = "" if len(oracles) == len(ORACLES) else f" ({', '.join(oracles)})"
+        which = "" if len(oracles) == len(ORACLES) + len(INSIDE) else f" ({', '.join(oracles)})"
         console.print()
         print_lines(console, f"{', '.join(names)}{which}: {reason}", "dim")
+
+
+def _print_missed(console: Console, target: str, missed: Sequence[Opportunity]) -> None:
+    """What could have been in place: no bug, but memory that could be saved."""
+    nbytes = sum(each.nbytes for each in missed)
+    opportunities = "1 opportunity" if len(missed) == 1 else f"{len(missed)} opportunities"
+    console.print()
+    if not missed:
+        print_lines(console, f"{target} missed nothing that could be in place.")
+        return
+    print_lines(console, f"{target} missed {opportunities}, {nbytes} bytes:", "bold")
+    for each in missed:
+        print_lines(console, f"    {each.node} = {each.op}: {each.instead} ({each.nbytes} bytes)")
 
 
 def _print_violations(console: Console, found: Check, result: Result) -> None:

@@ -36,11 +36,14 @@ from campaigns.shard import (
     Reduced,
     Shard,
     ShardResult,
+    Suspicions,
     Tally,
     reduce_failure,
     run_shard,
 )
 from generators.errors import InternalError, UserError
+from generators.program import Program
+from generators.serialization import dumps
 from oracles.verdict import Violation
 from reduction.signature import Symptom, signature
 from targets.registry import TARGETS
@@ -74,6 +77,7 @@ class Plan:
 class Campaign:
     """The state of a campaign, as listeners see it: tallies by target, findings by identifier.
 
+    `suspicions` are programs that are right in numbers but not when looked into (terms, stages); they are no findings.
     `unconfirmed` are reduced violations that a fresh process did not show again, with the reason; they are no findings.
     `reducing` and `confirming` say how many are in work. `repeats` are violations left unreduced, since enough of their
     symptom were reduced before; `lost` are violations that did not show again on a second look. `mistakes` are errors of
@@ -85,6 +89,7 @@ class Campaign:
     tallies: dict[str, Tally] = field(default_factory=dict)
     findings: dict[str, Finding] = field(default_factory=dict)
     unconfirmed: dict[str, str] = field(default_factory=dict)
+    suspicions: Suspicions = field(default_factory=Suspicions)
     reducing: int = 0
     confirming: int = 0
     repeats: int = 0
@@ -119,6 +124,10 @@ class Campaign:
             "programs": {name: _tally_json(each) for name, each in self.tallies.items()},
             "findings": [each.to_json() | {"folder": str(self.path(each))} for each in in_order(self)],
             "unconfirmed": dict(sorted(self.unconfirmed.items())),
+            "suspicions": [
+                {"target": each.target, "oracle": each.oracle, "kind": each.kind, "count": count, "folder": str(folder)}
+                for folder, each, count, _ in suspicions(self)
+            ],
             "not reduced again": self.repeats,
             "not shown again": self.lost,
             "mistakes of aliasproof": self.mistakes,
@@ -133,6 +142,15 @@ def _order(finding: Finding) -> tuple[object, ...]:
 def in_order(campaign: Campaign) -> list[Finding]:
     """The findings as they are best read: silent ones first."""
     return sorted(campaign.findings.values(), key=_order)
+
+
+def suspicions(campaign: Campaign) -> list[tuple[Path, Symptom, int, Program]]:
+    """The folder, symptom, count and program of each suspicion, the most frequent first."""
+    found = sorted(campaign.suspicions.found.items(), key=lambda each: (-each[1][0], str(each[0])))
+    return [
+        (campaign.folder / "suspicions" / f"{symptom.target}-{symptom.oracle}-{number}", symptom, count, program)
+        for number, (symptom, (count, program)) in enumerate(found, 1)
+    ]
 
 
 Listener: TypeAlias = Callable[[Campaign], None]
@@ -234,6 +252,8 @@ class _Runner:
             return
         self._blame_file(shard).unlink(missing_ok=True)
         self.campaign.tallies[shard.target].add(result.tally)
+        for symptom, (count, program) in result.suspicions.found.items():
+            self.campaign.suspicions.note(symptom, program, count)
         for failure in result.failures:
             self.symptoms[failure.symptom] = self.symptoms.get(failure.symptom, 0) + 1
             if worth_reducing(failure.symptom, self.symptoms[failure.symptom]):
@@ -323,6 +343,9 @@ class _Runner:
         confirming.shutdown(wait=False, cancel_futures=True)
         for finding in self.campaign.findings.values():
             write_finding(self.campaign.path(finding), finding)
+        for folder, _, _, program in suspicions(self.campaign):
+            folder.mkdir(parents=True)
+            write_text(folder / "program.json", dumps(program))
         for leftover in self.campaign.folder.glob(".shard-*"):
             leftover.unlink()
         _remove_if_empty(self.campaign.folder / "unconfirmed")
@@ -368,6 +391,7 @@ def _tally_json(tally: Tally) -> dict[str, Any]:
         "discarded": tally.discarded,
         "outside the contract": tally.outside,
         "violating": tally.violating,
+        "suspicious": tally.suspicious,
     }
 
 

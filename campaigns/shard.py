@@ -14,6 +14,7 @@ from generators.program import Program
 from generators.scene import COUNTS, Counts
 from generators.strategies import sample
 from oracles.verdict import Violation
+from reduction.inside import look_inside
 from reduction.reducer import Reducer
 from reduction.signature import Signature, Symptom, at_fault, shows, signature
 from reduction.trial import Spent, Subject, Trial, observed_eager, run_trial
@@ -62,8 +63,9 @@ class Reduced:
 
 @dataclass(slots=True)
 class Tally:
-    """What became of programs: all drawn; discarded as undefined in eager; outside the contract; violating it.
+    """What became of programs: all drawn; discarded as undefined in eager; outside the contract; violating it; suspicious.
 
+    Suspicious are those that a run does not show to be wrong, but a look inside the target does.
     `instructions` says how drawing went, `spent` where the time went (reduction not included).
     """
 
@@ -71,12 +73,13 @@ class Tally:
     discarded: int = 0
     outside: int = 0
     violating: int = 0
+    suspicious: int = 0
     instructions: Counts = field(default_factory=Counts)
     spent: Spent = field(default_factory=Spent)
 
     def add(self, other: Tally) -> None:
         """Add another tally to this one."""
-        for name in ("programs", "discarded", "outside", "violating"):
+        for name in ("programs", "discarded", "outside", "violating", "suspicious"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("kept", "raised", "undefined"):
             setattr(self.instructions, name, getattr(self.instructions, name) + getattr(other.instructions, name))
@@ -89,12 +92,25 @@ class Tally:
 
 
 @dataclass(slots=True)
+class Suspicions:
+    """By symptom: how often it came, and the shortest program of those."""
+
+    found: dict[Symptom, tuple[int, Program]] = field(default_factory=dict)
+
+    def note(self, symptom: Symptom, program: Program, count: int = 1) -> None:
+        """Count a symptom, and keep the program if it is the shortest."""
+        before, shortest = self.found.get(symptom, (0, program))
+        self.found[symptom] = before + count, min(shortest, program, key=len)
+
+
+@dataclass(slots=True)
 class ShardResult:
-    """What a shard found."""
+    """What a shard found. Of suspicions, the shortest program of each symptom is kept, and how often it came."""
 
     shard: Shard
     tally: Tally = field(default_factory=Tally)
     failures: list[Failure] = field(default_factory=list)
+    suspicions: Suspicions = field(default_factory=Suspicions)
 
 
 def run_shard(shard: Shard, at: Callable[[int], None] = lambda index: None) -> ShardResult:
@@ -111,7 +127,7 @@ def run_shard(shard: Shard, at: Callable[[int], None] = lambda index: None) -> S
         result.tally.spent.generation += time.perf_counter() - start
         if index not in shard.skip:
             at(index)
-            failure = _try(program, shard.target, result.tally)
+            failure = _try(program, shard.target, result.tally, result.suspicions)
             if failure is not None:
                 result.failures.append(failure)
     kept, raised, undefined = before
@@ -119,7 +135,7 @@ def run_shard(shard: Shard, at: Callable[[int], None] = lambda index: None) -> S
     return result
 
 
-def _try(program: Program, name: str, tally: Tally) -> Failure | None:
+def _try(program: Program, name: str, tally: Tally, suspicions: Suspicions) -> Failure | None:
     subject, target = Subject.of(program), TARGETS[name]
     tally.programs += 1
     try:
@@ -133,6 +149,12 @@ def _try(program: Program, name: str, tally: Tally) -> Failure | None:
     tally.outside += trial.judgement.refused is not None
     violation = next(iter(trial.judgement.violations), None)
     if violation is None:
+        start = time.perf_counter()
+        inside = look_inside(subject, target, trial).violations
+        tally.spent.oracles += time.perf_counter() - start
+        tally.suspicious += bool(inside)
+        for each in inside[:1]:
+            suspicions.note(Symptom(name, each.oracle, each.kind), program)
         return None
     tally.violating += 1
     guilty, main = at_fault(subject, target, trial, violation)

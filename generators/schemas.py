@@ -75,6 +75,12 @@ def _registered(namespace: str) -> list[str]:
 
 
 @functools.cache
+def is_composite(op: OpOverload) -> bool:
+    """True if calling it calls other operators, which a trace sees in its place, and one trace others than another."""
+    return torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd")
+
+
+@functools.cache
 def facts(op: OpOverload) -> Facts:
     """The facts of an overload; see `Facts`."""
     arguments = op._schema.arguments

@@ -90,7 +90,8 @@ class Trace:
     """What an eager run did.
 
     Storages are known by address. `written` were written to; `overlapping_writes` are regions that overlap themselves
-    and were written through; `outside` is true if `as_strided` showed bytes that its argument does not cover.
+    and were written through; `outside` is true if `as_strided` showed bytes that its argument does not cover. `as_written`
+    says that the function is known to consist of operators that are no compositions of others.
     """
 
     inputs: tuple[Placed, ...] = ()
@@ -98,6 +99,7 @@ class Trace:
     overlapping_writes: set[Region] = field(default_factory=set)
     overlapping_as_strided: bool = False
     outside: bool = False
+    as_written: bool = False
     rounding: Rounding = field(default_factory=Rounding)
 
     def exact(self, value: object) -> bool:

@@ -26,6 +26,7 @@ class Promise(Enum):
     NO_NEW_ERROR = "raises only if eager raises"
     SAME_ERROR = "raises if eager raises"
     TERMS = "computes what eager computes whatever the numbers are: it does no arithmetic of its own"
+    GRAPHS = "its graphs keep the invariants of FX passes: true metadata, no mutation but an epilogue"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,11 @@ def written_inputs_disjoint(trace: Trace) -> bool:
         for index, one in enumerate(shared)
         for other in shared[:index]
     )
+
+
+def as_written(trace: Trace) -> bool:
+    """No call can be decomposed in more than one way."""
+    return trace.as_written
 
 
 def no_overlapping_as_strided(trace: Trace) -> bool:

@@ -1,15 +1,18 @@
-"""All oracles on one run."""
+"""All oracles on one run: those that see what it left behind, and those that look inside."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeAlias
 
 from generators.trace import Trace
-from oracles import aliasing, errors, inputs, metadata, values
-from oracles.contract import Contract
+from oracles import aliasing, errors, graph_rules, hazards, inputs, metadata, terms, values
+from oracles.contract import Contract, Promise
 from oracles.observation import Observation
+from oracles.stage_run import StageRun
+from oracles.terms import Terms
 from oracles.verdict import Report, Verdict, Violation, not_applicable
 
 Oracle: TypeAlias = Callable[[Contract, Observation, Observation, Trace], Report]
@@ -22,6 +25,10 @@ ORACLES: dict[str, Oracle] = {
     "aliasing": aliasing.judge,
     "metadata": metadata.judge,
 }
+
+
+# What the others cannot see in numbers: a target that passes them by luck.
+INSIDE = ("terms", "hazards", "rules")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +61,42 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
     return Judgement(reports)
 
 
-def excluded(reason: str) -> Judgement:
+def excluded(reason: str, oracles: Iterable[str] = ORACLES) -> Judgement:
     """The judgement on a run that the contract says nothing about."""
-    return Judgement({name: not_applicable(reason) for name in ORACLES})
+    return Judgement({name: not_applicable(reason) for name in oracles})
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """What was seen inside: the terms of eager and target, and a run of each stage. `spell` gives the terms with names."""
+
+    terms: tuple[Terms, Terms]
+    spell: Callable[[], tuple[Terms, Terms]]
+    stages: Sequence[StageRun]
+
+
+def judge_inside(contract: Contract, inside: Inside, trace: Trace) -> Judgement:
+    """Judge what numbers do not show. The first stage has none before it."""
+    stages = inside.stages
+    pairs = [(None, stages[0]), *pairwise(stages)] if stages else []
+    return Judgement(
+        {
+            "terms": terms.judge(contract, *inside.terms, trace, inside.spell),
+            "hazards": _of_stages([hazards.judge_stage(run, before) for before, run in pairs]),
+            "rules": _of_stages([graph_rules.judge_stage(run) for run in stages])
+            if contract.promises(Promise.GRAPHS, trace)
+            else not_applicable("not promised"),
+        }
+    )
+
+
+def _of_stages(reports: Sequence[Report]) -> Report:
+    """One report of those on each stage: the worst verdict, with all violations and the first reason."""
+    if not reports:
+        return not_applicable("the target shows no graph")
+    worst = min((each.verdict for each in reports), key=_FROM_WORST.index)
+    reason = next((each.reason for each in reports if each.verdict is worst and each.reason), "")
+    return Report(worst, tuple(violation for each in reports for violation in each.violations), reason)
+
+
+_FROM_WORST = (Verdict.VIOLATED, Verdict.UNKNOWN, Verdict.HOLDS, Verdict.NOT_APPLICABLE)

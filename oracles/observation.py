@@ -11,7 +11,9 @@ from torch.utils import _pytree as pytree
 
 from generators.definedness import Watch
 from generators.errors import InternalError, Rejected
+from generators.execution import ProgramFunction
 from generators.regions import Region
+from generators.schemas import is_composite, resolve
 from generators.trace import Trace
 
 
@@ -74,6 +76,8 @@ def observe(
 def observe_eager(function: Callable[..., object], inputs: Sequence[torch.Tensor]) -> tuple[Observation, Trace]:
     """Run the function in eager under watch. Raises `Undefined` if eager gives it no single meaning."""
     watch = Watch(inputs)
+    if isinstance(function, ProgramFunction):
+        watch.trace.as_written = not any(is_composite(resolve(each.op)) for each in function.program.instructions)
     observation = observe(function, inputs, watch)
     watch.require_initialised([each for each in observation.outputs if isinstance(each, torch.Tensor)])
     return observation, watch.trace

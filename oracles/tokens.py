@@ -206,12 +206,22 @@ class Tokens(TorchDispatchMode):
         if tokens is not None:
             self._write(tensor, tokens)
 
+    def _constant(self, tensor: torch.Tensor) -> Array:
+        """The tokens of numbers that come from no input."""
+        made = _of_bytes(_bytes_of(tensor))
+        if self.names is not None:
+            numbers = tensor.flatten().tolist()
+            self.names.note(combined(made), lambda index: str(numbers[index]))
+        return made
+
     # Running. ----------------------------------------------------------------------------------------------------------
 
     def __torch_dispatch__(
         self, func: OpOverload, types: object, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = dict(kwargs or {})
+        if func is aten.native_batch_norm.default:
+            func, args = _honest_batch_norm(args)
         known = facts(func)
         if known.writes:
             return self._mutation(func, args, kwargs)
@@ -221,7 +231,7 @@ class Tokens(TorchDispatchMode):
         if not isinstance(result, (torch.Tensor, list, tuple)):
             self.concrete = self.concrete or str(func)
             return result
-        self._note_concrete(func)
+        self._note_concrete(func, args)
         made = self._computed(func, args, kwargs, result)
         for tensor, tokens in zip([result] if isinstance(result, torch.Tensor) else tensors_in(result), made, strict=True):
             self._new(tensor, tokens)
@@ -229,7 +239,9 @@ class Tokens(TorchDispatchMode):
             self._store(func, args, kwargs, result)
         return result
 
-    def _note_concrete(self, op: OpOverload) -> None:
+    def _note_concrete(self, op: OpOverload, args: Sequence[Any]) -> None:
+        if op is aten.index.Tensor and all(each.dtype != torch.bool for each in tensors_in(args[1])):
+            return  # only masks have a number of elements that hangs on numbers
         if torch.Tag.dynamic_output_shape in op.tags or torch.Tag.data_dependent_output in op.tags:
             self.concrete = self.concrete or str(op)
 
@@ -305,7 +317,7 @@ class Tokens(TorchDispatchMode):
             return [self.read(each) for each in tensors_in(view(*args, **kwargs))]
         given = _bound(op, args, kwargs)
         if not _is_random(op) and (name in _METADATA_READ or not any(True for _ in tensors_in(list(given.values())))):
-            return [_of_bytes(_bytes_of(each)) for each in results]
+            return [self._constant(each) for each in results]
         if name.startswith("_foreach_") and isinstance(result, (list, tuple)):
             return [self._opaque(self._opaque_key(op, _item(given, i, len(results))), 0, t) for i, t in enumerate(results)]
         if facts(op).pointwise and len(results) == 1 and not _is_random(op):
@@ -376,7 +388,7 @@ def _filled(tokens: Tokens, args: Sequence[Any], kwargs: Mapping[str, Any], resu
     value = args[1] if len(args) > 1 else kwargs["value"]
     if isinstance(value, torch.Tensor):
         return np.broadcast_to(tokens._move(value, result.dtype), (*result.shape, result.element_size()))
-    return _of_bytes(_bytes_of(result))
+    return tokens._constant(result)
 
 
 def _negative(tokens: Tokens, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor) -> Array:
@@ -506,6 +518,16 @@ def _label(op: OpOverload, plain: Sequence[tuple[str, Any]]) -> str:
 
 def _element(name: str, sizes: tuple[int, ...], index: int) -> str:
     return f"{name}{[int(each) for each in np.unravel_index(index, sizes)] if sizes else ''}"
+
+
+def _honest_batch_norm(args: Sequence[Any]) -> tuple[OpOverload, Sequence[Any]]:
+    """`native_batch_norm` by its other name: its own schema does not say that it updates running statistics."""
+    mean, training = args[3], args[5]
+    if not training:
+        return aten._native_batch_norm_legit_no_training.default, [*args[:5], *args[6:]]
+    if mean is None:
+        return aten._native_batch_norm_legit.no_stats, [*args[:3], *args[5:]]
+    return aten._native_batch_norm_legit.default, args
 
 
 # --- bytes and bits ----------------------------------------------------------------------------------------------------

@@ -196,12 +196,34 @@ def run_call(node: fx.Node, values: Callable[[fx.Node], Any]) -> Any:
     value = node.target(*args, **kwargs)
     if node.target in _DENSE:
         return value.new_empty(value.shape)
+    if node.target is torch.ops.aten.index.Tensor:
+        return _indexed(operand, args[1], value)
     return copy_of_storage(operand, value) if node.target in COPIES_STORAGE else value
 
 
 # In eager the results of these are contiguous to the last stride. On fakes, a stride that places nothing may be another, and
 # a view as another dtype goes by it.
 _DENSE = {torch.ops.aten.masked_fill.Scalar, torch.ops.aten.masked_fill.Tensor}
+
+
+def _indexed(operand: torch.Tensor, indices: Sequence[torch.Tensor | None], value: torch.Tensor) -> torch.Tensor:
+    """The result of `index` with the strides of eager, where these go by those of all operands; on fakes they do not.
+
+    The op itself tells, on tensors of the same sizes and strides, which are small: only where an index is strided.
+    """
+    given = [operand, *(each for each in indices if each is not None)]
+    sizes = [size for each in (*given, value) for size in (*each.shape, *each.stride())]
+    if not all(isinstance(each, int) for each in sizes) or 0 in (operand.numel(), value.numel()):
+        return value
+    if all(each.is_contiguous() for each in given[1:]) or any(each.dtype == torch.bool for each in given[1:]):
+        return value
+    with unset_fake_temporarily():
+        place, *real = (torch.empty_strided(each.shape, each.stride(), dtype=each.dtype) for each in given)
+        for each in real:
+            each.untyped_storage().fill_(0)  # type: ignore[attr-defined]
+        numbers = iter(real)
+        strides = torch.ops.aten.index.Tensor(place, [None if each is None else next(numbers) for each in indices]).stride()
+    return value.new_empty_strided(value.shape, strides)
 
 
 def copy_of_storage(operand: torch.Tensor, value: torch.Tensor) -> torch.Tensor:

@@ -20,6 +20,7 @@ from targets.functionalize import (
     AS_STRIDED_IN_CHAIN,
     DATA_DEPENDENT_SHAPE,
     NUMBER_OF_A_TRACER,
+    OTHER_DECOMPOSITION,
     OVERLAP_BEYOND_EXPAND,
     OVERLAPPING_INPUT,
 )
@@ -34,6 +35,7 @@ CONTRACT = Contract(
             unless=written_inputs_apart,
         ),
         Waiver(Promise.SAME_ERROR, "a functional op does not raise on overlapping memory where its in-place form must"),
+        OTHER_DECOMPOSITION,
     ),
     premises=(OVERLAP_BEYOND_EXPAND, OVERLAPPING_INPUT),
     refusals=(

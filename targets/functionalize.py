@@ -15,6 +15,7 @@ from oracles.contract import (
     Refusal,
     Waiver,
     as_strided_stays_inside,
+    as_written,
     no_overlapping_as_strided,
     no_overlapping_input_is_written,
     overlapping_writes_come_from_expand,
@@ -38,6 +39,11 @@ NUMBER_OF_A_TRACER = Refusal(
     r"|symbolically trace a dynamo-optimized function|Please convert all Tensors to FakeTensors",
     "a trace can neither depend on numbers nor enter other compiled code, as the error says"
     " (torch/fx/experimental/proxy_tensor.py)",
+)
+OTHER_DECOMPOSITION = Waiver(
+    Promise.TERMS,
+    "a composition of operators may be decomposed otherwise than in eager (linear as mm and add, not addmm)",
+    unless=as_written,
 )
 OVERLAP_BEYOND_EXPAND = Premise(
     "overlapping writes come from expand",
@@ -65,6 +71,8 @@ CONTRACT = Contract(
         Waiver(Promise.OFFSET, "its docstring promises equivalent outputs and says nothing of their layout"),
         Waiver(Promise.INPUT_METADATA, "mutation of an input's metadata is not among what its docstring copies back"),
         Waiver(Promise.SAME_ERROR, "a functional op does not raise on overlapping memory where its in-place form must"),
+        OTHER_DECOMPOSITION,
+        Waiver(Promise.GRAPHS, "its docstring promises nothing of the metadata of a trace, and an op below it may mutate"),
     ),
     premises=(
         Premise(

@@ -53,7 +53,7 @@ def test_what_is_printed(campaign):
 def test_what_is_kept(campaign):
     _, folder, done = campaign
     run = next((folder / "runs").iterdir())
-    assert {each.name for each in run.iterdir()} <= {"findings", "unconfirmed", "run.json"}
+    assert {each.name for each in run.iterdir()} <= {"findings", "unconfirmed", "suspicions", "run.json"}
     outcome = json.loads((run / "run.json").read_text())
     assert {each["identifier"] for each in outcome["findings"]} == {each.name for each in (run / "findings").iterdir()}
     for finding in (run / "findings").iterdir():

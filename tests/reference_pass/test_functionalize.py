@@ -63,6 +63,13 @@ def copy_of_a_storage_by_a_scatter_without_elements(x, y):
     return around
 
 
+@on(counted(4, 4), torch.tensor([2, 1, 0, 3]))
+def strides_of_an_index_that_is_strided(x, i):
+    picked = aten.index.Tensor(x, [i.as_strided((2, 2), (1, 2))])
+    i.add_(0)
+    return picked, picked + 1
+
+
 @on(counted(4, 2))
 def multi_output_views(x):
     first, _second = x.split(2)
