@@ -9,8 +9,8 @@ How to read a row:
 - *programs/s* and *ms* are wall time for each program drawn, those that were discarded or not for the target included.
   *CPU ms* is what it would be on a free core; *× least* is the same as a multiple of the cheapest target's.
 - The shares of wall time sum to 1. *generation* draws the program, which already runs it in eager under watch; *eager* is
-  the observed run; *target* its build and run; *oracles* the judgement; *other* all else: making the target's inputs,
-  counting, freeing memory.
+  the observed run; *target* its build and run; *oracles* the judgement of what it left; *inside* that of terms and
+  stages; *other* all else: making the target's inputs, counting, freeing memory.
 - *harness* is everything but *target*. It falls as a target gets slower, so it says what the harness costs on that
   target, not whether the harness is fast; for that, look at the milliseconds of *identity*.
 - *discarded*: eager gives the program no single meaning. *not for it*: the target's contract says nothing about the
@@ -31,6 +31,7 @@ from generators.features import swarm
 from generators.program import Program
 from generators.scene import COUNTS, Counts
 from generators.strategies import sample
+from reduction.inside import look_inside
 from reduction.trial import Spent, Subject, run_trial
 from targets.registry import TARGETS
 from targets.target import Target
@@ -63,6 +64,11 @@ class Account:
     def harness_share(self) -> float:
         """The part of wall time that is not the target's."""
         return 1 - self.shares["target"]
+
+    @property
+    def asked(self) -> float:
+        """The time of all oracles as a multiple of the target's own."""
+        return (self.spent.oracles + self.spent.inside) / self.spent.target
 
     @property
     def ms(self) -> float:
@@ -109,7 +115,10 @@ class Throughput:
         tried = drawn.kept + drawn.raised + drawn.undefined
         note = f"{tried} instructions were drawn: {percent(drawn.kept / tried)} kept, eager raised on"
         note += f" {percent(drawn.raised / tried)}, {percent(drawn.undefined / tried)} undefined in eager."
-        return Table("throughput: where the time goes", ("target", *self.accounts[0].shares, "harness"), rows, [note])
+        asked = ", ".join(f"{each.target} {percent(each.asked)}" for each in self.accounts)
+        notes = [note, f"All oracles together, as a share of the target's own time: {asked}."]
+        columns = ("target", *self.accounts[0].shares, "harness")
+        return Table("throughput: where the time goes", columns, rows, notes)
 
 
 def measure(
@@ -147,7 +156,13 @@ def _check_next(shard: Iterator[Program], target: Target, account: Account) -> N
     program = next(shard)
     account.spent.generation += time.perf_counter() - start
     try:
-        judgement = run_trial(Subject.of(program), target, account.spent).judgement
+        subject = Subject.of(program)
+        trial = run_trial(subject, target, account.spent)
+        judgement = trial.judgement
+        if not judgement.violations:
+            start = time.perf_counter()
+            look_inside(subject, target, trial)
+            account.spent.inside += time.perf_counter() - start
     except Undefined:
         account.discarded += 1
     except Rejected:

@@ -151,7 +151,7 @@ def _try(program: Program, name: str, tally: Tally, suspicions: Suspicions) -> F
     if violation is None:
         start = time.perf_counter()
         inside = look_inside(subject, target, trial).violations
-        tally.spent.oracles += time.perf_counter() - start
+        tally.spent.inside += time.perf_counter() - start
         tally.suspicious += bool(inside)
         for each in inside[:1]:
             suspicions.note(Symptom(name, each.oracle, each.kind), program)

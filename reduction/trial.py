@@ -40,17 +40,21 @@ class Subject:
 
 @dataclass(slots=True)
 class Spent:
-    """Seconds spent, by part. `target` is the target's build and run, the rest is the harness."""
+    """Seconds spent, by part. `target` is the target's build and run, the rest is the harness.
+
+    `oracles` judge what was left behind, those of `inside` terms and stages.
+    """
 
     generation: float = 0.0
     eager: float = 0.0
     target: float = 0.0
     oracles: float = 0.0
+    inside: float = 0.0
 
     @property
     def harness_share(self) -> float:
         """The part of all time that is not the target's."""
-        whole = self.generation + self.eager + self.target + self.oracles
+        whole = self.generation + self.eager + self.target + self.oracles + self.inside
         return 1 - self.target / whole if whole else 0.0
 
     def add(self, other: Spent) -> None:
@@ -59,6 +63,7 @@ class Spent:
         self.eager += other.eager
         self.target += other.target
         self.oracles += other.oracles
+        self.inside += other.inside
 
 
 @dataclass(slots=True)

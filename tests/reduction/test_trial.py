@@ -99,6 +99,7 @@ def test_the_time_is_booked_where_it_was_spent(adding: Program) -> None:
     assert min(spent.eager, spent.target, spent.oracles) > 0
     assert spent.generation == 0
     assert Spent(1, 2, 3, 4).harness_share == pytest.approx(0.7)
+    assert Spent(1, 2, 3, 4, 2).harness_share == pytest.approx(0.75)
     assert Spent().harness_share == 0
     total = Spent(1, 2, 3, 4)
     total.add(Spent(1, 1, 1, 1))
