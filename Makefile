@@ -9,7 +9,7 @@ PYTHON ?= $(shell for each in python3 python3.11 python3.12 python3.13 python3.1
 	$$each -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$each && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help install fuzz test nightly lint bench clean
+.PHONY: help install fuzz test nightly lint faults bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ lint: install ## check style, format, types and who imports whom
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+faults: install ## plant wrong passes and show which oracle kills each (takes a while)
+	$(BIN)/aliasproof faults $(ARGS)
 
 bench: install ## print the performance tables
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -167,6 +167,28 @@ def ops(json: Json = False) -> None:
     list_ops(as_json=json)
 
 
+@app.command(short_help="Plant wrong passes and show which oracle kills each.")
+def faults(
+    fault: Annotated[
+        list[str] | None,
+        typer.Option("--fault", metavar="NAME", help="A planted fault; give it again for more (all unless told)."),
+    ] = None,
+    programs: Annotated[
+        int | None, typer.Option(metavar="NUMBER", help="Give a fault up after this many programs (5,000 unless told).")
+    ] = None,
+    seed: Annotated[int, typer.Option(metavar="NUMBER", help="With the same seed, the same matrix.")] = 0,
+    workers: Annotated[int | None, typer.Option(metavar="NUMBER", help="Worker processes (one a core unless told).")] = None,
+    json: Json = False,
+) -> int:
+    """Plant wrong passes and show the kill matrix: for each fault and oracle, the programs until the first kill.
+
+    Exit status: 0 if all are killed, 1 if a fault survives, 2 for bad input.
+    """
+    from aliasproof.faulting import show_faults
+
+    return FOUND if show_faults(fault or (), programs, seed, workers, as_json=json) else 0
+
+
 def versions() -> str:
     """Versions of aliasproof, torch and Python, read off the installed packages: none is imported."""
     from importlib.metadata import PackageNotFoundError, version

@@ -1,0 +1,52 @@
+"""`aliasproof faults`."""
+
+import json
+
+import pytest
+
+from faults.matrix import ALL_ORACLES
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
+
+KILLED = ("--fault", "epilogue is dead code", "--programs", 10, "--workers", 1)
+SURVIVES = ("--fault", "expand-is-summed", "--programs", 1, "--workers", 1)
+
+
+def test_the_matrix_as_a_table(call):
+    outcome = call("faults", *KILLED)
+    assert outcome.code == 0
+    head, row, *rest = outcome.out.splitlines()
+    assert head.split() == ["fault", "killed", *ALL_ORACLES]
+    assert row.startswith("epilogue is dead code")
+    assert "1 of 1 faults killed. Programs until the first kill: median 1, most 1." in rest
+    assert "only errors kills none" in rest
+
+
+def test_a_survivor_is_an_exit_code(call):
+    outcome = call("faults", *SURVIVES)
+    assert outcome.code == 1
+    assert outcome.out.splitlines()[1].split()[-1] == "survives"
+
+
+def test_the_matrix_as_json(call):
+    found = json.loads(call("faults", *KILLED, "--json").out)
+    (row,) = found["faults"]
+    assert row["fault"] == "epilogue is dead code"
+    assert row["source"] == "pytorch/pytorch#68301"
+    assert row["programs until killed"] == row["by oracle"]["inputs"] == 1
+    assert found["survivors"] == []
+    assert set(found["only killer of"]) == set(ALL_ORACLES)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--fault", "expand is sumed"), "did you mean 'expand is summed'"),
+        (("--programs", 0), "at least 1"),
+        (("--workers", 0), "at least 1"),
+    ],
+)
+def test_bad_options(call, arguments, message):
+    outcome = call("faults", *arguments)
+    assert outcome.code == 2
+    assert message in outcome.err

@@ -1,0 +1,63 @@
+"""The catalogue: what each fault must say of itself, and that it is a fault of the pass alone."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from importlib import import_module
+
+import pytest
+import torch
+
+from faults.catalogue import FAULTS, fault_named
+from generators.errors import UserError
+from reference_pass.conditions import CONDITIONS
+from reference_pass.reinplace import decisions
+from reference_pass.views import INVERSES
+from targets.reference import REFERENCE
+
+SOURCE = re.compile(r"pytorch/(pytorch|functorch)#\d+|\bof (reference_pass|torch/_inductor)/|\b(condition|rule|step) ")
+MODULES = ("analysis", "conditions", "copies", "epilogue", "metadata", "numbers", "outputs", "views", "writes")
+
+
+def test_there_are_forty_faults() -> None:
+    assert len(FAULTS) >= 40
+    assert sum(len(import_module(f"faults.{each}").FAULTS) for each in MODULES) == len(FAULTS)  # no name twice
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_a_fault_says_what_is_wrong_and_where_it_is_from(fault) -> None:
+    assert fault.summary.endswith((".", ":")) or "`" in fault.summary
+    assert len(fault.summary) > 30
+    assert SOURCE.search(fault.source) or fault.source.startswith("torch/_inductor/")
+
+
+def test_each_condition_of_reinplacing_is_left_out_once() -> None:
+    for each in CONDITIONS:
+        assert f"without {each.__name__.replace('_', ' ')}" in FAULTS
+
+
+def test_a_fault_is_found_by_its_name() -> None:
+    assert fault_named("without-same-stride") is FAULTS["without same stride"]
+    with pytest.raises(UserError, match="did you mean 'epilogue is swapped'"):
+        fault_named("epilogue is swaped")
+
+
+def program(x, y):
+    x[:2].add_(1)
+    y.copy_(x[1:3])
+    return x * 2, y.view(torch.int32), x.expand(2, 4)
+
+
+def outcome() -> tuple[str, str]:
+    build = REFERENCE.build(program, [torch.arange(4.0), torch.zeros(2)])
+    return str(build.stages[0].graph.code), str(decisions(build.stages[-1].graph))
+
+
+def test_the_passes_are_right_again_after_a_fault() -> None:
+    before, inverses = outcome(), dict(INVERSES)
+    for fault in FAULTS.values():
+        with contextlib.suppress(Exception):  # wrong passes may raise
+            fault.make(program, [torch.arange(4.0), torch.zeros(2)])
+    assert outcome() == before
+    assert inverses == INVERSES

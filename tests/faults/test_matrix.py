@@ -1,0 +1,61 @@
+"""The kill matrix: a right pass survives, wrong ones are killed, by the oracle that is meant to."""
+
+from __future__ import annotations
+
+import pytest
+
+from faults.matrix import ALL_ORACLES, Matrix, Row, kill_matrix, row_of, row_of_target
+from targets.reference import REFERENCE
+from targets.target import Target
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
+
+# One for each oracle: what it kills, and nothing else within these programs.
+KILLED_BY = {
+    "without no self overlap": "errors",
+    "last output is not returned again": "values",
+    "output is no input any more": "aliasing",
+    "without same stride": "metadata",
+    "clamps are dropped": "terms",
+    "results go straight into their place": "hazards",
+    "a call in place notes a new tensor": "rules",
+}
+
+
+def test_no_oracle_kills_the_reference() -> None:
+    assert row_of_target(REFERENCE, seed=0, most_programs=100, further=0) == Row("reference", 100, 0)
+
+
+def test_a_target_of_the_right_graphs_is_not_judged() -> None:
+    blamed = Target("blamed", "", REFERENCE.contract, REFERENCE.build, "")
+    assert row_of_target(blamed, seed=0, most_programs=5, further=0, right=REFERENCE).killed is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("fault", "oracle"), KILLED_BY.items())
+def test_a_fault_is_killed_by_its_oracle(fault: str, oracle: str) -> None:
+    row = row_of(fault, seed=0, most_programs=300, further=0)
+    assert row.killed == row.first[oracle]
+    assert set(row.first) == {oracle}
+
+
+def test_a_lost_mutation_is_killed_by_inputs_and_by_terms() -> None:
+    row = row_of("epilogue is dead code", seed=0, most_programs=20, further=20)
+    assert row.first["inputs"] == row.first["terms"] == row.killed
+    assert row.tried <= row.killed + 20
+
+
+def test_a_row_is_the_same_again_and_in_other_processes() -> None:
+    names = ["epilogue is dead code", "without not an input"]
+    alone = kill_matrix(names, seed=1, most_programs=10, further=3)
+    assert kill_matrix(names, seed=1, most_programs=10, further=3, workers=2) == alone
+
+
+def test_what_a_matrix_says() -> None:
+    rows = (Row("without same stride", 9, 0, {"metadata": 4}), Row("imag is real", 9, 1, {"values": 2, "terms": 7}))
+    matrix = Matrix(0, ALL_ORACLES, (*rows, Row("expand is summed", 9, 0)))
+    assert matrix.survivors == ["expand is summed"]
+    assert matrix.median == 3
+    assert matrix.only_killer_of("metadata") == ["without same stride"]
+    assert matrix.only_killer_of("terms") == []
+    assert matrix.to_json()["most"] == 4
