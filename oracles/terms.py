@@ -1,8 +1,8 @@
 """Oracle *terms*: a target computes the same terms as eager, so that it is right for all numbers, not for those at hand.
 
-Both run on tokens (`oracles.tokens`), wrappers and epilogues included; then the storages of the inputs and the outputs hold
-equal tokens, or something is different that some numbers would show. A wrong element is seen also behind `x * 0` or `relu`,
-or among equal numbers. No tolerance is needed.
+Both run on tokens (`oracles.uninterpreted`), wrappers and epilogues included; then the storages of the inputs and the
+outputs hold equal tokens, or something is different that some numbers would show. A wrong element is seen also behind
+`x * 0` or `relu`, or among equal numbers. No tolerance is needed.
 
 It is a promise of its own, since a target that does arithmetic (`x * 2` for `x + x`) leaves other terms and may be right.
 """
@@ -19,7 +19,8 @@ from torch.utils import _pytree as pytree
 
 from generators.trace import Trace
 from oracles.contract import Contract, Promise
-from oracles.tokens import Array, Names, Tokens, combined
+from oracles.tokens import Array, Names, combined
+from oracles.uninterpreted import Tokens
 from oracles.verdict import Report, Verdict, Violation, decided, not_applicable
 
 

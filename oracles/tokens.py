@@ -1,82 +1,64 @@
-"""Uninterpreted execution: whatever runs is followed op by op on *tokens* in place of numbers.
+"""Tokens: 64-bit hashes that stand for what a byte holds, and how those of an element are combined and spread.
 
-Each byte of memory has a token of 64 bits, beside the number that it holds anyway. The rules:
-
-- The bytes of the inputs start with tokens of their own, also where their numbers are equal.
-- A view makes no tokens: it sees those of its storage.
-- Moves (copies, scatters, concatenation, ...) move tokens, byte by byte.
-- What an op computes is a hash of the op, its plain arguments and the tokens that it reads. Of a pointwise op, an element is
-  a hash of the elements at its position; of another op, a hash of its position and of all that is read.
-- An op that writes is its functional form, and a move into what it writes.
-- Numbers that come from no input (`zeros`, `fill_`) have the tokens of their bytes.
-- Negation and conjugation are involutions on tokens, so their lazy bits, set and cleared again, leave no trace.
-
-Tokens belong to bytes since views of one storage may have other dtypes. An element is read as one combination of the tokens
-of its bytes, and stored as one token a byte.
+An element is read as one combination of the tokens of its bytes, and stored as one token a byte. Sums of tokens are taken
+modulo 2^64, so overflow is meant (`numpy.errstate(over="ignore")` around a run).
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch._ops import OpOverload
-from torch.utils._python_dispatch import TorchDispatchMode
-
-from generators.definedness import tensors_in
-from generators.schemas import Kind, facts
-from oracles.forms import SCATTERS, functional_form, view_of_copy
 
 Array: TypeAlias = npt.NDArray[np.uint64]
 
-aten = torch.ops.aten
 
-
-def _number(*parts: object) -> np.uint64:
+def hashed(*parts: object) -> np.uint64:
+    """One token of plain values; the same in every process."""
     return np.uint64(int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "little"))
 
 
-def _numbers(name: str, count: int) -> Array:
+def _constants(name: str, count: int) -> Array:
     return np.frombuffer(hashlib.shake_128(name.encode()).digest(8 * count), np.uint64).copy()
 
 
 _MOST_BYTES = 16  # of an element
-_WEIGHTS = _numbers("weights", _MOST_BYTES) | np.uint64(1)  # of the bytes of an element, when it is read
-_PLACES = _numbers("places", _MOST_BYTES)  # tell the bytes of an element apart, when it is stored
-_OPERANDS = _numbers("operands", 256) | np.uint64(1)
-_BYTES = _numbers("bytes", 256)  # the tokens of numbers that come from no input
-_NEGATIVE = _number("negative")
+_WEIGHTS = _constants("weights", _MOST_BYTES) | np.uint64(1)  # of the bytes of an element, when it is read
+_PLACES = _constants("places", _MOST_BYTES)  # tell the bytes of an element apart, when it is stored
+OPERANDS = _constants("operands", 256) | np.uint64(1)
+_BYTES = _constants("bytes", 256)  # the tokens of numbers that come from no input
+_NEGATIVE = hashed("negative")
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _SHIFTS = np.array([30, 27, 31], np.uint64)
 _FACTORS = np.array([0xBF58476D1CE4E5B9, 0x94D049BB133111EB], np.uint64)
-_POSITIONS = _numbers("positions", 1 << 12) | np.uint64(1)
+_POSITIONS = _constants("positions", 1 << 12) | np.uint64(1)
 
 
-def _mixed(tokens: Array) -> Array:
+def mixed(tokens: Array) -> Array:
     """Each token scrambled (the finalizer of splitmix64), so that sums of tokens do not cancel from op to op."""
-    mixed: Array = tokens ^ (tokens >> _SHIFTS[0])
-    mixed *= _FACTORS[0]
-    mixed ^= mixed >> _SHIFTS[1]
-    mixed *= _FACTORS[1]
-    mixed ^= mixed >> _SHIFTS[2]
-    return mixed
+    scrambled: Array = tokens ^ (tokens >> _SHIFTS[0])
+    scrambled *= _FACTORS[0]
+    scrambled ^= scrambled >> _SHIFTS[1]
+    scrambled *= _FACTORS[1]
+    scrambled ^= scrambled >> _SHIFTS[2]
+    return scrambled
 
 
 def sequence(start: np.uint64, count: int) -> Array:
     """So many tokens, each of its own, that depend on a start."""
-    return _mixed(start + np.arange(1, count + 1, dtype=np.uint64) * _STEP)
+    return mixed(start + np.arange(1, count + 1, dtype=np.uint64) * _STEP)
 
 
 @functools.lru_cache(maxsize=256)
-def _tokens_of(name: str, number: int, count: int) -> Array:
+def tokens_of(name: str, number: int, count: int) -> Array:
     """The tokens that the bytes of a storage start with."""
-    return sequence(_number(name, number), count)
+    return sequence(hashed(name, number), count)
 
 
 def combined(tokens: Array) -> Array:
@@ -91,11 +73,11 @@ def spread(elements: Array, itemsize: int) -> Array:
     return each
 
 
-def _digest(elements: Array) -> int:
+def digest(elements: Array) -> int:
     """One token of many, in order."""
     flat = elements.ravel()
     weights = _POSITIONS if flat.size <= _POSITIONS.size else sequence(_STEP, flat.size)
-    return int(_mixed(flat) @ weights[: flat.size]) ^ int(_number(elements.shape))
+    return int(mixed(flat) @ weights[: flat.size]) ^ int(hashed(elements.shape))
 
 
 @dataclass(slots=True)
@@ -118,445 +100,46 @@ class Names:
         return f"{label}({', '.join(self.spell(each, depth - 1) for each in read) if depth else '...'})"
 
 
-@dataclass(slots=True)
-class Memory:
-    """The tokens of one storage. It is held, so that its identity is not reused."""
-
-    storage: torch.UntypedStorage
-    tokens: Array
-
-
-class Tokens(TorchDispatchMode):
-    """Follows the terms of all that runs within it.
-
-    `concrete` names the first op that let numbers into the open (`item`, `nonzero`): what follows may go by them.
-    """
-
-    def __init__(self, inputs: Sequence[torch.Tensor], names: Names | None = None) -> None:
-        super().__init__()
-        self.names = names
-        self.concrete: str | None = None
-        self._draws = 0
-        self._memory: dict[int, Memory] = {}
-        for each in inputs:
-            storage = each.untyped_storage()
-            if storage._cdata not in self._memory:
-                tokens = _tokens_of("storage", len(self._memory), storage.nbytes())
-                self._memory[storage._cdata] = Memory(storage, tokens.copy())
-        self._inputs = list(self._memory.values())
-        if names is not None:
-            for number, each in enumerate(inputs):
-                names.note(self._elements(each), functools.partial(_element, f"x{number}", tuple(each.shape)))
-
-    def of_inputs(self) -> list[Array]:
-        """The tokens of the storages that the inputs came with, as they are now."""
-        return [each.tokens for each in self._inputs]
-
-    # Memory. -----------------------------------------------------------------------------------------------------------
-
-    def _tokens(self, storage: torch.UntypedStorage) -> Array:
-        memory = self._memory.get(storage._cdata)
-        if memory is None:  # a constant
-            memory = self._memory[storage._cdata] = Memory(storage, _of_bytes(_bytes_in(storage)))
-        missing = storage.nbytes() - memory.tokens.size
-        if missing > 0:  # it was resized
-            grown = _tokens_of("unwritten", 0, storage.nbytes())
-            memory.tokens = np.concatenate((memory.tokens, grown[memory.tokens.size :]))
-        return memory.tokens
-
-    def _place(self, tensor: torch.Tensor) -> Array:
-        """The tokens of a tensor in the memory of its storage: its sizes, then the bytes of an element."""
-        tokens, item = self._tokens(tensor.untyped_storage()), tensor.element_size()
-        shape = (*tensor.shape, item)
-        if 0 in shape:
-            return np.empty(shape, np.uint64)
-        step = 8 * item
-        strides = (*(stride * step for stride in tensor.stride()), 8)
-        return np.ndarray(shape, np.uint64, tokens, tensor.storage_offset() * step, strides)
-
-    def read(self, tensor: torch.Tensor) -> Array:
-        """The tokens that a tensor shows: its sizes, then the bytes of an element."""
-        return _with_bits(tensor, self._place(tensor))
-
-    def _elements(self, tensor: torch.Tensor) -> Array:
-        return combined(self.read(tensor))
-
-    def _write(self, tensor: torch.Tensor, tokens: Array) -> None:
-        self._place(tensor)[...] = _with_bits(tensor, tokens)
-
-    def _move(self, source: torch.Tensor, dtype: torch.dtype) -> Array:
-        """What a tensor shows, converted."""
-        return self._converted(self.read(source), source.dtype, dtype)
-
-    def _converted(self, tokens: Array, old: torch.dtype, new: torch.dtype) -> Array:
-        if old == new:
-            return tokens
-        read = combined(tokens)
-        made = spread(_mixed(read + _number("to", old, new)), new.itemsize)
-        if self.names is not None:
-            self.names.note(combined(made), lambda index: str(new), [read])
-        return made
-
-    def _new(self, tensor: torch.Tensor, tokens: Array | None = None) -> None:
-        """A tensor that an op made, and what it shows. What lies around it is unwritten."""
-        storage = tensor.untyped_storage()
-        if storage._cdata in self._memory and storage.nbytes():
-            return  # the op handed on memory that was there
-        self._memory[storage._cdata] = Memory(storage, _tokens_of("unwritten", 0, storage.nbytes()).copy())
-        if tokens is not None:
-            self._write(tensor, tokens)
-
-    def _constant(self, tensor: torch.Tensor) -> Array:
-        """The tokens of numbers that come from no input."""
-        made = _of_bytes(_bytes_of(tensor))
-        if self.names is not None:
-            numbers = tensor.flatten().tolist()
-            self.names.note(combined(made), lambda index: str(numbers[index]))
-        return made
-
-    # Running. ----------------------------------------------------------------------------------------------------------
-
-    def __torch_dispatch__(
-        self, func: OpOverload, types: object, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        kwargs = dict(kwargs or {})
-        if func is aten.native_batch_norm.default:
-            func, args = _honest_batch_norm(args)
-        known = facts(func)
-        if known.writes:
-            return self._mutation(func, args, kwargs)
-        result = func(*args, **kwargs)
-        if known.kind is Kind.VIEW:
-            return result
-        if not isinstance(result, (torch.Tensor, list, tuple)):
-            self.concrete = self.concrete or str(func)
-            return result
-        self._note_concrete(func, args)
-        made = self._computed(func, args, kwargs, result)
-        for tensor, tokens in zip([result] if isinstance(result, torch.Tensor) else tensors_in(result), made, strict=True):
-            self._new(tensor, tokens)
-        if (func in SCATTERS or func is aten.copy.default) and isinstance(result, torch.Tensor):
-            self._store(func, args, kwargs, result)
-        return result
-
-    def _note_concrete(self, op: OpOverload, args: Sequence[Any]) -> None:
-        if op is aten.index.Tensor and all(each.dtype != torch.bool for each in tensors_in(args[1])):
-            return  # only masks have a number of elements that hangs on numbers
-        if torch.Tag.dynamic_output_shape in op.tags or torch.Tag.data_dependent_output in op.tags:
-            self.concrete = self.concrete or str(op)
-
-    def _mutation(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """An op that writes: what its functional form gives, moved into what it writes."""
-        if op is aten.copy_.default:
-            tokens = self._move(args[1], args[0].dtype).copy()
-            result = op(*args, **kwargs)
-            self._write(args[0], tokens)
-            return result
-        name = op.overloadpacket.__name__
-        if name in _METADATA:
-            return op(*args, **kwargs)
-        given = _bound(op, args, kwargs)
-        written = [each for index in facts(op).writes for each in tensors_in(given[op._schema.arguments[index].name])]
-        form = functional_form(op)
-        if form is None or _is_random(op):
-            left, dtypes, result = self._opaque_mutation(op, given, args, kwargs, written)
-        else:
-            values = [given[each.name] for index, each in enumerate(op._schema.arguments) if not _is_out(op, index)]
-            named = dict(zip((each.name for each in form._schema.arguments), values, strict=True))
-            if named.get("dtype", written) is None:  # kernels compute in the dtype of what they write
-                named["dtype"] = written[0].dtype
-            call = _Call(form, named)
-            shadow = call.run()
-            left = [each for each in self._computed(form, call.args, call.kwargs, shadow) if each is not None]
-            dtypes = [each.dtype for each in tensors_in(shadow)]
-            result = op(*args, **kwargs)
-        fresh = len(left) - len(written)
-        returned = [each for each in tensors_in(result) if not any(each is one for one in written)]
-        for tensor, tokens in zip(returned, left[:fresh], strict=False):
-            self._new(tensor, tokens)
-        for tensor, tokens, dtype in zip(written, left[fresh:], dtypes[fresh:], strict=True):
-            self._write(tensor, self._converted(tokens, dtype, tensor.dtype))
-        return result
-
-    def _opaque_mutation(
-        self, op: OpOverload, given: dict[str, Any], args: Sequence[Any], kwargs: dict[str, Any], written: list[torch.Tensor]
-    ) -> tuple[list[Array], list[torch.dtype], Any]:
-        """An op of which only the schema is known, and random fills: what they write hangs on all that they read."""
-        key = self._opaque_key(op, given)
-        result = op(*args, **kwargs)
-        fresh = [each for each in tensors_in(result) if not any(each is one for one in written)]
-        left = [*fresh, *written]
-        return [self._opaque(key, index, each) for index, each in enumerate(left)], [each.dtype for each in left], result
-
-    def _store(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], result: torch.Tensor) -> None:
-        """Scatters and `copy` clone all of the storage of their first operand, if they can, and store a part anew."""
-        given = _bound(op, args, kwargs)
-        base, source = given.pop("self"), given.pop("src")
-        whole, old = self._tokens(result.untyped_storage()), self._tokens(base.untyped_storage())
-        same_place = (result.stride(), result.storage_offset()) == (base.stride(), base.storage_offset())
-        if same_place and whole.size == old.size:
-            whole[:] = old
-        shown = result
-        if op in SCATTERS:
-            shown = SCATTERS[op](result, *given.values())
-        self._write(shown, self._move(source, result.dtype))
-
-    # Functional ops. ---------------------------------------------------------------------------------------------------
-
-    def _computed(self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> list[Array | None]:
-        """The tokens of each tensor that a functional op gives."""
-        results = list(tensors_in(result))
-        name = op.overloadpacket.__name__
-        if name in _ALLOCATES:
-            return [None] * len(results)
-        if (rule := _RULES.get(name)) is not None:
-            return [rule(self, args, kwargs, results[0])]
-        if op in SCATTERS or op is aten.copy.default:
-            return [self.read(args[0])]
-        if (view := view_of_copy(op)) is not None:
-            return [self.read(each) for each in tensors_in(view(*args, **kwargs))]
-        given = _bound(op, args, kwargs)
-        if not _is_random(op) and (name in _METADATA_READ or not any(True for _ in tensors_in(list(given.values())))):
-            return [self._constant(each) for each in results]
-        if name.startswith("_foreach_") and isinstance(result, (list, tuple)):
-            return [self._opaque(self._opaque_key(op, _item(given, i, len(results))), 0, t) for i, t in enumerate(results)]
-        if facts(op).pointwise and len(results) == 1 and not _is_random(op):
-            return [self._pointwise(op, given, results[0])]
-        key = self._opaque_key(op, given)
-        return [self._opaque(key, index, each) for index, each in enumerate(results)]
-
-    def _pointwise(self, op: OpOverload, given: dict[str, Any], result: torch.Tensor) -> Array:
-        names, operands, plain = [], [], []
-        for name, value in given.items():
-            if isinstance(value, torch.Tensor):
-                names.append(name)
-                operands.append(value)
-            elif name not in _NO_MATTER:
-                plain.append((name, value))
-        same = 0 if _commutes(op, given) else 1
-        start = _start(_plain_name(op), repr(plain), tuple(names), tuple(each.dtype for each in operands), result.dtype)
-        read = [self._elements(each) for each in operands]
-        total: Any = start
-        for place, each in enumerate(read):
-            total = total + each * _OPERANDS[place * same]
-        sizes = tuple(result.shape)
-        made = spread(_mixed(np.broadcast_to(total, sizes)), result.element_size())
-        if self.names is not None:
-            label = _label(op, plain)
-            self.names.note(combined(made), lambda index: label, [np.broadcast_to(each, sizes) for each in read])
-        return made
-
-    def _opaque_key(self, op: OpOverload, given: dict[str, Any]) -> tuple[np.uint64, str]:
-        """A token of an op, its plain arguments and all that it reads; and a name for that."""
-        name = _plain_name(op)
-        unread = "self" if op.overloadpacket.__name__.removesuffix("_") in _STORES_RANDOM else None
-        plain: list[tuple[str, Any]] = []
-        read: list[tuple[str, str, int]] = []
-        for argument, value in given.items():
-            tensors = list(tensors_in(value))
-            if not tensors and argument not in _NO_MATTER:
-                plain.append((argument, value))
-            elif argument != unread:
-                read.extend((argument, str(each.dtype), _digest(self._elements(each))) for each in tensors)
-        if _is_random(op):
-            self._draws += 1
-            plain.append(("draw", self._draws))
-        return _number(name, plain, read), _label(op, plain)
-
-    def _opaque(self, key: tuple[np.uint64, str], index: int, result: torch.Tensor) -> Array:
-        start, label = key
-        made = sequence(start + _number("result", index, tuple(result.shape), result.dtype), result.numel())
-        made = spread(made.reshape(tuple(result.shape)), result.element_size())
-        if self.names is not None:
-            self.names.note(combined(made), functools.partial(_element, f"{label} {index}", tuple(result.shape)))
-        return made
-
-
-# --- moves -------------------------------------------------------------------------------------------------------------
-
-Rule: TypeAlias = Callable[[Tokens, Sequence[Any], Mapping[str, Any], torch.Tensor], Array]
-
-
-def _moved(tokens: Tokens, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor) -> Array:
-    """All elements in order, in the sizes of the result."""
-    moved = tokens._move(args[0], result.dtype)
-    return moved if moved.shape[:-1] == tuple(result.shape) else moved.reshape(*result.shape, result.element_size())
-
-
-def _filled(tokens: Tokens, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor) -> Array:
-    """One number everywhere, of a tensor or plain."""
-    value = args[1] if len(args) > 1 else kwargs["value"]
-    if isinstance(value, torch.Tensor):
-        return np.broadcast_to(tokens._move(value, result.dtype), (*result.shape, result.element_size()))
-    return tokens._constant(result)
-
-
-def _negative(tokens: Tokens, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor) -> Array:
-    negative: Array = tokens.read(args[0]) ^ _NEGATIVE
-    return negative
-
-
-def _conjugate(tokens: Tokens, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor) -> Array:
-    return _conjugated(tokens.read(args[0])) if result.is_complex() else tokens.read(args[0])
-
-
-def _arranged(op: OpOverload) -> Rule:
-    """Elements in another order: the op itself says which, on their numbers."""
-
-    def rule(tokens: Tokens, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor) -> Array:
-        parts: list[Array] = []
-        count = 0
-
-        def numbered(value: Any) -> Any:
-            nonlocal count
-            if isinstance(value, torch.Tensor):
-                parts.append(tokens._move(value, result.dtype).reshape(-1, result.element_size()))
-                count += value.numel()
-                return torch.arange(count - value.numel(), count).view(value.shape)
-            return [numbered(each) for each in value] if isinstance(value, (list, tuple)) else value
-
-        order = op(*(numbered(each) for each in args), **{name: numbered(each) for name, each in kwargs.items()})
-        arranged: Array = np.concatenate(parts)[order.numpy()]
-        return arranged
-
-    return rule
-
-
-_RULES: dict[str, Rule] = {
-    "clone": _moved, "_to_copy": _moved, "_unsafe_view": _moved, "lift_fresh_copy": _moved, "_reshape_copy": _moved,
-    "contiguous": _moved, "positive": _moved, "fill": _filled, "neg": _negative,
-    "conj_physical": _conjugate, "_conj_physical": _conjugate, "resolve_conj": _moved, "resolve_neg": _moved,
-    "cat": _arranged(aten.cat.default), "stack": _arranged(aten.stack.default), "flip": _arranged(aten.flip.default),
-    "roll": _arranged(aten.roll.default), "repeat": _arranged(aten.repeat.default),
-}  # fmt: skip
-
-_ALLOCATES = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"}
-_METADATA_READ = {
-    "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "zero", "zeros", "ones", "full",
-}  # fmt: skip
-_METADATA = {
-    "resize_", "set_", "resize_as_", "t_", "transpose_", "squeeze_", "unsqueeze_", "as_strided_", "swapaxes_", "swapdims_",
-    "detach_",
-}  # fmt: skip
-_STORES_RANDOM = {"uniform", "normal", "normal_functional", "random", "exponential", "geometric", "cauchy", "log_normal"}
-# To what is computed these do not matter, or (dtype) the result shows them.
-_NO_MATTER = {"memory_format", "layout", "pin_memory", "device", "non_blocking", "generator", "dtype"}
-_COMMUTATIVE = {
-    "add", "mul", "maximum", "minimum", "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or",
-    "bitwise_xor", "eq", "ne",
-}  # fmt: skip
-
-
-# --- calls and names ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """A call by name of argument, as positions and keywords."""
-
-    op: OpOverload
-    given: dict[str, Any]
-
-    @property
-    def args(self) -> list[Any]:
-        return [self.given[each.name] for each in self.op._schema.arguments if not each.kwarg_only]
-
-    @property
-    def kwargs(self) -> dict[str, Any]:
-        return {each.name: self.given[each.name] for each in self.op._schema.arguments if each.kwarg_only}
-
-    def run(self) -> Any:
-        return self.op(*self.args, **self.kwargs)
-
-
-def _bound(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """All arguments by name, defaults included."""
-    given = {}
-    for index, argument in enumerate(op._schema.arguments):
-        if index < len(args):
-            given[argument.name] = args[index]
-        else:
-            given[argument.name] = kwargs.get(argument.name, argument.default_value)
-    return given
-
-
-def _is_out(op: OpOverload, index: int) -> bool:
-    return index in facts(op).writes and bool(op._schema.arguments[index].is_out)
-
-
-def _item(given: dict[str, Any], index: int, count: int) -> dict[str, Any]:
-    """The arguments for one item of a call on lists."""
-    lists = {name: value for name, value in given.items() if isinstance(value, (list, tuple)) and len(value) == count}
-    return given | {name: value[index] for name, value in lists.items()}
-
-
-def _commutes(op: OpOverload, given: dict[str, Any]) -> bool:
-    return op.overloadpacket.__name__ in _COMMUTATIVE and given.get("alpha", 1) == 1 and op.namespace == "aten"
-
-
-@functools.cache
-def _is_random(op: OpOverload) -> bool:
-    return torch.Tag.nondeterministic_seeded in op.tags
-
-
-@functools.cache
-def _plain_name(op: OpOverload) -> str:
-    """One name for an op, its in-place and `out=` twins, and its overloads."""
-    return f"{op.namespace}::{op.overloadpacket.__name__.removesuffix('_')}"
-
-
-@functools.lru_cache(maxsize=1 << 14)
-def _start(*parts: object) -> np.uint64:
-    return _number(*parts)
-
-
-def _label(op: OpOverload, plain: Sequence[tuple[str, Any]]) -> str:
-    shown = ", ".join(f"{name}={value}" for name, value in plain if value is not None and (name, value) != ("alpha", 1))
-    name: str = op.overloadpacket.__name__.removesuffix("_")
-    return f"{name}[{shown}]" if shown else name
-
-
-def _element(name: str, sizes: tuple[int, ...], index: int) -> str:
+def element(name: str, sizes: tuple[int, ...], index: int) -> str:
+    """The name of an element, by its place in order: 'x0[1, 2]'."""
     return f"{name}{[int(each) for each in np.unravel_index(index, sizes)] if sizes else ''}"
-
-
-def _honest_batch_norm(args: Sequence[Any]) -> tuple[OpOverload, Sequence[Any]]:
-    """`native_batch_norm` by its other name: its own schema does not say that it updates running statistics."""
-    mean, training = args[3], args[5]
-    if not training:
-        return aten._native_batch_norm_legit_no_training.default, [*args[:5], *args[6:]]
-    if mean is None:
-        return aten._native_batch_norm_legit.no_stats, [*args[:3], *args[5:]]
-    return aten._native_batch_norm_legit.default, args
 
 
 # --- bytes and bits ----------------------------------------------------------------------------------------------------
 
 
-def _bytes_in(storage: torch.UntypedStorage) -> npt.NDArray[np.uint8]:
+def bytes_in(storage: torch.UntypedStorage) -> npt.NDArray[np.uint8]:
+    """The bytes of a storage, as numbers."""
     return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage).cpu().numpy()
 
 
-def _bytes_of(tensor: torch.Tensor) -> npt.NDArray[np.uint8]:
+def bytes_of(tensor: torch.Tensor) -> npt.NDArray[np.uint8]:
     """The bytes of a tensor: its sizes, then those of an element."""
     plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
-    data = _bytes_in(plain.untyped_storage())
+    data = bytes_in(plain.untyped_storage())
     start, item = plain.storage_offset() * plain.element_size(), plain.element_size()
     return data[start : start + plain.numel() * item].reshape(*plain.shape, item)
 
 
-def _of_bytes(numbers: npt.NDArray[np.uint8]) -> Array:
-    return _BYTES[numbers]
+def of_bytes(data: npt.NDArray[np.uint8]) -> Array:
+    """The tokens of bytes that come from no input."""
+    return _BYTES[data]
 
 
-def _with_bits(tensor: torch.Tensor, tokens: Array) -> Array:
+def with_bits(tensor: torch.Tensor, tokens: Array) -> Array:
     """What a tensor with lazy bits shows of tokens in memory, or stores."""
     if tensor.is_neg():
-        tokens = tokens ^ _NEGATIVE
-    return _conjugated(tokens) if tensor.is_conj() else tokens
+        tokens = negative(tokens)
+    return conjugated(tokens) if tensor.is_conj() else tokens
 
 
-def _conjugated(tokens: Array) -> Array:
+def negative(tokens: Array) -> Array:
+    """The negated number; twice, the number."""
+    return tokens ^ _NEGATIVE
+
+
+def conjugated(tokens: Array) -> Array:
+    """The conjugate of a complex number; twice, the number."""
     tokens = tokens.copy()
     tokens[..., tokens.shape[-1] // 2 :] ^= _NEGATIVE
     return tokens
