@@ -214,11 +214,11 @@ class _Proving:
             before = self.inputs.layout(self.function)
             compiled = self._compiled()
             after = self.inputs.layout(compiled)
+            premises = self.inputs.premises(sizes.low, sizes.high)
         except Rejected as rejected:
             names = pairs(list(eager.tensors()))
             unknown = (Pair(Proof(one, other, Answer.UNKNOWN, str(rejected), 0.0)) for one, other in names)
             return Proofs(self.target, shapes, (), tuple(unknown))
-        premises = self.inputs.premises(sizes.low, sizes.high)
         untrue = self._untrue(before, self.function, premises) | self._untrue(after, compiled, premises)
         found = []
         for proof in prove(before, after, premises, self.limit):

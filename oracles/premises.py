@@ -16,6 +16,7 @@ from fractions import Fraction
 from typing import Any, TypeAlias
 
 import sympy  # type: ignore[import-untyped]
+from sympy.printing.pycode import PythonCodePrinter  # type: ignore[import-untyped]
 from torch.utils._sympy import functions as of_torch
 
 from generators.errors import Rejected
@@ -193,8 +194,19 @@ def compiled(symbols: Sequence[Expr], terms: Sequence[Expr]) -> Callable[..., Se
             raise Rejected(f"the sizes {', '.join(sorted(map(str, each.free_symbols - set(symbols))))} depend on numbers")
     if not all(_is_plain(part) for each in terms for part in sympy.preorder_traversal(each)):
         return lambda *sizes: [evaluate(each, dict(zip(symbols, sizes, strict=True))) for each in terms]
-    found: Callable[..., Sequence[Any]] = sympy.lambdify(symbols, list(terms), modules=[_OF_TORCH, "math"], cse=True)
+    printer = _Calls({"fully_qualified_modules": False, "inline": True, "allow_unknown_functions": True})
+    modules = [_OF_TORCH, "math"]
+    found: Callable[..., Sequence[Any]] = sympy.lambdify(symbols, list(terms), modules, printer=printer, cse=True)
     return found
+
+
+class _Calls(PythonCodePrinter):  # type: ignore[misc]
+    """Prints torch's functions as calls. Sympy takes those that have the names of its own for operators."""
+
+    def _print_Function(self, term: Expr) -> str:  # noqa: N802 - sympy looks for these names
+        return f"{type(term).__name__}({', '.join(map(self._print, term.args))})"
+
+    _print_Mod = _print_Max = _print_Min = _print_Function  # noqa: N815
 
 
 _OF_TORCH = {kind.__name__: meaning for kind, meaning in _MEANING.items() if kind.__module__ == of_torch.__name__}

@@ -141,7 +141,10 @@ class SymbolicInputs:
         return value.node.expr.xreplace(self.names) if isinstance(value, torch.SymInt) else sympy.Integer(value)
 
     def premises(self, low: int, high: int | None) -> Premises:
-        """What is known of the sizes: they are from `low` to `high` (None: no bound), and all guards so far hold."""
+        """What is known of the sizes: they are from `low` to `high` (None: no bound), and all guards so far hold.
+
+        Raises `Rejected` if torch went by guards that the sample itself does not fulfil.
+        """
         ranges: dict[Expr, tuple[int, int | None]] = {}
         for symbol, name in self.names.items():
             allowed = self.env.var_to_range[symbol]
@@ -149,7 +152,12 @@ class SymbolicInputs:
             ranges[name] = max(low, int(allowed.lower)), min(high, most, key=_unbounded_last) if most is not None else high
         guards = [each.expr.xreplace(self.names) for each in self.env.guards]
         equal = {self.names.get(one, one): other.xreplace(self.names) for one, other in self.env.replacements.items()}
-        return Premises.of(ranges, guards, equal, self.hints)
+        found = Premises.of(ranges, guards, equal, self.hints)
+        if all(size >= low and (high is None or size <= high) for size in self.hints.values()):
+            own = {name: self.hints[name] for name in found.ranges}
+            if not found.holds(own) or found.whole(own) != self.hints:
+                raise Rejected("the sizes of the sample do not fulfil the guards of its own run")
+        return found
 
     def at(self, sizes: Sizes) -> list[torch.Tensor]:
         """Real inputs of these sizes, filled with the numbers of the samples over and over."""

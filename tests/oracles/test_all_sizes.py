@@ -2,12 +2,13 @@
 
 import random
 import time
+from typing import Any
 
 import pytest
 import sympy  # type: ignore[import-untyped]
 import torch
 import z3
-from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod
+from torch.utils._sympy.functions import CleanDiv, FloorDiv, Max, Min, Mod, ModularIndexing, PowByNatural, PythonMod
 
 from benchmarks import all_sizes as programs
 from generators.errors import Rejected
@@ -252,12 +253,36 @@ def test_a_condition_means_to_z3_what_it_means_in_numbers():
 
 
 def test_compiled_terms_have_the_values_of_the_terms():
-    terms = [N * M + 3, FloorDiv(N, 4) - Mod(M, 3), Max(N, M, K), sympy.Rational(1, 2) * N * (N + 1), sympy.Eq(N, M)]
-    values = compiled((N, M, K), terms)
-    for sizes in ((2, 3, 5), (64, 64, 2), (2**40, 3, 2**50)):
-        assert list(values(*sizes)) == [evaluate(each, dict(zip((N, M, K), sizes, strict=True))) for each in terms]
+    base, other = 4 * N + M - 4, K + 2 * M - 1
+    terms: list[Any] = [kind(base, other) for kind in (FloorDiv, CleanDiv, Mod, PythonMod, Max, Min)]
+    terms += [3 - 2 * each for each in terms] + [FloorDiv(each, Mod(each * N + 5, other) + 1) for each in terms]
+    terms += [
+        ModularIndexing(base, other, N),
+        PowByNatural(base, sympy.Integer(3)),
+        N**2 - M * K,
+        sympy.Rational(1, 2) * N * (N + 1),
+    ]
+    terms += [kind(each, base) for kind in (sympy.Eq, sympy.Ne, sympy.Lt, sympy.Ge) for each in (N * M, Mod(base, other))]
+    terms += [sympy.And(sympy.Gt(N, 3), sympy.Or(sympy.Le(M, K), sympy.Not(sympy.Eq(Mod(N, 2), 0))))]
+    plain = [each for each in terms if not each.has(sympy.Rational(1, 2))]
+    for chosen in (terms, plain):
+        values = compiled((N, M, K), chosen)
+        for sizes in ((2, 3, 5), (7, 6, 2), (64, 64, 2), (2**40, 3, 2**50)):
+            given = dict(zip((N, M, K), sizes, strict=True))
+            expected = [each.xreplace({name: sympy.Integer(size) for name, size in given.items()}) for each in chosen]
+            assert list(values(*sizes)) == [evaluate(each, given) for each in chosen] == expected
     with pytest.raises(Rejected, match="n2 depend"):
         compiled((N, M), terms)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_sizes_of_the_sample_fulfil_the_premises_of_its_own_run(seed):
+    program = programs.draw(100 + seed)
+    inputs = SymbolicInputs(program.inputs())
+    inputs.layout(programs.arena(program, inputs.fresh()))
+    known = inputs.premises(2, 64)
+    assert known.samples[0] == {name: inputs.hints[name] for name in known.ranges}
+    assert known.whole(known.samples[0]) == inputs.hints
 
 
 # --- inputs with sizes as symbols --------------------------------------------------------------------------------------
@@ -315,6 +340,15 @@ def test_a_run_that_differs_from_the_layout_is_noticed(function, wrong):
     layout = inputs.layout(lambda x: (x[1:], x.clone()))
     sizes = {N: 4, M: 6}
     assert disagreements(layout, observe(function, inputs.at(sizes)), sizes) >= wrong
+
+
+def test_guards_that_the_sample_does_not_fulfil_are_rejected():
+    inputs = SymbolicInputs([torch.zeros(4, 6)])
+    inputs.layout(lambda x: x.view(2, -1))
+    assert inputs.premises(2, 64).samples
+    inputs.hints[N] = 5
+    with pytest.raises(Rejected, match="its own run"):
+        inputs.premises(2, 64)
 
 
 def test_what_cannot_run_on_symbols_is_rejected():
