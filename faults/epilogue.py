@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
 from faults.fault import Fault, after_functionalize, instead_of
 from generators.values import clone_inputs
@@ -67,7 +67,9 @@ def gaps_are_zeroed(graph_module: fx.GraphModule) -> None:
 
 def shared_inputs_are_apart(mode: FakeTensorMode, sample_args: Sequence[object]) -> list[Any]:
     """Inputs that share a storage are taken for separate ones, as if a graph made for others were used again."""
-    return _fake_inputs(mode, [each for arg in sample_args for each in clone_inputs([arg])])
+    with unset_fake_temporarily():
+        apart = [each for arg in sample_args for each in clone_inputs([arg])]
+    return _fake_inputs(mode, apart)
 
 
 def output_loses_its_offset(graph_module: fx.GraphModule) -> None:
