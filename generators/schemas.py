@@ -101,14 +101,5 @@ def facts(op: OpOverload) -> Facts:
         kind=kind,
         writes=writes,
         overwrites=out or ((0,) if name in _PLAIN_STORES or op.overloadpacket.__name__ in _RANDOM_STORES else ()),
-        pointwise=_is_pointwise(op, kind) or name in _PLAIN_STORES,
+        pointwise=torch.Tag.pointwise in op.tags or name in _PLAIN_STORES,
     )
-
-
-def _is_pointwise(op: OpOverload, kind: Kind) -> bool:
-    """By its tag. Some `out=` overloads lack it (`where.self_out`); there, that of the functional overload counts."""
-    if torch.Tag.pointwise in op.tags or kind is not Kind.OUT:
-        return torch.Tag.pointwise in op.tags
-    types = [str(each.type) for each in op._schema.arguments if not each.is_out]
-    others = [getattr(op.overloadpacket, each) for each in op.overloadpacket.overloads()]
-    return any(torch.Tag.pointwise in each.tags for each in others if [str(a.type) for a in each._schema.arguments] == types)

@@ -53,7 +53,6 @@ DEFINED = [
     case("one value through expand", lambda x: x.expand(3, 4).zero_(), vector()),
     case("one value through unfold", lambda x: x.unfold(0, 2, 1).fill_(7), vector()),
     case("one value through as_strided", lambda x: x.as_strided((2, 2), (1, 1)).copy_(torch.ones(2, 2)), vector()),
-    case("chosen element by element", lambda x: torch.where(x > 1, x, 0.0 * x, out=x), vector()),
     case("equal where it overlaps", lambda x: x.as_strided((2, 2), (1, 1)).copy_(matrix(3)[:2, :2] * 0), vector()),
     case(
         "different values, equal where they meet",
