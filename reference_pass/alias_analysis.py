@@ -196,6 +196,8 @@ def run_call(node: fx.Node, values: Callable[[fx.Node], Any]) -> Any:
     value = node.target(*args, **kwargs)
     if node.target in _DENSE:
         return value.new_empty(value.shape)
+    if node.target in _CLONES:
+        return operand.clone()
     if node.target is torch.ops.aten.index.Tensor:
         return _indexed(operand, args[1], value)
     return copy_of_storage(operand, value) if node.target in COPIES_STORAGE else value
@@ -204,6 +206,9 @@ def run_call(node: fx.Node, values: Callable[[fx.Node], Any]) -> Any:
 # In eager the results of these are contiguous to the last stride. On fakes, a stride that places nothing may be another, and
 # a view as another dtype goes by it.
 _DENSE = {torch.ops.aten.masked_fill.Scalar, torch.ops.aten.masked_fill.Tensor}
+
+# In eager these fill a clone, which keeps the order of strides; fakes are contiguous.
+_CLONES = {torch.ops.aten.index_fill.int_Scalar, torch.ops.aten.index_fill.int_Tensor}
 
 
 def _indexed(operand: torch.Tensor, indices: Sequence[torch.Tensor | None], value: torch.Tensor) -> torch.Tensor:

@@ -222,7 +222,8 @@ class _Functionalization:
         storage = self.storages[geometry.storage] = Storage(origin=None)
         number, shown = geometry.storage, value.meta["val"]
         placed = known(shown.storage_offset() == geometry.offset)
-        stays = placed or number not in self.returned_twice  # outputs that share a storage show where they lie in it
+        # As_strided, and outputs that share a storage, show where they lie in it.
+        stays = placed or not (number in self.anchored or number in self.returned_twice)
         if stays and self._is_constant(number):
             storage.constant, storage.root = True, View(storage, geometry, value=value)
             return storage.root

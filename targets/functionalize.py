@@ -42,7 +42,7 @@ NUMBER_OF_A_TRACER = Refusal(
 )
 OTHER_DECOMPOSITION = Waiver(
     Promise.TERMS,
-    "a composition of operators may be decomposed otherwise than in eager (linear as mm and add, not addmm)",
+    "a composition of operators may be decomposed otherwise than in eager (linear as mm and add, matmul by strides)",
     unless=as_written,
 )
 OVERLAP_BEYOND_EXPAND = Premise(

@@ -70,6 +70,17 @@ def strides_of_an_index_that_is_strided(x, i):
     return picked, picked + 1
 
 
+@on(BUFFER[1:5].view(2, 2), counted(2))
+def as_strided_of_a_scatter_into_a_written_input(x, y):
+    x.add_(0)
+    return aten.diagonal_scatter.default(x, y).as_strided([1], [0])
+
+
+@on(counted(3, 4), torch.tensor([1]))
+def strides_of_an_index_fill_of_a_strided_tensor(x, i):
+    return aten.index_fill.int_Scalar(x[:, ::2].t(), 0, i, 7)
+
+
 @on(counted(4, 2))
 def multi_output_views(x):
     first, _second = x.split(2)
