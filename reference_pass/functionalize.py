@@ -50,6 +50,7 @@ from reference_pass.alias_analysis import (
     fake_inputs,
     fake_value,
     on_fakes,
+    operand_storages,
     storage_of,
     tensors_in,
     written_tensors,
@@ -502,7 +503,10 @@ class _Functionalization:
         exact = isinstance(node.target, OpOverload) and facts(node.target).random
         args, kwargs = self._arguments(node.args, exact), self._arguments(node.kwargs, exact)
         if node.target is not aten.as_strided_scatter.default:
-            self._define(node, effect, effect.value, self.emit.call(node.target, *args, **kwargs))
+            new = self.emit.call(node.target, *args, **kwargs)
+            if isinstance(effect.value, torch.Tensor):  # `reshape` copies or not, by strides, which may be others here
+                new = self._apart(new, operand_storages(new))
+            self._define(node, effect, effect.value, new)
             return
         given = bind(node.target, args, kwargs)
         base = self._geometry(node.args[0])
@@ -734,9 +738,9 @@ class _Functionalization:
                 self._apply(each)
         return [each for each in self.storages.values() if each.version > 0 and each.origin is not None]
 
-    def _apart(self, value: fx.Node, inputs: Collection[int]) -> fx.Node:
-        """The value, or a copy if it lies in the memory of an input, which the epilogue overwrites."""
-        return self.emit.call(aten.clone.default, value) if storage_of(value.meta["val"]) in inputs else value
+    def _apart(self, value: fx.Node, storages: Collection[int]) -> fx.Node:
+        """The value, or a copy if it lies in one of these storages."""
+        return self.emit.call(aten.clone.default, value) if storage_of(value.meta["val"]) in storages else value
 
     def _destination(self, storage: Storage, value: fx.Node) -> fx.Node:
         """Where the new contents of an input's storage are copied to: the input, or all of its storage."""

@@ -276,8 +276,10 @@ class _Reinplacing:
 
     def _new(self, op: OpOverload, args: tuple[Any, ...]) -> fx.Node:
         new = self.graph.create_node("call_function", op, args, name=op.overloadpacket.__name__)
-        set_value(new, self.mode)
-        if op is not aten.copy_.default:
+        if op is aten.copy_.default:
+            note_value(new, args[0].meta["val"])  # what it hands back
+        else:
+            set_value(new, self.mode)
             self.liveness.views.add(new)
         self.liveness.position[new] = self.liveness.position[new.next]
         return new

@@ -730,3 +730,24 @@ def test_a_stride_that_places_nothing_of_a_masked_fill_is_as_in_eager() -> None:
     inputs = counted(), torch.ones(2, dtype=torch.bool).as_strided((1, 2), (1, 1))
     done = functionalize(fx.GraphModule(torch.nn.Module(), graph), *inputs)
     assert torch.equal(done(*inputs), torch.zeros(1, 1, dtype=torch.complex64))
+
+
+def test_a_reshape_that_copies_in_eager_is_a_copy() -> None:
+    graph = fx.Graph()
+    fresh = graph.call_function(aten.add.Scalar, (graph.placeholder("x"), 0))
+    wide = graph.call_function(aten.expand.default, (fresh, [3, 2]))
+    graph.call_function(aten.zero_.default, (wide,))
+    graph.output((graph.call_function(aten.reshape.default, (wide, [6])), fresh))
+    copied, original = pipeline(fx.GraphModule(torch.nn.Module(), graph), counted(2))(counted(2))
+    assert copied.untyped_storage()._cdata != original.untyped_storage()._cdata
+
+
+def test_a_scatter_of_a_size_that_depends_on_numbers_is_reinplaced_or_refused() -> None:
+    graph = fx.Graph()
+    mask = graph.placeholder("mask")
+    base = graph.call_function(aten.add.Scalar, (mask, 0))
+    chosen = graph.call_function(aten.index.Tensor, (mask, [mask]))
+    part = graph.call_function(aten.slice.Tensor, (chosen, 0, 1, 2))
+    graph.output(graph.call_function(aten.slice_scatter.default, (base, part, 0, 2)))
+    module, given = fx.GraphModule(torch.nn.Module(), graph), torch.tensor([False, True, True])
+    assert torch.equal(pipeline(module, given)(given.clone()), module(given))
