@@ -15,11 +15,12 @@ from pathlib import Path
 import torch
 import z3
 
-from benchmarks import against_torch, all_sizes, generation, lemmas, overlap, passes, throughput
+from benchmarks import against_torch, all_sizes, generation, inside, lemmas, overlap, passes, throughput
 from benchmarks.tables import Result, show
 
 BENCHMARKS: dict[str, Callable[[], Result]] = {
     "throughput": throughput.measure,
+    "inside": inside.measure,
     "generation": generation.measure,
     "overlap": overlap.measure,
     "lemmas": lemmas.measure,

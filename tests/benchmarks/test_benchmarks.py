@@ -39,7 +39,7 @@ def compared() -> against_torch.AgainstTorch:
 
 def test_the_shares_of_each_target_sum_to_one(checked):
     for account in checked.accounts:
-        assert set(account.shares) == {"generation", "eager", "target", "oracles", "other"}
+        assert set(account.shares) == {"generation", "eager", "target", "oracles", "inside", "other"}
         assert sum(account.shares.values()) == pytest.approx(1)
         assert all(share >= 0 for share in account.shares.values())
         assert account.harness_share == pytest.approx(1 - account.shares["target"])
