@@ -9,7 +9,7 @@ PYTHON ?= $(shell for each in python3 python3.11 python3.12 python3.13 python3.1
 	$$each -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$each && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help install fuzz test nightly lint faults bench clean
+.PHONY: help install fuzz test nightly lint faults mutants bench clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,11 @@ lint: install ## check style, format, types and who imports whom
 
 faults: install ## plant wrong passes and show which oracle kills each (takes a while)
 	$(BIN)/aliasproof faults $(ARGS)
+
+mutants: ARGS = 'generators.regions.*' 'reference_pass.regions.*' 'reference_pass.alias_analysis.*' 'oracles.smt.*'
+mutants: install ## change the overlap models and the alias analysis bit by bit: what does no test see? (an hour)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev,mutation]'
+	CI=true OMP_NUM_THREADS=1 $(BIN)/mutmut run $(ARGS)
 
 bench: install ## print the performance tables
 	$(BIN)/python -m benchmarks $(ARGS)

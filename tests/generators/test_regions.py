@@ -220,3 +220,12 @@ def test_large_regions_of_one_base_take_no_search(monkeypatch: pytest.MonkeyPatc
     assert overlap(left, Region(2 * columns - 4, (rows, columns // 2), (4 * columns, 4), 4))
     assert not overlap(Region(0, (rows, columns // 2), (4 * columns, 8), 4), Region(4, (rows * columns // 2,), (8,), 4))
     assert not overlaps_itself(left)
+
+
+@pytest.mark.parametrize(("sizes", "strides"), [((2, 2), (4,)), ((2,), (8, 4))])
+def test_sizes_and_strides_are_of_one_length(sizes: tuple[int, ...], strides: tuple[int, ...]) -> None:
+    region = Region(0, sizes, strides, 4)
+    other = Region(2, (), (), 4)
+    for question in (region.addresses, lambda: overlaps_itself(region), lambda: overlap(region, other)):
+        with pytest.raises(ValueError, match="zip"):
+            question()

@@ -1,0 +1,334 @@
+"""The alias analysis against eager: each node of a graph has the metadata, and shares storage, as it does when it is run."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from reference_pass.alias_analysis import (
+    Analysis,
+    analyse,
+    fake_inputs,
+    fake_mode,
+    same_numbers,
+    storage_of,
+    tensors_in,
+    written_tensors,
+)
+from reference_pass.errors import Refused
+
+aten = torch.ops.aten
+
+
+class Recorder(fx.Interpreter):
+    """Runs a graph in eager and keeps what each node was when it had run."""
+
+    def __init__(self, graph_module: fx.GraphModule) -> None:
+        super().__init__(graph_module)
+        self.seen: dict[str, list[tuple[object, ...]]] = {}
+        self.storages: dict[str, list[int]] = {}
+        self.held: list[object] = []
+
+    def run_node(self, n: fx.Node) -> Any:
+        value = super().run_node(n)
+        if n.op != "output":
+            self.held.append(value)  # or the next storage may get its address
+            self.seen[n.name] = [(e.dtype, tuple(e.shape), e.stride(), e.storage_offset()) for e in tensors_in(value)]
+            self.storages[n.name] = [storage_of(each) for each in tensors_in(value)]
+        return value
+
+
+def graph_of(*calls: tuple[Any, ...], inputs: int = 1) -> fx.GraphModule:
+    """A graph of `(op, *args)`, in which an int in a list of one stands for the n-th value so far, inputs first."""
+    graph = fx.Graph()
+    values = [graph.placeholder(f"x{i}") for i in range(inputs)]
+
+    def resolved(argument: Any) -> Any:
+        if isinstance(argument, Ref):
+            return values[argument.number]
+        return [resolved(each) for each in argument] if isinstance(argument, list) else argument
+
+    for op, *args in calls:
+        kwargs = args.pop() if args and isinstance(args[-1], dict) else {}
+        args = [resolved(each) for each in args]
+        values.append(graph.call_function(op, tuple(args), {name: resolved(each) for name, each in kwargs.items()}))
+    graph.output(tuple(values))
+    return fx.GraphModule({}, graph)
+
+
+class Ref:
+    """The n-th value of a graph, inputs first."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+X, Y, Z, W = (Ref(number) for number in range(4))
+
+
+def copies(inputs: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
+    """Inputs of the same storage share the copy of it."""
+    storages = {storage_of(each): each.untyped_storage().clone() for each in inputs}
+    found = []
+    for each in inputs:
+        copy = torch.empty(0, dtype=each.dtype)
+        copy.set_(storages[storage_of(each)], each.storage_offset(), each.shape, each.stride())
+        found.append(copy)
+    return found
+
+
+def held_against_eager(graph_module: fx.GraphModule, *inputs: torch.Tensor) -> Analysis:
+    """The analysis, after every node of it is found to be as in eager."""
+    analysis = analyse(graph_module, inputs)
+    eager = Recorder(graph_module)
+    eager.run(*copies(inputs))
+    effects = {node.name: effect for node, effect in analysis.effects.items()}
+    ours: list[int] = []
+    theirs: list[int] = []
+    for name, seen in eager.seen.items():
+        shows = [effects[name].shows[id(each)] for each in tensors_in(effects[name].value)]
+        assert [(each.dtype, each.sizes, each.strides, each.offset) for each in shows] == seen, name
+        ours += [each.storage for each in shows]
+        theirs += eager.storages[name]
+    for (one, their_one), (other, their_other) in itertools.combinations(zip(ours, theirs, strict=True), 2):
+        assert (one == other) == (their_one == their_other)
+    assert sorted(set(ours)) == list(range(len(set(ours)))), "storages are numbered as they are met"
+    return analysis
+
+
+GRID = torch.arange(24.0).view(4, 6)
+ROW = torch.arange(6.0)
+
+
+@pytest.mark.parametrize(
+    ("graph_module", "inputs"),
+    [
+        (graph_of((aten.t.default, X), (aten.slice.Tensor, Y, 0, 1, 5, 2), (aten.add.Tensor, Z, 1)), (GRID,)),
+        (graph_of((aten.split.Tensor, X, 2), (aten.add_.Tensor, X, 1)), (GRID,)),
+        (graph_of((aten.view.dtype, X, torch.int16), (aten.zero_.default, Y)), (GRID,)),
+        (graph_of((aten.as_strided.default, X, [3], [2], 7)), (GRID[:1],)),
+        (graph_of((aten.add.Tensor, X, Y), inputs=2), (GRID[0], GRID[1])),
+        (graph_of((aten.add.Tensor, X, Y), inputs=2), (GRID[0], ROW)),
+        (graph_of((aten.t_.default, X), (aten.select.int, X, 0, 1)), (GRID,)),
+        # Copies of views
+        (graph_of((aten.select_copy.int, X, 1, 2)), (GRID,)),
+        (graph_of((aten.view_as_real_copy.default, X)), (torch.ones(1, dtype=torch.complex64).expand(3),)),
+        # Results that lie where their operand lies in a storage as large
+        (graph_of((aten.select_scatter.default, X, Y, 0, 1), inputs=2), (GRID[1:], ROW)),
+        (graph_of((aten.copy.default, X, Y), inputs=2), (GRID[:, 1:4], GRID[:, :3])),
+        (graph_of((aten.select_scatter.default, X, Y, 0, 1), inputs=2), (ROW.expand(4, 6), ROW)),
+        (graph_of((aten.slice_scatter.default, X, Y, 0, 0, 1), inputs=2), (ROW[None].expand(1, 6), ROW[None])),
+        # Strides that place nothing
+        (graph_of((aten.masked_fill.Scalar, X, Y, 0), inputs=2), (GRID[:1].t(), torch.ones(6, 1, dtype=torch.bool))),
+        (graph_of((aten.masked_fill.Scalar, X, Y, 0), inputs=2), (GRID.t(), torch.ones(6, 4, dtype=torch.bool))),
+        # Strides of an index that are not contiguous
+        (graph_of((aten.index.Tensor, X, [Y]), inputs=2), (GRID, torch.tensor([[0, 1, 2], [3, 0, 1]]).t())),
+        (graph_of((aten.index.Tensor, X, [None, Y]), inputs=2), (GRID, torch.tensor([[0, 1, 2], [3, 0, 1]]).t())),
+        (graph_of((aten.index.Tensor, X, [Y]), inputs=2), (GRID.t(), torch.tensor([0, 9, 2, 9, 1])[::2])),
+        (graph_of((aten.index.Tensor, X, [Y]), inputs=2), (GRID[:0], torch.zeros(2, 3, 0, dtype=torch.int64).mT)),
+    ],
+)
+def test_each_node_is_as_in_eager(graph_module, inputs):
+    held_against_eager(graph_module, *inputs)
+
+
+def test_what_shows_the_same_numbers_has_the_same_geometry():
+    calls = [
+        (aten.view.default, X, [24]),
+        (aten.t.default, X),
+        (aten.t.default, Z),
+        (aten.conj.default, X),
+        (aten._neg_view.default, X),
+    ]
+    analysis = held_against_eager(graph_of(*calls), GRID.to(torch.complex64))
+    x, flat, turned, back, conj, neg = (next(iter(each.shows.values())) for each in analysis.effects.values())
+    assert x.same(back)
+    for other in (flat, turned, conj, neg):
+        assert not x.same(other)
+    assert (conj.conj, conj.neg, neg.conj, neg.neg) == (True, False, False, True)
+
+
+def test_all_that_see_a_storage_are_noted_first_come_first():
+    analysis = held_against_eager(graph_of((aten.neg.default, X), (aten.t.default, X), (aten.t.default, Y)), GRID)
+    assert [[each.sizes for each in seen] for seen in analysis.seen] == [[(4, 6), (6, 4)], [(4, 6), (6, 4)]]
+    assert len(analysis.storages) == 2
+
+
+def test_a_storage_is_written_through_any_view_of_it():
+    calls = [(aten.t.default, X), (aten.add_.Tensor, Z, Y), (aten.neg.default, Z)]
+    analysis = held_against_eager(graph_of(*calls, inputs=2), GRID, torch.ones(1))
+    assert analysis.written == {0}
+    assert analysis.grown == set()
+    assert all(not effect.moved and not effect.grew for effect in analysis.effects.values())
+
+
+def test_a_change_of_metadata_is_a_move_and_is_noted_as_seen():
+    analysis = held_against_eager(graph_of((aten.t_.default, X)), GRID)
+    *_, effect = analysis.effects.values()
+    assert [each.sizes for each in effect.moved.values()] == [(6, 4)]
+    assert (6, 4) in [each.sizes for each in analysis.seen[0]]
+    assert not effect.grew
+
+
+def test_a_storage_that_grows_is_noted_with_its_bytes_and_the_input_gets_its_own_back():
+    graph_module = graph_of((aten.resize_.default, X, [5, 6]))
+    analysis = held_against_eager(graph_module, GRID)
+    *_, effect = analysis.effects.values()
+    assert analysis.grown == {0}
+    assert effect.grew == {0: 5 * 6 * 4}
+    assert analysis.storages.held[0].nbytes() == 4 * 6 * 4
+
+
+def test_a_storage_made_in_the_graph_keeps_what_it_grew_to():
+    analysis = held_against_eager(graph_of((aten.neg.default, X), (aten.resize_.default, Y, [5, 6])), GRID)
+    assert analysis.grown == {1}
+    assert analysis.storages.held[1].nbytes() == 5 * 6 * 4
+
+
+def test_another_storage_set_is_a_move_and_no_growth():
+    analysis = held_against_eager(graph_of((aten.set_.source_Tensor, X, Y), inputs=2), ROW, GRID)
+    *_, effect = analysis.effects.values()
+    assert [each.storage for each in effect.moved.values()] == [1]
+    assert not effect.grew
+    assert analysis.grown == set()
+
+
+@pytest.mark.parametrize(
+    ("graph_module", "inputs"),
+    [
+        # as large as the result: it stays as it is, also if it is strided
+        (graph_of((aten.add.out, X, Y, {"out": Z}), inputs=3), (ROW, ROW, torch.zeros(12)[::2])),
+        # empty: it is laid out like the functional result
+        (graph_of((aten.add.out, X, Y, {"out": Z}), inputs=3), (GRID.t(), GRID.t(), torch.zeros(0))),
+        (graph_of((aten.add.out, X, Y, {"out": Z}), inputs=3), (GRID.t(), ROW[:, None], torch.zeros(7)[:0])),
+        # two at once, one of which fits
+        (
+            graph_of((aten.max.dim_max, X, 0, {"max": Y, "max_values": Z}), inputs=3),
+            (GRID, torch.zeros(12)[::2], torch.zeros(0, dtype=torch.int64)),
+        ),
+        (graph_of((aten.add.out, X, Y, {"out": Z}), (aten.neg.default, W), inputs=3), (ROW, ROW, torch.zeros(6))),
+    ],
+)
+def test_out_calls_are_as_in_eager(graph_module, inputs):
+    held_against_eager(graph_module, *inputs)
+
+
+def test_an_out_call_that_eager_refuses_is_refused_with_its_error():
+    with pytest.raises(RuntimeError, match="can't be cast"):
+        analyse(graph_of((aten.add.out, X, X, {"out": Y}), inputs=2), (ROW, torch.zeros(6, dtype=torch.int64)))
+
+
+# --- what is not analysed ------------------------------------------------------------------------------------------------
+
+
+def test_a_call_that_is_no_aten_operator_is_refused():
+    with pytest.raises(Refused, match="no ATen operator"):
+        analyse(graph_of((torch.add, X, 1)), (GRID,))
+
+
+def test_a_node_that_is_no_call_of_a_function_is_refused():
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    graph.output(graph.call_method("add_", (x, 1)))
+    with pytest.raises(Refused, match="call_method node is no ATen call"):
+        analyse(fx.GraphModule({}, graph), (GRID,))
+
+
+def test_what_depends_on_numbers_is_refused():
+    with pytest.raises(Refused, match="depends on numbers"):
+        analyse(graph_of((aten.equal.default, X, X)), (GRID,))
+
+
+def test_a_sparse_input_has_no_strides_to_reason_about():
+    with pytest.raises(Refused, match="no strides"):
+        analyse(graph_of((aten.neg.default, X)), (GRID.to_sparse(),))
+
+
+def test_an_error_of_eager_stays_what_it_is():
+    with pytest.raises(RuntimeError) as caught:
+        analyse(graph_of((aten.view.default, X, [5])), (GRID,))
+    assert not isinstance(caught.value, Refused)
+
+
+# --- fakes -----------------------------------------------------------------------------------------------------------------
+
+
+def test_fake_inputs_share_what_the_inputs_share_and_are_no_input_itself():
+    mode = FakeTensorMode()
+    one, other, apart, number = fake_inputs(mode, (GRID[0], GRID[1], ROW, 3))
+    assert all(isinstance(each, FakeTensor) and each.fake_mode is mode for each in (one, other, apart))
+    assert storage_of(one) == storage_of(other) != storage_of(apart)
+    assert other.storage_offset() == 6
+    assert one.untyped_storage().nbytes() == GRID.untyped_storage().nbytes()
+    assert number == 3
+    again, _ = fake_inputs(mode, (one, ROW))
+    assert again is not one
+    assert storage_of(again) == storage_of(one)
+
+
+def test_fake_inputs_need_no_gradient():
+    (fake,) = fake_inputs(FakeTensorMode(), (torch.ones(2, requires_grad=True),))
+    assert not fake.requires_grad
+
+
+def test_the_mode_is_that_of_the_arguments_or_of_the_metadata_or_new():
+    graph_module = graph_of((aten.neg.default, X))
+    shapes = ShapeEnv()
+    mode = FakeTensorMode(shape_env=shapes)
+    new = fake_mode(graph_module, (GRID,))
+    assert new is not mode
+    assert new.shape_env is not None
+    assert fake_mode(graph_module, (GRID, [mode.from_tensor(ROW)])) is mode
+    next(iter(graph_module.graph.nodes)).meta["val"] = mode.from_tensor(GRID)
+    assert fake_mode(graph_module, ()) is mode
+    assert fake_mode(graph_module, (GRID,)) is mode
+
+
+def test_constants_are_found_by_dotted_names():
+    inner = torch.nn.Module()
+    inner.register_buffer("table", GRID)
+    root: Any = torch.nn.Module()
+    root.add_module("inner", inner)
+    root.number = 3
+    graph = fx.Graph()
+    table = graph.get_attr("inner.table")
+    graph.output((graph.call_function(aten.neg.default, (table,)), graph.get_attr("number")))
+    effects = [effect.value for effect in analyse(fx.GraphModule(root, graph), ()).effects.values()]
+    assert tuple(effects[0].shape) == (4, 6)
+    assert isinstance(effects[0], FakeTensor)
+    assert effects[2] == 3
+
+
+def test_tensors_are_found_at_any_depth():
+    a, b, c = torch.ones(1), torch.ones(2), torch.ones(3)
+    assert [len(each) for each in tensors_in([a, (b, {"c": c, "d": 4}), "text", None])] == [1, 2, 3]
+
+
+def test_what_an_op_writes_is_read_off_its_schema():
+    graph_module = graph_of(
+        (aten._foreach_add_.Scalar, [X, Y], 1),
+        (aten.add.out, X, X, {"out": Y}),
+        (aten.add.Tensor, X, Y),
+        (aten.max.dim_max, X, 0, {"max": X, "max_values": Y}),
+        inputs=2,
+    )
+    _, _, both, out, none, two, _ = graph_module.graph.nodes
+    values = {"x0": GRID, "x1": ROW}
+    for node, expected in ((both, [GRID, ROW]), (out, [ROW]), (none, []), (two, [GRID, ROW])):
+        written = written_tensors(node, lambda each: values[each.name])
+        assert len(written) == len(expected)
+        assert all(one is other for one, other in zip(written, expected, strict=True))
+
+
+def test_tensors_show_the_same_numbers_if_all_that_is_read_is_the_same():
+    whole = torch.ones(4, 4, dtype=torch.complex64)
+    assert same_numbers(whole, whole.t().t())
+    assert same_numbers(whole[:1], whole.as_strided((1, 4), (9, 1))), "the stride of one row places nothing"
+    for other in (whole.t(), whole.clone(), whole[1:], whole.conj(), torch._neg_view(whole), whole.view(torch.float64)):
+        assert not same_numbers(whole, other)
