@@ -37,8 +37,10 @@ def show_faults(names: Sequence[str], programs: int | None, seed: int, workers: 
 
 
 def _print(console: Console, matrix: Matrix) -> None:
+    if not console.is_terminal:  # in a file nothing need be cut: the longest name and all oracles
+        console.width = max(console.width, 140)
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("fault", no_wrap=True)
+    table.add_column("fault", overflow="fold")
     for each in ("killed", *matrix.oracles):
         table.add_column(each, justify="right", no_wrap=True)
     for row in matrix.rows:
