@@ -10,7 +10,7 @@ from rich.table import Table
 
 from aliasproof.console import notes, print_lines, print_table, results, write_json
 from faults.catalogue import FAULTS
-from faults.matrix import FURTHER, MOST_PROGRAMS, Matrix, Row, kill_matrix, quiet_torch
+from faults.matrix import FURTHER, MOST_PROGRAMS, WAIVED, Matrix, Row, kill_matrix, quiet_torch
 from generators.errors import UserError
 
 
@@ -61,4 +61,7 @@ def _summary(matrix: Matrix) -> list[str]:
     for each in matrix.oracles:
         only = matrix.only_killer_of(each)
         lines.append(f"only {each} kills {len(only)}: {', '.join(only)}" if only else f"only {each} kills none")
+        left = [] if each in WAIVED else [name for name in matrix.only_killer_of(each, without=WAIVED) if name not in only]
+        if left:
+            lines.append(f"  and {len(left)} where {', '.join(WAIVED)} is waived: {', '.join(left)}")
     return lines

@@ -57,5 +57,6 @@ def test_what_a_matrix_says() -> None:
     assert matrix.survivors == ["expand is summed"]
     assert matrix.median == 3
     assert matrix.only_killer_of("metadata") == ["without same stride"]
-    assert matrix.only_killer_of("terms") == []
+    assert matrix.only_killer_of("terms") == matrix.only_killer_of("values") == []
+    assert matrix.only_killer_of("values", without=["terms"]) == ["imag is real"]
     assert matrix.to_json()["most"] == 4
