@@ -178,7 +178,7 @@ def disagreements(layout: Layout, observation: Observation, sizes: Sizes) -> set
     real = observation.tensors()
     wrong = set(real.keys() ^ layout.keys())
     storages: dict[int, tuple[int, str]] = {}  # where each storage of the layout starts, and who says so
-    for name in real.keys() & layout.keys():
+    for name in (each for each in real if each in layout):  # in order, inputs first: the first in a storage owns it
         start, actual, expected = real[name].untyped_storage().data_ptr(), Region.of(real[name]), layout[name].at(sizes)
         if not _same_bytes(expected, actual, start):
             wrong.add(name)
