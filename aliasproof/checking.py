@@ -234,8 +234,6 @@ def _run_target(subject: Subject, target: Target, eager: tuple[Observation, Trac
 def _tried(subject: Subject, target: Target, eager: tuple[Observation, Trace]) -> tuple[Trial, dict[str, Report]]:
     """A trial, and what all oracles say of it."""
     trial = run_trial(subject, target, eager=eager)
-    if trial.judgement.refused:
-        return trial, {**trial.judgement.reports, **excluded(trial.judgement.refused, INSIDE).reports}
     try:
         inside = look_inside(subject, target, trial).reports
     except InternalError as error:  # of a function that does what no dispatch mode can follow

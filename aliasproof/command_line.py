@@ -31,6 +31,10 @@ Targets = Annotated[
     list[str] | None,
     typer.Option("--target", "-t", metavar="TARGET", help="What to test; give it again for more. See 'aliasproof targets'."),
 ]
+File = Annotated[Path, typer.Argument(metavar="FILE", help="FILE.py, PROGRAM.json or the folder of a finding.")]
+FunctionName = Annotated[str, typer.Option(metavar="NAME", help="The function in FILE.py, called with the inputs.")]
+InputsName = Annotated[str, typer.Option(metavar="NAME", help="The function in FILE.py that returns its inputs: tensors.")]
+Workers = Annotated[int | None, typer.Option(metavar="NUMBER", help="Worker processes (one a core unless told).")]
 Json = Annotated[bool, typer.Option("--json", help="Write one JSON object to standard output.")]
 
 
@@ -59,7 +63,7 @@ def fuzz(
     run: Annotated[
         Path | None, typer.Option(metavar="DIR", help="A new folder for what is found (runs/<date>-<time> unless told).")
     ] = None,
-    workers: Annotated[int | None, typer.Option(metavar="NUMBER", help="Worker processes (one a core unless told).")] = None,
+    workers: Workers = None,
     json: Json = False,
     fail_on_findings: Annotated[bool, typer.Option("--fail-on-findings", help="Exit 1 if there is a finding.")] = False,
 ) -> int:
@@ -73,14 +77,10 @@ def fuzz(
 
 @app.command(short_help="Hold your own function against eager.")
 def check(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="FILE.py, PROGRAM.json or the folder of a finding.")],
+    file: File,
     target: Targets = None,
-    function: Annotated[
-        str, typer.Option(metavar="NAME", help="The function in FILE.py, called with the inputs.")
-    ] = "program",
-    inputs: Annotated[
-        str, typer.Option(metavar="NAME", help="The function in FILE.py that returns its inputs: tensors.")
-    ] = "inputs",
+    function: FunctionName = "program",
+    inputs: InputsName = "inputs",
     missed: Annotated[bool, typer.Option("--missed", help="Also list what targets could have done in place.")] = False,
     json: Json = False,
 ) -> int:
@@ -105,16 +105,12 @@ def show(
 
 @app.command(short_help="Show what the reference pass makes of a program, and why.")
 def explain(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="FILE.py, PROGRAM.json or the folder of a finding.")],
+    file: File,
     views: Annotated[
         str, typer.Option(metavar="alias|copy", help="Views in the functional graph: aliases, or copies of what they show.")
     ] = "alias",
-    function: Annotated[
-        str, typer.Option(metavar="NAME", help="The function in FILE.py, called with the inputs.")
-    ] = "program",
-    inputs: Annotated[
-        str, typer.Option(metavar="NAME", help="The function in FILE.py that returns its inputs: tensors.")
-    ] = "inputs",
+    function: FunctionName = "program",
+    inputs: InputsName = "inputs",
     json: Json = False,
 ) -> None:
     """Show a program, its functional graph and its reinplaced graph, and why each op is in place or is kept.
@@ -128,18 +124,14 @@ def explain(
 
 @app.command(short_help="Prove for all sizes that a target adds no aliasing.")
 def prove(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="FILE.py, PROGRAM.json or the folder of a finding.")],
+    file: File,
     target: Targets = None,
     sizes: Annotated[
         str, typer.Option(metavar="LOW:HIGH", help="Which sizes a size of the inputs may take; LOW: for no upper bound.")
     ] = "1:64",
     limit: Annotated[float, typer.Option(metavar="SECONDS", help="Time for each pair of tensors.")] = 10.0,
-    function: Annotated[
-        str, typer.Option(metavar="NAME", help="The function in FILE.py, called with the inputs.")
-    ] = "program",
-    inputs: Annotated[
-        str, typer.Option(metavar="NAME", help="The function in FILE.py that returns its inputs: tensors.")
-    ] = "inputs",
+    function: FunctionName = "program",
+    inputs: InputsName = "inputs",
     json: Json = False,
 ) -> int:
     """Prove for all sizes that inputs and outputs share no byte that they do not share in eager, or give the sizes.
@@ -177,7 +169,7 @@ def faults(
         int | None, typer.Option(metavar="NUMBER", help="Give a fault up after this many programs (5,000 unless told).")
     ] = None,
     seed: Annotated[int, typer.Option(metavar="NUMBER", help="With the same seed, the same matrix.")] = 0,
-    workers: Annotated[int | None, typer.Option(metavar="NUMBER", help="Worker processes (one a core unless told).")] = None,
+    workers: Workers = None,
     json: Json = False,
 ) -> int:
     """Plant wrong passes and show the kill matrix: for each fault and oracle, the programs until the first kill.

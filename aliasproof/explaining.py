@@ -20,12 +20,12 @@ from aliasproof import held_tensors, user_file
 from aliasproof.comparable import Comparable
 from aliasproof.console import notes, print_code, print_exactly, print_heading, print_lines, results, write_json
 from aliasproof.user_file import what_was_raised
-from campaigns.fuzz import quiet_torch
 from generators.errors import UserError
 from generators.execution import as_graph
 from generators.printing import inputs_source, source
 from generators.program import Program
 from generators.values import input_tensors
+from reduction.worker import quiet_torch
 from reference_pass.alias_analysis import Analysis, Geometry, analyse, tensors_in, written_tensors
 from reference_pass.capture import capture
 from reference_pass.conditions import CONDITIONS

@@ -11,8 +11,9 @@ from pathlib import Path
 from aliasproof.console import notes, relative, results, write_json
 from aliasproof.outcome import print_outcome
 from aliasproof.progress import display
-from campaigns.fuzz import Plan, fuzz, quiet_torch
+from campaigns.fuzz import Plan, fuzz
 from generators.errors import UserError
+from reduction.worker import quiet_torch
 from targets.registry import target as target_named
 
 # `functionalize` is tested through `fx-reinplace`, which builds on it, and is blamed by itself where it is at fault.

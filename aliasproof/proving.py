@@ -23,7 +23,6 @@ from aliasproof import held_tensors
 from aliasproof.comparable import Comparable
 from aliasproof.console import notes, print_heading, print_lines, print_table, results, write_json
 from aliasproof.user_file import read, what_was_raised
-from campaigns.fuzz import quiet_torch
 from generators.errors import InternalError, Rejected, UserError
 from generators.execution import ProgramFunction
 from generators.program import Program
@@ -34,6 +33,7 @@ from oracles.all_sizes import Answer, Proof, pairs, prove
 from oracles.observation import Observation, observe, observe_eager
 from oracles.premises import Premises, Sizes, evaluate
 from oracles.symbolic import Layout, SymbolicInputs, disagreements
+from reduction.worker import quiet_torch
 from targets.registry import target as target_named
 from targets.symbolic import SYMBOLIC, SymbolicBuild
 from targets.target import Function, Target

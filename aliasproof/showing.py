@@ -14,12 +14,12 @@ from aliasproof.progress import counted
 from aliasproof.side_by_side import print_side_by_side
 from aliasproof.verdicts import print_violation
 from campaigns.finding import Finding, read_finding
-from campaigns.fuzz import quiet_torch
 from campaigns.reproducer import DEATHS, confirm
 from generators.errors import Rejected, UserError
 from generators.printing import inputs_source, source
 from oracles.verdict import Violation
 from reduction.trial import Subject, Trial, run_trial
+from reduction.worker import quiet_torch
 from targets.registry import target as target_named
 
 RUNS = Path("runs")

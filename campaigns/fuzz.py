@@ -6,16 +6,13 @@ finds the same. A worker that dies or hangs costs one program: its shard runs ag
 
 from __future__ import annotations
 
-import gc
 import itertools
 import json
-import logging
 import multiprocessing
 import os
 import signal
 import threading
 import time
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -46,11 +43,11 @@ from generators.program import Program
 from generators.serialization import dumps
 from oracles.verdict import Violation
 from reduction.signature import Symptom, signature
+from reduction.worker import SEEDS_APART, start_worker
 from targets.registry import TARGETS
 
 TASK_TIMEOUT = 600.0  # seconds; a shard takes 1 to 5 and a reduction 1 to 20, so one that takes longer hangs
 GRACE = 20.0  # seconds that shards and reductions in work may take after the time is up
-SEEDS_APART = 1_000_003  # between campaigns of neighbouring seeds, so that they share no shard
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +192,7 @@ class _Runner:
         context = multiprocessing.get_context("forkserver")
         _start_forkserver()
         workers = self.campaign.plan.workers
-        pool = ProcessPool(workers, initializer=_start_worker, context=context)
+        pool = ProcessPool(workers, initializer=start_worker, context=context)
         confirming = ThreadPoolExecutor(2)
         try:
             self._search(pool, confirming)
@@ -393,20 +390,6 @@ def _tally_json(tally: Tally) -> dict[str, Any]:
         "violating": tally.violating,
         "suspicious": tally.suspicious,
     }
-
-
-def quiet_torch() -> None:
-    """Silence torch's logs and warnings: failing on odd programs is this project's daily bread."""
-    logging.getLogger("torch").setLevel(logging.CRITICAL + 1)
-    warnings.simplefilter("ignore")
-
-
-def _start_worker() -> None:
-    """Ctrl-C is for the parent, which ends the workers; one thread each, since there is one worker a core."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    torch.set_num_threads(1)
-    gc.freeze()  # what torch allocated at import will not go away, so do not look through it again and again
-    quiet_torch()
 
 
 def _work(shard: Shard, blame: str) -> ShardResult:

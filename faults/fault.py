@@ -19,14 +19,12 @@ from unittest import mock
 import torch
 from torch import fx
 
-from generators.execution import ProgramFunction, as_graph
-from oracles.stage import Stage
 from reference_pass.conditions import CONDITIONS, Condition
 from reference_pass.functionalize import functionalize
 from reference_pass.metadata import update_metadata
 from reference_pass.noops import remove_noops
 from reference_pass.reinplace import reinplace
-from targets.reference import CONTRACT
+from targets.reference import CONTRACT, staged, untraced
 from targets.target import Build, Function, Target
 
 Inputs: TypeAlias = Sequence[torch.Tensor]
@@ -70,20 +68,14 @@ class Passes:
 
     def __call__(self, function: Function, inputs: Inputs) -> Build:
         """Build as the target `reference` does."""
-        if isinstance(function, ProgramFunction):
-            function = fx.GraphModule(torch.nn.Module(), as_graph(function.program))
+        function = untraced(function)
         with self.within():
             functional = _rewritten(functionalize(function, *inputs), self.functional)
             plain = _rewritten(remove_noops(copy.deepcopy(functional)), self.plain)
             reinplaced = reinplace(copy.deepcopy(plain), conditions=self.conditions)
             self.reinplaced(reinplaced)
             reinplaced.recompile()
-        stages = [
-            Stage("functional", functional, functional=True),
-            Stage("without no-ops", plain, functional=True),
-            Stage("reinplaced", reinplaced, functional=False),
-        ]
-        return Build(reinplaced, stages)
+        return staged(functional, plain, reinplaced)
 
 
 def _rewritten(graph_module: fx.GraphModule, rewrite: Rewrite) -> fx.GraphModule:

@@ -10,11 +10,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
-import logging
 import multiprocessing
-import signal
 import statistics
-import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
@@ -35,11 +32,11 @@ from oracles.observation import Observation
 from oracles.verdict import Report, Verdict
 from reduction.inside import look_inside
 from reduction.trial import Spent, Subject, observed_eager, run_trial
+from reduction.worker import SEEDS_APART, start_worker
 from targets.reference import REFERENCE
 from targets.target import Target
 
 PROGRAMS_PER_SHARD = 25  # programs of one seed, that is of the same features
-SEEDS_APART = 1_000_003  # between matrices of neighbouring seeds, so that they share no shard
 MOST_PROGRAMS = 5_000  # until the first kill
 FURTHER = 200  # after it, for the other oracles
 ALL_ORACLES = (*ORACLES, *INSIDE)
@@ -150,21 +147,8 @@ def _in_parallel(row: Callable[[str], Row], names: Sequence[str], workers: int) 
         return
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["faults.matrix"])
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker) as pool:
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=start_worker) as pool:
         yield from pool.map(row, names)
-
-
-def _start_worker() -> None:
-    """Ctrl-C is for the parent; one thread each, since there is one worker a core."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    torch.set_num_threads(1)
-    quiet_torch()
-
-
-def quiet_torch() -> None:
-    """Silence torch's logs and warnings about odd programs."""
-    logging.getLogger("torch").setLevel(logging.CRITICAL + 1)
-    warnings.simplefilter("ignore")
 
 
 def row_of(name: str, seed: int, most_programs: int = MOST_PROGRAMS, further: int = FURTHER) -> Row:

@@ -276,7 +276,7 @@ class Watch(TorchDispatchMode):
         call = Call.of(func, args, kwargs)
         try:
             self._refuse_undefined(call)
-            expected = _value_stored(call)
+            expected = value_stored(call.op, call.arguments)
             if func is torch.ops.aten.resize_.default:
                 self._before_resize = call.written[0].untyped_storage().nbytes()
         except Rejected:
@@ -287,7 +287,7 @@ class Watch(TorchDispatchMode):
         if mistake is not None:
             raise _own(func, mistake) from mistake
         try:
-            if expected is not None and not _same(call.written[0], expected):
+            if expected is not None and not same_values(call.written[0], expected):
                 raise Undefined(f"{func} writes different values to one place")
             self._note(call, result)
         except Rejected:
@@ -341,7 +341,7 @@ class Watch(TorchDispatchMode):
             trace.overlapping_as_strided = trace.overlapping_as_strided or overlaps_itself(shown)
             trace.outside = trace.outside or not set(shown.addresses()) <= set(given.addresses())
         name = call.op.overloadpacket.__name__
-        if name in _ALLOCATES:
+        if name in ALLOCATES:
             for tensor in returned:
                 state = Uninitialised(tensor.untyped_storage())
                 self._uninitialised[state.storage._cdata] = state
@@ -354,17 +354,18 @@ class Watch(TorchDispatchMode):
         state.cover(storage)
 
 
-_ALLOCATES = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"}
+ALLOCATES = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"}
 
 
-def _value_stored(call: Call) -> torch.Tensor | None:
+def value_stored(op: OpOverload, arguments: Mapping[str, Any]) -> torch.Tensor | None:
     """What a copy into a region that overlaps itself must leave everywhere to be well defined; None for other calls."""
-    if call.op is not torch.ops.aten.copy_.default or not overlaps_itself(Region.of(call.written[0])):
+    if op is not torch.ops.aten.copy_.default or not overlaps_itself(Region.of(arguments["self"])):
         return None
-    target = call.written[0]
-    source: torch.Tensor = call.arguments["src"]
-    return source.to(target.dtype).expand(target.shape).clone()
+    target, source = arguments["self"], arguments["src"]
+    expected: torch.Tensor = source.to(target.dtype).expand(target.shape).clone()
+    return expected
 
 
-def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+def same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """True if element by element both are equal, or both NaN."""
     return bool(((one == other) | ((one != one) & (other != other))).all())

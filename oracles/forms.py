@@ -23,6 +23,13 @@ SCATTERS: dict[OpOverload, OpOverload] = {
 }
 
 
+# By name, in place or not: the same bits, whichever operand comes first.
+COMMUTATIVE = {
+    "add", "mul", "maximum", "minimum", "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or",
+    "bitwise_xor", "eq", "ne",
+}  # fmt: skip
+
+
 @functools.cache
 def functional_form(op: OpOverload) -> OpOverload | None:
     """The overload that returns what this one writes, after what it returns anew; None if there is none."""

@@ -35,6 +35,7 @@ from torch._ops import OpOverload
 
 from generators.regions import overlaps_itself
 from generators.schemas import Kind, facts
+from oracles.forms import COMMUTATIVE, SCATTERS
 from oracles.stage_run import Call, NodeRun, Operand, Place, StageRun, describe, place_of
 from oracles.verdict import Report, Verdict, Violation, decided, not_applicable
 
@@ -176,7 +177,7 @@ class _Memory:
             self._compute(index, node, call)
             return
         given = {each.argument: each.place for each in call.operands}
-        if op in _SCATTERS:
+        if op in SCATTERS:
             self._scatter(index, node, call, given)
             return
         if op is aten.copy.default:
@@ -201,7 +202,7 @@ class _Memory:
         self._copy(index, node, made, given["self"])
         arguments = {name: value for name, value in call.arguments.items() if name not in ("self", "src")}
         assert call.op is not None
-        shown: torch.Tensor = _SCATTERS[call.op](node.value, **arguments)
+        shown: torch.Tensor = SCATTERS[call.op](node.value, **arguments)
         self._copy(index, node, place_of(shown, made.storage), given["src"])
 
     def _whole_storage(self, old: Place, new: Place) -> None:
@@ -264,19 +265,8 @@ _COPIES: dict[object, str] = {
     aten.copy.default: "src",
     aten.copy_.default: "src",
 }
-# These move their base and, into the view of it that the op at the right shows, their source.
-_SCATTERS: dict[object, OpOverload] = {
-    aten.slice_scatter.default: aten.slice.Tensor,
-    aten.select_scatter.default: aten.select.int,
-    aten.diagonal_scatter.default: aten.diagonal.default,
-    aten.as_strided_scatter.default: aten.as_strided.default,
-}
-_MOVES = {*_COPIES, *_SCATTERS}
-# The same bits, whichever operand comes first.
-_COMMUTE = {
-    "add", "mul", "maximum", "minimum", "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or",
-    "bitwise_xor", "eq", "ne",
-}  # fmt: skip
+# Scatters move their base and, into the view of it that they store through, their source.
+_MOVES: set[object] = {*_COPIES, *SCATTERS}
 
 
 # --- a stage against the one before it ---------------------------------------------------------------------------------
@@ -358,12 +348,12 @@ class _Comparison:
         if meant is None:  # there, nothing comes of it
             return
         if [each.versions.shape for each in meant] != [each.versions.shape for each in reads]:
-            swapped = form in _COMMUTE and [e.versions.shape for e in meant[::-1]] == [e.versions.shape for e in reads]
+            swapped = form in COMMUTATIVE and [e.versions.shape for e in meant[::-1]] == [e.versions.shape for e in reads]
             if not (swapped and self._agree(meant[::-1], reads)):
                 reader = reads[0].by if reads else "a node"
                 self.open.append(f"{reader} takes other operands than in the stage before")
             return
-        if form in _COMMUTE and len(reads) == 2 and self._agree(meant[::-1], reads):
+        if form in COMMUTATIVE and len(reads) == 2 and self._agree(meant[::-1], reads):
             return
         for one, other in zip(meant, reads, strict=True):
             self._compare_read(memory, at, one, other)

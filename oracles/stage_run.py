@@ -17,8 +17,9 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.fx.node import map_arg
 
+from generators.definedness import same_values, value_stored
 from generators.errors import InternalError, Rejected
-from generators.regions import Region, overlap, overlaps_itself
+from generators.regions import Region, overlap
 from generators.schemas import Facts, facts
 from generators.values import clone_inputs
 from oracles.stage import Stage
@@ -206,10 +207,10 @@ class _Running:
         if node.op == "call_module":
             return self.graph.get_submodule(str(node.target))(*args, **kwargs)
         assert callable(node.target)
-        expected = None if given is None else _value_stored(given)
+        expected = None if given is None or given.op is None else value_stored(given.op, given.arguments)
         value = node.target(*args, **kwargs)
         if given is not None and expected is not None:
-            given.uneven = not _same(given.arguments["self"], expected)
+            given.uneven = not same_values(given.arguments["self"], expected)
         return value
 
     def _given(self, node: fx.Node, args: Any, kwargs: Mapping[str, Any]) -> Call | None:
@@ -332,18 +333,3 @@ def _tensors(value: object) -> Iterator[torch.Tensor]:
     elif isinstance(value, dict):
         for each in value.values():
             yield from _tensors(each)
-
-
-def _value_stored(call: Call) -> torch.Tensor | None:
-    """What a `copy_` into a place that overlaps itself must leave there if it stores one value a byte; else None."""
-    if call.op is not torch.ops.aten.copy_.default:
-        return None
-    target, source = call.arguments["self"], call.arguments["src"]
-    if not overlaps_itself(Region.of(target)):
-        return None
-    expected: torch.Tensor = source.to(target.dtype).expand(target.shape).clone()
-    return expected
-
-
-def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return bool(((one == other) | ((one != one) & (other != other))).all())

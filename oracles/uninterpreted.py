@@ -27,9 +27,9 @@ import torch
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from generators.definedness import tensors_in
+from generators.definedness import ALLOCATES, tensors_in
 from generators.schemas import Kind, facts
-from oracles.forms import SCATTERS, functional_form, view_of_copy
+from oracles.forms import COMMUTATIVE, SCATTERS, functional_form, view_of_copy
 from oracles.tokens import (
     OPERANDS,
     Array,
@@ -187,8 +187,7 @@ class Tokens(TorchDispatchMode):
             result = op(*args, **kwargs)
             self._write(args[0], tokens)
             return result
-        name = op.overloadpacket.__name__
-        if name in _METADATA:
+        if torch.Tag.inplace_view in op.tags:  # t_, set_, resize_: other metadata, the same bytes
             return op(*args, **kwargs)
         given = _bound(op, args, kwargs)
         written = [each for index in facts(op).writes for each in tensors_in(given[op._schema.arguments[index].name])]
@@ -242,7 +241,7 @@ class Tokens(TorchDispatchMode):
         """The tokens of each tensor that a functional op gives."""
         results = list(tensors_in(result))
         name = op.overloadpacket.__name__
-        if name in _ALLOCATES:
+        if name in ALLOCATES:
             return [None] * len(results)
         if (rule := _RULES.get(name)) is not None:
             return [rule(self, args, kwargs, results[0])]
@@ -296,7 +295,7 @@ class Tokens(TorchDispatchMode):
         if _is_random(op):
             self._draws += 1
             plain.append(("draw", self._draws))
-        return hashed(name, plain, read), _label(op, plain)
+        return hashed(name, plain, read), "" if self.names is None else _label(op, plain)
 
     def _opaque(self, key: tuple[np.uint64, str], index: int, result: torch.Tensor) -> Array:
         start, label = key
@@ -364,21 +363,12 @@ _RULES: dict[str, Rule] = {
     "roll": _arranged(aten.roll.default), "repeat": _arranged(aten.repeat.default),
 }  # fmt: skip
 
-_ALLOCATES = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"}
 _METADATA_READ = {
     "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "zero", "zeros", "ones", "full",
-}  # fmt: skip
-_METADATA = {
-    "resize_", "set_", "resize_as_", "t_", "transpose_", "squeeze_", "unsqueeze_", "as_strided_", "swapaxes_", "swapdims_",
-    "detach_",
 }  # fmt: skip
 _STORES_RANDOM = {"uniform", "normal", "normal_functional", "random", "exponential", "geometric", "cauchy", "log_normal"}
 # To what is computed these do not matter, or (dtype) the result shows them.
 _NO_MATTER = {"memory_format", "layout", "pin_memory", "device", "non_blocking", "generator", "dtype"}
-_COMMUTATIVE = {
-    "add", "mul", "maximum", "minimum", "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or",
-    "bitwise_xor", "eq", "ne",
-}  # fmt: skip
 
 
 # --- calls and names ---------------------------------------------------------------------------------------------------
@@ -425,7 +415,7 @@ def _item(given: dict[str, Any], index: int, count: int) -> dict[str, Any]:
 
 
 def _commutes(op: OpOverload, given: dict[str, Any]) -> bool:
-    return op.overloadpacket.__name__ in _COMMUTATIVE and given.get("alpha", 1) == 1 and op.namespace == "aten"
+    return op.overloadpacket.__name__ in COMMUTATIVE and given.get("alpha", 1) == 1 and op.namespace == "aten"
 
 
 @functools.cache

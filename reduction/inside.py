@@ -8,21 +8,22 @@ from typing import Any
 import torch
 
 from generators.errors import InternalError, Rejected
-from oracles.judge import INSIDE, Inside, Judgement, judge_inside
+from oracles.judge import INSIDE, Inside, Judgement, excluded, judge_inside
 from oracles.stage_run import StageRun, run_stage
 from oracles.terms import Terms, run_terms
-from oracles.verdict import not_applicable
 from reduction.trial import SEED, Subject, Trial
 from targets.target import Target
 
 
 def look_inside(subject: Subject, target: Target, trial: Trial) -> Judgement:
-    """What the oracles on terms and stages say of a trial. Nothing is said of one that raised or was not judged.
+    """What the oracles on terms and stages say of a trial. Nothing is said of one that raised, was refused or not judged.
 
     Raises `InternalError` if a run that went well before fails now.
     """
+    if trial.judgement.refused is not None:
+        return excluded(trial.judgement.refused, INSIDE)
     if trial.build is None or trial.target is None or trial.eager.error is not None or trial.target.error is not None:
-        return Judgement(dict.fromkeys(INSIDE, not_applicable("there is no run to look into")))
+        return excluded("there is no run to look into", INSIDE)
     function = trial.build.function
 
     def terms(*, named: bool = False) -> tuple[Terms, Terms]:

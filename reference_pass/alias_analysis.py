@@ -194,21 +194,8 @@ def run_call(node: fx.Node, values: Callable[[fx.Node], Any]) -> Any:
         return view(*args, **kwargs).clone(memory_format=torch.contiguous_format)
     assert callable(node.target)
     value = node.target(*args, **kwargs)
-    if node.target in _DENSE:
-        return value.new_empty(value.shape)
-    if node.target in _CLONES:
-        return operand.clone()
-    if node.target is torch.ops.aten.index.Tensor:
-        return _indexed(operand, args[1], value)
-    return copy_of_storage(operand, value) if node.target in COPIES_STORAGE else value
-
-
-# In eager the results of these are contiguous to the last stride. On fakes, a stride that places nothing may be another, and
-# a view as another dtype goes by it.
-_DENSE = {torch.ops.aten.masked_fill.Scalar, torch.ops.aten.masked_fill.Tensor}
-
-# In eager these fill a clone, which keeps the order of strides; fakes are contiguous.
-_CLONES = {torch.ops.aten.index_fill.int_Scalar, torch.ops.aten.index_fill.int_Tensor}
+    corrected = _TRUE.get(node.target)
+    return value if corrected is None else corrected(args, value)
 
 
 def _indexed(operand: torch.Tensor, indices: Sequence[torch.Tensor | None], value: torch.Tensor) -> torch.Tensor:
@@ -243,6 +230,20 @@ def copy_of_storage(operand: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         return value
     whole = operand.new_empty(nbytes // operand.element_size())
     return whole.as_strided(operand.shape, operand.stride(), operand.storage_offset())
+
+
+# What fakes get wrong, by op: from the arguments and the fake result to a true one.
+_TRUE: dict[object, Callable[[Sequence[Any], torch.Tensor], torch.Tensor]] = {
+    # In eager contiguous to the last stride. On fakes, a stride that places nothing may be another, and a view as another
+    # dtype goes by it.
+    torch.ops.aten.masked_fill.Scalar: lambda args, value: value.new_empty(value.shape),
+    torch.ops.aten.masked_fill.Tensor: lambda args, value: value.new_empty(value.shape),
+    # In eager a clone that is filled, which keeps the order of strides; fakes are contiguous.
+    torch.ops.aten.index_fill.int_Scalar: lambda args, value: args[0].clone(),
+    torch.ops.aten.index_fill.int_Tensor: lambda args, value: args[0].clone(),
+    torch.ops.aten.index.Tensor: lambda args, value: _indexed(args[0], args[1], value),
+    **dict.fromkeys(COPIES_STORAGE, lambda args, value: copy_of_storage(args[0], value)),
+}
 
 
 def attribute(node: fx.Node) -> Any:

@@ -36,11 +36,20 @@ CONTRACT = Contract(
 
 def build(function: Function, inputs: Sequence[torch.Tensor], *, views: Views) -> Build:
     """Run the passes one by one, and keep the graph after each. A program is taken as its graph, without a trace."""
-    if isinstance(function, ProgramFunction):
-        function = fx.GraphModule(torch.nn.Module(), as_graph(function.program))
-    functional = functionalize(function, *inputs, views=views)
+    functional = functionalize(untraced(function), *inputs, views=views)
     plain = remove_noops(copy.deepcopy(functional))
-    reinplaced = reinplace(copy.deepcopy(plain))
+    return staged(functional, plain, reinplace(copy.deepcopy(plain)))
+
+
+def untraced(function: Function) -> Function:
+    """A program as its graph; any other function as it is."""
+    if isinstance(function, ProgramFunction):
+        return fx.GraphModule(torch.nn.Module(), as_graph(function.program))
+    return function
+
+
+def staged(functional: fx.GraphModule, plain: fx.GraphModule, reinplaced: fx.GraphModule) -> Build:
+    """The graphs after each pass as a build, which runs the last one."""
     stages = [
         Stage("functional", functional, functional=True),
         Stage("without no-ops", plain, functional=True),
