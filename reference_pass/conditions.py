@@ -180,8 +180,7 @@ def no_overlapping_operand(candidate: Candidate) -> str | None:
 
     But a pointwise op reads each element before it writes it, so an operand may have the same elements at the same bytes.
     """
-    op = candidate.node.target
-    elementwise = isinstance(op, OpOverload) and (is_pointwise(op) or op is aten.copy.default)
+    elementwise = _is_elementwise(candidate)
     written = [(slot.destination, slot.written) for slot in _writing(candidate)]
     for operand in _operands(candidate):
         for destination, place in written:
@@ -197,9 +196,12 @@ def no_overlapping_operand(candidate: Candidate) -> str | None:
 
 
 def not_repeated(candidate: Candidate) -> str | None:
-    """(2b) The operand stands once among the arguments: kernels make no promise for `mul_(a, a)`."""
-    if candidate.how is How.SCATTER:
-        return None  # the base is not an operand of the copy_
+    """(2b) The operand stands once among the arguments: kernels make no promise for `addmm_(a, a, a)`.
+
+    Pointwise ones do, for `mul_(a, a)`: each element is read before it is written, under whatever name.
+    """
+    if candidate.how is How.SCATTER or _is_elementwise(candidate):
+        return None  # the base of a scatter is not an operand of the copy_
     operands = list(_operands(candidate))
     for slot in _writing(candidate):
         if operands.count(slot.destination) > 1:
@@ -268,6 +270,12 @@ CONDITIONS: tuple[Condition, ...] = (
 def _writing(candidate: Candidate) -> tuple[Slot, ...]:
     """The slots that would be written: none where the result is there already."""
     return () if candidate.how is How.REDUNDANT else candidate.slots
+
+
+def _is_elementwise(candidate: Candidate) -> bool:
+    """True if each element of what is written goes by the elements of the operands in the same place alone."""
+    op = candidate.node.target
+    return isinstance(op, OpOverload) and (is_pointwise(op) or op is aten.copy.default)
 
 
 def _operands(candidate: Candidate) -> Iterator[fx.Node]:
@@ -343,6 +351,8 @@ def _tells_strides(result: fx.Node, place: torch.Tensor, liveness: Liveness) -> 
                 continue
             if user.target in SCATTERS and user.args[0] is not value and value not in nodes_in((user.args[2:], user.kwargs)):
                 continue
+            if user.target is aten.view.dtype and _strides(instead[value]) != _strides(value.meta["val"]):
+                return user  # it goes by all of them
             shown = _run_with(user, instead)
             if shown is None or (isinstance(user.target, OpOverload) and facts(user.target).random):
                 return user

@@ -43,14 +43,14 @@ END = 1 << 62  # after all nodes: the caller
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A read of a value at a position, but for some bytes.
+    """A read of a value at a position: of all its bytes, or, by a scatter, of those that it does not store over.
 
     It is `weak` if it will store over the value without looking at it, and only asks for the memory.
     """
 
     at: int
     by: fx.Node
-    but: Region | None = None
+    is_scatter: bool = False
     weak: bool = False
 
 
@@ -124,8 +124,8 @@ class Liveness:
         if node.op != "call_function" or node in self.views:
             return
         at = self.position[node]
-        for operand, but, weak in contents_read(node):
-            yield operand, Read(at, node, but, weak)
+        for operand, is_scatter, weak in contents_read(node):
+            yield operand, Read(at, node, is_scatter, weak)
 
     # Questions. --------------------------------------------------------------------------------------------------------
 
@@ -140,8 +140,8 @@ class Liveness:
                 del memory.values[value]
             if live and any(overlap(Region.of(t), region) for t in tensors_in(value.meta["val"])):
                 for read in live:
-                    if read.but is not None and contains(read.but, region):
-                        continue
+                    if read.is_scatter and contains(Region.of(stored_over(read.by)), region):
+                        continue  # asked now, since its base may have moved
                     if not self.overwritten(memory, region, after, read.at):
                         yield value, read
 
@@ -217,12 +217,12 @@ class Liveness:
             self._add(to, read)
 
 
-def contents_read(node: fx.Node) -> Iterator[tuple[fx.Node, Region | None, bool]]:
-    """The operands that a node reads, each with the bytes of it that it does not, and whether the read is weak."""
+def contents_read(node: fx.Node) -> Iterator[tuple[fx.Node, bool, bool]]:
+    """The operands that a node reads; for each, whether a scatter reads it as its base, and whether the read is weak."""
     op = node.target
     if not isinstance(op, OpOverload):
         for operand in node.all_input_nodes:
-            yield operand, None, False
+            yield operand, False, False
         return
     given = bind(op, node.args, node.kwargs)
     for name, value in given.items():
@@ -230,7 +230,7 @@ def contents_read(node: fx.Node) -> Iterator[tuple[fx.Node, Region | None, bool]
             continue
         is_first = name == facts(op).names[0]
         for operand in nodes_in(value):
-            yield operand, Region.of(stored_over(node)) if is_first and op in SCATTERS else None, is_first and overwrites(op)
+            yield operand, is_first and op in SCATTERS, is_first and overwrites(op)
 
 
 def stored_over(scatter: fx.Node) -> torch.Tensor:

@@ -2,7 +2,8 @@
 
 One walk over the graph, in order. For each functional op there are candidates: to write its result into its first operand,
 or into another one if it commutes or has an `out=` form; for a scatter, to store its source straight into its base. The
-first candidate that meets all `CONDITIONS` is done at once, so that later decisions see the graph as it is by then.
+first candidate that meets all `CONDITIONS` is done at once, so that later decisions see the graph as it is by then. What
+that turns out to cost later is looked at once more in `planning`.
 
 Differences to `torch.fx.passes.reinplace.reinplace`, whose docstring is the specification:
 
@@ -28,7 +29,7 @@ from torch._ops import OpOverload
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from reference_pass.alias_analysis import fake_mode, on_fakes, same_numbers, storage_of
-from reference_pass.conditions import CONDITIONS, Candidate, Condition, How, Slot
+from reference_pass.conditions import CONDITIONS, Candidate, Condition, How, Slot, no_later_use, no_new_alias
 from reference_pass.errors import Refused
 from reference_pass.functionalize import has_effect
 from reference_pass.liveness import Liveness, stored_over
@@ -48,6 +49,7 @@ from reference_pass.operators import (
     unbind,
     writes,
 )
+from reference_pass.planning import Regrets, Walk, best_walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +78,9 @@ def reinplace(
     graph_module.graph.eliminate_dead_code(has_effect)  # what nobody needs is no read
     mode = fake_mode(graph_module, sample_args)
     with on_fakes(mode):
-        graph_module.meta["reinplace"] = _Reinplacing(graph_module.graph, mode, conditions).run()
-    graph_module.graph.eliminate_dead_code(has_effect)
+        best = best_walk(graph_module.graph, lambda graph, kept: _Reinplacing(graph, mode, conditions, kept).run())
+    graph_module.graph = best.graph
+    graph_module.meta["reinplace"] = best.decisions
     graph_module.recompile()
     return graph_module
 
@@ -95,18 +98,20 @@ def _require_functional(graph: fx.Graph) -> None:
 
 
 class _Reinplacing:
-    def __init__(self, graph: fx.Graph, mode: Any, conditions: Sequence[Condition]) -> None:
+    def __init__(self, graph: fx.Graph, mode: Any, conditions: Sequence[Condition], kept: frozenset[str]) -> None:
         self.graph = graph
         self.mode = mode
         self.conditions = conditions
+        self.kept = kept
         self.liveness = Liveness(graph, mode)
+        self.regrets = Regrets(self.liveness)
 
-    def run(self) -> tuple[Decision, ...]:
+    def run(self) -> Walk:
         decided = []
         for node in list(self.graph.nodes):
             if node.op != "call_function" or (not node.users and node.target is not on_copies):
                 continue
-            refused, done, op = [], None, str(node.args[0] if node.target is on_copies else node.target)
+            refused, barred, done, op = [], [], None, str(node.args[0] if node.target is on_copies else node.target)
             for candidate in self._candidates(node):
                 broken = self._broken(candidate)
                 if broken is None:
@@ -114,13 +119,20 @@ class _Reinplacing:
                     done = candidate.how
                     break
                 refused.append((candidate.how, *broken))
+                if broken[0] in (no_later_use.__name__, no_new_alias.__name__):
+                    barred += [slot.destination for slot in candidate.slots]
+            for destination in barred if done is None else []:
+                self.regrets.look_for(destination)
             if done is not None or refused:
                 decided.append(Decision(node.name, op, done, tuple(refused)))
         self._drop_self_copies()
-        return tuple(decided)
+        self.graph.eliminate_dead_code(has_effect)
+        return Walk(self.graph, self.kept, tuple(self.regrets.found), tuple(decided))
 
     def _broken(self, candidate: Candidate) -> tuple[str, str] | None:
         """The name of the first condition that a candidate does not meet, with the reason."""
+        if candidate.node.name in self.kept:
+            return "plan", "more is in place later if this is not"
         for condition in self.conditions:
             try:
                 reason = condition(candidate)
@@ -236,6 +248,9 @@ class _Reinplacing:
 
     def _apply(self, candidate: Candidate) -> None:
         node = candidate.node
+        if candidate.how not in (How.REDUNDANT, How.SCATTER):
+            for slot in candidate.slots:
+                self.regrets.note(slot.destination, node)
         if candidate.how in (How.REDUNDANT, How.SCATTER):
             (slot,) = candidate.slots
             if candidate.how is How.SCATTER:

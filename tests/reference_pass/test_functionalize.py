@@ -732,6 +732,23 @@ def test_a_stride_that_places_nothing_of_a_masked_fill_is_as_in_eager() -> None:
     assert torch.equal(done(*inputs), torch.zeros(1, 1, dtype=torch.complex64))
 
 
+@pytest.mark.parametrize(
+    ("op", "args", "dtype", "given"),
+    [
+        (aten.view.default, ([1, 0],), torch.float64, torch.empty(0).as_strided((1, 0), (0, 1))),
+        (aten.add.Scalar, (1,), torch.complex64, torch.arange(8.0).as_strided((1, 4), (2, 1))),
+        (aten.neg.default, (), torch.float64, torch.arange(4.0).as_strided((2, 1, 2), (2, 7, 1))),
+        (aten.clamp.default, (-1,), torch.int32, torch.arange(4).as_strided((2, 1), (1, 7))),
+    ],
+)
+def test_no_stride_that_places_nothing_forbids_a_view_as_another_dtype(op, args, dtype, given) -> None:
+    graph = fx.Graph()
+    value = graph.call_function(op, (graph.placeholder("x"), *args))
+    graph.output(graph.call_function(aten.view.dtype, (value, dtype)))
+    module = fx.GraphModule(torch.nn.Module(), graph)
+    assert torch.equal(pipeline(module, given)(given), module(given))
+
+
 def test_a_reshape_that_copies_in_eager_is_a_copy() -> None:
     graph = fx.Graph()
     fresh = graph.call_function(aten.add.Scalar, (graph.placeholder("x"), 0))

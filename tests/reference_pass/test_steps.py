@@ -234,14 +234,22 @@ def test_2a_an_operand_of_which_a_view_is_made_later_is_written(reinplaced, vect
     assert done.calls.index("view.default") > done.calls.index("mul_.Tensor")
 
 
-def test_2b_a_repeated_argument_is_not_written(reinplaced, vector):
+def test_2b_a_repeated_argument_is_not_written(reinplaced, square):
+    def program(x):
+        a = x + 1
+        return torch.addmm(a, a, a)
+
+    done = reinplaced(program, square)
+    assert done.how["addmm"] is None
+    assert done.refused("addmm") == "not_repeated"
+
+
+def test_2b_a_repeated_argument_of_a_pointwise_op_is_written(reinplaced, vector):
     def program(x):
         a = x + 1
         return a.mul_(a)
 
-    done = reinplaced(program, vector)
-    assert done.how["mul"] is None
-    assert done.refused("mul") == done.refused("mul", How.SWAPPED) == "not_repeated"
+    assert reinplaced(program, vector).how["mul"] is How.IN_PLACE
 
 
 def test_2c_a_view_is_written_if_the_only_later_use_is_a_scatter_over_it_which_goes_away(reinplaced, square):
@@ -286,6 +294,20 @@ def test_2c_a_scatter_of_another_part_of_its_base_stays(reinplaced_as_written, v
     done = reinplaced_as_written(program, vector)
     assert done.refused("slice_scatter", How.REDUNDANT) == "source_is_in_place"
     assert done.how["slice_scatter"] is How.SCATTER
+
+
+def test_2c_what_a_scatter_does_not_read_is_told_where_its_base_has_moved_to(reinplaced, vector):
+    def program(x, part):
+        y = -x
+        moved = -y[1:]  # into y: its elements 0 and 1 lie where 1 and 2 of y do
+        first = -moved[:1]  # not over what the scatter reads
+        second = -moved[1:2]  # but over what it does not
+        return torch.slice_scatter(moved, part, 0, 1, 2), first.sum(), second.sum()
+
+    done = reinplaced(program, vector, torch.ones(1))
+    assert done.how["neg_1"] is How.IN_PLACE
+    assert done.refused("neg_2") == "no_later_use"
+    assert done.how["neg_3"] is How.IN_PLACE
 
 
 # --- (3) doing it --------------------------------------------------------------------------------------------------------
