@@ -30,6 +30,7 @@ from reference_pass.operators import (
     goes_by_place,
     is_pointwise,
     nodes_in,
+    starts_between,
     unread,
 )
 from reference_pass.regions import Region, equal, known, overlap, overlaps_itself, same_strides
@@ -82,21 +83,37 @@ Condition: TypeAlias = Callable[[Candidate], str | None]
 
 
 def same_size_and_dtype(candidate: Candidate) -> str | None:
-    """(1a) The operand has the size and dtype of the result: `add(ones(1), ones(10))` cannot go into its first operand."""
+    """(1a) The operand has the size and dtype of the result: `add(ones(1), ones(10))` cannot go into its first operand.
+
+    And it is on its device, and as little a conjugate or a negative view.
+    """
     for slot in candidate.slots:
         place = slot.destination.meta["val"]
         if not equal(tuple(place.shape), tuple(slot.value.shape)):
             return f"{slot.destination} has size {list(place.shape)}, the result {list(slot.value.shape)}"
         if place.dtype != slot.value.dtype:
             return f"{slot.destination} is {place.dtype}, the result {slot.value.dtype}"
+        if place.device != slot.value.device:
+            return f"{slot.destination} is on {place.device}, the result on {slot.value.device}"
+        if (place.is_conj(), place.is_neg()) != (slot.value.is_conj(), slot.value.is_neg()):
+            return f"{slot.destination} is a conjugate or a negative view"
     return None
 
 
 def same_stride(candidate: Candidate) -> str | None:
-    """(1a) The operand has the strides of the result, or no use of the result can tell them apart."""
+    """(1a) The operand has the strides of the result, or no use of the result can tell them apart.
+
+    Nor can the op itself: kernels draw random numbers in the order of memory, and some with several results take them to be
+    laid out alike.
+    """
+    itself = facts(candidate.op).random or len(facts(candidate.op).writes) > 1
     for slot in candidate.slots:
         place = slot.destination.meta["val"]
         alike = equal(place.stride(), slot.value.stride())  # all of them: a view as another dtype goes by all
+        if not alike and itself:
+            return (
+                f"{slot.destination} has strides {place.stride()}, the result {slot.value.stride()}, and the op goes by them"
+            )
         if (
             not alike
             and slot.result is not None
@@ -109,8 +126,8 @@ def same_stride(candidate: Candidate) -> str | None:
 def same_place(candidate: Candidate) -> str | None:
     """(1a) The operand starts in its storage where the result does in its own, or nothing goes by that.
 
-    `as_strided` does, and outputs that share a storage do. Nor may a scatter of the result copy a storage that it cannot, or
-    that of a larger input.
+    `as_strided` does, views of larger elements, and outputs that share a storage. Nor may a scatter of the result copy a
+    storage that it cannot, or that of a larger input.
     """
     live = candidate.liveness
     for slot in candidate.slots:
@@ -120,6 +137,7 @@ def same_place(candidate: Candidate) -> str | None:
         alike = known(place.storage_offset() == slot.value.storage_offset()) and same_strides(
             tuple(place.shape), place.stride(), slot.value.stride()
         )
+        moved = (place.storage_offset() - slot.value.storage_offset()) * place.itemsize
         larger = not known(place.untyped_storage().nbytes() <= slot.value.untyped_storage().nbytes())
         for value in _starting_with(slot.result, live) if larger or not alike or holds_a_part(place) else ():
             shown = [] if alike else tensors_in(value.meta["val"])
@@ -128,7 +146,7 @@ def same_place(candidate: Candidate) -> str | None:
             for user in value.users:
                 if user.op == "output" or not user.args or user.args[0] is not value:
                     continue
-                if not alike and goes_by_place(user.target):
+                if (not alike and goes_by_place(user.target)) or starts_between(user, moved):
                     return f"{slot.destination} starts elsewhere in its storage, and {user} goes by that"
                 if user.target not in COPIES_STORAGE:
                     continue
@@ -307,7 +325,8 @@ def _starting_with(value: fx.Node, liveness: Liveness) -> Iterator[fx.Node]:
 def _same_elements(one: torch.Tensor, other: torch.Tensor) -> bool:
     """True if two tensors of one storage have the same elements at the same places, as kernels see it: by all strides."""
     same = equal(tuple(one.shape), tuple(other.shape)) and equal(one.stride(), other.stride())
-    return same and one.dtype == other.dtype and known(one.storage_offset() == other.storage_offset())
+    same = same and (one.dtype, one.is_conj(), one.is_neg()) == (other.dtype, other.is_conj(), other.is_neg())
+    return same and known(one.storage_offset() == other.storage_offset())
 
 
 def _share(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -29,6 +29,7 @@ from reference_pass.operators import (
     aten,
     bind,
     facts,
+    goes_by_place,
     nodes_in,
     on_values,
     overwrites,
@@ -45,13 +46,15 @@ END = 1 << 62  # after all nodes: the caller
 class Read:
     """A read of a value at a position: of all its bytes, or, by a scatter, of those that it does not store over.
 
-    It is `weak` if it will store over the value without looking at it, and only asks for the memory.
+    It is `weak` if it will store over the value without looking at it, and only asks for the memory. It is of the `whole`
+    storage if what lies around the value is read, too.
     """
 
     at: int
     by: fx.Node
     is_scatter: bool = False
     weak: bool = False
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,7 @@ class Liveness:
         self.memories: dict[int, Memory] = {}
         self.returned: Counter[fx.Node] = Counter()  # by how many places of the output
         self.views = {node for node in graph.nodes if is_view(node)}
+        self.whole = _reads_whole(graph)
         for node in graph.nodes:
             self._note(node)
 
@@ -125,7 +129,8 @@ class Liveness:
             return
         at = self.position[node]
         for operand, is_scatter, weak in contents_read(node):
-            yield operand, Read(at, node, is_scatter, weak)
+            whole = node in self.whole and operand is node.all_input_nodes[0]
+            yield operand, Read(at, node, is_scatter and not whole, weak and not whole, whole)
 
     # Questions. --------------------------------------------------------------------------------------------------------
 
@@ -138,8 +143,9 @@ class Liveness:
                 memory.values[value] = live
             else:
                 del memory.values[value]
-            if live and any(overlap(Region.of(t), region) for t in tensors_in(value.meta["val"])):
-                for read in live:
+            touched = live and any(overlap(Region.of(t), region) for t in tensors_in(value.meta["val"]))
+            for read in live:
+                if touched or read.whole:
                     if read.is_scatter and contains(Region.of(stored_over(read.by)), region):
                         continue  # asked now, since its base may have moved
                     if not self.overwritten(memory, region, after, read.at):
@@ -215,6 +221,31 @@ class Liveness:
             reads = self.memory(tensor).values.pop(node, reads)
         for read in reads:
             self._add(to, read)
+
+
+def _reads_whole(graph: fx.Graph) -> set[fx.Node]:
+    """What reads more of a storage than its first operand shows.
+
+    `as_strided_copy` does, and copies and scatters of whose own storage more is looked at, by `as_strided`, than they show.
+    """
+    copies: dict[int, fx.Node] = {}
+    seen: dict[int, list[torch.Tensor]] = {}
+    whole: set[fx.Node] = set()
+    for node in graph.nodes:
+        if node.target in COPIES_STORAGE:
+            copies[storage_of(node.meta["val"])] = node
+        elif goes_by_place(node.target):
+            args, kwargs = on_values((node.args, node.kwargs), value_of)
+            shown = aten.as_strided.default(*args, **kwargs)
+            seen.setdefault(storage_of(shown), []).append(shown)
+            whole.add(node)
+    copied: set[int] = set()
+    for number, node in reversed(copies.items()):
+        region = Region.of(node.meta["val"])
+        if number in copied or any(not contains(region, Region.of(each)) for each in seen.get(number, ())):
+            whole.add(node)
+            copied.add(storage_of(node.all_input_nodes[0].meta["val"]))
+    return whole
 
 
 def contents_read(node: fx.Node) -> Iterator[tuple[fx.Node, bool, bool]]:

@@ -22,8 +22,8 @@ from reference_pass.emission import holds_a_part
 from reference_pass.functionalize import has_effect
 from reference_pass.liveness import Liveness, stored_over
 from reference_pass.metadata import update_metadata
-from reference_pass.operators import COPIES_STORAGE, SCATTERS, aten, bind, goes_by_place
-from reference_pass.regions import Region, equal, known, overlap
+from reference_pass.operators import COPIES_STORAGE, SCATTERS, aten, bind, goes_by_place, starts_between
+from reference_pass.regions import Region, Size, equal, known, overlap
 
 
 def remove_noops(graph_module: fx.GraphModule, *sample_args: object) -> fx.GraphModule:
@@ -102,20 +102,23 @@ def _nobody_can_tell(copy: fx.Node, original: fx.Node, liveness: Liveness) -> bo
         return False
     same_storage_size = known(old.untyped_storage().nbytes() == new.untyped_storage().nbytes())
     moves = not known(old.storage_offset() == new.storage_offset()) or not same_storage_size or holds_a_part(new)
-    if moves and _counts_from_start(copy, liveness):
+    if moves and _counts_from_start(copy, (new.storage_offset() - old.storage_offset()) * new.itemsize, liveness):
         return False
     last, region = liveness.last_read(copy), Region.of(new)
     since = liveness.position[copy]
     return not any(since < each.at < last and overlap(each.region, region) for each in liveness.memory(new).writes)
 
 
-def _counts_from_start(value: fx.Node, liveness: Liveness) -> bool:
-    """True if a use of a value, or of a view of it, goes by where it starts in its storage, or what lies around it."""
+def _counts_from_start(value: fx.Node, moved: Size, liveness: Liveness) -> bool:
+    """True if a use of a value, or of a view of it, goes by where it starts in its storage, or what lies around it.
+
+    It would be moved by some bytes.
+    """
     todo = [value]
     while todo:
         each = todo.pop()
         for user in each.users:
-            if goes_by_place(user.target) or user.target in COPIES_STORAGE:
+            if goes_by_place(user.target) or user.target in COPIES_STORAGE or starts_between(user, moved):
                 return True
             if user in liveness.views:
                 todo.append(user)

@@ -20,6 +20,8 @@ from torch import fx
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.fx.node import map_aggregate
 
+from reference_pass.regions import Size, known
+
 aten = torch.ops.aten
 
 
@@ -176,8 +178,14 @@ def copied_view(op: OpOverload) -> OpOverload | None:
 
 
 def is_commutative(op: OpOverload, given: dict[str, Any]) -> bool:
-    """True if `self` and `other` may be exchanged in this call without changing a bit of the result."""
-    return op in _COMMUTATIVE and given.get("alpha", 1) == 1
+    """True if `self` and `other` may be exchanged in this call without changing a bit of the result.
+
+    They are of one dtype: kernels round a scalar of a wider one if it comes first, and not if it comes second.
+    """
+    if op not in _COMMUTATIVE or given.get("alpha", 1) != 1:
+        return False
+    one, other = (each.meta["val"] if isinstance(each, fx.Node) else None for each in (given["self"], given["other"]))
+    return isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor) and one.dtype == other.dtype
 
 
 _COMMUTATIVE = {
@@ -276,6 +284,12 @@ COPIES_STORAGE = {aten.copy.default, *SCATTERS}
 def goes_by_place(op: object) -> bool:
     """True if what an op shows or stores goes by where its operand starts in its storage."""
     return getattr(op, "overloadpacket", None) in (aten.as_strided, aten.as_strided_copy, aten.as_strided_scatter)
+
+
+def starts_between(user: fx.Node, moved: Size) -> bool:
+    """True if a view of larger elements than its operand's would not start at a whole one, were it moved by some bytes."""
+    larger = user.target in (aten.view.dtype, aten.view_as_complex.default)
+    return larger and not known(moved % user.meta["val"].itemsize == 0)
 
 
 # --- mutating operators without a functional form ----------------------------------------------------------------------

@@ -83,10 +83,9 @@ class Regrets:
         own = self._chain(destination)
         for returned in self.liveness.returned_in(destination.meta["val"]):
             other = self._chain(returned)
-            for one, apart_from in ((own, other), (other, own)):
-                first = next((self.written[each] for each in one if each in self.written and each not in apart_from), None)
-                if first is not None:
-                    self.found.setdefault(first)
+            for way in ([each for each in own if each not in other], [each for each in other if each not in own]):
+                written = [self.written[each] for each in way if each in self.written]
+                self.found |= dict.fromkeys(written[:1])
 
     def _chain(self, value: fx.Node) -> list[fx.Node]:
         """The views by which a value came from a base, the base first."""
@@ -101,10 +100,9 @@ class Regrets:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """A walk over a graph, which it changed: the nodes that it was to keep, and what it regrets."""
+    """A walk over a graph, which it changed: what it regrets, and what it decided."""
 
     graph: fx.Graph
-    kept: frozenset[str]
     regrets: tuple[str, ...]
     decisions: tuple[Any, ...]
 
@@ -112,16 +110,17 @@ class Walk:
 def best_walk(graph: fx.Graph, walk: Callable[[fx.Graph, frozenset[str]], Walk]) -> Walk:
     """The best of some walks: the first over a graph itself, the others over copies of it with something to be kept."""
     original = _copy(graph)
-    best = walk(graph, frozenset())
-    regrets, tried = list(best.regrets), {best.kept}
+    kept: frozenset[str] = frozenset()
+    best, tried = walk(graph, kept), {kept}
+    regrets = list(best.regrets)
     while regrets and len(tried) <= WALKS:
-        kept = best.kept | {regrets.pop(0)}
-        if kept in tried:
+        more = kept | {regrets.pop(0)}
+        if more in tried:
             continue
-        tried.add(kept)
-        other = walk(_copy(original), kept)
+        tried.add(more)
+        other = walk(_copy(original), more)
         if footprint(other.graph).saves(footprint(best.graph)):
-            best, regrets = other, list(other.regrets)
+            best, kept, regrets = other, more, list(other.regrets)
     return best
 
 

@@ -127,11 +127,11 @@ class _Reinplacing:
                 decided.append(Decision(node.name, op, done, tuple(refused)))
         self._drop_self_copies()
         self.graph.eliminate_dead_code(has_effect)
-        return Walk(self.graph, self.kept, tuple(self.regrets.found), tuple(decided))
+        return Walk(self.graph, tuple(self.regrets.found), tuple(decided))
 
     def _broken(self, candidate: Candidate) -> tuple[str, str] | None:
         """The name of the first condition that a candidate does not meet, with the reason."""
-        if candidate.node.name in self.kept:
+        if candidate.node.name in self.kept and candidate.how not in (How.REDUNDANT, How.SCATTER):
             return "plan", "more is in place later if this is not"
         for condition in self.conditions:
             try:
@@ -182,7 +182,7 @@ class _Reinplacing:
         slots = self._slots(node, [given[each] for each in facts(form).names if each in facts(form).writes], given, form)
         if slots:
             yield Candidate(node, How.IN_PLACE, form, node.args, node.kwargs, slots, self.liveness)
-        if is_commutative(op, given) and _is_tensor(given["other"]) and isinstance(given["self"], fx.Node):
+        if is_commutative(op, given):
             args, kwargs = unbind(form, given | {"self": given["other"], "other": given["self"]})
             other = given["other"]
             slots = (Slot(node, node.meta["val"], other, other.meta["val"]),)
@@ -359,6 +359,7 @@ def _cast_back(node: fx.Node, given: dict[str, Any]) -> fx.Node | None:
         return None
     value, dtype = node.meta["val"], own.meta["val"].dtype
     casts = user.kwargs["dtype"] == dtype and torch.can_cast(value.dtype, dtype) and value.dtype != dtype
+    casts = casts and value.dtype.is_complex == dtype.is_complex  # there is no abs_ of complex numbers
     assert isinstance(node.target, OpOverload)
     return user if casts and is_pointwise(node.target) else None
 

@@ -1,0 +1,111 @@
+"""Programs that a careless reinplacing gets wrong: each was a miscompile of this one once."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import fx
+
+from reduction.trial import Subject, run_trial
+from reference_pass import pipeline, reinplace
+from targets.registry import TARGETS
+
+aten = torch.ops.aten
+
+
+def larger_elements(x):
+    result = (x * 2)[1:5] + 1
+    return result.view(torch.float64) + 0
+
+
+def larger_elements_of_a_copy(x):
+    return x[1:5].clone().view(torch.float64) + 1
+
+
+def complex_elements(x):
+    result = (x * 2)[1:5] + 1
+    return torch.view_as_complex(result.view(2, 2)) + 0
+
+
+def a_cast_back_to_complex(x):
+    return (x.to(torch.complex64) * 2).abs().to(torch.complex64)
+
+
+def a_wider_scalar_comes_first(x):
+    return torch.mul(x[0] * 0.33, (x * 3).to(torch.bfloat16))
+
+
+def random_numbers_in_the_order_of_memory(x):
+    return aten.bernoulli.p((x[0] * torch.ones(5, 7)).t(), 0.5).sum(0)
+
+
+def random_numbers_into_a_part(x):
+    return aten.normal_functional((x[0] * torch.ones(8, 7))[:, :4]).sum(0)
+
+
+def noise_of_another_layout(x):
+    noise, base = (x * 0.5).view(2, 3)[:, :2], (x - 2).view(2, 3)[:, :2].clone()
+    result, noise = aten.rrelu_with_noise_functional(base, noise, 0.1, 0.3, True)
+    return result * 2, noise.sum(0)
+
+
+def several_results_of_other_layouts(x):
+    value = (x * 1).view(3, 2)[:, 0]
+    rest = [[torch.ones(3)], [torch.zeros(3)], [torch.zeros(3)], [torch.zeros(3)], [torch.tensor(1.0)]]
+    numbers = {"lr": 0.1, "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.0, "eps": 1e-8}
+    results = aten._fused_adam([value], *rest, **numbers, amsgrad=True, maximize=False)
+    return [each[0].sum() for each in results]
+
+
+@pytest.mark.parametrize("target", ["reference", "reference-copy"])
+@pytest.mark.parametrize(
+    "program",
+    [
+        larger_elements,
+        larger_elements_of_a_copy,
+        complex_elements,
+        a_cast_back_to_complex,
+        a_wider_scalar_comes_first,
+        random_numbers_in_the_order_of_memory,
+        random_numbers_into_a_part,
+        noise_of_another_layout,
+        several_results_of_other_layouts,
+    ],
+)
+def test_it_does_what_eager_does(program, target):
+    trial = run_trial(Subject.of_function(program, (torch.linspace(1, 7, 6),)), TARGETS[target])
+    assert trial.eager.error is None
+    assert trial.judgement.refused is None
+    assert trial.judgement.violations == []
+
+
+def graph_of(build, *inputs):
+    graph = fx.Graph()
+    placeholders = [graph.placeholder(f"x{index}") for index in range(len(inputs))]
+    graph.output(build(graph.call_function, *placeholders))
+    return fx.GraphModule(torch.nn.Module(), graph)
+
+
+def test_a_result_does_not_become_a_conjugate_view():
+    def build(call, x):
+        conjugate = call(aten._conj.default, (call(aten.mul.Tensor, (x, 2)),))
+        return call(aten.view_as_real.default, (call(aten.add.Tensor, (conjugate, 1)),))
+
+    given = torch.tensor([1 + 2j, 3 - 1j])
+    module = graph_of(build, given)
+    assert torch.equal(pipeline(module, given)(given), module(given))
+
+
+def test_what_a_scatter_copies_around_its_base_is_read():
+    def build(call, x, part):
+        base = call(aten.mul.Tensor, (x, 2))
+        front, back = (call(aten.slice.Tensor, (base, 0, start, start + 4)) for start in (0, 4))
+        used = call(aten.sum.default, (call(aten.add.Tensor, (back, 1)),))
+        copied = call(aten.slice_scatter.default, (front, part, 0, 0, 2))
+        return used, call(aten.mul.Tensor, (call(aten.as_strided.default, (copied, [8], [1], 0)), 3))
+
+    given = torch.arange(8.0), torch.full((2,), 9.0)
+    module = graph_of(build, *given)
+    expected = module(*given)
+    for one, other in zip(reinplace(module, *given)(*given), expected, strict=True):
+        assert torch.equal(one, other)
