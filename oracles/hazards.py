@@ -35,7 +35,7 @@ from torch._ops import OpOverload
 
 from generators.regions import overlaps_itself
 from generators.schemas import Kind, facts
-from oracles.forms import COMMUTATIVE, SCATTERS
+from oracles.forms import COMMUTATIVE, SCATTERS, functional_form
 from oracles.stage_run import Call, NodeRun, Operand, Place, StageRun, describe, place_of
 from oracles.verdict import Report, Verdict, Violation, decided, not_applicable
 
@@ -95,12 +95,9 @@ def _reads_elsewhere(call: Call, target: Place, operand: Operand) -> bool:
 
 @functools.cache
 def _elementwise(op: OpOverload) -> bool:
-    """True if element i of what is written depends on elements i alone; of `out=` forms, the functional form says it."""
-    if facts(op).pointwise or facts(op).kind is not Kind.OUT:
-        return facts(op).pointwise
-    types = [str(each.type) for each in op._schema.arguments if not each.is_out]
-    forms = (getattr(op.overloadpacket, each) for each in op.overloadpacket.overloads())
-    return any(facts(form).pointwise for form in forms if [str(each.type) for each in form._schema.arguments] == types)
+    """True if element i of what is written depends on elements i alone, as the op or its functional form says."""
+    form = functional_form(op)
+    return facts(op).pointwise or (form is not None and facts(form).pointwise)
 
 
 def _stores_twice(call: Call, target: Operand) -> bool:

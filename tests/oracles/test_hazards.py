@@ -127,6 +127,10 @@ RIGHT: dict[str, tuple[Any, ...]] = {
             ("s", aten.add_.Tensor, "e", "o"),
         ),
     ),
+    "in place of an op that says so in its functional form": (
+        [line() > 2],
+        (("eq", aten.eq_.Tensor, "x", "x"), ("fill", aten.masked_fill_.Scalar, "x", "x", False)),
+    ),
     "out is an operand": ([line(), line()], (("mul", aten.mul.out, "x", "y", {"out": "y"}),)),
     "out of an op that says so in its functional form": (
         [line(), line() > 2],
