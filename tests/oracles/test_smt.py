@@ -10,6 +10,7 @@ from math import gcd
 
 import numpy as np
 import pytest
+import z3
 
 from generators.errors import InternalError
 from generators.regions import Region, overlap
@@ -253,3 +254,22 @@ def test_a_forked_child_gives_the_same_answers(pairs: list[Pair]) -> None:
         finally:
             os._exit(not same)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_each_purpose_has_a_session_of_its_own_in_a_context_of_its_own():
+    regions, other = smt.Session.here(), smt.Session.here("another")
+    assert regions is smt.Session.here("regions")
+    assert regions is not other
+    assert len({id(each.context) for each in (regions, other)} | {id(z3.main_ctx())}) == 3
+
+
+def test_a_name_that_no_premise_holds_has_a_value_too():
+    session = smt.Session.here()
+    first, second = session.indices_a[:2]
+    assert session.ask([first == 3], [first, second], 2000)[0] == 3
+
+
+def test_a_witness_past_the_end_of_a_dimension_is_wrong():
+    region = Region(0, (2, 2), (4, 2), 1)
+    assert Witness((1, 0), (1, 0), 4).check(region, region)
+    assert not Witness((0, 2), (1, 0), 4).check(region, region)
