@@ -28,15 +28,14 @@ from torch._subclasses.fake_tensor import (
     unset_fake_temporarily,
 )
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.node import map_aggregate
 
 from reference_pass.errors import Refused
+from reference_pass.fakes import outs_after, true_result
 from reference_pass.operators import (
-    COPIES_STORAGE,
     bind,
     copied_view,
     facts,
-    functional_call,
-    functional_form,
     on_copies,
     on_values,
     unbind,
@@ -195,9 +194,7 @@ def run_call(node: fx.Node, values: Callable[[fx.Node], Any]) -> Any:
     assert callable(node.target)
     if node.target is torch.ops.aten.view.dtype:
         return _view_as(*args)
-    value = node.target(*args, **kwargs)
-    corrected = _TRUE.get(node.target)
-    return value if corrected is None else corrected(args, value)
+    return true_result(node.target, args, kwargs, node.target(*args, **kwargs))
 
 
 def _view_as(operand: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -218,54 +215,6 @@ def _view_as(operand: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return shown
 
 
-def _indexed(operand: torch.Tensor, indices: Sequence[torch.Tensor | None], value: torch.Tensor) -> torch.Tensor:
-    """The result of `index` with the strides of eager, where these go by those of all operands; on fakes they do not.
-
-    The op itself tells, on tensors of the same sizes and strides, which are small: only where an index is strided.
-    """
-    given = [operand, *(each for each in indices if each is not None)]
-    sizes = [size for each in (*given, value) for size in (*each.shape, *each.stride())]
-    if not all(isinstance(each, int) for each in sizes) or 0 in (operand.numel(), value.numel()):
-        return value
-    if all(each.is_contiguous() for each in given[1:]) or any(each.dtype == torch.bool for each in given[1:]):
-        return value
-    with unset_fake_temporarily():
-        place, *real = (torch.empty_strided(each.shape, each.stride(), dtype=each.dtype) for each in given)
-        for each in real:
-            each.untyped_storage().fill_(0)  # type: ignore[attr-defined]
-        numbers = iter(real)
-        strides = torch.ops.aten.index.Tensor(place, [None if each is None else next(numbers) for each in indices]).stride()
-    return value.new_empty_strided(value.shape, strides)
-
-
-def copy_of_storage(operand: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """The result of an op that copies all of its operand's storage, at its place in a storage of that size.
-
-    Fake tensors are not true there: torch's cache of fake results forgets the offset and the size of the storage, which
-    `clone_preserve_strides` (aten/src/ATen/native/TensorShape.cpp) keeps unless the operand repeats an element.
-    """
-    nbytes = operand.untyped_storage().nbytes()
-    repeats = any(known(s == 0) and not known(n == 1) for n, s in zip(operand.shape, operand.stride(), strict=True))
-    if repeats or known(nbytes == 0):
-        return value
-    whole = operand.new_empty(nbytes // operand.element_size())
-    return whole.as_strided(operand.shape, operand.stride(), operand.storage_offset())
-
-
-# What fakes get wrong, by op: from the arguments and the fake result to a true one.
-_TRUE: dict[object, Callable[[Sequence[Any], torch.Tensor], torch.Tensor]] = {
-    # In eager contiguous to the last stride. On fakes, a stride that places nothing may be another, and a view as another
-    # dtype goes by it.
-    torch.ops.aten.masked_fill.Scalar: lambda args, value: value.new_empty(value.shape),
-    torch.ops.aten.masked_fill.Tensor: lambda args, value: value.new_empty(value.shape),
-    # In eager a clone that is filled, which keeps the order of strides; fakes are contiguous.
-    torch.ops.aten.index_fill.int_Scalar: lambda args, value: args[0].clone(),
-    torch.ops.aten.index_fill.int_Tensor: lambda args, value: args[0].clone(),
-    torch.ops.aten.index.Tensor: lambda args, value: _indexed(args[0], args[1], value),
-    **dict.fromkeys(COPIES_STORAGE, lambda args, value: copy_of_storage(args[0], value)),
-}
-
-
 def attribute(node: fx.Node) -> Any:
     """What a get_attr node gets."""
     value: Any = node.graph.owning_module
@@ -282,13 +231,15 @@ class Effect:
     """What one node did.
 
     Its value on fakes; the geometry of each tensor in that value, and of each argument whose metadata it changed, both by
-    the identity of the object; and the bytes of each storage that it made larger.
+    the identity of the object; the bytes of each storage that it made larger; and the geometry of what it copies, if that
+    goes by place in a storage (`as_strided_copy`).
     """
 
     value: Any
     shows: dict[int, Geometry] = field(default_factory=dict)
     moved: dict[int, Geometry] = field(default_factory=dict)
     grew: dict[int, int] = field(default_factory=dict)
+    copied: Geometry | None = None
 
 
 @dataclass(slots=True)
@@ -358,7 +309,7 @@ def _run(node: fx.Node, analysis: Analysis) -> Effect:
         if any(_depends_on_numbers(tensor) for each in operands for tensor in tensors_in(each)):
             raise Refused(f"{node.target} on a size that depends on numbers is not known to work: {error}") from error
         raise
-    effect = Effect(value)
+    effect = Effect(value, copied=_copied_by_place(node, analysis))
     for tensor, geometry, nbytes in before:
         analysis.written.add(geometry.storage)
         if not analysis.storages.geometry(tensor).same(geometry):
@@ -370,35 +321,47 @@ def _run(node: fx.Node, analysis: Analysis) -> Effect:
     return effect
 
 
-def _out_call(node: fx.Node, analysis: Analysis) -> Any:
-    """What an `out=` call gives: the tensors passed for that, resized if need be; None for other calls.
+def _copied_by_place(node: fx.Node, analysis: Analysis) -> Geometry | None:
+    """How `as_strided_copy` sees the storage of its operand; None for other calls.
 
-    Fake `out=` kernels are not true: some restride what they should leave, some lay out what they resize otherwise than
-    eager. In eager a tensor of the right size stays as it is, another gets the size and strides of the functional result.
+    An operand with a lazy conjugate or negative bit is made a tensor of its own first, so that is no view of its storage.
     """
+    if node.target is not torch.ops.aten.as_strided_copy.default:
+        return None
+    given = on_values(bind(node.target, node.args, node.kwargs), lambda n: analysis.effects[n].value)
+    if given["self"].is_conj() or given["self"].is_neg():
+        return None
+    return analysis.see(torch.ops.aten.as_strided.default(*given.values()))
+
+
+def _out_call(node: fx.Node, analysis: Analysis) -> Any:
+    """What an `out=` call gives: the tensors passed for that, resized if need be; None for other calls."""
     op = node.target
     if not isinstance(op, OpOverload) or facts(op).outs != facts(op).writes or not facts(op).outs:
         return None
     args, kwargs = on_values((node.args, node.kwargs), lambda n: analysis.effects[n].value)
     given = bind(op, args, kwargs)
-    outs = [given[name] for name in facts(op).outs]
-    if not all(isinstance(each, torch.Tensor) for each in outs):
-        return None
+    outs = list(tensors_in([given[name] for name in facts(op).outs]))
     places = [torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device=each.device) for each in outs]
-    stand_in = given | dict(zip(facts(op).outs, places, strict=True))
+    numbers = iter(places)
+    stand_in = given | {name: _map_tensors(given[name], lambda _: next(numbers)) for name in facts(op).outs}
     args, kwargs = unbind(op, stand_in)
     op(*args, **kwargs)  # raises what eager would
-    form = functional_form(op)
-    if form is None:
+    after = outs_after(op, given)
+    if after is None:
         if any(known(place.shape != each.shape) for place, each in zip(places, outs, strict=True)):
             raise Refused(f"{op} resizes its out=, and without a functional form it is not known how")
     else:
-        args, kwargs = functional_call(op, form, given)
-        results = form(*args, **kwargs)
-        for each, result in zip(outs, [results] if len(outs) == 1 else results, strict=True):
-            if tuple(each.shape) != tuple(result.shape):
-                each.resize_(result.shape).as_strided_(result.shape, result.stride(), each.storage_offset())
-    return outs[0] if len(outs) == 1 else tuple(outs)
+        for each, lies in zip(outs, after, strict=True):
+            if tuple(each.shape) != lies.sizes:
+                each.resize_(lies.sizes).as_strided_(lies.sizes, lies.strides, each.storage_offset())
+    if not op._schema.returns:
+        return ()
+    return given[facts(op).outs[0]] if len(facts(op).outs) == 1 else tuple(outs)
+
+
+def _map_tensors(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
+    return map_aggregate(value, lambda leaf: change(leaf) if isinstance(leaf, torch.Tensor) else leaf)
 
 
 def _depends_on_numbers(tensor: torch.Tensor) -> bool:

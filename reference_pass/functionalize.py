@@ -22,7 +22,8 @@ and where the program changed the metadata of an input itself (`t_`, `set_`, `re
 Two choices need to know the whole program, so the alias analysis (`alias_analysis.analyse`) runs first: whether a storage
 is written at all, and what its base is. Mostly the base is the input, or the tensor that was made with the storage. Where
 that one does not show all bytes that are seen (two inputs that share a storage, an `as_strided` beyond the tensor), or shows
-some twice, the base is *flat*: the storage from its first to its last byte as a tensor of one dimension.
+some twice, the base is *flat*: the storage from its first to its last byte as a tensor of one dimension. A base holds what
+memory holds: the lazy conjugate and negative bits of an input are taken off it, and are part of the chain to the views.
 
 Modelled on `torch.func.functionalize` (`aten/src/ATen/FunctionalStorageImpl.h`). Differences: inputs may share storage in
 any way; identity, strides and offsets of outputs are as in eager; a number stored several times in one place by one write is
@@ -33,13 +34,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
 from torch import fx
 from torch._ops import OpOverload
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.utils._pytree import tree_leaves
 
 from reference_pass.alias_analysis import (
     Analysis,
@@ -62,6 +64,7 @@ from reference_pass.operators import (
     COPIES_STORAGE,
     aten,
     bind,
+    copy_form,
     facts,
     functional_call,
     functional_form,
@@ -82,9 +85,11 @@ def functionalize(
 ) -> fx.GraphModule:
     """The function, or graph module, as a graph module that mutates nothing but its inputs, at its end.
 
-    `views="copy"` emits view-copy ops only, so that nothing in the graph aliases but what must at its end, where eager's
-    outputs share memory. `sizes="symbolic"` traces a function for all sizes, not those of the sample arguments alone.
-    The sample arguments are not mutated. Raises `Refused` with a reason where it cannot be right.
+    `views="copy"` emits view-copy ops only, so that nothing in the graph aliases but what must: at its end, where eager's
+    outputs share memory, and at its start, where the memory around an input is not to be had as the input sees it (it has a
+    lazy conjugate or negative bit, or its storage holds no whole number of its elements). `sizes="symbolic"` traces a
+    function for all sizes, not those of the sample arguments alone. The sample arguments are not mutated. Raises `Refused`
+    with a reason where it cannot be right.
     """
     if views not in ("alias", "copy"):
         raise Refused(f"views={views!r} is neither 'alias' nor 'copy'")
@@ -95,6 +100,7 @@ def functionalize(
         raise Refused(f"the graph takes {len(metas)} inputs, but {len(inputs)} sample arguments were given")
     try:
         analysis = analyse(captured, inputs)
+        _refuse_moved_twice(captured, analysis, sample_args)
         with on_fakes(analysis.mode):
             return _Functionalization(captured, analysis, views == "copy").run(inputs)
     except GuardOnDataDependentSymNode as error:
@@ -201,13 +207,18 @@ class _Functionalization:
 
         A storage that is never written needs no base: each input keeps its value.
         """
-        node, geometry, _ = group[0]
+        node, geometry, _ = min(group, key=lambda each: each[1].conj + each[1].neg)
         storage = self.storages[number] = Storage(origin=node)
         constant = storage.constant = self._is_constant(number)
-        if constant or (all(geometry.same(each) for _, each, _ in group) and self._is_base(geometry)):
+        plain = _without_bits(geometry)
+        if constant:
             storage.root = View(storage, geometry, value=node)
+        elif all(plain.same(_without_bits(each)) for _, each, _ in group) and self._is_base(plain):
+            storage.root = View(storage, plain, value=node)
+            if plain is not geometry:
+                storage.root.hold(self._like_eager(self._plain(node, self.emit.view), plain))
         else:
-            node = min(group, key=lambda each: (each[1].dtype.itemsize, each[1].dtype == torch.bool))[0]
+            node = min(group, key=lambda each: _preference(each[1]))[0]
             storage.origin = node
             self._make_flat(storage, node)
         for node, each, identity in group:
@@ -263,6 +274,8 @@ class _Functionalization:
                 if geometry.storage in met and not self._has_steps(node, values, index):
                     anchored.setdefault(geometry.storage, []).append(geometry)
                 met.add(geometry.storage)
+            if effect.copied is not None:
+                anchored.setdefault(effect.copied.storage, []).append(effect.copied)
             for geometry in effect.moved.values():
                 if view_form(node.target) not in INVERSES or view_form(node.target) is aten.as_strided.default:
                     anchored.setdefault(geometry.storage, []).append(geometry)
@@ -333,14 +346,33 @@ class _Functionalization:
         return all(contains(geometry.region, each.region) for each in self.anchored.get(number, ()))
 
     def _make_flat(self, storage: Storage, shown: fx.Node) -> None:
-        tensor = shown.meta["val"]
-        count = tensor.untyped_storage().nbytes() // tensor.element_size()
         storage.flat = True
         storage.root = View(storage)
-        value = self.emit.view(aten.as_strided.default, shown, [count], [1], 0)
+        value = self._whole(shown, shown.meta["val"].untyped_storage().nbytes(), self.emit.view)
         if value.meta["val"].dtype == torch.bool:  # a move of bools may make its bytes 0 or 1, and others may see them
             value = self.emit.view(aten.view.dtype, value, torch.uint8)
         storage.root.hold(value)
+
+    def _whole(self, shown: fx.Node, nbytes: Any, view: Callable[..., fx.Node]) -> fx.Node:
+        """The first bytes of a tensor's storage in one dimension: as its elements, or as bytes if they are no whole number.
+
+        Emitted by `view`, and what leads there by aliases: a copy would hold no more than what the tensor shows.
+        """
+        dtype = shown.meta["val"].dtype
+        shown = self._plain(shown, self.emit.call)
+        if isinstance(nbytes, int) and nbytes % dtype.itemsize != 0:
+            dtype = torch.uint8
+            shown = self.emit.call(aten.as_strided.default, shown, [0], [1], 0)
+            shown = self.emit.call(aten.view.dtype, shown, dtype)
+        return view(aten.as_strided.default, shown, [nbytes // dtype.itemsize], [1], 0)
+
+    def _plain(self, shown: fx.Node, view: Callable[..., fx.Node]) -> fx.Node:
+        """What memory holds where a tensor lies: its numbers without its lazy conjugate and negative bits."""
+        tensor = shown.meta["val"]
+        for bit, op in ((tensor.is_conj(), aten._conj.default), (tensor.is_neg(), aten._neg_view.default)):
+            if bit:
+                shown = view(op, shown)
+        return shown
 
     # Views of storages. ------------------------------------------------------------------------------------------------
 
@@ -349,8 +381,20 @@ class _Functionalization:
         return root if root.geometry is not None and root.geometry.same(geometry) else storage.views.get(geometry.key)
 
     def _by_geometry(self, storage: Storage, geometry: Geometry, parent: View) -> View:
-        """A view by where it lies, whatever op it came from: `as_strided` of the base, or of an alias of it."""
+        """A view by where it lies, whatever op it came from: `as_strided` of the base, or of an alias of it.
+
+        What it starts from may have the lazy conjugate and negative bits already; `as_strided` keeps them.
+        """
         view = parent if storage.constant else storage.root
+        start = view.geometry
+        if storage.constant and start is not None and start.dtype != geometry.dtype:
+            for bit, op in ((start.conj, aten._conj.default), (start.neg, aten._neg_view.default)):
+                if bit:
+                    view = View(storage, None, view, (op, ()))
+            # None of its elements: these may be seen as any dtype, and lie in the same storage.
+            view = View(storage, None, view, (aten.as_strided.default, ([0], [1], 0)))
+            view = View(storage, None, view, (aten.view.dtype, (geometry.dtype,)))
+            start = None
         if storage.flat:
             base = self._read(storage.root).meta["val"]
             wanted = torch.uint8 if geometry.dtype == torch.bool else geometry.dtype
@@ -360,12 +404,14 @@ class _Functionalization:
                     whole = nbytes // wanted.itemsize * wanted.itemsize // base.element_size()
                     view = View(storage, None, view, (aten.slice.Tensor, (0, 0, whole, 1)))
                 view = View(storage, None, view, (aten.view.dtype, (wanted,)))
-        lies = (list(geometry.sizes), list(geometry.strides), geometry.offset)
-        view = View(storage, None, view, (aten.as_strided.default, lies))
+        if start is None or not _without_bits(start).same(_without_bits(geometry)):
+            lies = (list(geometry.sizes), list(geometry.strides), geometry.offset)
+            view = View(storage, None, view, (aten.as_strided.default, lies))
         if storage.flat and geometry.dtype == torch.bool:
             view = View(storage, None, view, (aten.view.dtype, (torch.bool,)))
-        for bit, op in ((geometry.conj, aten._conj.default), (geometry.neg, aten._neg_view.default)):
-            if bit:
+        conj, neg = (False, False) if start is None else (start.conj, start.neg)
+        for differs, op in ((geometry.conj != conj, aten._conj.default), (geometry.neg != neg, aten._neg_view.default)):
+            if differs:
                 view = View(storage, None, view, (op, ()))
         view.geometry = geometry
         return view
@@ -379,12 +425,16 @@ class _Functionalization:
         if view is not None:
             return view
         parent = self._operand_in(node, geometry.storage)
-        steps_down = steps(node.target, given, values[index], index, values[:index]) if parent is not None else None
+        seen = None if parent is None else parent.geometry
+        steps_down = None
+        if parent is not None:
+            conj = seen is not None and seen.conj
+            steps_down = steps(node.target, given, values[index], index, values[:index], conj)
         if (
             parent is None
             or steps_down is None
-            or (storage.flat and torch.bool in (geometry.dtype, parent.geometry and parent.geometry.dtype))
-            or (not storage.constant and _overlaps_itself(parent.geometry))
+            or (storage.flat and torch.bool in (geometry.dtype, seen and seen.dtype))
+            or (not storage.constant and _overlaps_itself(seen))
         ):
             view = self._by_geometry(storage, geometry, parent or storage.root)
         else:
@@ -500,6 +550,9 @@ class _Functionalization:
 
     def _functional(self, node: fx.Node, effect: Effect) -> None:
         """A call that writes nothing: the same call on current values."""
+        if effect.copied is not None:
+            self._define(node, effect, effect.value, self._copy_of_view(node, effect.copied))
+            return
         exact = isinstance(node.target, OpOverload) and facts(node.target).random
         args, kwargs = self._arguments(node.args, exact), self._arguments(node.kwargs, exact)
         if node.target is not aten.as_strided_scatter.default:
@@ -517,6 +570,15 @@ class _Functionalization:
         if view.storage.flat:  # more is seen of what it stored than what it shows
             shown = self.analysis.storages.geometry(effect.value.as_strided(*node.args[2:4], offset))
             self._write(self._by_geometry(view.storage, shown, view.storage.root), given["src"])
+
+    def _copy_of_view(self, node: fx.Node, geometry: Geometry) -> fx.Node:
+        """The numbers of a view by where it lies, contiguous: by the base, since its operand may lie elsewhere here."""
+        storage = self.storages[geometry.storage]
+        view = self._by_geometry(storage, geometry, self._operand_in(node, geometry.storage) or storage.root)
+        if view.step is None:
+            return self.emit.call(aten.clone.default, self._read(view), memory_format=torch.contiguous_format)
+        assert view.parent is not None
+        return self.emit.call(copy_form(view.step[0]), self._read(view.parent), *view.step[1])
 
     def _geometry(self, node: Any) -> Geometry:
         """The geometry of the tensor that a node gives, as it is now."""
@@ -541,8 +603,10 @@ class _Functionalization:
             self.view_of[id(shown)] = view
         elif isinstance(shown, (list, tuple)) and not _is_plain(shown):
             for index, each in enumerate(shown):
-                if each is not None:
+                if not _is_plain(each):
                     self._define(node, effect, each, self.emit.call(operator.getitem, new, index))
+                elif each is not None:
+                    self.plain.setdefault(node, new)  # of which it is picked
         else:
             self.plain[node] = new
 
@@ -746,11 +810,14 @@ class _Functionalization:
         """Where the new contents of an input's storage are copied to: the input, or all of its storage."""
         assert storage.origin is not None
         if not storage.flat:
-            return storage.origin
-        count = value.meta["val"].numel()
-        if count * value.meta["val"].element_size() > storage.origin.meta["val"].untyped_storage().nbytes():
-            self.emit.call(aten.resize_.default, storage.origin, [count])
-        whole = self.emit.call(aten.as_strided.default, storage.origin, [count], [1], 0)
+            return self._plain(storage.origin, self.emit.call)
+        nbytes = value.meta["val"].numel() * value.meta["val"].element_size()
+        given = storage.origin.meta["val"]
+        if nbytes > given.untyped_storage().nbytes():
+            count = -(-nbytes // given.element_size())  # from where the storage starts; the input starts at its offset
+            placed = 0 if known(given.storage_offset() >= count) else given.storage_offset()
+            self.emit.call(aten.resize_.default, storage.origin, [count - placed])
+        whole = self._whole(storage.origin, nbytes, self.emit.call)
         if whole.meta["val"].dtype != value.meta["val"].dtype:
             whole = self.emit.call(aten.view.dtype, whole, value.meta["val"].dtype)
         return whole
@@ -777,9 +844,9 @@ class _Functionalization:
         if view.parent is None:
             if storage.origin is None:
                 self.at_end[view] = self._read(view)
-            elif view is storage.root:
+            elif not storage.constant:
                 self.at_end[view] = self._destination(storage, self._read(view))
-            else:  # another input of a storage that is never written
+            else:  # an input of a storage that is never written
                 assert view.value is not None
                 self.at_end[view] = view.value
         return self.at_end.get(view)
@@ -788,6 +855,31 @@ class _Functionalization:
         if node in self.plain:
             return self.plain[node]
         return _map_tensors(self.analysis.effects[node].value, lambda tensor: taken[id(tensor)])
+
+
+def _refuse_moved_twice(captured: fx.GraphModule, analysis: Analysis, sample_args: Sequence[object]) -> None:
+    """One object as two arguments is two inputs of the graph, and one does not see that the other is moved."""
+    given = tree_leaves(list(sample_args))
+    identities = [id(each) for each in given if isinstance(each, torch.Tensor)]
+    moved = {identity for effect in analysis.effects.values() for identity in effect.moved}
+    placeholders = (node for node in captured.graph.nodes if node.op == "placeholder")
+    for node, each in zip(placeholders, given, strict=False):
+        if id(analysis.effects[node].value) in moved and identities.count(id(each)) > 1:
+            raise Refused(f"one tensor is passed twice, and its metadata is mutated through {node.name}")
+
+
+def _without_bits(geometry: Geometry) -> Geometry:
+    """The same place seen without the lazy conjugate and negative bits."""
+    if not (geometry.conj or geometry.neg):
+        return geometry
+    return replace(
+        geometry, conj=False, neg=False, key=(geometry.storage, (geometry.dtype, False, False), *geometry.key[2:])
+    )
+
+
+def _preference(geometry: Geometry) -> tuple[int, bool, int]:
+    """Which input of a storage is made flat, the lowest first: small elements divide the storage of large ones."""
+    return geometry.dtype.itemsize, geometry.dtype == torch.bool, geometry.conj + geometry.neg
 
 
 def _moves_only(op: OpOverload) -> bool:

@@ -172,12 +172,17 @@ INVERSES: dict[OpOverload, Inverse] = {
 
 
 def steps(
-    op: Any, given: dict[str, Any], shown: torch.Tensor, index: int, before: Sequence[torch.Tensor]
+    op: Any,
+    given: dict[str, Any],
+    shown: torch.Tensor,
+    index: int,
+    before: Sequence[torch.Tensor],
+    conj: bool = False,
 ) -> list[Step] | None:
     """A view op as steps that have inverses; None if it is not known how.
 
     `given` are its arguments by name but the tensor, `shown` the view, `index` its place among several results and
-    `before` the results in front of it.
+    `before` the results in front of it. `conj` says that the tensor has the lazy conjugate bit.
     """
     if not isinstance(op, OpOverload):
         return None
@@ -198,7 +203,10 @@ def steps(
         if start is not None:
             return [(aten.slice.Tensor, (given["dim"], start, start + given["length"], 1))]
     if op in (aten.real.default, aten.imag.default):
-        return [(aten.view_as_real.default, ()), (aten.select.int, (-1, int(op is aten.imag.default)))]
+        part: list[Step] = [(aten.view_as_real.default, ()), (aten.select.int, (-1, int(op is aten.imag.default)))]
+        if not conj:
+            return part
+        return [(aten._conj.default, ()), *part, *([(aten._neg_view.default, ())] if op is aten.imag.default else [])]
     return None
 
 

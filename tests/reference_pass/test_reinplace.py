@@ -57,6 +57,13 @@ def several_results_of_other_layouts(x):
     return [each[0].sum() for each in results]
 
 
+def a_result_without_tensors(x):
+    value, rest = x * 1, [[torch.ones(6)], [torch.zeros(6)], [torch.zeros(6)], [], [torch.tensor(1.0)]]
+    numbers = {"lr": 0.1, "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.0, "eps": 1e-8}
+    results = aten._fused_adam([value], *rest, **numbers, amsgrad=False, maximize=False)
+    return [each[0] for each in results[:4]]
+
+
 @pytest.mark.parametrize("target", ["reference", "reference-copy"])
 @pytest.mark.parametrize(
     "program",
@@ -70,6 +77,7 @@ def several_results_of_other_layouts(x):
         random_numbers_into_a_part,
         noise_of_another_layout,
         several_results_of_other_layouts,
+        a_result_without_tensors,
     ],
 )
 def test_it_does_what_eager_does(program, target):

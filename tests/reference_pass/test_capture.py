@@ -1,0 +1,213 @@
+"""What capture makes of functions and of graphs of ATen calls: the same program, and a graph that says what it does."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import fx
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from oracles.contract import Contract
+from reduction.trial import Subject, run_trial
+from reference_pass.capture import capture
+from reference_pass.errors import Refused
+from reference_pass.pipeline import pipeline
+from targets.target import Build, Target
+
+aten = torch.ops.aten
+
+
+def numbered(*sizes: int) -> torch.Tensor:
+    """1, 2, 3, ... in that size."""
+    return torch.arange(1.0, 1 + torch.Size(sizes).numel()).reshape(sizes)
+
+
+def graph_of(
+    op: Any, *args: Any, inputs: int, returned: Callable[[fx.Node, list[fx.Node]], Any], **kwargs: Any
+) -> fx.GraphModule:
+    """A graph of one call; a string among its arguments is the input of that name, `x0`, `x1`."""
+    graph = fx.Graph()
+    places = {f"x{i}": graph.placeholder(f"x{i}") for i in range(inputs)}
+    resolved = fx.node.map_aggregate((args, kwargs), lambda leaf: places.get(leaf, leaf) if isinstance(leaf, str) else leaf)
+    graph.output(returned(graph.call_function(op, *resolved), list(places.values())))
+    return fx.GraphModule({}, graph)
+
+
+def check(function: Callable[..., object], *inputs: torch.Tensor) -> None:
+    """The pipeline does what eager does, for views as they are and as copies."""
+    for views in ("alias", "copy"):
+        target = Target(
+            "pipeline",
+            "pipeline",
+            Contract(),
+            lambda program, sample, views=views: Build(pipeline(program, *sample, views=views), []),  # type: ignore[misc]
+            recipe="",
+        )
+        assert run_trial(Subject.of_function(function, inputs), target).judgement.violations == []
+
+
+def flat_and_written(op: Callable[..., Any]) -> Callable[..., Any]:
+    """Write through a reshape of a result: to the result, if it is a view of it."""
+
+    def program(*inputs: torch.Tensor) -> Any:
+        result = op(*inputs)
+        result.reshape(-1).add_(1)
+        return result * 1, result
+
+    return program
+
+
+TURNED = numbered(2, 3).t()
+TALL = numbered(3, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs"),
+    [
+        (lambda x: torch.nn.functional.batch_norm(x, torch.zeros(3), torch.ones(3)), (numbered(2, 4, 3).transpose(1, 2),)),
+        (
+            lambda x: torch.nn.functional.batch_norm(x, torch.zeros(3), torch.ones(3), training=True),
+            (numbered(2, 4, 3).transpose(1, 2),),
+        ),
+        (lambda x, s: torch.div(x, s, rounding_mode="floor"), (TURNED, torch.tensor(2.0))),
+        (lambda x, s: torch.div(x.int(), s.int(), rounding_mode="floor"), (TURNED, torch.tensor(2.0))),
+        (torch.floor_divide, (TURNED, torch.tensor(2.0))),
+        (torch.copysign, (TURNED, torch.tensor(-2.0))),
+        (lambda x, y: torch.logical_and(x, y).int(), (TALL, TURNED)),
+        (lambda x, y: torch.logical_or(x, y).int(), (TALL, TURNED)),
+        (lambda x, y: torch.logical_xor(x, y).int(), (TALL, TURNED)),
+        (torch.logaddexp, (TALL, TURNED)),
+        (torch.heaviside, (TALL, TURNED)),
+        (torch.ldexp, (TALL, TURNED)),
+        (lambda x, y: torch.lcm(x.int(), y.int()), (TALL, TURNED)),
+        (lambda x, m: aten.native_dropout_backward.default(x, m > 2, 2.0), (numbered(2, 3, 4).mT, numbered(2, 3, 4).mT)),
+        (lambda x: torch.nn.functional.one_hot(x.long(), 10), (TURNED,)),
+        (
+            lambda x: torch.nn.functional.channel_shuffle(x, 2),
+            (numbered(1, 4, 3, 3).contiguous(memory_format=torch.channels_last),),
+        ),
+        (torch.normal, (numbered(3, 4, 2).mT, torch.zeros(3, 4, 2).mT)),
+        (
+            lambda x, i: torch.nn.functional.max_unpool2d(x, i.long(), [3, 2]),
+            (
+                numbered(1, 2, 1, 3).contiguous(memory_format=torch.channels_last),
+                numbered(1, 2, 1, 3).contiguous(memory_format=torch.channels_last),
+            ),
+        ),
+    ],
+)
+def test_what_goes_by_strides_goes_by_those_of_eager(op, inputs):
+    check(flat_and_written(op), *inputs)
+
+
+@pytest.mark.parametrize(("probability", "train"), [(0.5, False), (0.0, True), (0.0, None), (0.5, True)])
+def test_a_dropout_that_drops_nothing_makes_a_new_tensor(probability, train):
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = torch.native_dropout(x, probability, train)[0]
+        return y.add_(1)
+
+    check(program, numbered(2, 3))
+    check(make_fx(program)(numbered(2, 3)), numbered(2, 3))
+
+
+def test_a_graph_of_such_a_dropout_makes_a_new_tensor_too():
+    def written(call: fx.Node, places: list[fx.Node]) -> tuple[fx.Node, ...]:
+        result = call.graph.call_function(operator.getitem, (call, 0))
+        return (call.graph.call_function(aten.add_.Tensor, (result, 1)), *places)
+
+    check(graph_of(aten.native_dropout.default, "x0", 0.5, False, inputs=1, returned=written), numbered(2, 3))
+
+
+# --- out= --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        lambda x, out: aten.flip.out(x, [0], out=out),
+        lambda x, out: aten.clone.out(x, out=out),
+        lambda x, out: aten.relu.out(x, out=out),
+        lambda x, out: aten.copy.out(x, x, out=out),
+        lambda x, out: aten.fill.Scalar_out(x, 2.0, out=out),
+        lambda x, out: torch.take(x, (x - 1).long(), out=out),
+        lambda x, out: torch.normal(x, x * 0, out=out),
+        lambda x, out: torch.add(x, x, out=out),
+        lambda x, out: torch.copysign(x, torch.tensor(-1.0), out=out),
+        lambda x, out: torch.unbind_copy(x, out=[out, torch.zeros(0)]),
+        lambda x, out: aten._foreach_add.Scalar_out([x], 1.0, out=[out]),
+    ],
+)
+def test_an_out_of_another_size_is_laid_out_as_in_eager(op):
+    def program(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        op(x, out)
+        out.reshape(-1).add_(1)
+        return out * 1
+
+    def program_with_its_own(x: torch.Tensor) -> torch.Tensor:
+        out = x.new_empty(0)
+        op(x, out)
+        return out
+
+    check(program, numbered(3, 2).t(), torch.zeros(0))
+    check(program_with_its_own, numbered(3, 2).t())
+
+
+# --- graphs ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_graph_with_a_batch_norm_says_that_it_updates_the_statistics():
+    inputs = (numbered(2, 3, 4), torch.zeros(3), torch.ones(3))
+    args = ("x0", None, None, "x1", "x2", True, 0.5, 1e-5)
+    graph_module = graph_of(aten.native_batch_norm.default, *args, inputs=3, returned=lambda node, _: node)
+    before = str(graph_module.graph)
+    check(graph_module, *inputs)
+    captured = capture(graph_module, inputs)
+    assert aten._native_batch_norm_legit.default in [node.target for node in captured.graph.nodes]
+    assert str(graph_module.graph) == before, "the graph of the caller stays as it is"
+
+
+def test_a_batch_norm_that_updates_nothing_stays_as_it_is():
+    inputs = (numbered(2, 3, 4), torch.zeros(3), torch.ones(3))
+    args = ("x0", None, None, "x1", "x2", False, 0.5, 1e-5)
+    graph_module = graph_of(aten.native_batch_norm.default, *args, inputs=3, returned=lambda node, _: node)
+    assert capture(graph_module, inputs) is graph_module
+
+
+@pytest.mark.parametrize("op", [aten.batch_norm.default, aten.instance_norm.default])
+def test_a_hidden_update_without_an_honest_form_is_refused(op):
+    inputs = (numbered(2, 3, 4), torch.zeros(3), torch.ones(3))
+    args = ("x0", None, None, "x1", "x2", True, 0.5, 1e-5, False)
+    with pytest.raises(Refused, match="its schema does not say so"):
+        capture(graph_of(op, *args, inputs=3, returned=lambda node, _: node), inputs)
+
+
+@pytest.mark.parametrize(
+    ("op", "given", "inputs"),
+    [
+        (aten.select_scatter.default, {"self": "x0", "src": "x1", "dim": 0, "index": 0}, (numbered(2, 3), numbered(3))),
+        (aten.slice_scatter.default, {"self": "x0", "src": "x1", "end": 1}, (numbered(2, 3), numbered(1, 3))),
+        (aten.copy.default, {"src": "x1", "self": "x0"}, (numbered(2, 3), numbered(3))),
+        (aten.copy_.default, {"src": "x1", "self": "x0"}, (numbered(2, 3), numbered(3))),
+        (aten.add_.Tensor, {"other": "x1", "self": "x0", "alpha": 2}, (numbered(2, 3), numbered(3))),
+        (aten.select.int, {"self": "x0", "dim": 1, "index": 0}, (numbered(2, 3),)),
+        (
+            aten.as_strided_scatter.default,
+            {"self": "x0", "src": "x1", "size": [3], "stride": [2]},
+            (numbered(2, 3), numbered(3)),
+        ),
+    ],
+)
+def test_arguments_may_be_given_by_name(op, given, inputs):
+    graph_module = graph_of(op, inputs=len(inputs), returned=lambda node, places: (node, *places), **given)
+    before = str(graph_module.graph)
+    check(graph_module, *inputs)
+    assert str(graph_module.graph) == before, "the graph of the caller stays as it is"
+
+
+def test_a_graph_that_has_nothing_to_change_is_taken_as_it_is():
+    graph_module = make_fx(lambda x: x.t().add_(1, alpha=2))(numbered(2, 3))
+    assert capture(graph_module, (numbered(2, 3),)) is graph_module
