@@ -137,6 +137,7 @@ def test_no_question_adds_a_guard():
     shapes = ShapeEnv()
     tensor = symbolic(torch.ones(4, 9, 5), shapes)
     views = [Region.of(each) for each in (tensor, tensor[:, :-1], tensor.permute(2, 0, 1), tensor[1:2, 1:2])]
+    views.append(Region(0, (2, 2), (tensor.shape[1], tensor.shape[0]), 1))  # either stride may be the larger
     before = len(shapes.guards)
     for one, other in ((one, other) for one in [*views, Region(0, (400,), (4,), 4)] for other in views):
         overlap(one, other), overlap(other, one), contains(one, other), contains(other, one)
