@@ -13,6 +13,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from reference_pass.alias_analysis import (
     Analysis,
+    _view_as,
     analyse,
     fake_inputs,
     fake_mode,
@@ -340,3 +341,39 @@ def test_tensors_show_the_same_numbers_if_all_that_is_read_is_the_same():
     assert same_numbers(whole[:1], whole.as_strided((1, 4), (9, 1))), "the stride of one row places nothing"
     for other in (whole.t(), whole.clone(), whole[1:], whole.conj(), torch._neg_view(whole), whole.view(torch.float64)):
         assert not same_numbers(whole, other)
+
+
+@pytest.mark.parametrize(
+    ("operand", "dtype", "lies"),
+    [
+        # As torch has it
+        (torch.ones(2, 4), torch.float64, ((2, 2), (2, 1), 0)),
+        (torch.ones(9)[1:].view(2, 4)[:, 1:], torch.float16, ((2, 6), (8, 1), 4)),
+        (torch.ones(()), torch.int32, ((), (), 0)),
+        # Strides that place nothing
+        (torch.ones(10)[2:].as_strided((1, 4), (3, 1), 2), torch.complex64, ((1, 2), (1, 1), 1)),
+        (torch.ones(4).as_strided((2, 1, 2), (2, 7, 1)), torch.float64, ((2, 1, 1), (1, 1, 1), 0)),
+        (torch.ones(2, dtype=torch.float64).as_strided((2, 1), (1, 2)), torch.float32, ((2, 2), (2, 1), 0)),
+        (torch.ones(0).as_strided((3, 0), (1, 5)), torch.float64, ((3, 0), (1, 1), 0)),
+        (torch.ones(0).as_strided((0, 2), (3, 1)), torch.float64, ((0, 1), (1, 1), 0)),
+    ],
+)
+def test_a_view_as_another_dtype_is_taken_whatever_the_strides_that_place_nothing(operand, dtype, lies):
+    shown = _view_as(operand, dtype)
+    assert (tuple(shown.shape), shown.stride(), shown.storage_offset()) == lies
+    assert shown.dtype == dtype
+    assert storage_of(shown) == storage_of(operand)
+
+
+@pytest.mark.parametrize(
+    ("operand", "dtype"),
+    [
+        (torch.ones(10).as_strided((2, 4), (5, 1)), torch.float64),
+        (torch.ones(8).view(4, 2).t(), torch.float64),
+        (torch.ones(8).view(4, 2).t(), torch.float16),
+        (torch.ones(2, 3), torch.float64),
+    ],
+)
+def test_a_view_as_another_dtype_is_refused_for_strides_that_place_something(operand, dtype):
+    with pytest.raises(RuntimeError, match="to view Float as"):
+        _view_as(operand, dtype)
