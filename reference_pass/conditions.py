@@ -325,8 +325,7 @@ def _starting_with(value: fx.Node, liveness: Liveness) -> Iterator[fx.Node]:
 def _same_elements(one: torch.Tensor, other: torch.Tensor) -> bool:
     """True if two tensors of one storage have the same elements at the same places, as kernels see it: by all strides."""
     same = equal(tuple(one.shape), tuple(other.shape)) and equal(one.stride(), other.stride())
-    same = same and (one.dtype, one.is_conj(), one.is_neg()) == (other.dtype, other.is_conj(), other.is_neg())
-    return same and known(one.storage_offset() == other.storage_offset())
+    return same and same_numbers(one, other)
 
 
 def _share(one: torch.Tensor, other: torch.Tensor) -> bool:

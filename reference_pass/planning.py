@@ -112,15 +112,18 @@ def best_walk(graph: fx.Graph, walk: Callable[[fx.Graph, frozenset[str]], Walk])
     original = _copy(graph)
     kept: frozenset[str] = frozenset()
     best, tried = walk(graph, kept), {kept}
-    regrets = list(best.regrets)
+    if not best.regrets:
+        return best
+    regrets, least = list(best.regrets), footprint(best.graph)
     while regrets and len(tried) <= WALKS:
         more = kept | {regrets.pop(0)}
         if more in tried:
             continue
         tried.add(more)
         other = walk(_copy(original), more)
-        if footprint(other.graph).saves(footprint(best.graph)):
-            best, kept, regrets = other, more, list(other.regrets)
+        less = footprint(other.graph)
+        if less.saves(least):
+            best, least, kept, regrets = other, less, more, list(other.regrets)
     return best
 
 

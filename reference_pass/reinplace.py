@@ -79,9 +79,8 @@ def reinplace(
     mode = fake_mode(graph_module, sample_args)
     with on_fakes(mode):
         best = best_walk(graph_module.graph, lambda graph, kept: _Reinplacing(graph, mode, conditions, kept).run())
-    graph_module.graph = best.graph
+    graph_module.graph = best.graph  # which compiles it anew
     graph_module.meta["reinplace"] = best.decisions
-    graph_module.recompile()
     return graph_module
 
 
@@ -248,9 +247,6 @@ class _Reinplacing:
 
     def _apply(self, candidate: Candidate) -> None:
         node = candidate.node
-        if candidate.how not in (How.REDUNDANT, How.SCATTER):
-            for slot in candidate.slots:
-                self.regrets.note(slot.destination, node)
         if candidate.how in (How.REDUNDANT, How.SCATTER):
             (slot,) = candidate.slots
             if candidate.how is How.SCATTER:
@@ -262,6 +258,7 @@ class _Reinplacing:
         was_copies = node.target is on_copies
         node.target, node.args, node.kwargs = candidate.op, candidate.args, candidate.kwargs
         for slot in candidate.slots:
+            self.regrets.note(slot.destination, node)
             if slot.result is not None:
                 self.liveness.replace(slot.result, slot.destination, slot.value)  # (4)
         self._set_value(candidate)
