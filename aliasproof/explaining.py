@@ -26,12 +26,12 @@ from generators.printing import inputs_source, source
 from generators.program import Program
 from generators.values import input_tensors
 from reduction.worker import quiet_torch
-from reference_pass.alias_analysis import Analysis, Geometry, analyse, tensors_in, written_tensors
+from reference_pass.alias_analysis import Analysis, Geometry, analyse, written_tensors
 from reference_pass.capture import capture
 from reference_pass.conditions import CONDITIONS
 from reference_pass.errors import Refused
 from reference_pass.functionalize import Views, functionalize
-from reference_pass.operators import on_copies
+from reference_pass.operators import on_copies, tensors_in
 from reference_pass.regions import Size, known, same_strides
 from reference_pass.reinplace import Decision, decisions, reinplace
 from targets.target import Function

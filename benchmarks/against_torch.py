@@ -37,8 +37,9 @@ from generators.strategies import sample
 from oracles.contract import Contract, Promise
 from oracles.terms import judge, run_terms
 from reduction.trial import Subject, Trial, run_trial
-from reference_pass.alias_analysis import fake_inputs, run_node, tensors_in
+from reference_pass.alias_analysis import fake_inputs, run_node
 from reference_pass.errors import Refused
+from reference_pass.operators import tensors_in
 from reference_pass.reinplace import decisions, reinplace
 from targets.registry import TARGETS
 from targets.target import Build

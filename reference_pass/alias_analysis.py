@@ -38,6 +38,7 @@ from reference_pass.operators import (
     facts,
     on_copies,
     on_values,
+    tensors_in,
     unbind,
 )
 from reference_pass.regions import Region, Size, known
@@ -94,18 +95,6 @@ class Storages:
 
 def _spelled(size: Size) -> object:
     return size if isinstance(size, int) else str(size)
-
-
-def tensors_in(value: object) -> Iterator[torch.Tensor]:
-    """All tensors in a value, at any nesting of lists, tuples and dicts."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for each in value:
-            yield from tensors_in(each)
-    elif isinstance(value, dict):
-        for each in value.values():
-            yield from tensors_in(each)
 
 
 def storage_of(tensor: torch.Tensor) -> int:

@@ -14,10 +14,10 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from reference_pass.alias_analysis import storage_of, tensors_in
+from reference_pass.alias_analysis import storage_of
 from reference_pass.errors import Refused
 from reference_pass.fakes import TRUE, Lies, outs_after, true_result
-from reference_pass.operators import aten, bind, facts, on_copies, unbind
+from reference_pass.operators import aten, bind, facts, on_copies, tensors_in, unbind
 from reference_pass.regions import known, same_strides
 
 Sizes = Literal["fixed", "symbolic"]

@@ -18,7 +18,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from reference_pass.alias_analysis import run_call, same_numbers, storage_of, tensors_in
+from reference_pass.alias_analysis import run_call, same_numbers, storage_of
 from reference_pass.emission import holds_a_part
 from reference_pass.liveness import Liveness
 from reference_pass.operators import (
@@ -31,6 +31,7 @@ from reference_pass.operators import (
     is_pointwise,
     nodes_in,
     starts_between,
+    tensors_in,
     unread,
 )
 from reference_pass.regions import Region, equal, known, overlap, overlaps_itself, same_strides

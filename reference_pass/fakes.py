@@ -17,7 +17,16 @@ from torch._ops import OpOverload
 from torch.fx.node import map_aggregate
 from torch.utils._python_dispatch import _disable_current_modes
 
-from reference_pass.operators import COPIES_STORAGE, aten, bind, facts, functional_call, functional_form, leaves_in
+from reference_pass.operators import (
+    COPIES_STORAGE,
+    aten,
+    bind,
+    facts,
+    functional_call,
+    functional_form,
+    leaves_in,
+    tensors_in,
+)
 from reference_pass.regions import Size, known
 
 # From an op, its arguments by name, and its fake result to a true one.
@@ -38,7 +47,7 @@ def _by_a_run(op: OpOverload, given: dict[str, Any], value: Any, fill: int = 0) 
 
     Only where an operand is not contiguous, since fakes are true for others, and all sizes are numbers.
     """
-    if all(known(each.is_contiguous()) for each in _tensors_in(given)) or not _is_fixed(leaves_in(given)):
+    if all(known(each.is_contiguous()) for each in tensors_in(given)) or not _is_fixed(leaves_in(given)):
         return value
     with _disable_current_modes():
         real = map_aggregate(given, lambda leaf: _real(leaf, fill) if isinstance(leaf, torch.Tensor) else leaf)
@@ -171,9 +180,9 @@ def outs_after(op: OpOverload, given: dict[str, Any]) -> list[Lies] | None:
     form = functional_form(op)
     if form is None:
         return None
-    outs = _tensors_in([given[name] for name in facts(op).outs])
+    outs = tensors_in([given[name] for name in facts(op).outs])
     args, kwargs = functional_call(op, form, given)
-    results = _tensors_in(true_result(form, args, kwargs, form(*args, **kwargs)))
+    results = tensors_in(true_result(form, args, kwargs, form(*args, **kwargs)))
     return [_after(op, given, *each) for each in zip(outs, results, strict=True)]
 
 
@@ -190,8 +199,3 @@ def _after(op: OpOverload, given: dict[str, Any], out: torch.Tensor, result: tor
 
 # Their `out=` is an operand of an iteration over the index, and resized by it; the functional form is contiguous.
 _LAID_OUT_BY_INDEX = {aten.take.out}
-
-
-def _tensors_in(value: object) -> list[torch.Tensor]:
-    """All tensors in a value, at any nesting of lists, tuples and dicts."""
-    return [each for each in leaves_in(value) if isinstance(each, torch.Tensor)]

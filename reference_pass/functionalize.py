@@ -54,7 +54,6 @@ from reference_pass.alias_analysis import (
     on_fakes,
     operand_storages,
     storage_of,
-    tensors_in,
     written_tensors,
 )
 from reference_pass.capture import Sizes, capture
@@ -72,6 +71,7 @@ from reference_pass.operators import (
     on_copies,
     on_values,
     overwrites,
+    tensors_in,
     view_form,
 )
 from reference_pass.regions import contains, is_dense, known, overlap, overlaps_itself, same_strides

@@ -18,12 +18,11 @@ from reference_pass.alias_analysis import (
     on_fakes,
     operand_storages,
     storage_of,
-    tensors_in,
     written_tensors,
 )
 from reference_pass.capture import is_aten
 from reference_pass.metadata import run, value_of
-from reference_pass.operators import EPILOGUE, aten, nodes_in, writes
+from reference_pass.operators import EPILOGUE, aten, nodes_in, tensors_in, writes
 from reference_pass.regions import Region, known, overlap, overlaps_itself
 
 Invariant: TypeAlias = Callable[[fx.GraphModule], str | None]

@@ -20,7 +20,7 @@ from torch import fx
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from reference_pass.alias_analysis import operand_storages, storage_of, tensors_in, written_tensors
+from reference_pass.alias_analysis import operand_storages, storage_of, written_tensors
 from reference_pass.metadata import alike, operands_noted, set_value, value_of
 from reference_pass.operators import (
     COPIES_STORAGE,
@@ -34,6 +34,7 @@ from reference_pass.operators import (
     on_values,
     overwrites,
     stores_through,
+    tensors_in,
     unread,
     writes,
 )

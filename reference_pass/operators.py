@@ -85,6 +85,18 @@ def nodes_in(argument: Any) -> list[fx.Node]:
     return [leaf for leaf in leaves_in(argument) if isinstance(leaf, fx.Node)]
 
 
+def tensors_in(value: object) -> Iterator[torch.Tensor]:
+    """All tensors in a value, at any nesting of lists, tuples and dicts."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from tensors_in(each)
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from tensors_in(each)
+
+
 def on_values(argument: Any, value: Callable[[fx.Node], Any]) -> Any:
     """An argument with the value of each node in its place."""
     return map_aggregate(argument, lambda leaf: value(leaf) if isinstance(leaf, fx.Node) else leaf)

@@ -17,8 +17,9 @@ from typing import Any
 
 from torch import fx
 
-from reference_pass.alias_analysis import operand_storages, storage_of, tensors_in
+from reference_pass.alias_analysis import operand_storages, storage_of
 from reference_pass.liveness import Liveness
+from reference_pass.operators import tensors_in
 from reference_pass.regions import Size
 
 WALKS = 8  # at most, after the first

@@ -19,10 +19,10 @@ from reference_pass.alias_analysis import (
     fake_mode,
     same_numbers,
     storage_of,
-    tensors_in,
     written_tensors,
 )
 from reference_pass.errors import Refused
+from reference_pass.operators import tensors_in
 
 aten = torch.ops.aten
 
