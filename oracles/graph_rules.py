@@ -138,7 +138,7 @@ def reads_late(seen: Seen) -> Iterator[Fault]:
     for each in seen.run.nodes:
         if each.call is None:
             continue
-        makes = each.call.written or _is_new(each, each.call)
+        makes = each.call.written or each.call.shows_numbers or _is_new(each, each.call)
         for operand in each.call.read if makes and written else ():
             for by, target in written:
                 if target.place.meets(operand.place):

@@ -25,7 +25,7 @@ import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -88,7 +88,8 @@ def _by_itself(run: StageRun, node: NodeRun, call: Call) -> Iterator[Violation]:
 
 def _reads_elsewhere(call: Call, target: Place, operand: Operand) -> bool:
     assert call.op is not None
-    if not target.meets(operand.place) or (not operand.place.sizes and call.op in _READ_NUMBER_FIRST):
+    number_first = not operand.place.sizes and operand.argument == "value" and call.op in _READ_NUMBER_FIRST
+    if number_first or not target.meets(operand.place):
         return False
     return not (_elementwise(call.op) and target.same_elements(operand.place))
 
@@ -127,8 +128,9 @@ def _shown(operand: Operand) -> dict[str, object]:
 # --- versions ----------------------------------------------------------------------------------------------------------
 
 # A version is a number: 0 if nothing is known, negative for a byte that the caller passed, else the node, the number of its
-# result, and the element. All bytes of an element that was computed have one version, as a cast passes it on.
-_RESULT, _NODE = 1 << 32, 1 << 40
+# result, and the element. All bytes of an element that was computed have one version, as a cast passes it on. What is cast
+# from bytes of several elements has a version from `_MIXED` on, which stands for just these.
+_RESULT, _NODE, _MIXED = 1 << 32, 1 << 46, 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +157,7 @@ class _Memory:
     storages: list[Versions] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.storages = [np.zeros(each.nbytes(), np.int64) for each in self.run.storages]
+        self.storages = [np.zeros(each, np.int64) for each in self.run.nbytes]
         for number in self.run.inputs:
             memory = self.storages[number]
             memory[:] = -1 - (number << 40) - np.arange(len(memory))
@@ -191,7 +193,10 @@ class _Memory:
             self._store(index, node, place, fresh.reshape((*place.sizes, 1)))
 
     def _copy(self, index: int, node: NodeRun, target: Place, source: Place) -> None:
-        self._store(index, node, target, _spread(self.at(source), source, target), source)
+        shown = self.at(source)
+        if target.dtype != source.dtype:
+            shown = _cast(shown)
+        self._store(index, node, target, _spread(shown, target), source)
 
     def _scatter(self, index: int, node: NodeRun, call: Call, given: Mapping[str, Place]) -> None:
         (made,) = node.places
@@ -199,8 +204,14 @@ class _Memory:
         self._copy(index, node, made, given["self"])
         arguments = {name: value for name, value in call.arguments.items() if name not in ("self", "src")}
         assert call.op is not None
-        shown: torch.Tensor = SCATTERS[call.op](node.value, **arguments)
+        shown: torch.Tensor = SCATTERS[call.op](self._bare(made), **arguments)
         self._copy(index, node, place_of(shown, made.storage), given["src"])
+
+    def _bare(self, place: Place) -> torch.Tensor:
+        """A tensor without numbers as it lay there: what the run left may have another shape since."""
+        length = len(self.storages[place.storage]) // place.dtype.itemsize
+        whole = torch.empty(length, dtype=place.dtype, device="meta")
+        return whole.as_strided(place.sizes, place.strides, place.offset)
 
     def _whole_storage(self, old: Place, new: Place) -> None:
         """A scatter clones the storage of its base, with what the base does not show."""
@@ -229,11 +240,23 @@ class _Memory:
         memory[addresses[order]] = stored[order]
 
 
-def _spread(shown: Versions, source: Place, target: Place) -> Versions:
-    """What a source shows, an entry a byte, as it is stored in a target: broadcast, and of one version if it is cast."""
+def _cast(shown: Versions) -> Versions:
+    """One version for the bytes of an element (the last dimension), which a cast reads together."""
+    first, steps = shown[..., :1], np.arange(shown.shape[-1])
+    one = (shown == first).all(-1) | (shown == first - steps).all(-1)  # computed, or as the caller passed it
+    weights = _WEIGHTS[: shown.shape[-1]]
+    mixed = _MIXED + ((shown.view(np.uint64) * weights).sum(-1) >> np.uint64(2)).astype(np.int64)
+    several: Versions = np.where((shown == 0).any(-1), 0, mixed)
+    return np.where(one, first[..., 0], several)[..., None]
+
+
+# Odd numbers with no pattern: sums of versions by them tell mixtures apart.
+_WEIGHTS = np.random.Generator(np.random.PCG64(0)).integers(1 << 63, size=16, dtype=np.uint64) | np.uint64(1)
+
+
+def _spread(shown: Versions, target: Place) -> Versions:
+    """What a source shows, an entry a byte or (if it is cast) an element, as it is stored in a target: broadcast."""
     shape = (*target.sizes, target.dtype.itemsize)
-    if target.dtype != source.dtype:
-        shown = shown[..., :1]
     if shown.ndim > len(shape):  # a copy may drop leading dims of size 1
         shown = shown.reshape(shown.shape[shown.ndim - len(shape) :])
     return shown if shown.shape == shape else np.broadcast_to(shown, shape)
@@ -310,6 +333,18 @@ class _Meaning:
         return meaning
 
 
+class _Overwritten(NamedTuple):
+    """Bytes of a storage that a store has overwritten, and the versions that lay there."""
+
+    stored: _Stored
+    storage: int
+    bytes: Versions
+    versions: Versions
+
+
+_LISTED = 64  # bytes that the evidence names one by one
+
+
 class _Comparison:
     """Walks over the later stage, and holds what is read there against what the functional stage means."""
 
@@ -317,6 +352,7 @@ class _Comparison:
         self.before = before
         self.run = run
         self.spoilt: dict[tuple[fx.Node, fx.Node], Violation] = {}
+        self.bytes: dict[tuple[fx.Node, fx.Node], Versions] = {}
         self.open: list[str] = []
 
     def judge(self) -> tuple[list[Violation], str]:
@@ -369,10 +405,11 @@ class _Comparison:
         self._blame(memory, at, read, addresses[wrong], meant.versions[wrong], kind)
 
     def _compare_input(self, memory: _Memory, number: int, meant: Versions) -> None:
-        found = memory.storages[number]
-        if len(found) != len(meant):
+        nbytes = self.run.storages[number].nbytes()
+        if nbytes != self.before.storages[number].nbytes():
             self.open.append(f"the storage {number} of an input ends with another size than in the stage before")
             return
+        found, meant = memory.storages[number][:nbytes], meant[:nbytes]
         wrong = (meant != found) | (found == 0)
         for kind, which in (
             ("leaves an input overwritten", wrong & (meant < 0)),
@@ -390,73 +427,75 @@ class _Comparison:
 
     def _blame(self, memory: _Memory, at: int, read: _Read, addresses: Versions, meant: Versions, kind: str) -> None:
         known = meant != 0
-        found: list[tuple[_Stored, int, int, int]] = []
+        found: list[_Overwritten] = []
         left = _overwriters(memory, at, read.place.storage, addresses[known], meant[known], found)
-        if left or not known.all():
+        if left.size or not known.all():
             self.open.append(f"{read.by} reads {read.what}, which cannot be matched with what it reads in the stage before")
-        for stored, storage, byte, version in found:
-            violation = self.spoilt.setdefault(
-                (stored.by, read.node),
-                Violation(
-                    "hazards",
-                    kind,
-                    self.run.name(stored.by),
-                    {
-                        "read by": read.by,
-                        "what is read": read.what,
-                        "value overwritten": self._named(version),
-                        "storage": storage,
-                        "bytes": [],
-                    },
-                ),
+        for stored, storage, overwritten, versions in found:
+            key = stored.by, read.node
+            earlier = self.spoilt.get(key)
+            evidence = (
+                earlier.evidence
+                if earlier is not None
+                else {
+                    "read by": read.by,
+                    "what is read": read.what,
+                    "value overwritten": self._named(int(versions[0])),
+                    "storage": storage,
+                }
             )
-            listed: Any = violation.evidence["bytes"]
-            if byte not in listed:
-                listed.append(byte)
+            self.bytes[key] = np.union1d(self.bytes.get(key, []), overwritten).astype(np.int64)
+            listed = {"bytes": self.bytes[key][:_LISTED].tolist(), "bytes in all": len(self.bytes[key])}
+            self.spoilt[key] = Violation("hazards", kind, self.run.name(stored.by), {**evidence, **listed})
 
     def _named(self, version: int) -> str:
         if version < 0:
             return "as the caller passed it"
+        if version >= _MIXED:
+            return "a number cast from bytes of several"
         node = self.before.nodes[version // _NODE - 1].node
         return f"element {version % _RESULT} of {describe(node)}, in stage {self.before.stage.name}"
 
 
 def _overwriters(
-    memory: _Memory,
-    before: int,
-    storage: int,
-    addresses: Versions,
-    meant: Versions,
-    found: list[tuple[_Stored, int, int, int]],
-) -> int:
+    memory: _Memory, before: int, storage: int, addresses: Versions, meant: Versions, found: list[_Overwritten]
+) -> Versions:
     """Find who overwrote the version meant at these bytes, or at those that they were copied from, before a moment.
 
-    Adds (who, storage, byte, version) to `found`; the number of bytes for which nobody did.
+    Adds to `found`; returns the positions in `addresses` of the bytes for which nobody did.
     """
     left = np.arange(len(addresses))  # not yet explained
     ours = np.full(len(addresses), fill_value=True)  # not yet stored over, as seen from the end
     for stored in reversed(memory.log or ()):
-        if not len(left) or stored.at >= before or stored.place.storage != storage:
+        if not left.size or stored.at >= before or stored.place.storage != storage or not stored.old.size:
             continue
         index_of = np.full(len(memory.storages[storage]), -1)
         index_of[_seen(np.arange(len(index_of)), stored.place).ravel()] = np.arange(stored.old.size)
         index = index_of[addresses[left]]
-        old = np.where(index >= 0, stored.old.ravel()[index], 0) if stored.old.size else np.zeros(len(left), np.int64)
-        hit = (index >= 0) & (old == meant[left])
-        found += [(stored, storage, int(addresses[each]), int(meant[each])) for each in left[hit]]
+        hit = (index >= 0) & (stored.old.ravel()[index] == meant[left])
+        if hit.any():
+            found.append(_Overwritten(stored, storage, addresses[left[hit]], meant[left[hit]]))
         last = (index >= 0) & ours[left] & ~hit
         ours[left[index >= 0]] = False
-        left, index, last = left[~hit], index[~hit], last[~hit]
-        if stored.source is not None and last.any():
-            numbered = _seen(np.arange(len(memory.storages[stored.source.storage])), stored.source)
-            origin = _spread(numbered, stored.source, stored.place).ravel()[index[last]]
-            unexplained = [
-                position
-                for position, address, version in zip(left[last], origin, meant[left[last]], strict=True)
-                if _overwriters(memory, stored.at, stored.source.storage, np.array([address]), np.array([version]), found)
-            ]
-            left = np.array([*left[~last], *unexplained], np.int64)
-    return len(left)
+        copied, index, left = left[last], index[last], left[~hit & ~last]
+        for source, origin, step in _origins(memory, stored) if copied.size else ():
+            versions = np.where(meant[copied] < 0, meant[copied] - step, meant[copied])
+            nobody = _overwriters(memory, stored.at, source, origin[index], versions, found)
+            copied, index = copied[nobody], index[nobody]
+        left = np.concatenate((left, copied))
+    return left
+
+
+def _origins(memory: _Memory, stored: _Stored) -> Iterator[tuple[int, Versions, int]]:
+    """The storage and addresses that bytes were copied from; of a cast, those of each byte of the elements in turn."""
+    if stored.source is None:
+        return
+    addresses = _seen(np.arange(len(memory.storages[stored.source.storage])), stored.source)
+    if stored.source.dtype == stored.place.dtype:
+        yield stored.source.storage, _spread(addresses, stored.place).ravel(), 0
+        return
+    for step in range(stored.source.dtype.itemsize):
+        yield stored.source.storage, _spread(addresses[..., step : step + 1], stored.place).ravel(), step
 
 
 def _form(call: Call) -> str:
@@ -467,8 +506,8 @@ def _form(call: Call) -> str:
 
 
 def _computes(node: NodeRun, call: Call) -> bool:
-    """True if it makes new numbers: views do not, nor does what only moves numbers."""
-    return call.op not in _MOVES and bool(call.written or _made(node, call))
+    """True if it makes new numbers, or shows some: views do not, nor does what only moves numbers."""
+    return call.op not in _MOVES and bool(call.written or call.shows_numbers or _made(node, call))
 
 
 def _read(memory: _Memory, node: fx.Node, operand: Operand) -> _Read:
@@ -485,11 +524,16 @@ def _inputs(run: StageRun) -> list[tuple[Place, ...]]:
     return [each.places for each in run.nodes if each.node.op in ("placeholder", "get_attr")]
 
 
+def _acts(call: Call) -> bool:
+    """True if something comes of it by itself: a write, or an error (`_assert_async`)."""
+    return call.mutates or (call.shows_numbers and call.calls is not None and not call.calls._schema.returns)
+
+
 def _needed(run: StageRun) -> set[fx.Node]:
     """The nodes of which something comes: what is returned, or written, and all that it is made from."""
     needed: set[fx.Node] = set()
     for each in reversed(run.nodes):
-        if each.node.op == "output" or each.node in needed or (each.call is not None and each.call.mutates):
+        if each.node.op == "output" or each.node in needed or (each.call is not None and _acts(each.call)):
             needed.add(each.node)
             needed.update(each.node.all_input_nodes)
     return needed

@@ -7,6 +7,7 @@ that runs of two stages on equal inputs can be compared.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -100,6 +101,11 @@ class Call:
         unread = _unread(self.calls) if self.calls is not None else ()
         return [each for each in self.operands if not each.overwritten and each.argument not in unread]
 
+    @property
+    def shows_numbers(self) -> bool:
+        """True if it makes no tensor, and yet what follows hangs on the contents of its operands."""
+        return self.calls is not None and self.calls.overloadpacket in _SHOW_NUMBERS
+
 
 @dataclass(slots=True)
 class NodeRun:
@@ -115,6 +121,7 @@ class NodeRun:
 class StageRun:
     """A stage's run. `inputs` are the storages of placeholders and attributes; `error` is what ended the run, and where.
 
+    `nbytes` is the largest size of each storage that the run met: one may grow, and may be freed before the end.
     The node that raised stands last among the nodes, without a value, if it came to a call. Storages are held, so that
     their identity is not reused.
     """
@@ -122,6 +129,7 @@ class StageRun:
     stage: Stage
     nodes: list[NodeRun] = field(default_factory=list)
     storages: list[torch.UntypedStorage] = field(default_factory=list)
+    nbytes: list[int] = field(default_factory=list)
     inputs: set[int] = field(default_factory=set)
     error: tuple[fx.Node, Exception] | None = None
 
@@ -173,7 +181,10 @@ class _Running:
         if node.op == "placeholder":
             self._note(node, next(self.inputs))
         elif node.op == "get_attr":
-            self._note(node, self.attributes[node])
+            if node in self.attributes:
+                self._note(node, self.attributes[node])
+            else:
+                self.done.error = (node, AttributeError(f"the module has no attribute {node.target}"))
         else:
             given = None
             try:
@@ -195,9 +206,11 @@ class _Running:
         return self.values[node]
 
     def _attributes(self) -> dict[fx.Node, object]:
-        nodes = [node for node in self.graph.graph.nodes if node.op == "get_attr"]
-        found = [functools.reduce(getattr, str(node.target).split("."), self.graph) for node in nodes]
-        return dict(zip(nodes, clone_inputs(found), strict=True)) if nodes else {}
+        found: dict[fx.Node, object] = {}
+        for node in self.graph.graph.find_nodes(op="get_attr"):
+            with contextlib.suppress(AttributeError):  # the run ends at a node whose attribute is not there
+                found[node] = functools.reduce(getattr, str(node.target).split("."), self.graph)
+        return dict(zip(found, clone_inputs(list(found.values())), strict=True))
 
     def _call(self, node: fx.Node, given: Call | None, args: Any, kwargs: Any) -> Any:
         if node.op == "output":
@@ -232,8 +245,8 @@ class _Running:
 
     def _call_of(self, op: OpOverload | None, calls: OpOverload, args: Any, kwargs: Mapping[str, Any]) -> Call:
         form = _form(calls)
-        arguments = dict(zip(form.names, args, strict=False))
-        arguments.update(kwargs)
+        passed = dict(zip(form.names, args, strict=False)) | dict(kwargs)
+        arguments = {name: passed[name] for name in form.names if name in passed} | passed  # in the order of the schema
         operands = []
         for name, value in arguments.items():
             if isinstance(value, (torch.Tensor, list, tuple)):
@@ -257,7 +270,10 @@ class _Running:
         if number is None:
             number = self.numbers[storage._cdata] = len(self.numbers)
             self.done.storages.append(storage)
-        return place_of(tensor, number)
+            self.done.nbytes.append(0)
+        place = place_of(tensor, number)
+        self.done.nbytes[number] = max(self.done.nbytes[number], storage.nbytes(), place.region.interval[1])
+        return place
 
 
 def place_of(tensor: torch.Tensor, storage: int) -> Place:
@@ -299,9 +315,22 @@ def _form(op: OpOverload) -> _Form:
     )
 
 
+# Other ops that make no tensor ask for metadata alone.
+_SHOW_NUMBERS = {
+    torch.ops.aten.item,
+    torch.ops.aten._local_scalar_dense,
+    torch.ops.aten.is_nonzero,
+    torch.ops.aten.equal,
+    torch.ops.aten.allclose,
+    torch.ops.aten._assert_async,
+}
+
+
 @functools.cache
 def _unread(op: OpOverload) -> tuple[str, ...]:
     """The arguments of a call that does not write them of which the contents do not matter: `zeros_like`, `fill`."""
+    if op.namespace != "aten":  # of others, a name says nothing
+        return ()
     name, names = op.overloadpacket.__name__, tuple(each.name for each in op._schema.arguments)
     if name.endswith("_like") or name.startswith("new_") or torch.Tag.inplace_view in op.tags or _stores_over(op):
         return names if torch.Tag.inplace_view in op.tags else names[:1]

@@ -136,6 +136,13 @@ def test_a_read_of_a_view_that_the_epilogue_overwrote() -> None:
     ]
 
 
+def test_a_number_that_the_epilogue_overwrote() -> None:
+    report = judged(stage("x y", ADD, STORE, ("same", aten.equal.default, "x", "y"), returned="same"))
+    assert [(each.kind, each.evidence["overwritten by"]) for each in report.violations] == [
+        ("reads what the epilogue overwrote", "copy_")
+    ]
+
+
 RIGHT = {
     "nothing is written": stage("x y", ADD, returned="add"),
     "an epilogue": stage("x y", ADD, STORE, returned="add"),

@@ -167,11 +167,17 @@ def test_after_an_error_the_rest_is_unknown() -> None:
 
 NEG = ("neg", aten.neg.default, "x")
 PART = ("part", aten.slice.Tensor, "neg", 0, 3, 4)
+SCATTER = ("s", aten.slice_scatter.default, "neg", "y", 0, 0, 8)
+RESHAPED = ("column", aten.unsqueeze_.default, "s", 1)
+FREE = ("free", torch.ops.inductor.resize_storage_bytes_.default, "neg", 0)
 CAST = ("cast", aten._to_copy.default, "neg", {"dtype": torch.float64})
 SCATTERED = ("scatter", aten.slice_scatter.default, "x", "part", 0, 2, 3)
 BACK = ("back", aten.slice_scatter.default, "neg", "add", 0, 3, 4)
 COPY = ("c", aten.copy_.default, "p", "y")
 COPIED = ("clone", aten.clone.default, "neg")
+FIRST_ONE = ("one", aten.slice.Tensor, "neg", 0, 0, 1)
+ITEM = ("item", aten._local_scalar_dense.default, "one")
+HALVES = (("words", aten.view.dtype, "neg", torch.int16), ("high", aten.slice.Tensor, "words", 0, 1, 12, 2))
 
 # Name: kind, the instruction at fault, who reads what it overwrote, and the graphs before and after, with what is returned.
 LOSES: dict[str, tuple[Any, ...]] = {
@@ -214,6 +220,30 @@ LOSES: dict[str, tuple[Any, ...]] = {
         [NEG, ("add", aten.add.Scalar, "neg", 1), CAST, ("sum", aten.sum.default, "cast")],
         [NEG, ("add", aten.add_.Scalar, "neg", 1), CAST, ("sum", aten.sum.default, "cast")],
         "add sum",
+    ),
+    "half of what is cast later": (
+        LATER,
+        "add",
+        "sum",
+        [NEG, *HALVES, ("add", aten.add.Scalar, "high", 1), CAST, ("sum", aten.sum.default, "cast")],
+        [NEG, *HALVES, ("add", aten.add_.Scalar, "high", 1), CAST, ("sum", aten.sum.default, "cast")],
+        "add sum",
+    ),
+    "a number that is shown later": (
+        LATER,
+        "add",
+        "item",
+        [NEG, FIRST_ONE, ("add", aten.add.Scalar, "neg", 1), ITEM, ("mul", aten.mul.Scalar, "y", "item")],
+        [NEG, FIRST_ONE, ("add", aten.add_.Scalar, "neg", 1), ITEM, ("mul", aten.mul.Scalar, "y", "item")],
+        "add mul",
+    ),
+    "what is asserted later": (
+        LATER,
+        "add",
+        "check",
+        [NEG, FIRST_ONE, ("add", aten.add.Scalar, "neg", 7), ("check", aten._assert_async.default, "one")],
+        [NEG, FIRST_ONE, ("add", aten.add_.Scalar, "neg", 7), ("check", aten._assert_async.default, "one")],
+        "add",
     ),
     "what is scattered later": (
         LATER,
@@ -285,8 +315,18 @@ def test_the_evidence_names_the_bytes() -> None:
             "value overwritten": "element 3 of neg = aten.neg.default(x), in stage reinplaced",
             "storage": 2,
             "bytes": [12, 13, 14, 15],
+            "bytes in all": 4,
         }
     ]
+
+
+def test_of_many_bytes_the_evidence_names_the_first() -> None:
+    kind, _, _, before, after, returned = LOSES["what is copied later"]
+    inputs = [line(1 << 16), line(1)]
+    report = judged(stage("x y", *after, returned=returned), inputs, stage("x y", *before, returned=returned))
+    (violation,) = report.violations
+    assert (violation.kind, violation.evidence["bytes"]) == (kind, list(range(64)))
+    assert violation.evidence["bytes in all"] == 4 << 16
 
 
 KEEPS: dict[str, tuple[Any, ...]] = {
@@ -304,6 +344,31 @@ KEEPS: dict[str, tuple[Any, ...]] = {
         [NEG, ("sub", aten.sub.Tensor, "y", "neg")],
         [NEG, ("sub", aten.sub.out, "y", "neg", {"out": "neg"})],
         ("sub", "neg"),
+    ),
+    "with its arguments in another order": (
+        [NEG, ("add", aten.add.Scalar, "y", 1), ("sub", aten.sub.Tensor, "neg", "add")],
+        [NEG, ("add", aten.add.Scalar, "y", 1), ("sub", aten.sub_.Tensor, {"other": "add", "self": "neg"})],
+        ("sub", "sub"),
+    ),
+    "what is asked for its size alone": (
+        [NEG, ("add", aten.add.Scalar, "neg", 1), ("n", aten.sym_size.int, "neg", 0), ("mul", aten.mul.Scalar, "y", "n")],
+        [NEG, ("add", aten.add_.Scalar, "neg", 1), ("n", aten.sym_size.int, "neg", 0), ("mul", aten.mul.Scalar, "y", "n")],
+        ("add mul", "neg mul"),
+    ),
+    "what is cast from bytes of several": (
+        [NEG, *HALVES, ("add", aten.add_.Scalar, "high", 1), CAST, ("sum", aten.sum.default, "cast")],
+        [NEG, *HALVES, ("add", aten.add_.Scalar, "high", 1), CAST, ("sum", aten.sum.default, "cast")],
+        ("sum", "sum"),
+    ),
+    "memory that is given back": (
+        [NEG, ("mul", aten.mul.Scalar, "neg", 2), ("add", aten.add.Scalar, "mul", 1)],
+        [NEG, ("mul", aten.mul.Scalar, "neg", 2), FREE, ("add", aten.add_.Scalar, "mul", 1)],
+        ("add", "mul"),
+    ),
+    "a scatter that is given another shape later": (
+        [NEG, SCATTER, ("sum", aten.sum.default, "s"), ("add", aten.add.Scalar, "neg", 1)],
+        [NEG, SCATTER, ("sum", aten.sum.default, "s"), RESHAPED, ("add", aten.add_.Scalar, "neg", 1)],
+        ("sum add", "sum add"),
     ),
     "with its cast": (
         [NEG, ("ge", aten.ge.Scalar, "neg", 0), ("c", aten._to_copy.default, "ge", {"dtype": torch.float32})],

@@ -90,6 +90,31 @@ def test_what_a_call_writes_and_reads() -> None:
     assert [each.position for each in calls["mul"].operands] == [0, 1, -1]
 
 
+def test_operands_stand_in_the_order_of_the_schema() -> None:
+    call = ran("x y", ("sub", aten.sub_.Tensor, {"other": "y", "self": "x"}), inputs=[X.clone(), X.clone()])["sub"].call
+    assert call is not None
+    assert [each.argument for each in call.operands] == ["self", "other"]
+
+
+def test_of_other_operators_a_name_says_nothing_about_what_they_read() -> None:
+    with torch.library._scoped_library("tested", "DEF") as library:
+        library.define("add_like(Tensor x) -> Tensor")
+        library.impl("add_like", lambda x: x + 1, "CPU")
+        call = ran("x", ("y", torch.ops.tested.add_like.default, "x"), inputs=[X.clone()])["y"].call
+    assert call is not None
+    assert [each.argument for each in call.read] == ["x"]
+
+
+def test_whether_a_call_without_a_tensor_shows_numbers() -> None:
+    nodes = ran(
+        "x",
+        ("equal", aten.equal.default, "x", "x"),
+        ("size", aten.sym_size.int, "x", 0),
+        inputs=[X.clone()],
+    )
+    assert {name: each.call.shows_numbers for name, each in nodes.items() if each.call} == {"equal": True, "size": False}
+
+
 @pytest.mark.parametrize("op", [aten.t_.default, aten.unsqueeze_.default])
 def test_other_metadata_is_mutation_but_no_byte_is_written(op) -> None:
     arguments = (0,) if op is aten.unsqueeze_.default else ()
@@ -161,6 +186,29 @@ def test_attributes_are_not_mutated() -> None:
     done = run_stage(Stage("tested", fx.GraphModule(root, graph), functional=False), [])
     assert done.inputs == {0}
     assert torch.equal(root.weight, torch.ones(2))
+
+
+def test_an_attribute_that_is_not_there_ends_the_run() -> None:
+    graph = fx.Graph()
+    root = torch.nn.Module()
+    root.weight = torch.nn.Buffer(torch.ones(2))
+    module = fx.GraphModule(root, fx.Graph())
+    graph.output((graph.get_attr("weight"),))
+    module.graph = graph
+    done = run_stage(Stage("tested", module, functional=False), [])
+    assert done.error is not None
+    assert (done.error[0].op, str(done.error[1])) == ("get_attr", "the module has no attribute weight")
+
+
+def test_of_a_storage_the_largest_size_is_noted() -> None:
+    tested = stage(
+        "x",
+        ("grown", aten.resize_.default, "x", [4, 3]),
+        ("freed", torch.ops.inductor.resize_storage_bytes_.default, "x", 0),
+    )
+    done = run_stage(tested, [X.clone()])
+    assert done.error is None
+    assert (done.nbytes, done.storages[0].nbytes()) == ([48], 0)
 
 
 def test_what_cannot_be_judged_is_rejected() -> None:
