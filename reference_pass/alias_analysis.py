@@ -166,20 +166,18 @@ def on_fakes(mode: FakeTensorMode) -> Iterator[None]:
 def run_node(node: fx.Node, values: Callable[[fx.Node], Any], mode: FakeTensorMode) -> Any:
     """The value of a call_function or get_attr node on fake tensors. The caller has entered `on_fakes(mode)`."""
     if node.op == "get_attr":
-        value = attribute(node)
-        return fake_value(mode, value) if isinstance(value, torch.Tensor) else value
+        return fake_value(mode, attribute(node))
     return run_call(node, values)
 
 
 def run_call(node: fx.Node, values: Callable[[fx.Node], Any]) -> Any:
     """The value of a call_function node, run on the given values of its operands."""
     args, kwargs = on_values((node.args, node.kwargs), values)
-    operand: Any = args[0] if args else None
-    view = copied_view(node.target) if isinstance(node.target, OpOverload) else None
-    # torch's fake view copies know no symbols, and view_as_real_copy no stride of zero
-    fixed = view is None or all(isinstance(each, int) for each in (*operand.shape, *operand.stride()))
-    if view is not None and (not fixed or view is torch.ops.aten.view_as_real.default):
-        return view(*args, **kwargs).clone(memory_format=torch.contiguous_format)
+    if isinstance(node.target, OpOverload) and (view := copied_view(node.target)) is not None:
+        # torch's fake view copies know no symbols, and view_as_real_copy no stride of zero
+        fixed = all(isinstance(each, int) for each in (*args[0].shape, *args[0].stride()))
+        if not fixed or view is torch.ops.aten.view_as_real.default:
+            return view(*args, **kwargs).clone(memory_format=torch.contiguous_format)
     assert callable(node.target)
     if node.target is torch.ops.aten.view.dtype:
         return _view_as(*args)
@@ -333,8 +331,8 @@ def _out_call(node: fx.Node, analysis: Analysis) -> Any:
     outs = list(tensors_in([given[name] for name in facts(op).outs]))
     places = [torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device=each.device) for each in outs]
     numbers = iter(places)
-    stand_in = given | {name: _map_tensors(given[name], lambda _: next(numbers)) for name in facts(op).outs}
-    args, kwargs = unbind(op, stand_in)
+    stand_in = {name: map_aggregate(given[name], lambda _: next(numbers)) for name in facts(op).outs}
+    args, kwargs = unbind(op, given | stand_in)
     op(*args, **kwargs)  # raises what eager would
     after = outs_after(op, given)
     if after is None:
@@ -347,10 +345,6 @@ def _out_call(node: fx.Node, analysis: Analysis) -> Any:
     if not op._schema.returns:
         return ()
     return given[facts(op).outs[0]] if len(facts(op).outs) == 1 else tuple(outs)
-
-
-def _map_tensors(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
-    return map_aggregate(value, lambda leaf: change(leaf) if isinstance(leaf, torch.Tensor) else leaf)
 
 
 def _depends_on_numbers(tensor: torch.Tensor) -> bool:

@@ -64,7 +64,7 @@ def _is_fixed(leaves: Sequence[object]) -> bool:
     return all(each.device.type == "cpu" for each in tensors) and all(isinstance(size, int) for size in sizes)
 
 
-def _real(fake: torch.Tensor, fill: int = 0) -> torch.Tensor:
+def _real(fake: torch.Tensor, fill: int) -> torch.Tensor:
     """A CPU tensor of the same sizes, strides and dtype. A stride of zero is no hindrance."""
     real = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype)
     count = real.untyped_storage().nbytes() // real.element_size()
@@ -74,16 +74,14 @@ def _real(fake: torch.Tensor, fill: int = 0) -> torch.Tensor:
 
 def _laid_out(value: Any, told: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        if tuple(value.shape) != tuple(told.shape) or value.stride() == told.stride():
-            return value
-        return value.new_empty_strided(value.shape, told.stride())
+        return value if value.stride() == told.stride() else value.new_empty_strided(told.shape, told.stride())
     return tuple(_laid_out(one, other) for one, other in zip(value, told, strict=True))
 
 
 def _indexed(op: OpOverload, given: dict[str, Any], value: torch.Tensor) -> torch.Tensor:
     """The result of `index`, whose strides go by those of the indices, too, and on fakes they do not."""
     operand, indices = given["self"], [each for each in given["indices"] if each is not None]
-    if known(operand.numel() == 0) or known(value.numel() == 0):
+    if known(operand.numel() == 0):
         return value
     if all(known(each.is_contiguous()) for each in indices) or any(each.dtype == torch.bool for each in indices):
         return value
@@ -100,8 +98,10 @@ def _copy_of_storage(op: OpOverload, given: dict[str, Any], value: torch.Tensor)
     operand: torch.Tensor = given["self"]
     nbytes = operand.untyped_storage().nbytes()
     repeats = any(known(s == 0) and not known(n == 1) for n, s in zip(operand.shape, operand.stride(), strict=True))
-    if repeats or known(nbytes == 0):
+    if repeats:
         return value
+    if op is aten.copy.default and known(nbytes == 0):  # it asks for a new tensor then (aten/src/ATen/native/Copy.cpp)
+        return operand.new_empty_strided(operand.shape, operand.stride())
     whole = operand.new_empty(nbytes // operand.element_size())
     return whole.as_strided(operand.shape, operand.stride(), operand.storage_offset())
 

@@ -73,6 +73,10 @@ class Ref:
 X, Y, Z, W = (Ref(number) for number in range(4))
 
 
+def lies_at(tensor: torch.Tensor) -> tuple[object, ...]:
+    return tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
+
+
 def copies(inputs: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
     """Inputs of the same storage share the copy of it."""
     storages = {storage_of(each): each.untyped_storage().clone() for each in inputs}
@@ -259,6 +263,27 @@ def test_an_error_of_eager_stays_what_it_is_also_for_symbolic_sizes():
     assert not isinstance(symbolic.value, Refused)
 
 
+def test_a_tensor_that_is_resized_lies_as_the_result_of_the_functional_form():
+    graph_module = graph_of((aten.std.correction_out, X, [1], {"correction": 1, "keepdim": True, "out": Y}), inputs=2)
+    effects = list(analyse(graph_module, (GRID, torch.empty(0))).effects.values())
+    assert lies_at(effects[2].value) == ((4, 1), (1, 1), 0)
+
+
+def test_a_tensor_that_is_resized_is_refused_if_there_is_no_functional_form():
+    right, wrong = torch.empty(5), torch.empty(0)
+    graph_module = graph_of((aten.linspace.out, 0, 1, 5, {"out": X}))
+    assert lies_at(list(analyse(graph_module, (right,)).effects.values())[1].value) == ((5,), (1,), 0)
+    with pytest.raises(Refused, match="resizes its out="):
+        analyse(graph_module, (wrong,))
+
+
+def test_what_is_written_may_lie_on_any_device():
+    operand, place = torch.ones(4, device="meta"), torch.ones(8, device="meta")[4:]
+    graph_module = graph_of((aten.neg.out, X, {"out": Y}), inputs=2)
+    effects = list(analyse(graph_module, (operand, place)).effects.values())
+    assert lies_at(effects[2].value) == ((4,), (1,), 4)
+
+
 def test_an_error_of_eager_stays_what_it_is():
     with pytest.raises(RuntimeError) as caught:
         analyse(graph_of((aten.view.default, X, [5])), (GRID,))
@@ -356,11 +381,15 @@ def test_tensors_show_the_same_numbers_if_all_that_is_read_is_the_same():
         (torch.ones(2, dtype=torch.float64).as_strided((2, 1), (1, 2)), torch.float32, ((2, 2), (2, 1), 0)),
         (torch.ones(0).as_strided((3, 0), (1, 5)), torch.float64, ((3, 0), (1, 1), 0)),
         (torch.ones(0).as_strided((0, 2), (3, 1)), torch.float64, ((0, 1), (1, 1), 0)),
+        # Some that place nothing are fine as they are
+        (torch.ones(4).as_strided((2, 1, 2), (2, 6, 1)), torch.float64, ((2, 1, 1), (1, 3, 1), 0)),
+        (torch.ones(4).as_strided((2, 1, 2), (2, 7, 1)), torch.int32, ((2, 1, 2), (2, 7, 1), 0)),
+        (torch.ones(4).as_strided((2, 1, 2), (2, 7, 1)), torch.float16, ((2, 1, 4), (4, 14, 1), 0)),
     ],
 )
 def test_a_view_as_another_dtype_is_taken_whatever_the_strides_that_place_nothing(operand, dtype, lies):
     shown = _view_as(operand, dtype)
-    assert (tuple(shown.shape), shown.stride(), shown.storage_offset()) == lies
+    assert lies_at(shown) == lies
     assert shown.dtype == dtype
     assert storage_of(shown) == storage_of(operand)
 

@@ -1,0 +1,107 @@
+"""What eager gives is what `true_result` tells of fakes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+from torch.utils._pytree import tree_map, tree_map_only
+
+from reference_pass.fakes import true_result
+
+aten = torch.ops.aten
+GRID = torch.arange(12.0).view(3, 4)
+BESIDE = torch.zeros(2, 3, dtype=torch.long).t()  # not contiguous
+
+
+def fakes_of(mode: FakeTensorMode, value: Any) -> Any:
+    return tree_map_only(torch.Tensor, mode.from_tensor, value)
+
+
+def told(op: OpOverload, *args: Any) -> Any:
+    """The true result on fakes, the second time: then torch's cache of fake results answers."""
+    with FakeTensorMode() as mode:
+        given = fakes_of(mode, args)
+        op(*given)
+        return true_result(op, given, {}, op(*given))
+
+
+def lies(value: Any) -> Any:
+    return tree_map(lambda each: (tuple(each.shape), each.stride(), each.storage_offset(), each.dtype), value)
+
+
+@pytest.mark.parametrize(
+    ("op", "args"),
+    [
+        # Strides by all operands
+        (aten.copysign.Tensor, (GRID.t(), torch.ones(4, 1))),
+        (aten.floor_divide.default, (GRID.long().t(), torch.ones(3, 4, dtype=torch.long).t())),
+        (aten.native_dropout_backward.default, (GRID.t(), torch.ones(3, 4, dtype=torch.bool).t(), 1.0)),
+        (aten.native_batch_norm.default, (torch.ones(2, 4, 3, 3).transpose(1, 3), None, None, None, None, True, 0.1, 1e-5)),
+        # By those of indices
+        (aten.index.Tensor, (GRID, [BESIDE])),
+        (aten.index.Tensor, (torch.ones(1), [BESIDE])),
+        (aten.index.Tensor, (torch.ones(1, 1), [None, BESIDE])),
+        (aten.index.Tensor, (GRID, [torch.zeros(2, 0, dtype=torch.long).t()])),
+        # The place in the storage
+        (aten.copy.default, (GRID[1:], torch.ones(2, 4))),
+        (aten.copy.default, (GRID[3:], torch.ones(0, 4))),
+        (aten.copy.default, (torch.ones(0, 3)[:, 1:], torch.ones(0, 2))),
+        (aten.slice_scatter.default, (torch.ones(0, 3)[:, 1:], torch.ones(0, 2))),
+        (aten.slice_scatter.default, (torch.ones(5)[2:].as_strided((1, 2), (0, 1)), torch.ones(1, 2))),
+        (aten.slice_scatter.default, (torch.ones(5).as_strided((2, 2), (0, 1), 1), torch.ones(2, 2))),
+    ],
+)
+def test_results_lie_as_in_eager(op, args):
+    assert lies(told(op, *args)) == lies(op(*args))
+
+
+@pytest.mark.parametrize("size", [0, 1, 2])
+def test_dropout_that_drops_nothing_hands_back_what_eager_does(size):
+    def is_handed_back(x):
+        result, _ = aten.native_dropout.default(x, 0.0, True)
+        given = (x, 0.0, True)
+        result, _ = true_result(aten.native_dropout.default, given, {}, aten.native_dropout.default(*given))
+        return result.untyped_storage()._cdata == x.untyped_storage()._cdata
+
+    with FakeTensorMode():
+        fake = torch.ones(size)
+        assert is_handed_back(fake) == (size == 0)
+
+
+def test_an_index_out_of_an_empty_tensor_is_for_eager_to_refuse():
+    with FakeTensorMode() as mode:
+        given = fakes_of(mode, (torch.ones(0, 3), [BESIDE]))
+        value = aten.index.Tensor(*given)
+        assert true_result(aten.index.Tensor, given, {}, value) is value
+
+
+def test_a_mask_gives_a_size_that_no_run_tells():
+    with FakeTensorMode(shape_env=ShapeEnv()) as mode:
+        given = fakes_of(mode, (GRID, [torch.ones(4, 3, dtype=torch.bool).t()]))
+        value = aten.index.Tensor(*given)
+        assert true_result(aten.index.Tensor, given, {}, value) is value
+
+
+@pytest.mark.parametrize("op", [aten.copysign.Tensor, aten.floor_divide.default])
+def test_sizes_that_are_symbols_are_not_run(op):
+    shapes = ShapeEnv()
+    mode = FakeTensorMode(shape_env=shapes)
+    dynamic: Any = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC] * 2)
+    one, other = (mode.from_tensor(each.clone(), symbolic_context=dynamic) for each in (GRID, GRID))
+    with mode:
+        given = (one.t(), other.t())
+        value = op(*given)
+        guards = len(shapes.guards)
+        assert true_result(op, given, {}, value) is value
+    assert len(shapes.guards) == guards
+
+
+def test_what_lies_on_another_device_is_not_run():
+    given = (torch.ones(4, 3, device="meta").t(), torch.ones(3, 1, device="meta"))
+    value = aten.copysign.Tensor(*given)
+    assert true_result(aten.copysign.Tensor, given, {}, value) is value
