@@ -12,6 +12,7 @@ A missed opportunity is no bug. It is a report of its own.
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -23,12 +24,14 @@ from torch._ops import OpOverload
 from generators.definedness import Undefined, tensors_in
 from generators.schemas import Kind, facts
 from generators.trace import Trace
+from generators.values import clone_inputs
 from oracles import terms
 from oracles.contract import Contract
 from oracles.forms import SCATTERS, in_place_form, out_form, view_of_copy
 from oracles.judge import judge
 from oracles.observation import Observation, observe_eager
 from oracles.stage import Stage
+from oracles.verdict import Verdict
 
 aten = torch.ops.aten
 
@@ -47,15 +50,23 @@ class Opportunity:
 
 
 def missed(stage: Stage, inputs: Inputs) -> list[Opportunity]:
-    """What a stage missed, in the order of its instructions. `inputs` gives fresh ones. Raises what the stage raises."""
+    """What a stage missed, in the order of its instructions. `inputs` gives fresh ones. Raises what the stage raises.
+
+    Tensors that the module holds are judged as further inputs: they are cloned, and what they hold must stay.
+    """
     graph, found = stage.graph.graph, []
-    before = _Run.of(stage.graph, graph, inputs)
+    held = list(_held(stage.graph).values())
+
+    def given() -> list[torch.Tensor]:
+        return [*inputs(), *clone_inputs(held)]
+
+    before = _Run.of(stage.graph, graph, given)
     for name, nbytes in before.nbytes.items():
         for instead, change in _changes(_named(graph, name)) if nbytes else ():
             changed = copy.deepcopy(graph)
             change(changed, _named(changed, name))
             changed.lint()
-            if before.same(stage.graph, changed, inputs):
+            if before.same(stage.graph, changed, given):
                 found.append(Opportunity(name, str(_named(graph, name).target), instead, nbytes))
                 graph = changed
                 break
@@ -73,45 +84,58 @@ class _Run:
 
     @classmethod
     def of(cls, module: fx.GraphModule, graph: fx.Graph, inputs: Inputs) -> _Run:
-        nbytes: dict[str, int] = {}
-        interpreter = _Measuring(module, graph, nbytes)
-        observation, trace = observe_eager(interpreter.run, inputs())
+        interpreter = _Interpreter(module, graph)
+        observation, trace = observe_eager(interpreter.run_with_held, inputs())
         if observation.error is not None:
             raise observation.error
-        return cls(observation, trace, _terms(module, graph, inputs), nbytes)
+        return cls(observation, trace, _terms(module, graph, inputs), interpreter.nbytes)
 
     def same(self, module: fx.GraphModule, graph: fx.Graph, inputs: Inputs) -> bool:
         """True if another graph leaves the same, for all numbers."""
         try:
-            changed, _ = observe_eager(_interpreter(module, graph).run, inputs())
+            changed, _ = observe_eager(_Interpreter(module, graph).run_with_held, inputs())
         except Undefined:
             return False
-        if judge(Contract(), self.observation, changed, self.trace).violations:
+        reports = judge(Contract(), self.observation, changed, self.trace).reports.values()
+        if any(each.verdict is not Verdict.HOLDS for each in reports):
             return False
-        return not terms.judge(Contract(), self.terms, _terms(module, graph, inputs), self.trace).violations
+        return terms.judge(Contract(), self.terms, _terms(module, graph, inputs), self.trace).verdict is Verdict.HOLDS
 
 
 def _terms(module: fx.GraphModule, graph: fx.Graph, inputs: Inputs) -> terms.Terms:
-    return terms.run_terms(_interpreter(module, graph).run, inputs())
+    return terms.run_terms(_Interpreter(module, graph).run_with_held, inputs())
 
 
-def _interpreter(module: fx.GraphModule, graph: fx.Graph) -> fx.Interpreter:
-    interpreter = fx.Interpreter(module, graph=graph)
-    interpreter.extra_traceback = False
-    return interpreter
+class _Interpreter(fx.Interpreter):
+    """Runs a graph on its inputs and the tensors that its module holds, and notes the bytes behind each node's result."""
 
-
-class _Measuring(fx.Interpreter):
-    def __init__(self, module: fx.GraphModule, graph: fx.Graph, nbytes: dict[str, int]) -> None:
+    def __init__(self, module: fx.GraphModule, graph: fx.Graph) -> None:
         super().__init__(module, graph=graph)
         self.extra_traceback = False
-        self._nbytes = nbytes
+        self.nbytes: dict[str, int] = {}
+        self._held = _held(module)
+
+    def run_with_held(self, *given: torch.Tensor) -> object:
+        count = len(given) - len(self._held)
+        self._held = dict(zip(self._held, given[count:], strict=True))
+        result: object = self.run(*given[:count])
+        return result
+
+    def fetch_attr(self, target: str) -> object:
+        return self._held[target] if target in self._held else super().fetch_attr(target)
 
     def run_node(self, n: fx.Node) -> object:
         result: object = super().run_node(n)
         storages = {each.untyped_storage()._cdata: each.untyped_storage().nbytes() for each in tensors_in(result)}
-        self._nbytes[n.name] = sum(storages.values())
+        self.nbytes[n.name] = sum(storages.values())
         return result
+
+
+def _held(module: fx.GraphModule) -> dict[str, torch.Tensor]:
+    """The tensors of a module that its graph uses, by name."""
+    names = (str(node.target) for node in module.graph.find_nodes(op="get_attr"))
+    found: dict[str, object] = {name: functools.reduce(getattr, name.split("."), module) for name in names}
+    return {name: value for name, value in found.items() if isinstance(value, torch.Tensor)}
 
 
 def _named(graph: fx.Graph, name: str) -> fx.Node:
@@ -173,9 +197,11 @@ def _drop(graph: fx.Graph, node: fx.Node) -> None:
 
 def _store_into_base(graph: fx.Graph, node: fx.Node) -> None:
     assert isinstance(node.target, OpOverload)
-    base, source, *args = node.args
+    names = (each.name for each in node.target._schema.arguments)
+    given = dict(zip(names, node.args, strict=False)) | node.kwargs
+    base, source = given.pop("self"), given.pop("src")
     with graph.inserting_before(node):
-        view = graph.call_function(SCATTERS[node.target], (base, *args), dict(node.kwargs))
+        view = graph.call_function(SCATTERS[node.target], (base,), given)
         graph.call_function(aten.copy_.default, (view, source))
     assert isinstance(base, fx.Node)
     node.replace_all_uses_with(base)

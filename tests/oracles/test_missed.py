@@ -74,3 +74,32 @@ def test_a_view_copy_that_could_be_a_view() -> None:
 
 def test_a_call_that_would_read_what_it_writes_is_none() -> None:
     assert found(lambda x: (y := x + 0, y[:1] * y)[1], X) == []
+
+
+def test_a_tensor_that_the_module_holds_is_not_to_be_written() -> None:
+    graph = fx.Graph()
+    product = graph.call_function(torch.ops.aten.mul.Tensor, (graph.get_attr("weight"), graph.placeholder("x")))
+    graph.output((graph.call_function(torch.ops.aten.neg.default, (product,)),))
+    root = torch.nn.Module()
+    root.weight = torch.nn.Buffer(X.clone())
+    stage = Stage("final", fx.GraphModule(root, graph), functional=False)
+    assert [each.instead for each in missed(stage, lambda: [X.clone()])] == ["aten.neg_.default"]
+    assert torch.equal(root.weight, X)
+
+
+def test_a_constant_stays_as_it_is() -> None:
+    constant = X.clone()
+    graph: fx.GraphModule = make_fx(lambda x: constant.mul(x).sum())(X)
+    missed(Stage("final", graph, functional=False), lambda: [X.clone()])
+    assert torch.equal(constant, X)
+
+
+def test_a_scatter_with_arguments_by_name() -> None:
+    graph = fx.Graph()
+    negative = graph.call_function(torch.ops.aten.neg.default, (graph.placeholder("x"),))
+    source = graph.placeholder("y")
+    scatter = torch.ops.aten.slice_scatter.default
+    graph.output((graph.call_function(scatter, (negative,), {"src": source, "dim": 0, "start": 1, "end": 3}),))
+    stage = Stage("final", fx.GraphModule(torch.nn.Module(), graph), functional=False)
+    found = missed(stage, lambda: [X.clone(), X[:2].clone()])
+    assert [each.instead for each in found] == ["aten.slice.Tensor and aten.copy_.default"]
