@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import re
 import sys
@@ -219,13 +220,12 @@ class _Proving:
             names = pairs(list(eager.tensors()))
             unknown = (Pair(Proof(one, other, Answer.UNKNOWN, str(rejected), 0.0)) for one, other in names)
             return Proofs(self.target, shapes, (), tuple(unknown))
-        untrue = self._untrue(before, self.function, premises) | self._untrue(after, compiled, premises)
+        untrue = self._untrue(before, after, compiled, premises)
         found = []
         for proof in prove(before, after, premises, self.limit):
-            wrong = sorted({proof.one, proof.other} & untrue)
-            if proof.answer is Answer.PROVED and wrong:
-                reason = f"{wrong[0]} lies otherwise in a real run than on fake tensors"
-                found.append(Pair(replace(proof, answer=Answer.UNKNOWN, how=reason)))
+            reasons = [untrue[each] for each in sorted({proof.one, proof.other} & untrue.keys())]
+            if proof.answer is Answer.PROVED and reasons:
+                found.append(Pair(replace(proof, answer=Answer.UNKNOWN, how=reasons[0])))
             elif proof.answer is Answer.REFUTED:
                 found.append(self._replayed(proof, compiled))
             else:
@@ -244,15 +244,28 @@ class _Proving:
         except Exception as error:
             raise Rejected(f"with sizes as symbols, the target raises {what_was_raised(error, None)}") from error
 
-    def _untrue(self, layout: Layout, function: Function, premises: Premises) -> set[str]:
-        """The tensors that lie otherwise than the layout says in a real run, at some sizes."""
-        found: set[str] = set()
-        for each in premises.samples[:ANCHORS]:
-            sizes = premises.whole(each)
-            observation = observe(function, self.inputs.at(sizes))
-            if observation.error is None:
-                found |= disagreements({name: at.replaced(premises.equal) for name, at in layout.items()}, observation, each)
+    def _untrue(self, before: Layout, after: Layout, compiled: Function, premises: Premises) -> dict[str, str]:
+        """The tensors that real runs show to be otherwise than the layouts say, each with the reason."""
+        found: dict[str, str] = {}
+        for sizes in itertools.islice(self._anchors(premises), ANCHORS):
+            eager, actual = observe(self.function, self.inputs.at(sizes)), observe(compiled, self.inputs.at(sizes))
+            if eager.error is not None:  # by its numbers; there is nothing to hold a layout against
+                continue
+            if actual.error is not None:
+                return dict.fromkeys(after, f"the target raises {what_was_raised(actual.error, None)} in a real run")
+            wrong = disagreements(before, eager, sizes) | disagreements(after, actual, sizes)
+            found |= {name: f"{name} lies otherwise in a real run than on fake tensors" for name in wrong}
         return found
+
+    def _anchors(self, premises: Premises) -> Iterator[Sizes]:
+        """Sizes to run at: such as fulfil the premises, then those of the sample, which may lie out of range."""
+        yield from (each for each in map(premises.whole, premises.samples) if not self._too_large(each))
+        yield self.inputs.hints
+
+    def _too_large(self, sizes: Sizes) -> bool:
+        """Whether inputs of these sizes are too large to be run."""
+        counts = (math.prod(int(evaluate(each, sizes)) for each in shape) for shape in self.inputs.shapes)
+        return 16 * sum(counts) > MOST_BYTES
 
     def _replayed(self, proof: Proof, compiled: Function) -> Pair:
         """The refutation with what a run at its sizes shows, or unknown if it does not show it."""
@@ -265,7 +278,7 @@ class _Proving:
     def _shown(self, one: str, other: str, sizes: Sizes, compiled: Function) -> Counterexample:
         shapes = tuple(tuple(int(evaluate(each, sizes)) for each in shape) for shape in self.inputs.shapes)
         at = f"with inputs of sizes {', '.join(str(list(each)) for each in shapes)}"
-        if 16 * sum(map(math.prod, shapes)) > MOST_BYTES:
+        if self._too_large(sizes):
             raise Rejected(f"refuted {at}, which is too large to be run")
         try:
             eager, trace = observe_eager(self.function, self.inputs.at(sizes))

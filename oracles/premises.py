@@ -92,7 +92,7 @@ class Premises:
     def every(self, deadline: float) -> Iterator[Sizes]:
         """All sizes that fulfil the premises, until the deadline by `time.perf_counter`. The ranges are bounded."""
         spans = [range(low, (high if high is not None else low) + 1) for low, high in self.ranges.values()]
-        for chosen in itertools.product(*spans):
+        for chosen in _choices(spans):
             if self._fulfilled(chosen):
                 yield dict(zip(self.ranges, chosen, strict=True))
             if time.perf_counter() >= deadline:
@@ -113,6 +113,15 @@ class Premises:
             if key not in seen and self.holds(each):
                 yield each
             seen.add(key)
+
+
+def _choices(spans: Sequence[range]) -> Iterator[tuple[int, ...]]:
+    """All ways to choose one of each, the last changing first."""
+    if not spans:  # `itertools.product` would hold all of the ranges in memory
+        yield ()
+        return
+    for rest in _choices(spans[:-1]):
+        yield from ((*rest, last) for last in spans[-1])
 
 
 def _solved(ranges: Mapping[Expr, object], guards: Sequence[Expr], equal: Mapping[Expr, Expr]) -> dict[Expr, Expr]:

@@ -7,6 +7,7 @@ known of that. A polynomial becomes a linear sum in which each product is a numb
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections import Counter
@@ -77,10 +78,8 @@ class Terms:
             return {(): int(term)} if term else {}
         if isinstance(term, sympy.Symbol):
             return {(str(term),): 1}
-        if isinstance(term, sympy.Add):
-            return added(*map(self.polynomial, term.args))
-        if isinstance(term, sympy.Mul):
-            return self._multiplied(term)
+        if isinstance(term, (sympy.Add, sympy.Mul)):
+            return self._combined(term)
         if (
             isinstance(term, (sympy.Pow, of_torch.PowByNatural))
             and isinstance(term.args[1], sympy.Integer)
@@ -94,14 +93,14 @@ class Terms:
             self._atoms[term] = self._atom(term)
         return {(self._atoms[term],): 1}
 
-    def _multiplied(self, term: Expr) -> Polynomial:
-        coefficient, rest = term.as_coeff_Mul()
-        if isinstance(coefficient, sympy.Rational) and coefficient.q != 1:  # an exact quotient, as torch simplifies them
-            return self.polynomial(of_torch.CleanDiv(coefficient.p * rest, sympy.Integer(coefficient.q), evaluate=False))
-        found: Polynomial = {(): 1}
-        for each in term.args:
-            found = multiplied(found, self.polynomial(each))
-        return found
+    def _combined(self, term: Expr) -> Polynomial:
+        """A sum or a product. With fractions in it, it is an exact quotient as a whole; no part of `n0/2 + n1/2` need be."""
+        if not all(each.is_Integer for each in term.atoms(sympy.Rational)):
+            above, below = term.as_numer_denom()
+            if below != 1:
+                return self.polynomial(of_torch.CleanDiv(above, below, evaluate=False))
+        parts = map(self.polynomial, term.args)
+        return added(*parts) if isinstance(term, sympy.Add) else functools.reduce(multiplied, parts)
 
     def _atom(self, term: Expr) -> str:
         """A new name for a term that is no polynomial, with what is known of it."""

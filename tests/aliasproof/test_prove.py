@@ -180,6 +180,32 @@ def test_a_proof_on_fake_tensors_that_lie_otherwise_than_real_ones_is_unknown():
     assert "lies otherwise" in pair.proof.how
 
 
+def test_a_proof_of_a_target_that_raises_on_real_tensors_is_unknown():
+    def build(function, fakes):
+        def run(x):
+            if isinstance(x, FakeTensor):
+                return x.clone()
+            raise RuntimeError("no such kernel")
+
+        return run
+
+    found = prove_build(lambda x: x.clone(), [torch.ones(6)], stand_in(), build)
+    (pair,) = found.pairs
+    assert pair.proof.answer is Answer.UNKNOWN
+    assert pair.proof.how == "the target raises RuntimeError: no such kernel in a real run"
+
+
+@pytest.mark.parametrize("sizes", [Range(130, 300), Range(10**12, None)])
+def test_a_proof_is_held_against_a_real_run_also_if_the_sample_is_out_of_range(sizes):
+    """Few sizes fulfil the guard, or inputs of such sizes fit into no memory."""
+
+    def build(function, fakes):
+        return lambda x: x.clone() if isinstance(x, FakeTensor) else x
+
+    found = prove_build(lambda x: x.view(64, -1).clone(), [torch.ones(128)], stand_in(), build, sizes)
+    assert answers(found) == {("input 0", "output 0"): Answer.UNKNOWN}
+
+
 def test_what_the_target_does_not_promise_is_not_refuted():
     contract = Contract(premises=(Premise("never", "it is not for this", lambda trace: False),))
     found = prove_build(lambda x: x.clone(), [torch.ones(6)], stand_in(contract), no_clones)
@@ -210,6 +236,19 @@ def test_a_target_that_cannot_be_built_is_unknown_with_its_error():
 def test_a_function_that_goes_by_numbers_is_unknown():
     (found,) = prove_function(lambda x: x[: int(x.sum())], [torch.ones(6)], ["reference"])
     assert set(answers(found).values()) == {Answer.UNKNOWN}
+
+
+@pytest.mark.parametrize("target", ["identity", "aot", "reference"])
+def test_a_size_that_depends_on_numbers_is_unknown_for_that_reason(target):
+    (found,) = prove_function(lambda x: (x[x > 0], x), [torch.ones(4)], [target])
+    assert set(answers(found).values()) == {Answer.UNKNOWN}
+    assert all("depends on numbers" in each.proof.how for each in found.pairs)
+
+
+@pytest.mark.parametrize("target", ["identity", "aot", "reference"])
+def test_a_number_that_is_no_integer_is_no_size(target):
+    (found,) = prove_function(lambda x: (x + x.sum().item(), x), [torch.ones(4)], [target])
+    assert set(answers(found).values()) == {Answer.PROVED}
 
 
 def test_sizes_that_no_graph_is_for_are_vacuous():

@@ -125,6 +125,21 @@ def test_an_equation_makes_a_symbol_a_term_of_others():
     assert found.answer is Answer.PROVED
 
 
+def test_a_sum_of_fractions_is_a_quotient_as_a_whole():
+    """`n0/2 + n1/2` is no sum of rounded halves: where both are odd, and at one size only, the two are at one place."""
+    halves = (N + M) * sympy.Rational(1, 2)
+    one = region(FloorDiv(N, 2) + FloorDiv(M, 2) + 1, (1,), (1,))
+    other = region(halves + (N - 37) ** 2 + (M - 41) ** 2, (1,), (1,))
+    found = shared(one, other, premises(sympy.Eq(Mod(N + M, 2), 0)))
+    assert (found.answer, found.sizes) == (Answer.REFUTED, {N: 37, M: 41})
+    assert shared(region(0, (halves,), (1,)), region(halves, (M,), (1,)), premises()).answer is Answer.PROVED
+
+
+def test_ranges_that_fit_into_no_memory_are_gone_through_one_by_one():
+    sizes = premises(high=10**15).every(time.perf_counter() + 60)
+    assert [next(sizes) for _ in range(3)] == [{N: 2, M: 2}, {N: 2, M: 3}, {N: 2, M: 4}]
+
+
 def test_no_time_is_unknown():
     found = shared(*APART["three dims"], premises(), limit=1e-3)
     assert found.answer is Answer.UNKNOWN
@@ -354,6 +369,19 @@ def test_guards_that_the_sample_does_not_fulfil_are_rejected():
 def test_what_cannot_run_on_symbols_is_rejected():
     with pytest.raises(Rejected, match="with sizes as symbols it raises"):
         SymbolicInputs([torch.ones(4)]).layout(lambda x: x[: int(x.sum())])
+
+
+def test_sizes_that_depend_on_numbers_are_rejected():
+    """Torch takes them for other than 1 without a guard, and `y.t().contiguous()` for a copy, which at one row it is not."""
+
+    def function(x):
+        y = x[x[:, 0] > 0]
+        return y, y.t().contiguous()
+
+    inputs = SymbolicInputs([torch.ones(4, 3)])
+    for _ in range(2):
+        with pytest.raises(Rejected, match="depends on numbers"):
+            inputs.layout(function)
 
 
 def test_the_samples_are_not_written():
