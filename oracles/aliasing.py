@@ -19,12 +19,14 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
     if ours.keys() != theirs.keys() or len(eager.outputs) != len(target.outputs):
         return Report(Verdict.UNKNOWN, reason="the outputs of eager and target cannot be matched")
     violations: list[Violation] = []
+    unknown = ""
     for one, other in _pairs(list(ours)):
         in_eager, in_target = overlap(ours[one], ours[other]), overlap(theirs[one], theirs[other])
         if in_target and not in_eager and contract.promises(Promise.NO_NEW_ALIAS, trace):
             witness = _witness(theirs[one], theirs[other])
             if isinstance(witness, Unknown):
-                return Report(Verdict.UNKNOWN, reason=f"z3 could not confirm an alias: {witness.reason}")
+                unknown = f"z3 could not confirm an alias: {witness.reason}"
+                continue
             kind = f"new alias between {_sort(one)} and {_sort(other)}"
             violations.append(Violation("aliasing", kind, f"{one}, {other}", _evidence(witness, theirs[one].start)))
         elif in_eager and not in_target and contract.promises(Promise.KEEPS_ALIASES, trace):
@@ -36,7 +38,7 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
             violations.append(Violation("aliasing", "output overlaps itself", name))
     if contract.promises(Promise.IDENTITY, trace):
         violations += _identities(eager, target)
-    return decided(violations)
+    return Report(Verdict.UNKNOWN, reason=unknown) if unknown and not violations else decided(violations)
 
 
 def _pairs(names: list[str]) -> Iterator[tuple[str, str]]:

@@ -8,7 +8,7 @@ from generators.regions import Region
 from generators.trace import Trace
 from oracles.contract import Contract, Promise
 from oracles.observation import Observation
-from oracles.values import BITS_OPEN, differ
+from oracles.values import BITS_OPEN, differ, equal_elements
 from oracles.verdict import Report, Violation, decided, not_applicable
 
 
@@ -20,8 +20,8 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
     unknown = False
     pairs = zip(zip(eager.before, target.before, strict=True), zip(eager.inputs, target.inputs, strict=True), strict=True)
     for index, (as_passed, as_left) in enumerate(pairs):
-        exact = trace.exact(as_passed[0])
-        difference = differ(*as_passed, exact=exact) or differ(*as_left, exact=exact)
+        found = (differ(*each, exact=trace.exact(each[0])) for each in (as_passed, as_left))
+        difference = next((each for each in found if each is not None), None)
         if difference is None:
             continue
         if trace.bits_open(as_passed[0]) or trace.bits_open(as_left[0]):
@@ -29,17 +29,19 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
         else:
             violations.append(Violation("inputs", "input ends wrong", f"input {index}", difference))
     if not violations:
-        violations = list(_around(eager, target))
+        violations, open_around = _around(eager, target, trace)
+        unknown = unknown or open_around
     return BITS_OPEN if unknown and not violations else decided(violations)
 
 
-def _around(eager: Observation, target: Observation) -> list[Violation]:
-    """Differences in the bytes of the inputs' storages that no input covers."""
+def _around(eager: Observation, target: Observation, trace: Trace) -> tuple[list[Violation], bool]:
+    """Differences in the bytes of the inputs' storages that no input covers, and whether some say nothing for sure."""
     violations: list[Violation] = []
+    unknown = False
     seen: set[int] = set()
     for index, (one, other) in enumerate(zip(eager.before, target.before, strict=True)):
         storage = one.untyped_storage()
-        if storage._cdata in seen or storage.nbytes() == 0:
+        if storage._cdata in seen:
             continue
         seen.add(storage._cdata)
         ours, theirs = _bytes(storage), _bytes(other.untyped_storage())
@@ -51,13 +53,31 @@ def _around(eager: Observation, target: Observation) -> list[Violation]:
         if torch.equal(ours, theirs):
             continue
         uncovered = torch.ones_like(ours, dtype=torch.bool)
-        for region in (Region.of(each) for each in eager.before if each.untyped_storage()._cdata == storage._cdata):
-            uncovered[torch.from_numpy(region.addresses() - storage.data_ptr())] = False
+        views = [each for each in eager.before if each.untyped_storage()._cdata == storage._cdata]
+        for region in map(Region.of, views):
+            addresses = torch.from_numpy(region.addresses() - storage.data_ptr())
+            uncovered[addresses[addresses < ours.numel()]] = False
         wrong = (ours != theirs) & uncovered
-        if bool(wrong.any()):
-            evidence = {"first wrong byte": int(wrong.nonzero()[0]), "wrong bytes": int(wrong.sum())}
-            violations.append(Violation("inputs", "bytes outside the inputs change", place, evidence))
-    return violations
+        if len({each.dtype for each in views}) == 1:
+            wrong &= ~_equal_numbers(ours, theirs, one.dtype, exact=trace.exact(one))
+        if not bool(wrong.any()):
+            continue
+        if trace.bits_open(one):
+            unknown = True
+            continue
+        evidence = {"first wrong byte": int(wrong.nonzero()[0]), "wrong bytes": int(wrong.sum())}
+        violations.append(Violation("inputs", "bytes outside the inputs change", place, evidence))
+    return violations, unknown
+
+
+def _equal_numbers(ours: torch.Tensor, theirs: torch.Tensor, dtype: torch.dtype, *, exact: bool) -> torch.Tensor:
+    """Byte by byte: true of those of equal numbers, as inputs compare them (zeros of either sign, NaN of any bits)."""
+    equal = ours == theirs
+    if dtype.is_floating_point or dtype.is_complex:
+        whole = ours.numel() - ours.numel() % dtype.itemsize
+        elements = equal_elements(ours[:whole].view(dtype), theirs[:whole].view(dtype), exact=exact)
+        equal[:whole] |= elements.repeat_interleave(dtype.itemsize)
+    return equal
 
 
 def _bytes(storage: torch.UntypedStorage) -> torch.Tensor:

@@ -68,8 +68,9 @@ def observe(
     except Exception as error:  # noqa: BLE001 - whatever the function raises is what we are here to see
         observation.error = error
     for name, each in observation.tensors().items():
-        if each.layout is not torch.strided:
-            raise Rejected(f"{name} is {each.layout}; only dense (strided) tensors can be judged")
+        if each.layout is not torch.strided or each.is_nested:
+            kind = "nested" if each.is_nested else each.layout
+            raise Rejected(f"{name} is {kind}; only dense (strided) tensors can be judged")
     return observation
 
 

@@ -210,6 +210,12 @@ def test_an_alias_that_z3_cannot_confirm_is_unknown(runs, monkeypatch: pytest.Mo
     assert "canceled" in report.reason
 
 
+def test_what_z3_cannot_confirm_hides_nothing_else(runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aliasing, "decide", lambda *_: Unknown("canceled"))
+    report = judge(ALL, *runs(lambda x: (x + 0, x[1:]), lambda x: (x.view(6), x[1:] + 0), [X]))
+    assert "lost alias between input and output" in {each.kind for each in report.violations}
+
+
 def test_deciders_that_disagree_are_our_mistake(runs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aliasing, "decide", lambda *_: Disjoint())
     with pytest.raises(InternalError, match="disagree"):

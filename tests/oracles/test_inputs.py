@@ -126,6 +126,43 @@ def test_a_rounding_is_forgiven_only_where_an_op_leaves_it_open(runs) -> None:
     assert judge(ALL, *runs(lambda x: x.neg_(), lambda x: off(x.neg_()), [vector()])).verdict is Verdict.VIOLATED
 
 
+def test_a_rounding_in_the_storage_that_an_input_is_given_is_forgiven(runs) -> None:
+    def off(y: torch.Tensor) -> torch.Tensor:
+        return torch.nextafter(y.cos(), torch.full_like(y, 9.0))
+
+    inputs = [vector(), vector()]
+    eager = lambda x, y: (x.set_(y.cos()), None)[1]  # noqa: E731
+    assert judge(ALL, *runs(eager, lambda x, y: (x.set_(off(y)), None)[1], inputs)) == HOLDS
+    wrong = runs(eager, lambda x, y: (x.set_(off(y) + 1), None)[1], inputs)
+    assert [each.place for each in judge(ALL, *wrong).violations] == ["input 0"]
+
+
+def everything(x: torch.Tensor) -> torch.Tensor:
+    return x.as_strided((5,), (1,), 0)
+
+
+SAME_AROUND = {
+    "a rounding": (lambda x: everything(x).cos_(), lambda x: everything(x).cos_().mul_(1 + 1e-7)),
+    "a zero of the other sign": (lambda x: everything(x).mul_(0.0), lambda x: everything(x).mul_(-0.0)),
+    "another NaN": (lambda x: everything(x).mul_(NAN), lambda x: everything(x).fill_(-NAN)),
+}
+
+
+@pytest.mark.parametrize("name", SAME_AROUND)
+def test_outside_the_inputs_numbers_are_compared_as_inside(runs, name: str) -> None:
+    eager, target = SAME_AROUND[name]
+    assert judge(ALL, *runs(lambda x: (eager(x), None)[1], lambda x: (target(x), None)[1], [around()])) == HOLDS
+    wrong = runs(lambda x: (eager(x), None)[1], lambda x: (target(x), write_at(x, 2), None)[2], [around()])
+    assert [each.kind for each in judge(ALL, *wrong).violations] == ["bytes outside the inputs change"]
+
+
+@pytest.mark.parametrize("nbytes", [0, 8])
+def test_memory_that_is_given_back(runs, nbytes: int) -> None:
+    give_back = lambda x: (x.untyped_storage().resize_(nbytes), None)[1]  # noqa: E731
+    assert judge(ALL, *runs(give_back, give_back, [vector()])) == HOLDS
+    assert judge(ALL, *runs(give_back, lambda x: None, [vector()])).verdict is Verdict.VIOLATED
+
+
 def test_inputs_that_are_not_promised_are_not_judged(runs) -> None:
     contract = Contract(waivers=(Waiver(Promise.INPUTS, "for this test"),))
     assert judge(contract, *runs(lambda x: x.add_(1), lambda x: x, [vector()])).verdict is Verdict.NOT_APPLICABLE

@@ -134,6 +134,12 @@ def test_only_dense_tensors_can_be_judged() -> None:
         observe_eager(lambda x: x.to_sparse(), [BASE])
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nor_can_nested_ones() -> None:
+    with pytest.raises(Rejected, match="output 0 is nested"):
+        observe(lambda x: torch.nested.nested_tensor([x, x]), [BASE])
+
+
 def test_no_gradients_are_recorded() -> None:
     x = torch.arange(4.0).requires_grad_()
     seen = observe(lambda x: x.mul_(2), [x])

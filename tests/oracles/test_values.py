@@ -28,6 +28,12 @@ def next_float(tensor: torch.Tensor) -> torch.Tensor:
     return torch.nextafter(tensor, torch.full_like(tensor, INF))
 
 
+def give_back(x: torch.Tensor) -> torch.Tensor:
+    y = x.clone()
+    y.untyped_storage().resize_(0)
+    return y
+
+
 WRONG = {
     "another number": (lambda x: x + 1, lambda x: x + 2),
     "stale": (lambda x: x.add_(1), lambda x: (x.clone(), x.add_(1))[0]),
@@ -54,6 +60,8 @@ WRONG = {
     "a number instead of a tensor": (lambda x: x[0, 0] + 0, lambda x: 1.0),
     "another Python number": (lambda x: x.shape[0], lambda x: x.shape[1]),
     "a Python number of another type": (lambda x: 1, lambda x: True),
+    "a complex32": (lambda x: x.to(torch.complex32), lambda x: (x + 1).to(torch.complex32)),
+    "memory that only one has given back": (give_back, lambda x: x.view_as(x)),
 }
 
 RIGHT = {
@@ -67,8 +75,14 @@ RIGHT = {
     "nothing": (lambda x: None, lambda x: None),
     "Python numbers": (lambda x: (1, 2.5, "a"), lambda x: (1, 2.5, "a")),
     "complex infinity in either part": (lambda x: torch.complex(x * INF, x), lambda x: torch.complex(x, x * -INF)),
+    "complex32": (lambda x: x.to(torch.complex32), lambda x: x.to(torch.complex32)),
+    "memory that both have given back": (give_back, give_back),
+    "no memory": (lambda x: x.to("meta"), lambda x: x.to("meta")),
     "complex NaN in either part": (lambda x: torch.complex(x * NAN, x), lambda x: torch.complex(x, x * NAN)),
 }
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -113,6 +127,13 @@ def test_a_rounding_is_forgiven_only_where_an_op_leaves_it_open(runs) -> None:
     eager, target = (lambda x: x.cos()), (lambda x: next_float(x.cos()))
     assert judge(ALL, *runs(eager, target, [X])) == HOLDS
     assert judge(ALL, *runs(lambda x: x + 1, lambda x: next_float(x + 1), [X])).verdict is Verdict.VIOLATED
+
+
+def test_of_a_python_number_that_came_out_of_a_tensor_too(runs) -> None:
+    eager, close, far = (lambda x, off=off: x.cos().sum().item() + off for off in (0, 1e-7, 1e-3))
+    assert judge(ALL, *runs(eager, close, [X])) == HOLDS
+    assert judge(ALL, *runs(eager, far, [X])).verdict is Verdict.VIOLATED
+    assert judge(ALL, *runs(lambda x: 1.0, lambda x: 1.0 + 1e-7, [X])).verdict is Verdict.VIOLATED
 
 
 @pytest.mark.parametrize("error", [1e-3, 1.0, NAN])
