@@ -23,10 +23,9 @@ SCATTERS: dict[OpOverload, OpOverload] = {
 }
 
 
-# By name, in place or not: the same bits, whichever operand comes first.
+# By name, in place or not: the same bits, whichever operand comes first. (`maximum` of 0. and -0. is one or the other.)
 COMMUTATIVE = {
-    "add", "mul", "maximum", "minimum", "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or",
-    "bitwise_xor", "eq", "ne",
+    "add", "mul", "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor", "eq", "ne",
 }  # fmt: skip
 
 
@@ -40,7 +39,7 @@ def functional_form(op: OpOverload) -> OpOverload | None:
     types = [str(each.type) for index, each in enumerate(arguments) if not each.is_out or index not in known.writes]
     fresh = [each for each in op._schema.returns if each.alias_info is None]
     name = op.overloadpacket.__name__
-    plain = name.removesuffix("_")
+    plain = f"__{name[3:]}" if name.startswith("__i") else name.removesuffix("_")  # `<<=` is `__ilshift__`
     for packet in filter(None, (_packet(each) for each in (plain, f"{plain}_functional", name, f"{name}_functional"))):
         for overload in _overloads(packet):
             schema = overload._schema

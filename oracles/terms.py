@@ -26,13 +26,14 @@ from oracles.verdict import Report, Verdict, Violation, decided, not_applicable
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What one run left: the tokens of each storage of the inputs by byte, and of each output by element and byte.
+    """What one run left: the tokens of each storage that inputs came with by byte, of each input and output by element and byte.
 
     `concrete` names the first op that let numbers into the open (`item`, `nonzero`), so that the terms are those of these
     numbers. Outputs that are no tensors are None.
     """
 
     storages: tuple[Array, ...]
+    inputs: tuple[Array, ...]
     outputs: tuple[Array | None, ...]
     dtypes: tuple[torch.dtype | None, ...]
     concrete: str | None
@@ -47,6 +48,7 @@ def run_terms(function: Callable[..., object], inputs: Sequence[torch.Tensor], *
     tensors = [each if isinstance(each, torch.Tensor) else None for each in leaves]
     return Terms(
         tuple(tokens.of_inputs()),
+        tuple(map(tokens.read, inputs)),
         tuple(None if each is None else tokens.read(each) for each in tensors),
         tuple(None if each is None else each.dtype for each in tensors),
         tokens.concrete,
@@ -62,7 +64,8 @@ def judge(
         return not_applicable("not promised")
     wrong = _differences(eager, target)
     if not wrong:
-        reason = "" if eager.concrete is None else f"{eager.concrete} lets numbers into the open: for such numbers only"
+        concrete = eager.concrete or target.concrete
+        reason = "" if concrete is None else f"{concrete} lets numbers into the open: for such numbers only"
         return Report(Verdict.HOLDS, reason=reason)
     named = spell() if spell is not None else (eager, target)
     return decided(
@@ -76,6 +79,9 @@ def _differences(eager: Terms, target: Terms) -> list[tuple[str, int]]:
     for index, (one, other) in enumerate(zip(eager.storages, target.storages, strict=True)):
         if not np.array_equal(one, other):
             found.append(("storage", index))
+    if not found:  # `set_` gives an input another storage
+        pairs = enumerate(zip(eager.inputs, target.inputs, strict=True))
+        found += [("input", index) for index, (one, other) in pairs if one.shape == other.shape and (one != other).any()]
     for index, (expected, actual) in enumerate(zip(eager.outputs, target.outputs, strict=False)):
         if expected is None or actual is None or expected.shape != actual.shape:
             continue
@@ -85,7 +91,7 @@ def _differences(eager: Terms, target: Terms) -> list[tuple[str, int]]:
 
 
 def _evidence(place: str, index: int, eager: Terms, target: Terms) -> dict[str, Any]:
-    """The first element (of an output) or byte (of a storage) with another term, and both terms if they have names."""
+    """The first element (of an input or output) or byte (of a storage) with another term, and both terms if they have names."""
     if place == "storage":
         one, other = eager.storages[index], target.storages[index]
         size = min(one.size, other.size)
@@ -94,7 +100,7 @@ def _evidence(place: str, index: int, eager: Terms, target: Terms) -> dict[str, 
             "first wrong byte": first,
             "wrong bytes": int((one[:size] != other[:size]).sum()) + abs(one.size - other.size),
         }
-    expected, actual = eager.outputs[index], target.outputs[index]
+    expected, actual = ((each.inputs if place == "input" else each.outputs)[index] for each in (eager, target))
     assert expected is not None
     assert actual is not None
     differ = (expected != actual).any(-1)

@@ -33,7 +33,6 @@ _WEIGHTS = _constants("weights", _MOST_BYTES) | np.uint64(1)  # of the bytes of 
 _PLACES = _constants("places", _MOST_BYTES)  # tell the bytes of an element apart, when it is stored
 OPERANDS = _constants("operands", 256) | np.uint64(1)
 _BYTES = _constants("bytes", 256)  # the tokens of numbers that come from no input
-_NEGATIVE = hashed("negative")
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _SHIFTS = np.array([30, 27, 31], np.uint64)
 _FACTORS = np.array([0xBF58476D1CE4E5B9, 0x94D049BB133111EB], np.uint64)
@@ -129,17 +128,23 @@ def of_bytes(data: npt.NDArray[np.uint8]) -> Array:
 def with_bits(tensor: torch.Tensor, tokens: Array) -> Array:
     """What a tensor with lazy bits shows of tokens in memory, or stores."""
     if tensor.is_neg():
-        tokens = negative(tokens)
-    return conjugated(tokens) if tensor.is_conj() else tokens
+        tokens = negative(tokens, tensor.dtype)
+    return conjugated(tokens, tensor.dtype) if tensor.is_conj() else tokens
 
 
-def negative(tokens: Array) -> Array:
-    """The negated number; twice, the number."""
-    return tokens ^ _NEGATIVE
+def negative(tokens: Array, dtype: torch.dtype) -> Array:
+    """The negated number; twice, the number. A complex number is negated part by part."""
+    return tokens ^ _sign(dtype.to_real())
 
 
-def conjugated(tokens: Array) -> Array:
+def conjugated(tokens: Array, dtype: torch.dtype) -> Array:
     """The conjugate of a complex number; twice, the number."""
     tokens = tokens.copy()
-    tokens[..., tokens.shape[-1] // 2 :] ^= _NEGATIVE
+    tokens[..., tokens.shape[-1] // 2 :] ^= _sign(dtype.to_real())
     return tokens
+
+
+@functools.cache
+def _sign(dtype: torch.dtype) -> np.uint64:
+    """What a minus adds to the token of a byte; one for each dtype, since they have it in other bits."""
+    return hashed("negative", dtype)

@@ -24,11 +24,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from torch._ops import OpOverload
+from torch._higher_order_ops.cond import cond_op
+from torch._ops import HigherOrderOperator, OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from generators.definedness import ALLOCATES, tensors_in
-from generators.schemas import Kind, facts
+from generators.schemas import Kind, facts, is_composite
 from oracles.forms import COMMUTATIVE, SCATTERS, functional_form, view_of_copy
 from oracles.tokens import (
     OPERANDS,
@@ -67,6 +68,8 @@ class Tokens(TorchDispatchMode):
     `concrete` names the first op that let numbers into the open (`item`, `nonzero`): what follows may go by them.
     """
 
+    supports_higher_order_operators = True
+
     def __init__(self, inputs: Sequence[torch.Tensor], names: Names | None = None) -> None:
         super().__init__()
         self.names = names
@@ -85,7 +88,7 @@ class Tokens(TorchDispatchMode):
 
     def of_inputs(self) -> list[Array]:
         """The tokens of the storages that the inputs came with, as they are now."""
-        return [each.tokens for each in self._inputs]
+        return [self._tokens(each.storage) for each in self._inputs]
 
     # Memory. -----------------------------------------------------------------------------------------------------------
 
@@ -152,29 +155,31 @@ class Tokens(TorchDispatchMode):
     # Running. ----------------------------------------------------------------------------------------------------------
 
     def __torch_dispatch__(
-        self, func: OpOverload, types: object, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+        self, func: Any, types: object, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = dict(kwargs or {})
-        if func is aten.native_batch_norm.default:
-            func, args = _honest_batch_norm(args)
+        if (steps := _steps(func)) is not None:
+            with self:
+                return steps(*args, **kwargs)
+        if func in _BATCH_NORMS:
+            func, args = _honest_batch_norm(func, args)
         known = facts(func)
         if known.writes:
             return self._mutation(func, args, kwargs)
         result = func(*args, **kwargs)
         if known.kind is Kind.VIEW:
             return result
-        if not isinstance(result, (torch.Tensor, list, tuple)):
-            self.concrete = self.concrete or str(func)
-            return result
-        self._note_concrete(func, args)
+        self._note_concrete(func, args, result)
         made = self._computed(func, args, kwargs, result)
-        for tensor, tokens in zip([result] if isinstance(result, torch.Tensor) else tensors_in(result), made, strict=True):
+        for tensor, tokens in zip(tensors_in(result), made, strict=True):
             self._new(tensor, tokens)
-        if (func in SCATTERS or func is aten.copy.default) and isinstance(result, torch.Tensor):
+        if _stores(func):
             self._store(func, args, kwargs, result)
         return result
 
-    def _note_concrete(self, op: OpOverload, args: Sequence[Any]) -> None:
+    def _note_concrete(self, op: OpOverload, args: Sequence[Any], result: Any) -> None:
+        if not isinstance(result, (torch.Tensor, list, tuple, type(None))):
+            self.concrete = self.concrete or str(op)
         if op is aten.index.Tensor and all(each.dtype != torch.bool for each in tensors_in(args[1])):
             return  # only masks have a number of elements that hangs on numbers
         if torch.Tag.dynamic_output_shape in op.tags or torch.Tag.data_dependent_output in op.tags:
@@ -187,10 +192,11 @@ class Tokens(TorchDispatchMode):
             result = op(*args, **kwargs)
             self._write(args[0], tokens)
             return result
-        if torch.Tag.inplace_view in op.tags:  # t_, set_, resize_: other metadata, the same bytes
+        if torch.Tag.inplace_view in op.tags or _torch_name(op) in ALLOCATES:  # t_, set_, resize_: no byte is written
             return op(*args, **kwargs)
         given = _bound(op, args, kwargs)
-        written = [each for index in facts(op).writes for each in tensors_in(given[op._schema.arguments[index].name])]
+        in_order = sorted(facts(op).writes, key=lambda index: not _is_out(op, index))  # as a functional form returns them
+        written = [each for index in in_order for each in tensors_in(given[op._schema.arguments[index].name])]
         form = functional_form(op)
         if form is None or _is_random(op):
             left, dtypes, result = self._opaque_mutation(op, given, args, kwargs, written)
@@ -201,7 +207,7 @@ class Tokens(TorchDispatchMode):
                 named["dtype"] = written[0].dtype
             call = _Call(form, named)
             shadow = call.run()
-            left = [each for each in self._computed(form, call.args, call.kwargs, shadow) if each is not None]
+            left = self._shown(form, call.args, call.kwargs, shadow)
             dtypes = [each.dtype for each in tensors_in(shadow)]
             result = op(*args, **kwargs)
         fresh = len(left) - len(written)
@@ -216,13 +222,14 @@ class Tokens(TorchDispatchMode):
         self, op: OpOverload, given: dict[str, Any], args: Sequence[Any], kwargs: dict[str, Any], written: list[torch.Tensor]
     ) -> tuple[list[Array], list[torch.dtype], Any]:
         """An op of which only the schema is known, and random fills: what they write hangs on all that they read."""
-        key = self._opaque_key(op, given)
+        key = None if _is_constant(op, given) else self._opaque_key(op, given)
         result = op(*args, **kwargs)
         fresh = [each for each in tensors_in(result) if not any(each is one for one in written)]
         left = [*fresh, *written]
-        return [self._opaque(key, index, each) for index, each in enumerate(left)], [each.dtype for each in left], result
+        tokens = [self._constant(each) if key is None else self._opaque(key, index, each) for index, each in enumerate(left)]
+        return tokens, [each.dtype for each in left], result
 
-    def _store(self, op: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], result: torch.Tensor) -> None:
+    def _store(self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor) -> None:
         """Scatters and `copy` clone all of the storage of their first operand, if they can, and store a part anew."""
         given = _bound(op, args, kwargs)
         base, source = given.pop("self"), given.pop("src")
@@ -235,28 +242,45 @@ class Tokens(TorchDispatchMode):
             shown = SCATTERS[op](result, *given.values())
         self._write(shown, self._move(source, result.dtype))
 
+    def _shown(self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> list[Array]:
+        """What each tensor shows that a functional op gave."""
+        made = [each for each in self._computed(op, args, kwargs, result) if each is not None]
+        if not _stores(op):
+            return made
+        self._new(result, made[0])
+        self._store(op, args, kwargs, result)
+        return [self.read(result)]
+
     # Functional ops. ---------------------------------------------------------------------------------------------------
 
     def _computed(self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> list[Array | None]:
         """The tokens of each tensor that a functional op gives."""
         results = list(tensors_in(result))
-        name = op.overloadpacket.__name__
+        name = _torch_name(op)
         if name in ALLOCATES:
             return [None] * len(results)
         if (rule := _RULES.get(name)) is not None:
             return [rule(self, args, kwargs, results[0])]
-        if op in SCATTERS or op is aten.copy.default:
+        if _stores(op):
             return [self.read(args[0])]
-        if (view := view_of_copy(op)) is not None:
+        if (view := view_of_copy(op)) is aten.view.default:  # the copy can also be had where no view can
+            return [_moved(self, args, kwargs, results[0])]
+        if view is not None:
             return [self.read(each) for each in tensors_in(view(*args, **kwargs))]
         given = _bound(op, args, kwargs)
-        if not _is_random(op) and (name in _METADATA_READ or not any(True for _ in tensors_in(list(given.values())))):
+        if _is_constant(op, given):
             return [self._constant(each) for each in results]
+        if name == "_foreach_copy":
+            pairs = zip(given["self"], given["src"], strict=True)
+            return [np.broadcast_to(self._move(b, a.dtype), (*a.shape, a.element_size())) for a, b in pairs]
         if name.startswith("_foreach_") and isinstance(result, (list, tuple)):
             return [self._opaque(self._opaque_key(op, _item(given, i, len(results))), 0, t) for i, t in enumerate(results)]
         if facts(op).pointwise and len(results) == 1 and not _is_random(op):
             return [self._pointwise(op, given, results[0])]
         key = self._opaque_key(op, given)
+        if name in _SUMS and _is_narrow_integer(results[0]) and not any(map(_is_inexact, tensors_in(list(given.values())))):
+            wide = torch.empty(results[0].shape, dtype=torch.int64, device="meta")
+            return [self._converted(self._opaque(key, 0, wide), torch.int64, results[0].dtype)]
         return [self._opaque(key, index, each) for index, each in enumerate(results)]
 
     def _pointwise(self, op: OpOverload, given: dict[str, Any], result: torch.Tensor) -> Array:
@@ -265,7 +289,7 @@ class Tokens(TorchDispatchMode):
             if isinstance(value, torch.Tensor):
                 names.append(name)
                 operands.append(value)
-            elif name not in _NO_MATTER:
+            elif _matters(op, name, value):
                 plain.append((name, value))
         same = 0 if _commutes(op, given) else 1
         start = _start(_plain_name(op), repr(plain), tuple(names), tuple(each.dtype for each in operands), result.dtype)
@@ -282,20 +306,24 @@ class Tokens(TorchDispatchMode):
 
     def _opaque_key(self, op: OpOverload, given: dict[str, Any]) -> tuple[np.uint64, str]:
         """A token of an op, its plain arguments and all that it reads; and a name for that."""
-        name = _plain_name(op)
-        unread = "self" if op.overloadpacket.__name__.removesuffix("_") in _STORES_RANDOM else None
+        unread = _unread(op, given)
         plain: list[tuple[str, Any]] = []
-        read: list[tuple[str, str, int]] = []
+        read: list[tuple[str, Any]] = []
         for argument, value in given.items():
-            tensors = list(tensors_in(value))
-            if not tensors and argument not in _NO_MATTER:
+            if any(True for _ in tensors_in(value)):
+                read += [(argument, self._contents(value))] if argument not in unread else []
+            elif _matters(op, argument, value):
                 plain.append((argument, value))
-            elif argument != unread:
-                read.extend((argument, str(each.dtype), digest(self._elements(each))) for each in tensors)
         if _is_random(op):
             self._draws += 1
             plain.append(("draw", self._draws))
-        return hashed(name, plain, read), "" if self.names is None else _label(op, plain)
+        return hashed(_plain_name(op), plain, read), "" if self.names is None else _label(op, plain)
+
+    def _contents(self, value: Any) -> Any:
+        """An argument, with what is read in place of its tensors. Lists may hold None beside them."""
+        if isinstance(value, torch.Tensor):
+            return str(value.dtype), digest(self._elements(value))
+        return [self._contents(each) for each in value] if isinstance(value, (list, tuple)) else value
 
     def _opaque(self, key: tuple[np.uint64, str], index: int, result: torch.Tensor) -> Array:
         start, label = key
@@ -326,11 +354,11 @@ def _filled(tokens: Tokens, args: Sequence[Any], kwargs: Mapping[str, Any], resu
 
 
 def _negative(tokens: Tokens, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor) -> Array:
-    return negative(tokens.read(args[0]))
+    return negative(tokens.read(args[0]), result.dtype)
 
 
 def _conjugate(tokens: Tokens, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor) -> Array:
-    return conjugated(tokens.read(args[0])) if result.is_complex() else tokens.read(args[0])
+    return conjugated(tokens.read(args[0]), result.dtype) if result.is_complex() else tokens.read(args[0])
 
 
 def _arranged(op: OpOverload) -> Rule:
@@ -365,13 +393,33 @@ _RULES: dict[str, Rule] = {
 
 _METADATA_READ = {
     "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "zero", "zeros", "ones", "full",
+    "_foreach_zero",
 }  # fmt: skip
-_STORES_RANDOM = {"uniform", "normal", "normal_functional", "random", "exponential", "geometric", "cauchy", "log_normal"}
+# These too, but what they give is random.
+_STORES_RANDOM = {
+    "uniform", "normal", "random", "exponential", "geometric", "cauchy", "log_normal", "rand_like", "randn_like",
+    "randint_like",
+}  # fmt: skip
+# Of integers, these come out the same in a narrow dtype or cut down to it afterwards.
+_SUMS = {"sum", "prod", "cumsum", "cumprod"}
+_TORCH = {"aten", "prims"}
 # To what is computed these do not matter, or (dtype) the result shows them.
 _NO_MATTER = {"memory_format", "layout", "pin_memory", "device", "non_blocking", "generator", "dtype"}
 
 
 # --- calls and names ---------------------------------------------------------------------------------------------------
+
+
+def _steps(op: OpOverload | HigherOrderOperator) -> Callable[..., Any] | None:
+    """What calls the ops that an op is made of: of a higher-order one, and of a composite, met in inference mode alone."""
+    if op is cond_op:  # its kernel refuses to run in a mode
+        return lambda chosen, yes, no, operands: (yes if chosen else no)(*operands)
+    if isinstance(op, HigherOrderOperator):
+        kernel: Callable[..., Any] | None = op.py_kernels.get(torch._C.DispatchKey.CompositeExplicitAutograd)
+        if kernel is None:
+            raise NotImplementedError(f"what {op} does cannot be followed")
+        return kernel
+    return op.decompose if is_composite(op) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,15 +466,62 @@ def _commutes(op: OpOverload, given: dict[str, Any]) -> bool:
     return op.overloadpacket.__name__ in COMMUTATIVE and given.get("alpha", 1) == 1 and op.namespace == "aten"
 
 
+def _stores(op: OpOverload) -> bool:
+    return op in SCATTERS or op is aten.copy.default
+
+
+def _is_narrow_integer(tensor: torch.Tensor) -> bool:
+    return not _is_inexact(tensor) and tensor.dtype not in (torch.bool, torch.int64)
+
+
+def _is_inexact(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
 @functools.cache
 def _is_random(op: OpOverload) -> bool:
     return torch.Tag.nondeterministic_seeded in op.tags
 
 
 @functools.cache
+def _torch_name(op: OpOverload) -> str:
+    """The name of an op of torch without marks of its form. Others have none here: they share names with torch's by chance."""
+    return _base_name(op) if op.namespace in _TORCH else ""
+
+
+@functools.cache
 def _plain_name(op: OpOverload) -> str:
     """One name for an op, its in-place and `out=` twins, and its overloads."""
-    return f"{op.namespace}::{op.overloadpacket.__name__.removesuffix('_')}"
+    return f"{op.namespace}::{_base_name(op)}"
+
+
+def _base_name(op: OpOverload) -> str:
+    name: str = op.overloadpacket.__name__
+    return name.removesuffix("_").removesuffix("_functional")
+
+
+def _is_constant(op: OpOverload, given: dict[str, Any]) -> bool:
+    """Whether the numbers that it gives come from no input."""
+    if _is_random(op):
+        return False
+    unread = _unread(op, given)
+    read = [value for name, value in given.items() if name not in unread]
+    return _torch_name(op) in _METADATA_READ or not any(True for _ in tensors_in(read))
+
+
+def _matters(op: OpOverload, name: str, value: Any) -> bool:
+    """Whether a plain argument bears on what is computed."""
+    return not isinstance(value, torch.Generator) and (op.namespace not in _TORCH or name not in _NO_MATTER)
+
+
+def _unread(op: OpOverload, given: dict[str, Any]) -> set[str]:
+    """The arguments of which only the metadata matters."""
+    name, unread = _torch_name(op), set()
+    if name in _STORES_RANDOM or (name == "bernoulli" and "p" in given):
+        unread.add("self")
+    if op.namespace in _TORCH or torch.Tag.out in op.tags:
+        unread.update(each.name for index, each in enumerate(op._schema.arguments) if _is_out(op, index))
+    return unread
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -440,11 +535,26 @@ def _label(op: OpOverload, plain: Sequence[tuple[str, Any]]) -> str:
     return f"{name}[{shown}]" if shown else name
 
 
-def _honest_batch_norm(args: Sequence[Any]) -> tuple[OpOverload, Sequence[Any]]:
+_BATCH_NORMS = {
+    aten.native_batch_norm.default: (
+        aten._native_batch_norm_legit_no_training.default,
+        aten._native_batch_norm_legit.no_stats,
+        aten._native_batch_norm_legit.default,
+    ),
+    aten.native_batch_norm.out: (
+        aten._native_batch_norm_legit_no_training.out,
+        aten._native_batch_norm_legit.no_stats_out,
+        aten._native_batch_norm_legit.out,
+    ),
+}
+
+
+def _honest_batch_norm(op: OpOverload, args: Sequence[Any]) -> tuple[OpOverload, Sequence[Any]]:
     """`native_batch_norm` by its other name: its own schema does not say that it updates running statistics."""
     mean, training = args[3], args[5]
+    not_training, no_statistics, legit = _BATCH_NORMS[op]
     if not training:
-        return aten._native_batch_norm_legit_no_training.default, [*args[:5], *args[6:]]
+        return not_training, [*args[:5], *args[6:]]
     if mean is None:
-        return aten._native_batch_norm_legit.no_stats, [*args[:3], *args[5:]]
-    return aten._native_batch_norm_legit.default, args
+        return no_statistics, [*args[:3], *args[5:]]
+    return legit, args

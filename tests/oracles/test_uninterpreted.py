@@ -1,0 +1,251 @@
+"""Uninterpreted execution, op by op: which calls leave the same tokens, and which do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._higher_order_ops.auto_functionalize import auto_functionalized
+from torch._higher_order_ops.cond import cond_op
+
+from generators.trace import Trace
+from generators.values import clone_inputs
+from oracles.contract import Contract
+from oracles.terms import judge, run_terms
+from oracles.verdict import Report, Verdict
+
+aten = torch.ops.aten
+Function = Callable[..., object]
+Case = tuple[Function, Function, tuple[Tensor, ...]]
+
+X = torch.arange(6.0)
+M = torch.arange(12.0).view(3, 4)
+S = torch.arange(9.0).view(3, 3)
+INDICES = torch.tensor([2, 0, 1])
+NARROW = torch.arange(6, dtype=torch.int32)
+
+
+def report(eager: Function, target: Function, *inputs: Tensor) -> Report:
+    torch.manual_seed(0)
+    one = run_terms(eager, clone_inputs(inputs))
+    torch.manual_seed(0)
+    return judge(Contract(), one, run_terms(target, clone_inputs(inputs)), Trace())
+
+
+def in_inference_mode(function: Function) -> Function:
+    def run(*inputs: Tensor) -> object:
+        with torch.inference_mode():
+            return function(*inputs)
+
+    return run
+
+
+# --- the same ----------------------------------------------------------------------------------------------------------
+
+NORM = (M, torch.ones(4), torch.ones(4), torch.zeros(3, 4), torch.zeros(4), torch.zeros(4))
+
+
+def norm_out(x: Tensor, mean: Tensor, var: Tensor, *outs: Tensor) -> None:
+    names = ("out", "save_mean", "save_invstd")
+    aten.native_batch_norm.out(x, None, None, mean, var, True, 0.1, 1e-5, **dict(zip(names, outs, strict=True)))
+
+
+def norm_copied(x: Tensor, mean: Tensor, var: Tensor, *outs: Tensor) -> None:
+    made = aten.native_batch_norm.default(x, None, None, mean, var, True, 0.1, 1e-5)
+    for out, each in zip(outs, made, strict=True):
+        out.copy_(each)
+
+
+SAME: dict[str, Case] = {
+    "a scatter into out=": (
+        lambda m, x, out: aten.select_scatter.out(m, x, 0, 1, out=out),
+        lambda m, x, out: out.copy_(aten.select_scatter.default(m, x, 0, 1)),
+        (M, torch.ones(4), M + 1),
+    ),
+    "copy into out=": (
+        lambda x, y, out: aten.copy.out(x, y, out=out),
+        lambda x, y, out: out.copy_(y),
+        (X, X + 1, X + 2),
+    ),
+    "numbers made into out=": (
+        lambda out: torch.arange(6.0, out=out),
+        lambda out: out.copy_(torch.arange(6.0)),
+        (X,),
+    ),
+    "zeros into out=, and filled": (lambda out: torch.zeros(6, out=out), lambda out: out.zero_(), (X,)),
+    "random numbers into out=": (
+        lambda x, out: torch.normal(x, 1.0, out=out),
+        lambda x, out: out.copy_(torch.normal(x, 1.0)),
+        (X, X + 1),
+    ),
+    "a batch norm into out=": (norm_out, norm_copied, NORM),
+    "a random fill whose functional form has another name": (
+        lambda x: x.normal_(),
+        lambda x: x.copy_(aten.normal_functional.default(x)),
+        (X,),
+    ),
+    "random numbers like a tensor that is not read": (
+        lambda x: torch.randn_like(x + 1),
+        torch.randn_like,
+        (X,),
+    ),
+    "a shift in place": (
+        lambda i: aten.__ilshift__.Scalar(i, 1),
+        lambda i: i.copy_(aten.__lshift__.Scalar(i, 1)),
+        (NARROW,),
+    ),
+    "sums of integers, cut down afterwards": (
+        lambda i: i.cumsum_(0),
+        lambda i: i.copy_(i.cumsum(0)),
+        (NARROW,),
+    ),
+    "a view-copy of what has no such view": (
+        lambda m: aten.view_copy.default(m.t(), [12]),
+        lambda m: m.t().reshape(12),
+        (M,),
+    ),
+    "lists filled and copied": (
+        lambda x, y: (aten._foreach_zero_.default([x]), aten._foreach_copy_.default([y], [x])),
+        lambda x, y: (x.zero_(), y.copy_(x), None)[2],
+        (X, X + 1),
+    ),
+    "grown, whether the new bytes are looked at or not": (
+        lambda x: (x.resize_(12), None)[1],
+        lambda x: (x.resize_(12), x.clone(), None)[2],
+        (X,),
+    ),
+    "in inference mode, where composites are not taken apart": (
+        in_inference_mode(lambda m: m.t().reshape(12) * 1),
+        lambda m: m.t().reshape(12) * 1,
+        (M,),
+    ),
+    "a branch": (
+        lambda x: cond_op(x.sum() > 0, lambda x: (x + 1,), lambda x: (x - 1,), (x,)),
+        lambda x: (x + 1,),
+        (X,),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_it_holds(name: str) -> None:
+    eager, target, inputs = SAME[name]
+    assert report(eager, target, *inputs).violations == ()
+
+
+# --- not the same ------------------------------------------------------------------------------------------------------
+
+HIDDEN: dict[str, Case] = {
+    "which dimension is indexed": (lambda s, i: s[:, i] * 0, lambda s, i: s[i, :] * 0, (S, INDICES)),
+    "which dimension is stored to": (
+        lambda s, i: aten.index_put_.default(s, [None, i], s[:1, :1] * 0),
+        lambda s, i: aten.index_put_.default(s, [i, None], s[:1, :1] * 0),
+        (torch.zeros(3, 3), INDICES),
+    ),
+    "what a scatter into out= stores": (
+        lambda m, x, out: aten.select_scatter.out(m, x, 0, 1, out=out),
+        lambda m, x, out: aten.select_scatter.out(m, x * 1, 0, 1, out=out),
+        (M, torch.ones(4), M + 1),
+    ),
+    "the dtype whose sign is flipped": (
+        lambda x: x.neg_(),
+        lambda x: (x.view(torch.int32).neg_(), x)[1],
+        (torch.zeros(2),),
+    ),
+    "an input that was given another storage": (
+        lambda x, y: (x.set_((y + 1) * 0), None)[1],
+        lambda x, y: (x.set_((y + 2) * 0), None)[1],
+        (X, X + 1),
+    ),
+    "the operand of a maximum that comes first": (
+        torch.maximum,
+        lambda x, y: torch.maximum(y, x),
+        (torch.zeros(2), torch.tensor([-0.0, -0.0])),
+    ),
+    "an element read too early, in inference mode": (
+        in_inference_mode(lambda m: m.add_(1).t().reshape(12) * 0),
+        in_inference_mode(lambda m: (m.t().reshape(12) * 0, m.add_(1))[0]),
+        (M,),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_a_difference_is_seen(name: str) -> None:
+    eager, target, inputs = HIDDEN[name]
+    assert report(eager, target, *inputs).verdict is Verdict.VIOLATED
+
+
+# --- custom operators --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def custom() -> Iterator[Any]:
+    """Operators that share names, also of arguments, with some of torch's, and little else."""
+    with torch.library._scoped_library("aliasproof_tokens", "DEF") as library:
+        for schema, function in (
+            ("clone(Tensor x, float scale) -> Tensor", lambda x, scale: x * scale),
+            ("empty(Tensor x) -> Tensor", lambda x: x * 0),
+            ("zeros_like(Tensor x) -> Tensor", lambda x: x * 0),
+            ("rounded(Tensor x, ScalarType dtype) -> Tensor", lambda x, dtype: x.to(dtype).to(x.dtype)),
+            ("first(Tensor?[] xs) -> Tensor", lambda xs: xs[0] * 0 if xs[0] is not None else xs[1] * 0),
+            ("add_more(Tensor(a!) x, Tensor y) -> Tensor", lambda x, y: (x.add_(y), y * 2)[1]),
+            ("accumulate(Tensor x, *, Tensor(a!) out) -> ()", lambda x, out: (out.add_(x), None)[1]),
+            ("look(Tensor x) -> ()", lambda x: None),
+        ):
+            library.define(schema)
+            library.impl(schema.split("(")[0], function, "CompositeExplicitAutograd")
+        yield torch.ops.aliasproof_tokens
+
+
+CUSTOM: dict[str, tuple[Callable[[Any], Function], Callable[[Any], Function]]] = {
+    "an argument of `clone`": (lambda ops: lambda x: ops.clone(x, 0.0), lambda ops: lambda x: ops.clone(x, -0.0)),
+    "what `empty` reads": (lambda ops: ops.empty, lambda ops: lambda x: ops.empty(x + 1)),
+    "what `zeros_like` reads": (lambda ops: ops.zeros_like, lambda ops: lambda x: ops.zeros_like(x + 1)),
+    "a dtype that the result does not show": (
+        lambda ops: lambda x: ops.rounded(x, torch.int32),
+        lambda ops: lambda x: ops.rounded(x, torch.float16),
+    ),
+    "the place in a list": (lambda ops: lambda x: ops.first([x, None]), lambda ops: lambda x: ops.first([None, x])),
+    "what is in `out`": (
+        lambda ops: lambda x: (ops.accumulate(x, out=x[:0].new_zeros(6)), ops.accumulate(x, out=x))[1],
+        lambda ops: lambda x: (b := x.new_zeros(6), ops.accumulate(x, out=b), x.copy_(b), None)[3],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CUSTOM)
+def test_a_custom_operator_is_not_taken_for_one_of_torch(custom: Any, name: str) -> None:
+    eager, target = (each(custom) for each in CUSTOM[name])
+    assert report(eager, eager, X).violations == ()
+    assert report(eager, target, X).verdict is Verdict.VIOLATED
+
+
+def test_a_mutation_is_followed_through_auto_functionalized(custom: Any) -> None:
+    add_more = custom.add_more.default
+
+    def target(x: Tensor, y: Tensor) -> Any:
+        made: Any
+        left: Any
+        made, left = auto_functionalized(add_more, x=x, y=y)
+        x.copy_(left)
+        return made
+
+    assert report(add_more, target, X, X + 1).violations == ()
+    assert report(add_more, lambda x, y: target(x, y * 1), X, X + 1).verdict is Verdict.VIOLATED
+
+
+# --- numbers in the open -----------------------------------------------------------------------------------------------
+
+
+def test_an_op_without_results_lets_no_number_into_the_open(custom: Any) -> None:
+    assert report(lambda x: (custom.look(x), x + 1)[1], lambda x: x + 1, X).reason == ""
+
+
+def test_numbers_that_the_target_alone_goes_by_are_admitted() -> None:
+    found = report(lambda x: x + 1, lambda x: x + 1 if x.sum().item() > 0 else x, X)
+    assert found.verdict is Verdict.HOLDS
+    assert "for such numbers only" in found.reason
