@@ -367,7 +367,7 @@ def _check_target(node: fx.Node) -> None:
     target = node.target
     if isinstance(target, OpOverload) or target is on_copies or target is operator.getitem:
         return
-    if target in _ARITHMETIC or str(getattr(target, "__name__", "")).startswith("sym_"):
+    if target in _ARITHMETIC:
         return
     raise Refused(f"{node.format_node()}: {target} is no ATen operator; what it reads and writes is unknown")
 
@@ -375,5 +375,6 @@ def _check_target(node: fx.Node) -> None:
 _ARITHMETIC = {
     operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod, operator.neg, operator.truediv,
     operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge, operator.and_, operator.or_, operator.pow,
-    min, max,
+    min, max, torch.sym_sum,
+    torch.sym_float, torch.sym_int, torch.sym_ite, torch.sym_max, torch.sym_min, torch.sym_not, torch.sym_sqrt,
 }  # fmt: skip

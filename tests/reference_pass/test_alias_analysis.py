@@ -238,6 +238,17 @@ def test_a_call_that_is_no_aten_operator_is_refused():
         analyse(graph_of((torch.add, X, 1)), (GRID,))
 
 
+def test_arithmetic_on_sizes_is_known_by_the_function_not_by_its_name():
+    def sym_max(one: Any, other: Any) -> Any:
+        return one.add_(other)
+
+    graph_module = graph_of((aten.sym_size.int, X, 0), (torch.sym_max, Y, 5))
+    *_, effect = analyse(graph_module, (GRID,)).effects.values()
+    assert effect.value == 5
+    with pytest.raises(Refused, match="no ATen operator"):
+        analyse(graph_of((sym_max, X, 1)), (GRID,))
+
+
 def test_a_node_that_is_no_call_of_a_function_is_refused():
     graph = fx.Graph()
     x = graph.placeholder("x")
