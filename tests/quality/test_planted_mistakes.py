@@ -254,7 +254,7 @@ def replaced(owner: object, name: str, value: object) -> Callable[[pytest.Monkey
     return lambda patch: patch.setattr(owner, name, value)
 
 
-healthy_equal = values._equal_elements
+healthy_equal = values.equal_elements
 
 
 def differs_in_sum(expected: object, actual: object, *, exact: bool) -> dict[str, object] | None:
@@ -263,8 +263,8 @@ def differs_in_sum(expected: object, actual: object, *, exact: bool) -> dict[str
     return {"different": True}
 
 
-def equal_where_nan(expected: Tensor, actual: Tensor, exact: bool) -> Tensor:
-    return healthy_equal(expected, actual, exact) | expected.isnan()
+def equal_where_nan(expected: Tensor, actual: Tensor, *, exact: bool) -> Tensor:
+    return healthy_equal(expected, actual, exact=exact) | expected.isnan()
 
 
 def inputs_apart(program: Program) -> list[Tensor]:
@@ -311,17 +311,17 @@ MISTAKES: dict[str, Mistake] = {
     "metadata compares nothing": Mistake(silenced("metadata"), (a_wrong_stride_is_noticed,)),
     "values compares sums": Mistake(replaced(values, "differ", differs_in_sum), (permuted_values_are_noticed,)),
     "values is tolerant of everything": Mistake(
-        replaced(values, "_equal_elements", lambda a, b, exact: healthy_equal(a, b, exact=False)),
+        replaced(values, "equal_elements", lambda a, b, exact: healthy_equal(a, b, exact=False)),
         (the_next_float_is_noticed,),
     ),
     "every op counts as inexact": Mistake(
         replaced(tracing, "_rounds_alike", lambda *_: False), (the_next_float_is_noticed,)
     ),
     "NaN equals everything": Mistake(
-        replaced(values, "_equal_elements", equal_where_nan), (a_number_in_place_of_nan_is_noticed,)
+        replaced(values, "equal_elements", equal_where_nan), (a_number_in_place_of_nan_is_noticed,)
     ),
     "only the bytes of the inputs are compared": Mistake(
-        replaced(inputs_oracle, "_around", lambda *_: []), (a_byte_beside_the_input_is_noticed,)
+        replaced(inputs_oracle, "_around", lambda *_: ([], False)), (a_byte_beside_the_input_is_noticed,)
     ),
     # Inputs that are not what they should be.
     "inputs are made without sharing": Mistake(
@@ -363,7 +363,7 @@ MISTAKES: dict[str, Mistake] = {
         replaced(values, "differ", lambda *_, **__: {"different": True}), (a_right_compiler_is_not_blamed,)
     ),
     "NaN differs from NaN": Mistake(
-        replaced(values, "_equal_elements", lambda a, b, exact: a == b), (a_right_compiler_is_not_blamed,)
+        replaced(values, "equal_elements", lambda a, b, exact: a == b), (a_right_compiler_is_not_blamed,)
     ),
 }
 PAIRS = [
