@@ -19,14 +19,15 @@ from torch.utils import _pytree as pytree
 
 from generators.trace import Trace
 from oracles.contract import Contract, Promise
-from oracles.tokens import Array, Names, combined
+from oracles.tokens import Array, Names, combined, grown
 from oracles.uninterpreted import Tokens
 from oracles.verdict import Report, Verdict, Violation, decided, not_applicable
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What one run left: the tokens of each storage that inputs came with by byte, of each input and output by element and byte.
+    """What one run left: the tokens of the storages that the inputs came with by byte, and of inputs and outputs by element
+    and byte.
 
     `concrete` names the first op that let numbers into the open (`item`, `nonzero`), so that the terms are those of these
     numbers. Outputs that are no tensors are None.
@@ -76,7 +77,8 @@ def judge(
 def _differences(eager: Terms, target: Terms) -> list[tuple[str, int]]:
     """Where terms differ: 'storage 0' or 'output 1', with the number. What has other sizes is left to *metadata*."""
     found = []
-    for index, (one, other) in enumerate(zip(eager.storages, target.storages, strict=True)):
+    for index in range(len(eager.storages)):
+        one, other = _bytes(index, eager, target)
         if not np.array_equal(one, other):
             found.append(("storage", index))
     if not found:  # `set_` gives an input another storage
@@ -90,16 +92,19 @@ def _differences(eager: Terms, target: Terms) -> list[tuple[str, int]]:
     return found
 
 
+def _bytes(index: int, *runs: Terms) -> tuple[Array, ...]:
+    """The tokens of a storage in each run, as many as in the run where it grew most: kernels may grow one to work in it."""
+    found = [each.storages[index] for each in runs]
+    most = max(each.size for each in found)
+    return tuple(grown(each, most) for each in found)
+
+
 def _evidence(place: str, index: int, eager: Terms, target: Terms) -> dict[str, Any]:
-    """The first element (of an input or output) or byte (of a storage) with another term, and both terms if they have names."""
+    """The first element (or byte of a storage) with another term, and both terms if they have names."""
     if place == "storage":
-        one, other = eager.storages[index], target.storages[index]
-        size = min(one.size, other.size)
-        first = int(np.flatnonzero(one[:size] != other[:size])[0]) if not np.array_equal(one[:size], other[:size]) else size
-        return {
-            "first wrong byte": first,
-            "wrong bytes": int((one[:size] != other[:size]).sum()) + abs(one.size - other.size),
-        }
+        one, other = _bytes(index, eager, target)
+        wrong = np.flatnonzero(one != other)
+        return {"first wrong byte": int(wrong[0]), "wrong bytes": wrong.size}
     expected, actual = ((each.inputs if place == "input" else each.outputs)[index] for each in (eager, target))
     assert expected is not None
     assert actual is not None

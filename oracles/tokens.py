@@ -60,6 +60,11 @@ def tokens_of(name: str, number: int, count: int) -> Array:
     return sequence(hashed(name, number), count)
 
 
+def grown(tokens: Array, count: int) -> Array:
+    """The tokens of a storage that grew to so many bytes: the new ones are unwritten."""
+    return np.concatenate((tokens, tokens_of("unwritten", 0, count)[tokens.size :]))
+
+
 def combined(tokens: Array) -> Array:
     """One token an element, of those of its bytes (the last dimension)."""
     together: Array = tokens @ _WEIGHTS[: tokens.shape[-1]]

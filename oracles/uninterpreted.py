@@ -41,6 +41,7 @@ from oracles.tokens import (
     conjugated,
     digest,
     element,
+    grown,
     hashed,
     mixed,
     negative,
@@ -96,10 +97,8 @@ class Tokens(TorchDispatchMode):
         memory = self._memory.get(storage._cdata)
         if memory is None:  # a constant
             memory = self._memory[storage._cdata] = Memory(storage, of_bytes(bytes_in(storage)))
-        missing = storage.nbytes() - memory.tokens.size
-        if missing > 0:  # it was resized
-            grown = tokens_of("unwritten", 0, storage.nbytes())
-            memory.tokens = np.concatenate((memory.tokens, grown[memory.tokens.size :]))
+        if storage.nbytes() > memory.tokens.size:  # it was resized
+            memory.tokens = grown(memory.tokens, storage.nbytes())
         return memory.tokens
 
     def _place(self, tensor: torch.Tensor) -> Array:
@@ -162,7 +161,7 @@ class Tokens(TorchDispatchMode):
             with self:
                 return steps(*args, **kwargs)
         if func in _BATCH_NORMS:
-            func, args = _honest_batch_norm(func, args)
+            func, args, kwargs = _honest_batch_norm(func, args, kwargs)
         known = facts(func)
         if known.writes:
             return self._mutation(func, args, kwargs)
@@ -485,7 +484,7 @@ def _is_random(op: OpOverload) -> bool:
 
 @functools.cache
 def _torch_name(op: OpOverload) -> str:
-    """The name of an op of torch without marks of its form. Others have none here: they share names with torch's by chance."""
+    """The name of an op of torch without marks of its form. Others share names with these by chance, and have none here."""
     return _base_name(op) if op.namespace in _TORCH else ""
 
 
@@ -549,12 +548,18 @@ _BATCH_NORMS = {
 }
 
 
-def _honest_batch_norm(op: OpOverload, args: Sequence[Any]) -> tuple[OpOverload, Sequence[Any]]:
+def _honest_batch_norm(
+    op: OpOverload, args: Sequence[Any], outs: Mapping[str, Any]
+) -> tuple[OpOverload, Sequence[Any], dict[str, Any]]:
     """`native_batch_norm` by its other name: its own schema does not say that it updates running statistics."""
     mean, training = args[3], args[5]
     not_training, no_statistics, legit = _BATCH_NORMS[op]
     if not training:
-        return not_training, [*args[:5], *args[6:]]
-    if mean is None:
-        return no_statistics, [*args[:3], *args[5:]]
-    return legit, args
+        honest, args = not_training, [*args[:5], *args[6:]]
+    elif mean is None:
+        honest, args = no_statistics, [*args[:3], *args[5:]]
+    else:
+        honest = legit
+    names = (each.name for each in honest._schema.arguments if each.kwarg_only)
+    in_order = (outs[each.name] for each in op._schema.arguments if each.kwarg_only)
+    return honest, args, dict(zip(names, in_order, strict=True))

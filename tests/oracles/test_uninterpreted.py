@@ -48,15 +48,21 @@ def in_inference_mode(function: Function) -> Function:
 NORM = (M, torch.ones(4), torch.ones(4), torch.zeros(3, 4), torch.zeros(4), torch.zeros(4))
 
 
-def norm_out(x: Tensor, mean: Tensor, var: Tensor, *outs: Tensor) -> None:
-    names = ("out", "save_mean", "save_invstd")
-    aten.native_batch_norm.out(x, None, None, mean, var, True, 0.1, 1e-5, **dict(zip(names, outs, strict=True)))
+def norm_out(training: bool) -> Function:
+    def run(x: Tensor, mean: Tensor, var: Tensor, *outs: Tensor) -> None:
+        names = ("out", "save_mean", "save_invstd")
+        aten.native_batch_norm.out(x, None, None, mean, var, training, 0.1, 1e-5, **dict(zip(names, outs, strict=True)))
+
+    return run
 
 
-def norm_copied(x: Tensor, mean: Tensor, var: Tensor, *outs: Tensor) -> None:
-    made = aten.native_batch_norm.default(x, None, None, mean, var, True, 0.1, 1e-5)
-    for out, each in zip(outs, made, strict=True):
-        out.copy_(each)
+def norm_copied(training: bool) -> Function:
+    def run(x: Tensor, mean: Tensor, var: Tensor, *outs: Tensor) -> None:
+        made = aten.native_batch_norm.default(x, None, None, mean, var, training, 0.1, 1e-5)
+        for out, each in zip(outs, made, strict=True):
+            out.resize_(each.shape).copy_(each)
+
+    return run
 
 
 SAME: dict[str, Case] = {
@@ -81,7 +87,8 @@ SAME: dict[str, Case] = {
         lambda x, out: out.copy_(torch.normal(x, 1.0)),
         (X, X + 1),
     ),
-    "a batch norm into out=": (norm_out, norm_copied, NORM),
+    "a batch norm into out=": (norm_out(training=True), norm_copied(training=True), NORM),
+    "a batch norm by running statistics into out=": (norm_out(training=False), norm_copied(training=False), NORM),
     "a random fill whose functional form has another name": (
         lambda x: x.normal_(),
         lambda x: x.copy_(aten.normal_functional.default(x)),
@@ -116,6 +123,11 @@ SAME: dict[str, Case] = {
         lambda x: (x.resize_(12), None)[1],
         lambda x: (x.resize_(12), x.clone(), None)[2],
         (X,),
+    ),
+    "grown to work in, or not": (
+        lambda x, y, out: aten.mse_loss.out(x, y, 1, out=out.resize_(0)),
+        lambda x, y, out: out.resize_(0).resize_(()).copy_(aten.mse_loss.default(x, y, 1)),
+        (X, X + 1, torch.zeros(())),
     ),
     "in inference mode, where composites are not taken apart": (
         in_inference_mode(lambda m: m.t().reshape(12) * 1),
