@@ -18,7 +18,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from oracles.stage_run import Call, NodeRun, Operand, Place, StageRun
+from oracles.stage_run import Call, NodeRun, Operand, Place, StageRun, tensors
 from oracles.verdict import Report, Verdict, Violation, decided
 
 aten = torch.ops.aten
@@ -162,6 +162,17 @@ def _is_new(each: NodeRun, call: Call) -> bool:
 # --- metadata ----------------------------------------------------------------------------------------------------------
 
 
+def miscounts(seen: Seen) -> Iterator[Fault]:
+    """The value is one tensor, and its metadata tells of two, or of none. Kernels may leave out (None) what nobody needs."""
+    for each in seen.run.nodes:
+        if each.node.meta.get("val") is None or each.node.op == "output" or _raised(seen.run, each):
+            continue
+        noted = len(list(tensors(each.node.meta["val"])))
+        left_out = each.value.count(None) if isinstance(each.value, (list, tuple)) else 0
+        if not 0 <= noted - len(each.places) <= left_out:
+            yield Fault(each.node, {"noted": noted, "in the run": len(each.places)})
+
+
 def untrue(differs: Differs, *, placed: bool = False) -> Callable[[Seen], Iterator[Fault]]:
     """The metadata that differ from the run. What means nothing but of one run on fakes is asked of such (`placed`)."""
 
@@ -252,7 +263,9 @@ RULES: tuple[Rule, ...] = (
     Rule("computes after the epilogue began", computes_late, functional=True),
     # ... and after all that is read.
     Rule("reads what the epilogue overwrote", reads_late, functional=True),
-    # Metadata tells the value: its dtype,
+    # Metadata tells the value: how many tensors it is,
+    Rule("metadata has another number of tensors", miscounts),
+    # its dtype,
     Rule("metadata has another dtype", untrue(dtype)),
     # its sizes,
     Rule("metadata has another size", untrue(sizes)),
@@ -291,21 +304,18 @@ def judge_stage(run: StageRun, rules: Sequence[Rule] = RULES) -> Report:
 
 
 def _noted(run: StageRun) -> list[Noted]:
-    """All tensors of which the graph has metadata; a list or tuple is gone through in order."""
+    """All tensors of which the graph has metadata, where these are as many; a list or tuple is gone through in order."""
+    metas = ((each, list(tensors(each.node.meta.get("val")))) for each in run.nodes if each.node.op != "output")
     found = [
         (each.node, meta, place)
-        for each in run.nodes
-        if each.node.op != "output"
-        for meta, place in zip(_tensors(each.node.meta.get("val")), each.places, strict=False)
+        for each, noted in metas
+        if len(noted) == len(each.places)
+        for meta, place in zip(noted, each.places, strict=True)
     ]
     modes = [id(getattr(meta, "fake_mode", None)) for _, meta, _ in found]
     placed = len(set(modes)) < len(modes)
     return [Noted(node, meta, place, placed) for node, meta, place in found]
 
 
-def _tensors(value: object) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for each in value:
-            yield from _tensors(each)
+def _raised(run: StageRun, each: NodeRun) -> bool:
+    return run.error is not None and run.error[0] is each.node

@@ -50,7 +50,7 @@ def judge_stage(run: StageRun, before: StageRun | None = None) -> Report:
     Without one, nothing else tells what the stage means, so that each instruction is judged by itself alone.
     """
     if not any(each.call is not None and each.call.written for each in run.nodes):
-        return not_applicable("nothing is written")
+        return not_applicable("nothing is written") if run.error is None else _raised(run)
     violations = [violation for each in run.nodes if each.call is not None for violation in _by_itself(run, each, each.call)]
     if before is None:
         return decided(violations) if violations or run.error is None else _raised(run)
@@ -71,7 +71,7 @@ def _raised(run: StageRun) -> Report:
 
 
 def _by_itself(run: StageRun, node: NodeRun, call: Call) -> Iterator[Violation]:
-    written = call.written
+    written = call.written if call.op is not None else []  # what no operator does with memory is not known
     for index, target in enumerate(written):
         evidence = {"writes": _shown(target)}
         for operand in call.read:

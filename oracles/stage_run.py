@@ -76,11 +76,12 @@ class Operand(NamedTuple):
 
 @dataclass(slots=True)
 class Call:
-    """A call of a node. `op` is None if that is no ATen operator; then all tensors count as read.
+    """A call of a node. `op` is None if that is no operator; then all tensors count as read.
 
     `arguments` are as passed, by name in the schema (by position for other functions). `calls` is the operator whose work
     is done: `op`, or for a function that takes an operator first (as higher-order operators do) that one. `mutates` goes by
-    the schema alone. `uneven` says that a `copy_` stored differing values in one place.
+    the schema alone, where there is none by whether the version counter of an operand (which its views share) has moved.
+    `uneven` says that a `copy_` stored differing values in one place.
     """
 
     op: OpOverload | None
@@ -190,7 +191,10 @@ class _Running:
             try:
                 args, kwargs = map_arg(node.args, self._value), map_arg(node.kwargs, self._value)
                 given = self._given(node, args, kwargs)
+                versions = _versions(given)
                 value = self._call(node, given, args, kwargs)
+                if given is not None and given.op is None:
+                    _note_writes(given, versions)
             except (Rejected, InternalError):
                 raise
             except Exception as error:  # noqa: BLE001 - whatever a node raises is part of the run
@@ -227,7 +231,7 @@ class _Running:
         return value
 
     def _given(self, node: fx.Node, args: Any, kwargs: Mapping[str, Any]) -> Call | None:
-        if node.op != "call_function":
+        if node.op == "output":
             return None
         target: Any = node.target
         if isinstance(target, OpOverload):
@@ -239,7 +243,7 @@ class _Running:
         operands = tuple(
             Operand(index, name, self._place(each), written=False, overwritten=False)
             for index, name, value in found
-            for each in _tensors(value)
+            for each in tensors(value)
         )
         return Call(None, None, named, operands)
 
@@ -249,14 +253,14 @@ class _Running:
         arguments = {name: passed[name] for name in form.names if name in passed} | passed  # in the order of the schema
         operands = []
         for name, value in arguments.items():
-            if isinstance(value, (torch.Tensor, list, tuple)):
+            if isinstance(value, (torch.Tensor, list, tuple, dict)):
                 written = op is not None and name in form.written
                 position, overwritten = form.positions.get(name, -1), written and name in form.overwritten
-                operands += [Operand(position, name, self._place(each), written, overwritten) for each in _tensors(value)]
+                operands += [Operand(position, name, self._place(each), written, overwritten) for each in tensors(value)]
         return Call(op, calls, arguments, tuple(operands), mutates=op is not None and bool(form.facts.writes))
 
     def _note(self, node: fx.Node, value: object, call: Call | None = None) -> None:
-        places = tuple(map(self._place, _tensors(value)))
+        places = tuple(map(self._place, tensors(value)))
         self.values[node] = value
         self.done.nodes.append(NodeRun(node, value, places, call))
         if node.op in ("placeholder", "get_attr"):
@@ -274,6 +278,20 @@ class _Running:
         place = place_of(tensor, number)
         self.done.nbytes[number] = max(self.done.nbytes[number], storage.nbytes(), place.region.interval[1])
         return place
+
+
+def _versions(call: Call | None) -> list[int]:
+    """The version counter of each operand of a call of no operator."""
+    if call is None or call.op is not None:
+        return []
+    return [each._version for value in call.arguments.values() for each in tensors(value)]
+
+
+def _note_writes(call: Call, before: Sequence[int]) -> None:
+    """What a call of no operator has written, which no schema tells."""
+    moved = [one != other for one, other in zip(before, _versions(call), strict=True)]
+    call.mutates = any(moved)
+    call.operands = tuple(each._replace(written=wrote) for each, wrote in zip(call.operands, moved, strict=True))
 
 
 def place_of(tensor: torch.Tensor, storage: int) -> Place:
@@ -353,12 +371,13 @@ def _types(op: OpOverload) -> list[str]:
     return [str(each.type) for each in op._schema.arguments if not each.is_out]
 
 
-def _tensors(value: object) -> Iterator[torch.Tensor]:
+def tensors(value: object) -> Iterator[torch.Tensor]:
+    """All tensors in a value, in order."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (list, tuple)):
         for each in value:
-            yield from _tensors(each)
+            yield from tensors(each)
     elif isinstance(value, dict):
         for each in value.values():
-            yield from _tensors(each)
+            yield from tensors(each)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -36,7 +37,8 @@ def stage(inputs: str, *calls: tuple[Any, ...], returned: str = "", functional: 
     for each, target, *args in calls:
         kwargs = args.pop() if args and isinstance(args[-1], dict) else {}
         arguments, named = fx.node.map_aggregate((tuple(args), kwargs), lambda one: nodes.get(one, one))
-        nodes[each] = graph.create_node("call_function", target, arguments, named, name=each)
+        op = "call_method" if isinstance(target, str) else "call_function"
+        nodes[each] = graph.create_node(op, target, arguments, named, name=each)
     graph.output(tuple(nodes[each] for each in returned.split()))
     return Stage("functional", fx.GraphModule(torch.nn.Module(), graph), functional)
 
@@ -73,6 +75,16 @@ BROKEN: dict[str, tuple[str, str, Stage]] = {
         "mutation in a functional graph",
         "add_ = aten.add_.Tensor(x, y)",
         stage("x y", ("add_", aten.add_.Tensor, "x", "y")),
+    ),
+    "in place, by a method": (
+        "mutation in a functional graph",
+        "add_ = add_(x, y)",
+        stage("x y", ("add_", "add_", "x", "y")),
+    ),
+    "in place, by a function of Python": (
+        "mutation in a functional graph",
+        "add_ = iadd(x, y)",
+        stage("x y", ("add_", operator.iadd, "x", "y")),
     ),
     "into a new tensor": (
         "mutation in a functional graph",
@@ -219,6 +231,8 @@ UNTRUE: dict[str, tuple[str, Plant]] = {
         lambda nodes: ("add", aten.new_empty_strided.default(meta(nodes, "add"), [2, 3], [1, 2])),
     ),
     "offset": ("metadata has another offset", lambda nodes: ("v", meta(nodes, "x").select(0, 0))),
+    "one of a list": ("metadata has another number of tensors", lambda nodes: ("s", meta(nodes, "x").split(1)[:1])),
+    "a number": ("metadata has another number of tensors", lambda nodes: ("add", 3)),
     "in a list": ("metadata has another offset", lambda nodes: ("s", meta(nodes, "x").split(1)[::-1])),
     "neg": ("metadata has other conj or neg bits", lambda nodes: ("v", torch._neg_view(meta(nodes, "v")))),
     "kept apart": (
@@ -246,6 +260,15 @@ def test_true_metadata_breaks_no_rule() -> None:
     tested = calls()
     assert len(noted(tested)) == 8
     assert judge_stage(run_stage(tested, inputs())) == HOLDS
+
+
+def test_a_kernel_may_leave_out_a_result() -> None:
+    tested = stage("x", ("two", lambda x: (x.neg(), None), "x"), ("one", operator.getitem, "two", 0), returned="one")
+    with FakeTensorMode() as mode:
+        fakes = {"x": mode.from_tensor(inputs()[0]), "one": torch.empty(2, 3)}
+    for node in tested.graph.graph.nodes:
+        node.meta["val"] = [fakes["one"], fakes["x"]] if node.name == "two" else fakes.get(node.name)
+    assert judge_stage(run_stage(tested, inputs()[:1])) == HOLDS
 
 
 def test_a_node_without_metadata_is_not_judged() -> None:

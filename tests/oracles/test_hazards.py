@@ -49,7 +49,8 @@ def stage(inputs: str, *calls: tuple[Any, ...], returned: str = "", name: str = 
     for each, target, *args in calls:
         kwargs = args.pop() if args and isinstance(args[-1], dict) else {}
         arguments, named = fx.node.map_aggregate((tuple(args), kwargs), lambda one: nodes.get(one, one))
-        nodes[each] = graph.create_node("call_function", target, arguments, named, name=each)
+        op = "call_method" if isinstance(target, str) else "call_function"
+        nodes[each] = graph.create_node(op, target, arguments, named, name=each)
     graph.output(tuple(nodes[each] for each in returned.split()))
     return Stage(name, fx.GraphModule(torch.nn.Module(), graph), functional=False)
 
@@ -161,6 +162,8 @@ def test_after_an_error_the_rest_is_unknown() -> None:
     report = judged(stage("x", ("add", aten.add_.Scalar, "x", 1), ("v", aten.view.default, "x", [7])), [line()])
     assert report.verdict is Verdict.UNKNOWN
     assert "stage reinplaced, v = aten.view.default(x, [7]) raises RuntimeError" in report.reason
+    report = judged(stage("x", ("v", aten.view.default, "x", [7]), ("add", aten.add_.Scalar, "x", 1)), [line()])
+    assert report.verdict is Verdict.UNKNOWN
 
 
 # A stage against the one before. ---------------------------------------------------------------------------------------
@@ -244,6 +247,14 @@ LOSES: dict[str, tuple[Any, ...]] = {
         [NEG, FIRST_ONE, ("add", aten.add.Scalar, "neg", 7), ("check", aten._assert_async.default, "one")],
         [NEG, FIRST_ONE, ("add", aten.add_.Scalar, "neg", 7), ("check", aten._assert_async.default, "one")],
         "add",
+    ),
+    "what a method overwrites": (
+        LATER,
+        "add",
+        "sum",
+        [NEG, ("add", "add", "neg", 1), ("sum", aten.sum.default, "neg")],
+        [NEG, ("add", "add_", "neg", 1), ("sum", aten.sum.default, "neg")],
+        "add sum",
     ),
     "what is scattered later": (
         LATER,
