@@ -26,11 +26,11 @@ from oracles.verdict import Report, Verdict, Violation, decided, not_applicable
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What one run left: the tokens of the storages that the inputs came with by byte, and of inputs and outputs by element
-    and byte.
+    """The tokens that one run left.
 
-    `concrete` names the first op that let numbers into the open (`item`, `nonzero`), so that the terms are those of these
-    numbers. Outputs that are no tensors are None.
+    Of the storages that the inputs came with by byte, of inputs and outputs by element and byte. `concrete` names the first
+    op that let numbers into the open (`item`, `nonzero`), so that the terms are those of these numbers. Outputs that are no
+    tensors are None.
     """
 
     storages: tuple[Array, ...]
