@@ -59,7 +59,8 @@ class Range:
         found = re.fullmatch(r"(\d{1,9}):(\d{0,9})", text)
         if found is None or (found[2] and int(found[2]) < int(found[1])):
             raise UserError(
-                f"--sizes {text}: give LOW:HIGH in whole numbers, LOW not above HIGH, or LOW: for no upper bound"
+                f"--sizes {text}: give LOW:HIGH in whole numbers below a billion, LOW not above HIGH,"
+                " or LOW: for no upper bound"
             )
         return cls(int(found[1]), int(found[2]) if found[2] else None)
 
@@ -103,7 +104,8 @@ class Proofs:
     """All pairs of one target.
 
     `shapes` are the sizes of the inputs as terms, `premises` what is taken to be true of them, and `covered` how many sizes
-    fulfil that, None if there are too many to count.
+    fulfil that, None if there are none or too many to count. `held` are the names of the last inputs, if the function holds
+    these and is not given them.
     """
 
     target: Target
@@ -111,6 +113,7 @@ class Proofs:
     premises: tuple[str, ...]
     pairs: tuple[Pair, ...]
     covered: Covered | None = None
+    held: tuple[str, ...] = ()
 
     @property
     def counts(self) -> dict[Answer, int]:
@@ -127,6 +130,7 @@ class Proofs:
         """All of it as JSON values."""
         return {
             "inputs": [list(each) for each in self.shapes],
+            "held by the function": list(self.held),
             "premises": list(self.premises),
             "sizes that fulfil them": None if self.covered is None else [self.covered.sizes, self.covered.of],
             "pairs": [_pair_json(each) for each in self.pairs],
@@ -184,7 +188,8 @@ def prove_build(
     eager = observe(tensors, clone_inputs(samples))
     if eager.error is not None:
         raise UserError(f"eager raises {what_was_raised(eager.error, None)}")
-    return _Proving(tensors, SymbolicInputs(samples), target, build, limit).run(eager, sizes)
+    found = _Proving(tensors, SymbolicInputs(samples), target, build, limit).run(eager, sizes)
+    return found if lifted is None else replace(found, held=tuple(held_tensors.names(lifted)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +219,7 @@ class _Proving:
         try:
             before = self.inputs.layout(self.function)
             compiled = self._compiled()
-            after = self.inputs.layout(compiled)
+            after = self.inputs.layout(compiled, "the target")
             premises = self.inputs.premises(sizes.low, sizes.high)
         except Rejected as rejected:
             names = pairs(list(eager.tensors()))
@@ -303,9 +308,9 @@ class _Proving:
 
 
 def _covered(premises: Premises, sizes: Range) -> Covered | None:
-    if premises.count is None or premises.count > MOST_COUNTED or sizes.high is None:
-        return None
     symbols = len(premises.ranges) + len(premises.equal)
+    if not symbols or premises.count is None or premises.count > MOST_COUNTED or sizes.high is None:
+        return None
     return Covered(sum(1 for _ in premises.every(math.inf)), (sizes.high - sizes.low + 1) ** symbols)
 
 
@@ -321,7 +326,9 @@ def _in_words(premises: Premises) -> tuple[str, ...]:
 def _condition(term: Any) -> str:
     if isinstance(term, (sympy.Eq, sympy.Ne)):
         return f"{term.lhs} {'==' if isinstance(term, sympy.Eq) else '!='} {term.rhs}"
-    return str(term)
+    if isinstance(term, (sympy.And, sympy.Or)):
+        return f"({(' and ' if isinstance(term, sympy.And) else ' or ').join(map(_condition, term.args))})"
+    return f"not ({_condition(term.args[0])})" if isinstance(term, sympy.Not) else str(term)
 
 
 # --- the command -------------------------------------------------------------------------------------------------------
@@ -355,7 +362,7 @@ def prove_file(
             raise UserError(f"{path}: {error}") from error
         except SystemExit as exit_of_user:
             raise UserError(f"{path}: {names[0]} calls sys.exit({exit_of_user.code!r})") from exit_of_user
-    if not any(re.fullmatch(r"n\d+", size) for each in found for shape in each.shapes for size in shape):
+    if not _has_symbols(found[0]):
         print_lines(
             notes(), "note: no size became a symbol; sizes of 2 or more do, of inputs that fill a storage of their own"
         )
@@ -367,10 +374,22 @@ def prove_file(
     return any(each.refuted for each in found)
 
 
+def _has_symbols(found: Proofs) -> bool:
+    return any(re.fullmatch(r"n\d+", size) for shape in found.shapes for size in shape)
+
+
+def _inputs(found: Proofs) -> Iterator[str]:
+    """What each input is, with the name of one that the function holds."""
+    given = len(found.shapes) - len(found.held)
+    for index, shape in enumerate(found.shapes):
+        name = f" ({found.held[index - given]})" if index >= given else ""
+        yield f"input {index}{name} is [{', '.join(shape)}]"
+
+
 def _print(console: Console, path: Path, sizes: Range, found: Sequence[Proofs]) -> None:
     print_lines(console, f"{path} in torch {torch.__version__}", "bold")
-    shapes = (f"input {index} is [{', '.join(shape)}]" for index, shape in enumerate(found[0].shapes))
-    print_lines(console, f"{', '.join(shapes) or 'no inputs'}; sizes {sizes}")
+    inputs = ", ".join(_inputs(found[0])) or "no inputs"
+    print_lines(console, f"{inputs}; sizes {sizes}" if _has_symbols(found[0]) else inputs)
     for each in found:
         print_heading(console, each.target.name)
         if each.premises:

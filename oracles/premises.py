@@ -54,8 +54,9 @@ class Premises:
         solved = _solved(ranges, guards, equal)
         conditions: list[Expr] = []
         for name, term in solved.items():
-            low, high = ranges.get(name, (0, None))
-            conditions += [sympy.Ge(term, low), *([] if high is None else [sympy.Le(term, high)])]
+            (low, high), (least, most) = ranges[name], ranges.get(term, (-math.inf, None))  # what a symbol's own range says
+            conditions += [sympy.Ge(term, low)] if least < low else []
+            conditions += [sympy.Le(term, high)] if high is not None and (most is None or most > high) else []
         conditions += [each.xreplace(solved) for each in guards]
         kept = tuple(dict.fromkeys(each for each in conditions if each != sympy.true))
         free = {name: bounds for name, bounds in ranges.items() if name not in solved}

@@ -113,8 +113,8 @@ class SymbolicInputs:
                 made.append(empty.set_(storages[storage._cdata], sample.storage_offset(), sample.shape, sample.stride()))
         return made
 
-    def layout(self, function: Function) -> Layout:
-        """Where inputs and outputs lie after a run of the function.
+    def layout(self, function: Function, name: str = "the function") -> Layout:
+        """Where inputs and outputs lie after a run of the function, which errors call by that name.
 
         Raises `Rejected` if it cannot run with sizes as symbols, or makes integers of numbers: of these torch takes much for
         granted (that they are not 1, say) and notes no guard.
@@ -122,7 +122,7 @@ class SymbolicInputs:
         observation = observe(function, self.fresh(), _on_symbols(self.mode))
         self.env.pending_fresh_unbacked_symbols.clear()  # else the next run looks for them among its results
         if observation.error is not None:
-            raise Rejected(f"with sizes as symbols it raises {_in_short(observation.error)}")
+            raise Rejected(f"with sizes as symbols, {name} raises {_in_short(observation.error)}")
         if any(map(self.env.is_unbacked_symint, self.env.var_to_range)):
             raise Rejected(
                 "a size or another integer depends on numbers, and torch does not tell what it takes for granted of it"

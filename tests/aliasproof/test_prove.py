@@ -88,7 +88,7 @@ def test_two_inputs_have_symbols_of_their_own_and_what_is_asked_of_them_is_a_pre
 
     (found,) = prove_function(program, [torch.ones(4, 4), torch.ones(4)], ["reference"])
     assert found.shapes == (("n0", "n1"), ("n2",))
-    assert "n2 == n1" in found.premises or "n1 == n2" in found.premises
+    assert found.premises == ("2 <= n0 <= 64", "3 <= n1 <= 64", "n2 == n1", "n1 - 1 >= 2")
     assert found.counts[Answer.PROVED] == 5
 
 
@@ -348,7 +348,33 @@ def test_a_stored_program_is_proved(call, tmp_path):
 def test_it_is_said_if_no_size_is_a_symbol(call, tmp_path):
     path = tmp_path / "one.py"
     path.write_text("import torch\ndef program(x): return x + 1\ndef inputs(): return torch.ones(1)\n")
-    assert "no size became a symbol" in call("prove", path, "--target", "reference").err
+    done = call("prove", path, "--target", "reference", "--sizes", "2:3")
+    assert "no size became a symbol" in done.err
+    assert "input 0 is [1]\n" in done.out
+    assert " in range" not in done.out
+
+
+def test_inputs_that_the_function_holds_are_named(call, tmp_path):
+    path = tmp_path / "held.py"
+    path.write_text("import torch\nW = torch.ones(5)\ndef program(x): return x * W\ndef inputs(): return torch.ones(5)\n")
+    assert "input 0 is [n0], input 1 (W) is [n1]; sizes" in call("prove", path, "--target", "reference").out
+    given = json.loads(call("prove", path, "--target", "reference", "--json").out)
+    assert given["targets"]["reference"]["held by the function"] == ["W"]
+
+
+def test_premises_are_written_as_python_has_them():
+    (found,) = prove_function(lambda x: x.unflatten(0, (2, -1))[:, 1:], [torch.ones(6, 4)], ["reference"])
+    assert "(n0 == 2 or Mod(n0, 2) == 0)" in found.premises
+
+
+def test_whether_function_or_target_fails_on_symbols_is_said():
+    def build(function, fakes):
+        return lambda x: x.no_such_method()
+
+    found = prove_build(lambda x: x + 1, [torch.ones(4)], stand_in(), build)
+    assert found.pairs[0].proof.how.startswith("with sizes as symbols, the target raises AttributeError")
+    found = prove_build(lambda x: x[: int(x.sum())], [torch.ones(4)], stand_in(), build)
+    assert found.pairs[0].proof.how.startswith("with sizes as symbols, the function raises GuardOnDataDependent")
 
 
 @pytest.mark.parametrize(

@@ -140,6 +140,18 @@ def test_ranges_that_fit_into_no_memory_are_gone_through_one_by_one():
     assert [next(sizes) for _ in range(3)] == [{N: 2, M: 2}, {N: 2, M: 3}, {N: 2, M: 4}]
 
 
+def test_a_symbol_that_is_another_is_in_the_range_of_both():
+    for ranges, bounds in (
+        ({N: (2, 9), M: (3, None)}, (3, 9)),
+        ({N: (4, None), M: (3, 7)}, (4, 7)),
+        ({N: (2, 5), M: (3, 4)}, (3, 4)),
+        ({N: (2, None), M: (2, None)}, (2, None)),
+    ):
+        known = Premises.of(ranges, [sympy.Eq(N, M)], {}, {N: 4, M: 4})
+        fulfil = [size for size in range(1, 20) if known.holds(dict.fromkeys(known.ranges, size))]
+        assert fulfil == list(range(bounds[0], min(bounds[1] or 19, 19) + 1))
+
+
 def test_no_time_is_unknown():
     found = shared(*APART["three dims"], premises(), limit=1e-3)
     assert found.answer is Answer.UNKNOWN
@@ -367,7 +379,7 @@ def test_guards_that_the_sample_does_not_fulfil_are_rejected():
 
 
 def test_what_cannot_run_on_symbols_is_rejected():
-    with pytest.raises(Rejected, match="with sizes as symbols it raises"):
+    with pytest.raises(Rejected, match="with sizes as symbols, the function raises"):
         SymbolicInputs([torch.ones(4)]).layout(lambda x: x[: int(x.sum())])
 
 
