@@ -22,7 +22,7 @@ class Promise(Enum):
     SIZE_AND_DTYPE = "outputs have eager's sizes and dtypes"
     STRIDE = "outputs have eager's strides"
     OFFSET = "outputs have eager's storage offsets"
-    INPUT_METADATA = "inputs end with eager's sizes and strides"
+    INPUT_METADATA = "inputs end with eager's sizes, dtypes and strides"
     NO_NEW_ERROR = "raises only if eager raises"
     SAME_ERROR = "raises if eager raises"
     TERMS = "computes what eager computes whatever the numbers are: it does no arithmetic of its own"

@@ -354,6 +354,7 @@ class _Comparison:
         self.spoilt: dict[tuple[fx.Node, fx.Node], Violation] = {}
         self.bytes: dict[tuple[fx.Node, fx.Node], Versions] = {}
         self.open: list[str] = []
+        self.differs = False
 
     def judge(self) -> tuple[list[Violation], str]:
         """The violations, and why the rest cannot be decided, if it cannot."""
@@ -363,9 +364,16 @@ class _Comparison:
         if _inputs(self.before) != _inputs(self.run):
             return [], "the two stages do not take the same inputs"
         meant = _Meaning.of(self.before)
+        self._walk(meant, None)
+        if self.differs:  # a log takes as much memory as all stores together, so it is kept only where it is asked
+            self._walk(meant, [])
+        return list(self.spoilt.values()), self.open[0] if self.open else ""
+
+    def _walk(self, meant: _Meaning, log: list[_Stored] | None) -> None:
+        """Compare all reads. Without a log of stores, nobody is blamed for what differs."""
         calls = [(each.node.name, each.call) for each in self.run.nodes if each.call is not None]
         same = {name: meant.numbers[name] for name, call in calls if meant.forms.get(name) == _form(call)}
-        memory = _Memory(self.run, same, [])
+        memory = _Memory(self.run, same, log)
         needed = _needed(self.run)
         for index, each in enumerate(self.run.nodes):
             if each.call is not None and each.node in needed and each.node.name in same and _computes(each, each.call):
@@ -375,7 +383,6 @@ class _Comparison:
         self._compare(memory, len(self.run.nodes), "", meant.outputs, _outputs(memory))
         for number, versions in meant.inputs.items():
             self._compare_input(memory, number, versions)
-        return list(self.spoilt.values()), self.open[0] if self.open else ""
 
     def _compare(self, memory: _Memory, at: int, form: str, meant: list[_Read] | None, reads: list[_Read]) -> None:
         if meant is None:  # there, nothing comes of it
@@ -426,6 +433,9 @@ class _Comparison:
         return [each.node.name for each in nodes if any(place.storage == number for place in each.places)]
 
     def _blame(self, memory: _Memory, at: int, read: _Read, addresses: Versions, meant: Versions, kind: str) -> None:
+        self.differs = True
+        if memory.log is None:
+            return
         known = meant != 0
         found: list[_Overwritten] = []
         left = _overwriters(memory, at, read.place.storage, addresses[known], meant[known], found)

@@ -1,4 +1,4 @@
-"""Oracle *metadata*: sizes, dtypes, strides and offsets of outputs (and of inputs afterwards) are eager's."""
+"""Oracle *metadata*: sizes, dtypes, strides and offsets of outputs are eager's; of inputs afterwards, all but offsets."""
 
 from __future__ import annotations
 
@@ -27,6 +27,9 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
             if (a.shape, _strides(a)) != (b.shape, _strides(b)):
                 evidence = {"eager": [list(a.shape), list(a.stride())], "target": [list(b.shape), list(b.stride())]}
                 violations.append(Violation("metadata", "input ends with another shape", f"input {index}", evidence))
+            elif a.dtype != b.dtype:
+                dtypes = {"eager": str(a.dtype), "target": str(b.dtype)}
+                violations.append(Violation("metadata", "input ends with another dtype", f"input {index}", dtypes))
     return decided(violations)
 
 

@@ -50,6 +50,18 @@ def test_an_input_that_ends_with_another_shape_is_seen(runs, target) -> None:
     assert judge(Contract(waivers=(Waiver(Promise.INPUT_METADATA, "for this test"),)), *both) == HOLDS
 
 
+def test_an_input_that_ends_with_another_dtype_is_seen(runs) -> None:
+    def widen(x: torch.Tensor) -> None:
+        x.data = x.data.double()
+
+    both = runs(widen, lambda x: None, [X])
+    assert [(each.kind, each.place) for each in judge(ALL, *both).violations] == [
+        ("input ends with another dtype", "input 0")
+    ]
+    assert judge(ALL, *runs(widen, widen, [X])) == HOLDS
+    assert judge(Contract(waivers=(Waiver(Promise.INPUT_METADATA, "for this test"),)), *both) == HOLDS
+
+
 def test_every_output_is_looked_at_and_named_once(runs) -> None:
     eager = lambda x: (x + 1, x[1:], x > 0)  # noqa: E731
     target = lambda x: (x + 1, x[1:].double(), (x > 0).int())  # noqa: E731
