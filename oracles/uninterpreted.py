@@ -177,7 +177,8 @@ class Tokens(TorchDispatchMode):
         return result
 
     def _note_concrete(self, op: OpOverload, args: Sequence[Any], result: Any) -> None:
-        if not isinstance(result, (torch.Tensor, list, tuple, type(None))):
+        leaves = result if isinstance(result, tuple) and op.namespace not in _TORCH else [result]  # torch's hold sizes
+        if not all(isinstance(each, (torch.Tensor, list, tuple, type(None))) for each in leaves):
             self.concrete = self.concrete or str(op)
         if op is aten.index.Tensor and all(each.dtype != torch.bool for each in tensors_in(args[1])):
             return  # only masks have a number of elements that hangs on numbers
@@ -274,7 +275,7 @@ class Tokens(TorchDispatchMode):
             return [np.broadcast_to(self._move(b, a.dtype), (*a.shape, a.element_size())) for a, b in pairs]
         if name.startswith("_foreach_") and isinstance(result, (list, tuple)):
             return [self._opaque(self._opaque_key(op, _item(given, i, len(results))), 0, t) for i, t in enumerate(results)]
-        if facts(op).pointwise and len(results) == 1 and not _is_random(op):
+        if facts(op).pointwise and len(results) == 1 and not _is_random(op) and not _takes_lists(given):
             return [self._pointwise(op, given, results[0])]
         key = self._opaque_key(op, given)
         if name in _SUMS and _is_narrow_integer(results[0]) and not any(map(_is_inexact, tensors_in(list(given.values())))):
@@ -418,7 +419,12 @@ def _steps(op: OpOverload | HigherOrderOperator) -> Callable[..., Any] | None:
         if kernel is None:
             raise NotImplementedError(f"what {op} does cannot be followed")
         return kernel
-    return op.decompose if is_composite(op) else None
+    return op.decompose if is_composite(op) and not _has_kernel(op) else None
+
+
+@functools.cache
+def _has_kernel(op: OpOverload) -> bool:
+    return torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CPU")
 
 
 @dataclass(frozen=True, slots=True)
@@ -459,6 +465,11 @@ def _item(given: dict[str, Any], index: int, count: int) -> dict[str, Any]:
     """The arguments for one item of a call on lists."""
     lists = {name: value for name, value in given.items() if isinstance(value, (list, tuple)) and len(value) == count}
     return given | {name: value[index] for name, value in lists.items()}
+
+
+def _takes_lists(given: dict[str, Any]) -> bool:
+    """Whether there are tensors in a list."""
+    return any(isinstance(value, (list, tuple)) and any(True for _ in tensors_in(value)) for value in given.values())
 
 
 def _commutes(op: OpOverload, given: dict[str, Any]) -> bool:

@@ -207,8 +207,10 @@ def custom() -> Iterator[Any]:
             ("add_more(Tensor(a!) x, Tensor y) -> Tensor", lambda x, y: (x.add_(y), y * 2)[1]),
             ("accumulate(Tensor x, *, Tensor(a!) out) -> ()", lambda x, out: (out.add_(x), None)[1]),
             ("look(Tensor x) -> ()", lambda x: None),
+            ("counted(Tensor x) -> (Tensor, int)", lambda x: (x + 1, int(x.count_nonzero()))),
+            ("total(Tensor[] xs) -> Tensor", lambda xs: sum(xs) * 0),
         ):
-            library.define(schema)
+            library.define(schema, tags=[torch.Tag.pointwise] if schema.startswith("total") else [])
             library.impl(schema.split("(")[0], function, "CompositeExplicitAutograd")
         yield torch.ops.aliasproof_tokens
 
@@ -222,6 +224,10 @@ CUSTOM: dict[str, tuple[Callable[[Any], Function], Callable[[Any], Function]]] =
         lambda ops: lambda x: ops.rounded(x, torch.float16),
     ),
     "the place in a list": (lambda ops: lambda x: ops.first([x, None]), lambda ops: lambda x: ops.first([None, x])),
+    "what a pointwise one reads in a list": (
+        lambda ops: lambda x: ops.total([x, x]),
+        lambda ops: lambda x: ops.total([x, x * 1]),
+    ),
     "what is in `out`": (
         lambda ops: lambda x: (ops.accumulate(x, out=x[:0].new_zeros(6)), ops.accumulate(x, out=x))[1],
         lambda ops: lambda x: (b := x.new_zeros(6), ops.accumulate(x, out=b), x.copy_(b), None)[3],
@@ -255,6 +261,12 @@ def test_a_mutation_is_followed_through_auto_functionalized(custom: Any) -> None
 
 def test_an_op_without_results_lets_no_number_into_the_open(custom: Any) -> None:
     assert report(lambda x: (custom.look(x), x + 1)[1], lambda x: x + 1, X).reason == ""
+
+
+def test_a_number_beside_a_tensor_is_in_the_open(custom: Any) -> None:
+    assert (
+        "for such numbers only" in report(lambda x: x * custom.counted(x)[1], lambda x: x * custom.counted(x)[1], X).reason
+    )
 
 
 def test_numbers_that_the_target_alone_goes_by_are_admitted() -> None:
