@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 from reference_pass.alias_analysis import (
     Analysis,
@@ -262,6 +262,17 @@ def test_what_depends_on_numbers_is_refused():
         analyse(graph_of((aten.equal.default, X, X)), (GRID,))
 
 
+def test_a_shape_that_depends_on_numbers_is_refused_where_the_mode_has_no_symbols_for_it():
+    fake = FakeTensorMode().from_tensor(GRID)
+    with pytest.raises(Refused, match=r"shape of what aten\.nonzero\.default returns"):
+        analyse(graph_of((aten.nonzero.default, X)), (fake,))
+
+
+def test_what_goes_by_a_size_that_depends_on_numbers_is_refused():
+    with pytest.raises(Refused, match=r"aten\.split\.Tensor on a size that depends on numbers"):
+        analyse(graph_of((aten.nonzero.default, X), (aten.split.Tensor, Y, 2)), (GRID,))
+
+
 def test_a_sparse_input_has_no_strides_to_reason_about():
     with pytest.raises(Refused, match="no strides"):
         analyse(graph_of((aten.neg.default, X)), (GRID.to_sparse(),))
@@ -302,6 +313,35 @@ def test_an_error_of_eager_stays_what_it_is():
 
 
 # --- fakes -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_graph_is_run_in_the_mode_of_its_arguments_and_leaves_them_as_large_as_they_were():
+    mode = FakeTensorMode()
+    given = [mode.from_tensor(each) for each in (torch.ones(2), torch.ones(3))]
+    analysis = analyse(graph_of((aten.resize_.default, X, [5]), (aten.resize_.default, Y, [7]), inputs=2), given)
+    assert analysis.mode is mode
+    assert analysis.grown == {0, 1}
+    assert [each.untyped_storage().nbytes() for each in given] == [8, 12]
+
+
+@pytest.mark.parametrize(("op", "named"), [(aten.select_copy.int, {"dim": 1, "index": 0}), (aten.t_copy.default, {})])
+def test_view_copies_of_symbolic_sizes_are_contiguous(op, named):
+    dynamic: Any = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC] * 2)
+    fake = FakeTensorMode(shape_env=ShapeEnv()).from_tensor(GRID, symbolic_context=dynamic)
+    *_, effect = analyse(graph_of((op, X, named)), (fake,)).effects.values()
+    assert effect.value.is_contiguous()
+    assert effect.value.dim() == (1 if named else 2)
+
+
+def test_a_complex_tensor_is_copied_as_real_in_row_major_order():
+    held_against_eager(graph_of((aten.view_as_real_copy.default, X)), torch.ones(3, 4, dtype=torch.complex64).t())
+
+
+def test_a_custom_operator_may_hold_a_real_tensor():
+    with torch.library._scoped_library("aliasproof_alias_analysis", "FRAGMENT") as library:
+        library.define("add_table(Tensor x) -> Tensor")
+        library.impl("add_table", lambda x: x + ROW, "CompositeImplicitAutograd")
+        held_against_eager(graph_of((torch.ops.aliasproof_alias_analysis.add_table.default, X)), GRID)
 
 
 def test_fake_inputs_share_what_the_inputs_share_and_are_no_input_itself():
