@@ -8,6 +8,7 @@ Each byte of memory has a token of 64 bits, beside the number that it holds anyw
 - What an op computes is a hash of the op, its plain arguments and the tokens that it reads. Of a pointwise op, an element is
   a hash of the elements at its position; of another op, a hash of its position and of all that is read.
 - An op that writes is its functional form, and a move into what it writes.
+- A higher-order op is the ops that it calls.
 - Numbers that come from no input (`zeros`, `fill_`) have the tokens of their bytes.
 - Negation and conjugation are involutions on tokens, so their lazy bits, set and cleared again, leave no trace.
 
@@ -410,10 +411,17 @@ _NO_MATTER = {"memory_format", "layout", "pin_memory", "device", "non_blocking",
 # --- calls and names ---------------------------------------------------------------------------------------------------
 
 
+_STEPS: dict[Any, Callable[..., Any]] = {
+    cond_op: lambda chosen, yes, no, operands: (yes if chosen else no)(*operands),  # its kernel refuses to run in a mode
+    aten.resize.default: lambda tensor, *args, **kwargs: tensor.clone().resize_(*args, **kwargs),
+    aten.resize_as.default: lambda tensor, *args, **kwargs: tensor.clone().resize_as_(*args, **kwargs),
+}
+
+
 def _steps(op: OpOverload | HigherOrderOperator) -> Callable[..., Any] | None:
     """What calls the ops that an op is made of: of a higher-order one, and of a composite, met in inference mode alone."""
-    if op is cond_op:  # its kernel refuses to run in a mode
-        return lambda chosen, yes, no, operands: (yes if chosen else no)(*operands)
+    if op in _STEPS:
+        return _STEPS[op]
     if isinstance(op, HigherOrderOperator):
         kernel: Callable[..., Any] | None = op.py_kernels.get(torch._C.DispatchKey.CompositeExplicitAutograd)
         if kernel is None:

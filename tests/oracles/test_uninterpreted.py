@@ -124,6 +124,11 @@ SAME: dict[str, Case] = {
         lambda x: (x.resize_(12), x.clone(), None)[2],
         (X,),
     ),
+    "resized, in place or not": (
+        lambda m: m.resize_(2),
+        lambda m: aten.resize_as.default(m, aten.resize.default(m, [2])),
+        (M,),
+    ),
     "grown to work in, or not": (
         lambda x, y, out: aten.mse_loss.out(x, y, 1, out=out.resize_(0)),
         lambda x, y, out: out.resize_(0).resize_(()).copy_(aten.mse_loss.default(x, y, 1)),
