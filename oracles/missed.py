@@ -118,7 +118,9 @@ class _Interpreter(fx.Interpreter):
     def run_with_held(self, *given: torch.Tensor) -> object:
         count = len(given) - len(self._held)
         self._held = dict(zip(self._held, given[count:], strict=True))
-        result: object = self.run(*given[:count])
+        with torch.random.fork_rng(devices=[]):  # each run draws the same random numbers
+            torch.manual_seed(0)
+            result: object = self.run(*given[:count])
         return result
 
     def fetch_attr(self, target: str) -> object:

@@ -65,6 +65,10 @@ def test_a_copy_that_could_go_and_one_that_could_not() -> None:
     assert found(lambda x: (y := x.clone(), x.zero_(), y)[2], X) == []
 
 
+def test_random_numbers_are_the_same_in_each_run() -> None:
+    assert found(lambda x: torch.rand_like(x) + x, X) == [("aten.add.Tensor", "aten.add_.Tensor")]
+
+
 def test_a_view_copy_that_could_be_a_view() -> None:
     assert found(lambda x: torch.ops.aten.select_copy.int(x, 0, 1) + 1, X)[0] == (
         "aten.select_copy.int",
