@@ -189,6 +189,8 @@ def evaluate(term: Expr, sizes: Sizes) -> Any:
     value = term.xreplace({name: sympy.Integer(number) for name, number in sizes.items()})
     if value in (sympy.true, sympy.false):
         return bool(value)
+    if isinstance(value, sympy.Float):  # with the 53 bits that a Python float has
+        return float(value)
     if not value.is_Integer:
         raise Rejected(f"{term} has no value: {type(term).__name__} is not known")
     return int(value)

@@ -367,6 +367,19 @@ def test_premises_are_written_as_python_has_them():
     assert "(n0 == 2 or Mod(n0, 2) == 0)" in found.premises
 
 
+@pytest.mark.parametrize("large", [lambda n: n * 0.5 > 2, lambda n: n / 2 > 2, lambda n: 3 < n**0.5 + 1])
+def test_a_guard_in_fractions_is_a_premise(large):
+    def program(x):
+        return x[1:].clone() if large(x.shape[0]) else x
+
+    found = prove_build(program, [torch.ones(9)], stand_in(), no_clones)
+    ((size,),) = found.pairs[0].counterexample.shapes
+    assert size > 4
+    assert found.covered.sizes == 60
+    found = prove_build(program, [torch.ones(9)], stand_in(), no_clones, Range(2, 4))
+    assert set(answers(found).values()) == {Answer.VACUOUS}
+
+
 def test_whether_function_or_target_fails_on_symbols_is_said():
     def build(function, fakes):
         return lambda x: x.no_such_method()
