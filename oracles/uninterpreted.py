@@ -25,13 +25,31 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from torch._higher_order_ops.cond import cond_op
-from torch._ops import HigherOrderOperator, OpOverload
+from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from generators.definedness import ALLOCATES, tensors_in
-from generators.schemas import Kind, facts, is_composite
-from oracles.forms import COMMUTATIVE, SCATTERS, functional_form, view_of_copy
+from generators.schemas import Kind, facts
+from oracles.calls import (
+    BATCH_NORMS,
+    TORCH,
+    Call,
+    bound,
+    commutes,
+    honest_batch_norm,
+    is_constant,
+    is_out,
+    is_random,
+    item,
+    matters,
+    plain_name,
+    steps,
+    stores,
+    takes_lists,
+    torch_name,
+    unread,
+)
+from oracles.forms import SCATTERS, functional_form, view_of_copy
 from oracles.tokens import (
     OPERANDS,
     Array,
@@ -158,11 +176,11 @@ class Tokens(TorchDispatchMode):
         self, func: Any, types: object, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = dict(kwargs or {})
-        if (steps := _steps(func)) is not None:
+        if (made_of := steps(func)) is not None:
             with self:
-                return steps(*args, **kwargs)
-        if func in _BATCH_NORMS:
-            func, args, kwargs = _honest_batch_norm(func, args, kwargs)
+                return made_of(*args, **kwargs)
+        if func in BATCH_NORMS:
+            func, args, kwargs = honest_batch_norm(func, args, kwargs)
         known = facts(func)
         if known.writes:
             return self._mutation(func, args, kwargs)
@@ -173,12 +191,12 @@ class Tokens(TorchDispatchMode):
         made = self._computed(func, args, kwargs, result)
         for tensor, tokens in zip(tensors_in(result), made, strict=True):
             self._new(tensor, tokens)
-        if _stores(func):
+        if stores(func):
             self._store(func, args, kwargs, result)
         return result
 
     def _note_concrete(self, op: OpOverload, args: Sequence[Any], result: Any) -> None:
-        leaves = result if isinstance(result, tuple) and op.namespace not in _TORCH else [result]  # torch's hold sizes
+        leaves = result if isinstance(result, tuple) and op.namespace not in TORCH else [result]  # torch's hold sizes
         if not all(isinstance(each, (torch.Tensor, list, tuple, type(None))) for each in leaves):
             self.concrete = self.concrete or str(op)
         if op is aten.index.Tensor and all(each.dtype != torch.bool for each in tensors_in(args[1])):
@@ -193,20 +211,20 @@ class Tokens(TorchDispatchMode):
             result = op(*args, **kwargs)
             self._write(args[0], tokens)
             return result
-        if torch.Tag.inplace_view in op.tags or _torch_name(op) in ALLOCATES:  # t_, set_, resize_: no byte is written
+        if torch.Tag.inplace_view in op.tags or torch_name(op) in ALLOCATES:  # t_, set_, resize_: no byte is written
             return op(*args, **kwargs)
-        given = _bound(op, args, kwargs)
-        in_order = sorted(facts(op).writes, key=lambda index: not _is_out(op, index))  # as a functional form returns them
+        given = bound(op, args, kwargs)
+        in_order = sorted(facts(op).writes, key=lambda index: not is_out(op, index))  # as a functional form returns them
         written = [each for index in in_order for each in tensors_in(given[op._schema.arguments[index].name])]
         form = functional_form(op)
-        if form is None or _is_random(op):
+        if form is None or is_random(op):
             left, dtypes, result = self._opaque_mutation(op, given, args, kwargs, written)
         else:
-            values = [given[each.name] for index, each in enumerate(op._schema.arguments) if not _is_out(op, index)]
+            values = [given[each.name] for index, each in enumerate(op._schema.arguments) if not is_out(op, index)]
             named = dict(zip((each.name for each in form._schema.arguments), values, strict=True))
             if named.get("dtype", written) is None:  # kernels compute in the dtype of what they write
                 named["dtype"] = written[0].dtype
-            call = _Call(form, named)
+            call = Call(form, named)
             shadow = call.run()
             left = self._shown(form, call.args, call.kwargs, shadow)
             dtypes = [each.dtype for each in tensors_in(shadow)]
@@ -223,7 +241,7 @@ class Tokens(TorchDispatchMode):
         self, op: OpOverload, given: dict[str, Any], args: Sequence[Any], kwargs: dict[str, Any], written: list[torch.Tensor]
     ) -> tuple[list[Array], list[torch.dtype], Any]:
         """An op of which only the schema is known, and random fills: what they write hangs on all that they read."""
-        key = None if _is_constant(op, given) else self._opaque_key(op, given)
+        key = None if is_constant(op, given) else self._opaque_key(op, given)
         result = op(*args, **kwargs)
         fresh = [each for each in tensors_in(result) if not any(each is one for one in written)]
         left = [*fresh, *written]
@@ -232,7 +250,7 @@ class Tokens(TorchDispatchMode):
 
     def _store(self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor) -> None:
         """Scatters and `copy` clone all of the storage of their first operand, if they can, and store a part anew."""
-        given = _bound(op, args, kwargs)
+        given = bound(op, args, kwargs)
         base, source = given.pop("self"), given.pop("src")
         whole, old = self._tokens(result.untyped_storage()), self._tokens(base.untyped_storage())
         same_place = (result.stride(), result.storage_offset()) == (base.stride(), base.storage_offset())
@@ -246,7 +264,7 @@ class Tokens(TorchDispatchMode):
     def _shown(self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> list[Array]:
         """What each tensor shows that a functional op gave."""
         made = [each for each in self._computed(op, args, kwargs, result) if each is not None]
-        if not _stores(op):
+        if not stores(op):
             return made
         self._new(result, made[0])
         self._store(op, args, kwargs, result)
@@ -257,26 +275,26 @@ class Tokens(TorchDispatchMode):
     def _computed(self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> list[Array | None]:
         """The tokens of each tensor that a functional op gives."""
         results = list(tensors_in(result))
-        name = _torch_name(op)
+        name = torch_name(op)
         if name in ALLOCATES:
             return [None] * len(results)
         if (rule := _RULES.get(name)) is not None:
             return [rule(self, args, kwargs, results[0])]
-        if _stores(op):
+        if stores(op):
             return [self.read(args[0])]
         if (view := view_of_copy(op)) is aten.view.default:  # the copy can also be had where no view can
             return [_moved(self, args, kwargs, results[0])]
         if view is not None:
             return [self.read(each) for each in tensors_in(view(*args, **kwargs))]
-        given = _bound(op, args, kwargs)
-        if _is_constant(op, given):
+        given = bound(op, args, kwargs)
+        if is_constant(op, given):
             return [self._constant(each) for each in results]
         if name == "_foreach_copy":
             pairs = zip(given["self"], given["src"], strict=True)
             return [np.broadcast_to(self._move(b, a.dtype), (*a.shape, a.element_size())) for a, b in pairs]
         if name.startswith("_foreach_") and isinstance(result, (list, tuple)):
-            return [self._opaque(self._opaque_key(op, _item(given, i, len(results))), 0, t) for i, t in enumerate(results)]
-        if facts(op).pointwise and len(results) == 1 and not _is_random(op) and not _takes_lists(given):
+            return [self._opaque(self._opaque_key(op, item(given, i, len(results))), 0, t) for i, t in enumerate(results)]
+        if facts(op).pointwise and len(results) == 1 and not is_random(op) and not takes_lists(given):
             return [self._pointwise(op, given, results[0])]
         key = self._opaque_key(op, given)
         if name in _SUMS and _is_narrow_integer(results[0]) and not any(map(_is_inexact, tensors_in(list(given.values())))):
@@ -290,10 +308,10 @@ class Tokens(TorchDispatchMode):
             if isinstance(value, torch.Tensor):
                 names.append(name)
                 operands.append(value)
-            elif _matters(op, name, value):
+            elif matters(op, name, value):
                 plain.append((name, value))
-        same = 0 if _commutes(op, given) else 1
-        start = _start(_plain_name(op), repr(plain), tuple(names), tuple(each.dtype for each in operands), result.dtype)
+        same = 0 if commutes(op, given) else 1
+        start = _start(plain_name(op), repr(plain), tuple(names), tuple(each.dtype for each in operands), result.dtype)
         read = [self._elements(each) for each in operands]
         total: Any = start
         for place, each in enumerate(read):
@@ -307,18 +325,18 @@ class Tokens(TorchDispatchMode):
 
     def _opaque_key(self, op: OpOverload, given: dict[str, Any]) -> tuple[np.uint64, str]:
         """A token of an op, its plain arguments and all that it reads; and a name for that."""
-        unread = _unread(op, given)
+        left_out = unread(op, given)
         plain: list[tuple[str, Any]] = []
         read: list[tuple[str, Any]] = []
         for argument, value in given.items():
             if any(True for _ in tensors_in(value)):
-                read += [(argument, self._contents(value))] if argument not in unread else []
-            elif _matters(op, argument, value):
+                read += [(argument, self._contents(value))] if argument not in left_out else []
+            elif matters(op, argument, value):
                 plain.append((argument, value))
-        if _is_random(op):
+        if is_random(op):
             self._draws += 1
             plain.append(("draw", self._draws))
-        return hashed(_plain_name(op), plain, read), "" if self.names is None else _label(op, plain)
+        return hashed(plain_name(op), plain, read), "" if self.names is None else _label(op, plain)
 
     def _contents(self, value: Any) -> Any:
         """An argument, with what is read in place of its tensors. Lists may hold None beside them."""
@@ -392,100 +410,11 @@ _RULES: dict[str, Rule] = {
     "roll": _arranged(aten.roll.default), "repeat": _arranged(aten.repeat.default),
 }  # fmt: skip
 
-_METADATA_READ = {
-    "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "zero", "zeros", "ones", "full",
-    "_foreach_zero",
-}  # fmt: skip
-# These too, but what they give is random.
-_STORES_RANDOM = {
-    "uniform", "normal", "random", "exponential", "geometric", "cauchy", "log_normal", "rand_like", "randn_like",
-    "randint_like",
-}  # fmt: skip
 # Of integers, these come out the same in a narrow dtype or cut down to it afterwards.
 _SUMS = {"sum", "prod", "cumsum", "cumprod"}
-_TORCH = {"aten", "prims"}
-# To what is computed these do not matter, or (dtype) the result shows them.
-_NO_MATTER = {"memory_format", "layout", "pin_memory", "device", "non_blocking", "generator", "dtype"}
 
 
-# --- calls and names ---------------------------------------------------------------------------------------------------
-
-
-_STEPS: dict[Any, Callable[..., Any]] = {
-    cond_op: lambda chosen, yes, no, operands: (yes if chosen else no)(*operands),  # its kernel refuses to run in a mode
-    aten.resize.default: lambda tensor, *args, **kwargs: tensor.clone().resize_(*args, **kwargs),
-    aten.resize_as.default: lambda tensor, *args, **kwargs: tensor.clone().resize_as_(*args, **kwargs),
-}
-
-
-def _steps(op: OpOverload | HigherOrderOperator) -> Callable[..., Any] | None:
-    """What calls the ops that an op is made of: of a higher-order one, and of a composite, met in inference mode alone."""
-    if op in _STEPS:
-        return _STEPS[op]
-    if isinstance(op, HigherOrderOperator):
-        kernel: Callable[..., Any] | None = op.py_kernels.get(torch._C.DispatchKey.CompositeExplicitAutograd)
-        if kernel is None:
-            raise NotImplementedError(f"what {op} does cannot be followed")
-        return kernel
-    return op.decompose if is_composite(op) and not _has_kernel(op) else None
-
-
-@functools.cache
-def _has_kernel(op: OpOverload) -> bool:
-    return torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CPU")
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """A call by name of argument, as positions and keywords."""
-
-    op: OpOverload
-    given: dict[str, Any]
-
-    @property
-    def args(self) -> list[Any]:
-        return [self.given[each.name] for each in self.op._schema.arguments if not each.kwarg_only]
-
-    @property
-    def kwargs(self) -> dict[str, Any]:
-        return {each.name: self.given[each.name] for each in self.op._schema.arguments if each.kwarg_only}
-
-    def run(self) -> Any:
-        return self.op(*self.args, **self.kwargs)
-
-
-def _bound(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """All arguments by name, defaults included."""
-    given = {}
-    for index, argument in enumerate(op._schema.arguments):
-        if index < len(args):
-            given[argument.name] = args[index]
-        else:
-            given[argument.name] = kwargs.get(argument.name, argument.default_value)
-    return given
-
-
-def _is_out(op: OpOverload, index: int) -> bool:
-    return index in facts(op).writes and bool(op._schema.arguments[index].is_out)
-
-
-def _item(given: dict[str, Any], index: int, count: int) -> dict[str, Any]:
-    """The arguments for one item of a call on lists."""
-    lists = {name: value for name, value in given.items() if isinstance(value, (list, tuple)) and len(value) == count}
-    return given | {name: value[index] for name, value in lists.items()}
-
-
-def _takes_lists(given: dict[str, Any]) -> bool:
-    """Whether there are tensors in a list."""
-    return any(isinstance(value, (list, tuple)) and any(True for _ in tensors_in(value)) for value in given.values())
-
-
-def _commutes(op: OpOverload, given: dict[str, Any]) -> bool:
-    return op.overloadpacket.__name__ in COMMUTATIVE and given.get("alpha", 1) == 1 and op.namespace == "aten"
-
-
-def _stores(op: OpOverload) -> bool:
-    return op in SCATTERS or op is aten.copy.default
+# --- names and kinds ---------------------------------------------------------------------------------------------------
 
 
 def _is_narrow_integer(tensor: torch.Tensor) -> bool:
@@ -494,52 +423,6 @@ def _is_narrow_integer(tensor: torch.Tensor) -> bool:
 
 def _is_inexact(tensor: torch.Tensor) -> bool:
     return tensor.is_floating_point() or tensor.is_complex()
-
-
-@functools.cache
-def _is_random(op: OpOverload) -> bool:
-    return torch.Tag.nondeterministic_seeded in op.tags
-
-
-@functools.cache
-def _torch_name(op: OpOverload) -> str:
-    """The name of an op of torch without marks of its form. Others share names with these by chance, and have none here."""
-    return _base_name(op) if op.namespace in _TORCH else ""
-
-
-@functools.cache
-def _plain_name(op: OpOverload) -> str:
-    """One name for an op, its in-place and `out=` twins, and its overloads."""
-    return f"{op.namespace}::{_base_name(op)}"
-
-
-def _base_name(op: OpOverload) -> str:
-    name: str = op.overloadpacket.__name__
-    return name.removesuffix("_").removesuffix("_functional")
-
-
-def _is_constant(op: OpOverload, given: dict[str, Any]) -> bool:
-    """Whether the numbers that it gives come from no input."""
-    if _is_random(op):
-        return False
-    unread = _unread(op, given)
-    read = [value for name, value in given.items() if name not in unread]
-    return _torch_name(op) in _METADATA_READ or not any(True for _ in tensors_in(read))
-
-
-def _matters(op: OpOverload, name: str, value: Any) -> bool:
-    """Whether a plain argument bears on what is computed."""
-    return not isinstance(value, torch.Generator) and (op.namespace not in _TORCH or name not in _NO_MATTER)
-
-
-def _unread(op: OpOverload, given: dict[str, Any]) -> set[str]:
-    """The arguments of which only the metadata matters."""
-    name, unread = _torch_name(op), set()
-    if name in _STORES_RANDOM or (name == "bernoulli" and "p" in given):
-        unread.add("self")
-    if op.namespace in _TORCH or torch.Tag.out in op.tags:
-        unread.update(each.name for index, each in enumerate(op._schema.arguments) if _is_out(op, index))
-    return unread
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -551,34 +434,3 @@ def _label(op: OpOverload, plain: Sequence[tuple[str, Any]]) -> str:
     shown = ", ".join(f"{name}={value}" for name, value in plain if value is not None and (name, value) != ("alpha", 1))
     name: str = op.overloadpacket.__name__.removesuffix("_")
     return f"{name}[{shown}]" if shown else name
-
-
-_BATCH_NORMS = {
-    aten.native_batch_norm.default: (
-        aten._native_batch_norm_legit_no_training.default,
-        aten._native_batch_norm_legit.no_stats,
-        aten._native_batch_norm_legit.default,
-    ),
-    aten.native_batch_norm.out: (
-        aten._native_batch_norm_legit_no_training.out,
-        aten._native_batch_norm_legit.no_stats_out,
-        aten._native_batch_norm_legit.out,
-    ),
-}
-
-
-def _honest_batch_norm(
-    op: OpOverload, args: Sequence[Any], outs: Mapping[str, Any]
-) -> tuple[OpOverload, Sequence[Any], dict[str, Any]]:
-    """`native_batch_norm` by its other name: its own schema does not say that it updates running statistics."""
-    mean, training = args[3], args[5]
-    not_training, no_statistics, legit = _BATCH_NORMS[op]
-    if not training:
-        honest, args = not_training, [*args[:5], *args[6:]]
-    elif mean is None:
-        honest, args = no_statistics, [*args[:3], *args[5:]]
-    else:
-        honest = legit
-    names = (each.name for each in honest._schema.arguments if each.kwarg_only)
-    in_order = (outs[each.name] for each in op._schema.arguments if each.kwarg_only)
-    return honest, args, dict(zip(names, in_order, strict=True))

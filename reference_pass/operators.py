@@ -203,8 +203,6 @@ def is_commutative(op: OpOverload, given: dict[str, Any]) -> bool:
 _COMMUTATIVE = {
     aten.add.Tensor,
     aten.mul.Tensor,
-    aten.maximum.default,
-    aten.minimum.default,
     aten.logical_and.default,
     aten.logical_or.default,
     aten.logical_xor.default,
