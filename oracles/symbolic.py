@@ -215,7 +215,7 @@ class RegionsAt:
 
     def at(self, sizes: Sizes) -> tuple[Region, Region]:
         """Both at the given sizes of the symbols, in their order."""
-        values, (m, n) = tuple(self.values(*sizes.values())), self.dims
+        values, (m, n) = tuple(map(int, self.values(*sizes.values()))), self.dims  # of fractions, whole ones come out
         one, other = values[: 2 * m + 1], values[2 * m + 1 :]
         return (
             Region(one[0], one[1 : m + 1], one[m + 1 :], self.itemsizes[0]),

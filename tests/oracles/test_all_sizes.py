@@ -133,6 +133,8 @@ def test_a_sum_of_fractions_is_a_quotient_as_a_whole():
     found = shared(one, other, premises(sympy.Eq(Mod(N + M, 2), 0)))
     assert (found.answer, found.sizes) == (Answer.REFUTED, {N: 37, M: 41})
     assert shared(region(0, (halves,), (1,)), region(halves, (M,), (1,)), premises()).answer is Answer.PROVED
+    steps = region(0, (N * (N + 1) * sympy.Rational(1, 2), M), (N * (N + 1) * sympy.Rational(7, 2), 5))
+    assert shared(steps, region(3, (M,), (11,)), premises(high=20)).answer is Answer.REFUTED
 
 
 def test_ranges_that_fit_into_no_memory_are_gone_through_one_by_one():
