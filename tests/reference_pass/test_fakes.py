@@ -19,7 +19,7 @@ BESIDE = torch.zeros(2, 3, dtype=torch.long).t()  # not contiguous
 
 
 def fakes_of(mode: FakeTensorMode, value: Any) -> Any:
-    return tree_map_only(torch.Tensor, mode.from_tensor, value)
+    return tree_map_only(torch.Tensor, lambda each: mode.from_tensor(each, static_shapes=True), value)
 
 
 def told(op: OpOverload, *args: Any) -> Any:
@@ -82,7 +82,7 @@ def test_an_index_out_of_an_empty_tensor_is_for_eager_to_refuse():
 
 def test_a_mask_gives_a_size_that_no_run_tells():
     with FakeTensorMode(shape_env=ShapeEnv()) as mode:
-        given = fakes_of(mode, (GRID, [torch.ones(4, 3, dtype=torch.bool).t()]))
+        given = fakes_of(mode, (GRID, [None, torch.ones(8, dtype=torch.bool)[::2]]))
         value = aten.index.Tensor(*given)
         assert true_result(aten.index.Tensor, given, {}, value) is value
 
@@ -99,6 +99,16 @@ def test_sizes_that_are_symbols_are_not_run(op):
         guards = len(shapes.guards)
         assert true_result(op, given, {}, value) is value
     assert len(shapes.guards) == guards
+
+
+def test_a_number_that_is_a_symbol_is_not_run():
+    dynamic: Any = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC])
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    groups = mode.from_tensor(torch.ones(2), symbolic_context=dynamic).shape[0]
+    given = (*fakes_of(mode, [torch.ones(2, 3, 3, 4).permute(0, 3, 1, 2)]), groups)
+    with mode:
+        value = aten.channel_shuffle.default(*given)
+        assert true_result(aten.channel_shuffle.default, given, {}, value) is value
 
 
 def test_what_lies_on_another_device_is_not_run():
