@@ -110,6 +110,10 @@ def same_stride(candidate: Candidate) -> str | None:
     itself = facts(candidate.op).random or len(facts(candidate.op).writes) > 1
     for slot in candidate.slots:
         place = slot.destination.meta["val"]
+        if known(slot.value.numel() == 0):
+            if slot.result is not None and (user := _viewed_without_elements(slot.result)) is not None:
+                return f"{slot.destination} has no elements, of such no fake tells the strides, and {user} goes by them"
+            continue
         alike = equal(place.stride(), slot.value.stride())  # all of them: a view as another dtype goes by all
         if not alike and itself:
             return (
@@ -380,6 +384,20 @@ def _tells_strides(result: fx.Node, place: torch.Tensor, liveness: Liveness) -> 
                 todo.append(user)
             elif not _alike(shown, user.meta["val"]) or _strides(shown) != _strides(user.meta["val"]):
                 return user  # also where a stride places nothing: what comes later may go by it
+    return None
+
+
+def _viewed_without_elements(result: fx.Node) -> fx.Node | None:
+    """A view as another dtype of what comes, by tensors without elements alone, of a result that has none; or None."""
+    todo, seen = [result], {result}
+    while todo:
+        for user in todo.pop().users:
+            if user.target in (aten.view.dtype, aten.view_as_complex.default):
+                return user
+            empty = user.op == "call_function" and any(known(each.numel() == 0) for each in tensors_in(user.meta["val"]))
+            if empty and user not in seen:
+                seen.add(user)
+                todo.append(user)
     return None
 
 

@@ -64,6 +64,25 @@ def a_result_without_tensors(x):
     return [each[0] for each in results[:4]]
 
 
+def no_elements_as_another_dtype(x):
+    result = x.long()[:0].as_strided((0, 0), (1, 2)) + 0
+    return ((result + 0).view(torch.float32),)
+
+
+def no_elements_as_another_dtype_later(x):
+    result = x.long()[:0].as_strided((0, 0), (1, 2)) + 0
+    return ((result + 0 + 0).view(torch.float32),)
+
+
+def no_elements_as_complex(x):
+    result = x[:0].as_strided((0, 2), (1, 3)) + 0
+    return (torch.view_as_complex(result + 0),)
+
+
+def no_elements(x):
+    return ((x[:0].as_strided((0, 0), (1, 2)) + 0) + 0,)
+
+
 @pytest.mark.parametrize("target", ["reference", "reference-copy"])
 @pytest.mark.parametrize(
     "program",
@@ -78,6 +97,10 @@ def a_result_without_tensors(x):
         noise_of_another_layout,
         several_results_of_other_layouts,
         a_result_without_tensors,
+        no_elements_as_another_dtype,
+        no_elements_as_another_dtype_later,
+        no_elements_as_complex,
+        no_elements,
     ],
 )
 def test_it_does_what_eager_does(program, target):
@@ -92,6 +115,11 @@ def graph_of(build, *inputs):
     placeholders = [graph.placeholder(f"x{index}") for index in range(len(inputs))]
     graph.output(build(graph.call_function, *placeholders))
     return fx.GraphModule(torch.nn.Module(), graph)
+
+
+def test_what_has_no_elements_is_in_place_where_no_stride_counts():
+    assert "add_.Tensor" in pipeline(no_elements, torch.ones(6)).code
+    assert "add_.Tensor" not in pipeline(no_elements_as_another_dtype, torch.ones(6)).code
 
 
 def test_a_result_does_not_become_a_conjugate_view():
