@@ -105,7 +105,7 @@ def same_stride(candidate: Candidate) -> str | None:
     """(1a) The operand has the strides of the result, or no use of the result can tell them apart.
 
     Nor can the op itself: kernels draw random numbers in the order of memory, and some with several results take them to be
-    laid out alike.
+    laid out alike. Fakes do not tell the strides of tensors without elements, so no view of these may go by them.
     """
     itself = facts(candidate.op).random or len(facts(candidate.op).writes) > 1
     for slot in candidate.slots:
