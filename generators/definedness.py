@@ -90,15 +90,23 @@ def scatters_into_itself(call: Call) -> str | None:
 
 def reads_what_it_writes(call: Call) -> str | None:
     """An operand may share bytes with the destination only if a pointwise op reads each element where it writes it."""
+    pointwise = call.facts.pointwise or call.op in UNTAGGED
     for target in call.written:
         region = Region.of(target)
-        for operand in call.only_read:
-            if operand.dim() == 0 and call.op in _READ_NUMBER_FIRST:
-                continue
+        for operand in _read_while_it_writes(call):
             other = Region.of(operand)
-            if overlap(region, other) and not (call.facts.pointwise and region == other):
+            if overlap(region, other) and not (pointwise and region == other):
                 return "reads memory that it is writing at other positions"
     return None
+
+
+def _read_while_it_writes(call: Call) -> Iterator[torch.Tensor]:
+    """The operands that it does not write, but for a 0-d value that becomes a number first."""
+    for index, argument in enumerate(call.op._schema.arguments):
+        value = call.arguments[argument.name]
+        number_first = argument.name == "value" and call.op in READ_NUMBER_FIRST and value.dim() == 0
+        if index not in call.facts.writes and not number_first:
+            yield from tensors_in(value)
 
 
 def writes_twice(call: Call) -> str | None:
@@ -195,7 +203,8 @@ def _numbered(tensor: torch.Tensor) -> torch.Tensor:
     return torch.arange(tensor.numel(), device=tensor.device).view(tensor.shape)
 
 
-_READ_NUMBER_FIRST = {torch.ops.aten.fill_.Tensor, torch.ops.aten.masked_fill_.Tensor}  # a 0-d value becomes a number
+READ_NUMBER_FIRST = {torch.ops.aten.fill_.Tensor, torch.ops.aten.masked_fill_.Tensor}  # a 0-d value becomes a number
+UNTAGGED = {torch.ops.aten.masked_fill_.Tensor}  # as pointwise as `masked_fill.Scalar`, which alone has the tag
 
 _SCATTERS = {
     torch.ops.aten.select_scatter,

@@ -33,6 +33,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
+from generators.definedness import READ_NUMBER_FIRST, UNTAGGED
 from generators.regions import overlaps_itself
 from generators.schemas import Kind, facts
 from oracles.forms import COMMUTATIVE, SCATTERS, functional_form
@@ -88,7 +89,7 @@ def _by_itself(run: StageRun, node: NodeRun, call: Call) -> Iterator[Violation]:
 
 def _reads_elsewhere(call: Call, target: Place, operand: Operand) -> bool:
     assert call.op is not None
-    number_first = not operand.place.sizes and operand.argument == "value" and call.op in _READ_NUMBER_FIRST
+    number_first = not operand.place.sizes and operand.argument == "value" and call.op in READ_NUMBER_FIRST
     if number_first or not target.meets(operand.place):
         return False
     return not (_elementwise(call.op) and target.same_elements(operand.place))
@@ -98,7 +99,7 @@ def _reads_elsewhere(call: Call, target: Place, operand: Operand) -> bool:
 def _elementwise(op: OpOverload) -> bool:
     """True if element i of what is written depends on elements i alone, as the op or its functional form says."""
     form = functional_form(op)
-    return facts(op).pointwise or (form is not None and facts(form).pointwise)
+    return op in UNTAGGED or facts(op).pointwise or (form is not None and facts(form).pointwise)
 
 
 def _stores_twice(call: Call, target: Operand) -> bool:
@@ -108,9 +109,6 @@ def _stores_twice(call: Call, target: Operand) -> bool:
         return call.uneven
     fills = target.overwritten and facts(call.op).kind is not Kind.OUT
     return not fills and overlaps_itself(target.place.region)
-
-
-_READ_NUMBER_FIRST = {aten.fill_.Tensor, aten.masked_fill_.Tensor}  # a 0-d value becomes a number
 
 
 def _shown(operand: Operand) -> dict[str, object]:

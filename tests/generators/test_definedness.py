@@ -50,6 +50,8 @@ def case(name: str, function: Function, *inputs: Tensor) -> ParameterSet:
 
 
 DEFINED = [
+    case("a mask that is what it fills", lambda x: x.masked_fill_(x, torch.tensor(True)), vector(dtype=torch.bool)),
+    case("one element that is all three", lambda x: x[0].masked_fill_(x[0], x[0]), vector(dtype=torch.bool)),
     case("one value through expand", lambda x: x.expand(3, 4).zero_(), vector()),
     case("one value through unfold", lambda x: x.unfold(0, 2, 1).fill_(7), vector()),
     case("one value through as_strided", lambda x: x.as_strided((2, 2), (1, 1)).copy_(torch.ones(2, 2)), vector()),
@@ -127,6 +129,7 @@ UNDEFINED = [
             case("add_.Tensor", lambda x: x.add_(x[0]), matrix()),
             case("add_.Tensor", lambda x: x.view(torch.int32)[1:].add_(x.view(torch.int32)[:-1]), vector()),
             case("add.out", lambda x: torch.add(x[1:], 1, out=x[:-1]), vector()),
+            case("masked_fill_.Tensor", lambda x: x.masked_fill_(x[1, 1], torch.tensor(True)), matrix().bool()),
             case("cumsum.out", lambda x: torch.cumsum(x, 0, out=x), vector()),
             case("mm.out", lambda x: torch.mm(x, x, out=x), matrix()),
             case("index_put_.default", lambda x: x.index_put_((indices(0, 1),), x[1:3]), vector()),

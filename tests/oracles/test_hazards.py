@@ -88,6 +88,11 @@ SPOILS: dict[str, tuple[Any, ...]] = {
         [line()],
         (("one", aten.slice.Tensor, "x", 0, 2, 3), ("add", aten.add_.Tensor, "x", "one")),
     ),
+    "one element as the mask of all": (
+        ELSEWHERE,
+        [line() > 2],
+        (("one", aten.select.int, "x", 0, 2), ("fill", aten.masked_fill_.Tensor, "x", "one", "one")),
+    ),
     "not by element": (ELSEWHERE, [line(4).view(2, 2)], (("mm", aten.mm.out, "x", "x", {"out": "x"}),)),
     "in a list": (ELSEWHERE, [line()], (FIRST, LAST, ("cat", aten.cat.out, ["a", "b"], {"out": "x"}))),
     "as another dtype": (
@@ -131,6 +136,10 @@ RIGHT: dict[str, tuple[Any, ...]] = {
     "in place of an op that says so in its functional form": (
         [line() > 2],
         (("eq", aten.eq_.Tensor, "x", "x"), ("fill", aten.masked_fill_.Scalar, "x", "x", False)),
+    ),
+    "the element that is its mask and its value": (
+        [torch.tensor(True)],
+        (("fill", aten.masked_fill_.Tensor, "x", "x", "x"),),
     ),
     "out is an operand": ([line(), line()], (("mul", aten.mul.out, "x", "y", {"out": "y"}),)),
     "out of an op that says so in its functional form": (
