@@ -6,6 +6,7 @@ finds the same. A worker that dies or hangs costs one program: its shard runs ag
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import multiprocessing
@@ -186,6 +187,7 @@ class _Runner:
     symptoms: dict[Symptom, int] = field(default_factory=dict)
     confirmations: deque[tuple[Finding, Future[Confirmation]]] = field(default_factory=deque)
     counts: dict[str, int] = field(default_factory=dict)
+    interrupts: int = 0
 
     def run(self) -> Campaign:
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # workers inherit it; torch's C++ warns past Python
@@ -194,20 +196,40 @@ class _Runner:
         workers = self.campaign.plan.workers
         pool = ProcessPool(workers, initializer=start_worker, context=context)
         confirming = ThreadPoolExecutor(2)
-        try:
-            self._search(pool, confirming)
-            pool.close()
-        except KeyboardInterrupt:
-            self.campaign.interrupted = True
-        finally:
-            pool.stop()
-            pool.join()
-        self._finish(confirming)
+        with self._counting_interrupts():
+            try:
+                self._search(pool, confirming)
+            finally:
+                self.campaign.interrupted = self.interrupts > 0
+                pool.stop()
+                pool.join()
+            self._finish(confirming)
         return self.campaign
+
+    @contextlib.contextmanager
+    def _counting_interrupts(self) -> Iterator[None]:
+        """Count each Ctrl-C, to be looked at between two steps: raised within one, it could leave a lock of the pool taken.
+
+        The third is raised, should a step hang.
+        """
+        if threading.current_thread() is not threading.main_thread():  # the only one that may set signal handlers
+            yield
+            return
+
+        def count(*_: object) -> None:
+            self.interrupts += 1
+            if self.interrupts > 2:
+                raise KeyboardInterrupt
+
+        before = signal.signal(signal.SIGINT, count)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
 
     def _search(self, pool: ProcessPool, confirming: ThreadPoolExecutor) -> None:
         shards = self.campaign.plan.shards()
-        while True:
+        while not self.interrupts:
             while not self._time_is_up() and len(self.queue) < 2 * self.campaign.plan.workers:
                 shard = next(shards, None)
                 if shard is None:
@@ -329,14 +351,13 @@ class _Runner:
                 self.campaign.unconfirmed[name] = f"{finding.kind}: the reproducer {confirmation.ending} without showing it"
 
     def _finish(self, confirming: ThreadPoolExecutor) -> None:
-        """Wait for the confirmations under way, then write down counts and outcome."""
-        try:
-            while self.confirmations:
-                self._keep_confirmed()
-                self._report()
-                time.sleep(0.02)
-        except KeyboardInterrupt:
-            self.campaign.interrupted = True
+        """Wait for the confirmations under way, until one more Ctrl-C, then write down counts and outcome."""
+        before = self.interrupts
+        while self.confirmations and self.interrupts == before:
+            self._keep_confirmed()
+            self._report()
+            time.sleep(0.02)
+        self.campaign.interrupted = self.interrupts > 0
         confirming.shutdown(wait=False, cancel_futures=True)
         for finding in self.campaign.findings.values():
             write_finding(self.campaign.path(finding), finding)

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import pytest
+from pebble import ProcessPool
+
+from campaigns.fuzz import Plan, fuzz
+
+
+@pytest.mark.parametrize("presses", [1, 2])
+def test_ctrl_c_does_not_break_a_step(presses, monkeypatch, tmp_path):
+    schedule, scheduled = ProcessPool.schedule, []
+
+    def interrupted(*args: Any, **kwargs: Any) -> Any:
+        for _ in range(presses if not scheduled else 0):
+            os.kill(os.getpid(), signal.SIGINT)
+        scheduled.append(schedule(*args, **kwargs))
+        return scheduled[-1]
+
+    monkeypatch.setattr(ProcessPool, "schedule", interrupted)
+    before = signal.getsignal(signal.SIGINT)
+    campaign = fuzz(Plan(("identity",), programs=1000, workers=1), tmp_path / "run")
+    assert campaign.interrupted
+    assert scheduled, "the step that it came in went on"
+    assert campaign.tallies["identity"].programs < 1000
+    assert (tmp_path / "run" / "run.json").exists()
+    assert signal.getsignal(signal.SIGINT) is before
