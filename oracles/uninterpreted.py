@@ -196,8 +196,9 @@ class Tokens(TorchDispatchMode):
         return result
 
     def _note_concrete(self, op: OpOverload, args: Sequence[Any], result: Any) -> None:
-        leaves = result if isinstance(result, tuple) and op.namespace not in TORCH else [result]  # torch's hold sizes
-        if not all(isinstance(each, (torch.Tensor, list, tuple, type(None))) for each in leaves):
+        leaves = result if isinstance(result, tuple) else [result]
+        plain = not all(isinstance(each, (torch.Tensor, list, tuple, type(None))) for each in leaves)
+        if plain and op.namespace not in TORCH:  # torch's have a tag if that is more than metadata
             self.concrete = self.concrete or str(op)
         if op is aten.index.Tensor and all(each.dtype != torch.bool for each in tensors_in(args[1])):
             return  # only masks have a number of elements that hangs on numbers
