@@ -12,7 +12,8 @@ from campaigns.fuzz import Plan, fuzz
 
 @pytest.mark.parametrize("presses", [1, 2])
 def test_ctrl_c_does_not_break_a_step(presses, monkeypatch, tmp_path):
-    schedule, scheduled = ProcessPool.schedule, []
+    schedule = ProcessPool.schedule
+    scheduled: list[Any] = []
 
     def interrupted(*args: Any, **kwargs: Any) -> Any:
         for _ in range(presses if not scheduled else 0):
