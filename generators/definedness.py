@@ -57,11 +57,14 @@ class Call:
 
 
 def tensors_in(value: object) -> Iterator[torch.Tensor]:
-    """All tensors in an argument, at any nesting of lists and tuples."""
+    """All tensors in a value, in order, at any nesting of lists, tuples and dicts."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (list, tuple)):
         for each in value:
+            yield from tensors_in(each)
+    elif isinstance(value, dict):
+        for each in value.values():
             yield from tensors_in(each)
 
 
@@ -103,10 +106,14 @@ def reads_what_it_writes(call: Call) -> str | None:
 def _read_while_it_writes(call: Call) -> Iterator[torch.Tensor]:
     """The operands that it does not write, but for a 0-d value that becomes a number first."""
     for index, argument in enumerate(call.op._schema.arguments):
-        value = call.arguments[argument.name]
-        number_first = argument.name == "value" and call.op in READ_NUMBER_FIRST and value.dim() == 0
-        if index not in call.facts.writes and not number_first:
-            yield from tensors_in(value)
+        for operand in tensors_in(call.arguments[argument.name]) if index not in call.facts.writes else ():
+            if not read_as_number_first(call.op, argument.name, operand.dim()):
+                yield operand
+
+
+def read_as_number_first(op: OpOverload, argument: str, dims: int) -> bool:
+    """True of a 0-d tensor that a kernel makes a number of before it writes."""
+    return op in _READ_NUMBER_FIRST and argument == "value" and dims == 0
 
 
 def writes_twice(call: Call) -> str | None:
@@ -203,7 +210,7 @@ def _numbered(tensor: torch.Tensor) -> torch.Tensor:
     return torch.arange(tensor.numel(), device=tensor.device).view(tensor.shape)
 
 
-READ_NUMBER_FIRST = {torch.ops.aten.fill_.Tensor, torch.ops.aten.masked_fill_.Tensor}  # a 0-d value becomes a number
+_READ_NUMBER_FIRST = {torch.ops.aten.fill_.Tensor, torch.ops.aten.masked_fill_.Tensor}
 UNTAGGED = {torch.ops.aten.masked_fill_.Tensor}  # as pointwise as `masked_fill.Scalar`, which alone has the tag
 
 _SCATTERS = {

@@ -18,7 +18,8 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from oracles.stage_run import Call, NodeRun, Operand, Place, StageRun, tensors
+from generators.definedness import tensors_in
+from oracles.stage_run import Call, NodeRun, Operand, Place, StageRun
 from oracles.verdict import Report, Verdict, Violation, decided
 
 aten = torch.ops.aten
@@ -167,7 +168,7 @@ def miscounts(seen: Seen) -> Iterator[Fault]:
     for each in seen.run.nodes:
         if each.node.meta.get("val") is None or each.node.op == "output" or _raised(seen.run, each):
             continue
-        noted = len(list(tensors(each.node.meta["val"])))
+        noted = len(list(tensors_in(each.node.meta["val"])))
         left_out = each.value.count(None) if isinstance(each.value, (list, tuple)) else 0
         if not 0 <= noted - len(each.places) <= left_out:
             yield Fault(each.node, {"noted": noted, "in the run": len(each.places)})
@@ -305,7 +306,7 @@ def judge_stage(run: StageRun, rules: Sequence[Rule] = RULES) -> Report:
 
 def _noted(run: StageRun) -> list[Noted]:
     """All tensors of which the graph has metadata, where these are as many; a list or tuple is gone through in order."""
-    metas = ((each, list(tensors(each.node.meta.get("val")))) for each in run.nodes if each.node.op != "output")
+    metas = ((each, list(tensors_in(each.node.meta.get("val")))) for each in run.nodes if each.node.op != "output")
     found = [
         (each.node, meta, place)
         for each, noted in metas

@@ -33,7 +33,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from generators.definedness import READ_NUMBER_FIRST, UNTAGGED
+from generators.definedness import UNTAGGED, read_as_number_first
 from generators.regions import overlaps_itself
 from generators.schemas import Kind, facts
 from oracles.forms import COMMUTATIVE, SCATTERS, functional_form
@@ -89,7 +89,7 @@ def _by_itself(run: StageRun, node: NodeRun, call: Call) -> Iterator[Violation]:
 
 def _reads_elsewhere(call: Call, target: Place, operand: Operand) -> bool:
     assert call.op is not None
-    number_first = not operand.place.sizes and operand.argument == "value" and call.op in READ_NUMBER_FIRST
+    number_first = read_as_number_first(call.op, operand.argument, len(operand.place.sizes))
     if number_first or not target.meets(operand.place):
         return False
     return not (_elementwise(call.op) and target.same_elements(operand.place))

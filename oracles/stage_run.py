@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.fx.node import map_arg
 
-from generators.definedness import same_values, value_stored
+from generators.definedness import same_values, tensors_in, value_stored
 from generators.errors import InternalError, Rejected
 from generators.regions import Region, overlap
 from generators.schemas import Facts, facts
@@ -243,7 +243,7 @@ class _Running:
         operands = tuple(
             Operand(index, name, self._place(each), written=False, overwritten=False)
             for index, name, value in found
-            for each in tensors(value)
+            for each in tensors_in(value)
         )
         return Call(None, None, named, operands)
 
@@ -256,11 +256,11 @@ class _Running:
             if isinstance(value, (torch.Tensor, list, tuple, dict)):
                 written = op is not None and name in form.written
                 position, overwritten = form.positions.get(name, -1), written and name in form.overwritten
-                operands += [Operand(position, name, self._place(each), written, overwritten) for each in tensors(value)]
+                operands += [Operand(position, name, self._place(each), written, overwritten) for each in tensors_in(value)]
         return Call(op, calls, arguments, tuple(operands), mutates=op is not None and bool(form.facts.writes))
 
     def _note(self, node: fx.Node, value: object, call: Call | None = None) -> None:
-        places = tuple(map(self._place, tensors(value)))
+        places = tuple(map(self._place, tensors_in(value)))
         self.values[node] = value
         self.done.nodes.append(NodeRun(node, value, places, call))
         if node.op in ("placeholder", "get_attr"):
@@ -284,7 +284,7 @@ def _versions(call: Call | None) -> list[int]:
     """The version counter of each operand of a call of no operator."""
     if call is None or call.op is not None:
         return []
-    return [each._version for value in call.arguments.values() for each in tensors(value)]
+    return [each._version for value in call.arguments.values() for each in tensors_in(value)]
 
 
 def _note_writes(call: Call, before: Sequence[int]) -> None:
@@ -369,15 +369,3 @@ def _stores_over(op: OpOverload) -> bool:
 
 def _types(op: OpOverload) -> list[str]:
     return [str(each.type) for each in op._schema.arguments if not each.is_out]
-
-
-def tensors(value: object) -> Iterator[torch.Tensor]:
-    """All tensors in a value, in order."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for each in value:
-            yield from tensors(each)
-    elif isinstance(value, dict):
-        for each in value.values():
-            yield from tensors(each)
