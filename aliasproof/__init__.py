@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from aliasproof.checking import Check, check
     from campaigns.finding import Finding, read_finding, read_findings
     from campaigns.fuzz import Campaign, Plan, fuzz
-    from generators.errors import InternalError, Rejected, UserError
-    from generators.parsing import parse_source
-    from generators.printing import inputs_source, source
-    from generators.program import Input, Instruction, Program, Ref, Storage
-    from generators.serialization import dumps, loads
     from generators.strategies import programs, sample
     from oracles.verdict import Report, Verdict, Violation
+    from programs.errors import InternalError, Rejected, UserError
+    from programs.parsing import parse_source
+    from programs.printing import inputs_source, source
+    from programs.program import Input, Instruction, Program, Ref, Storage
+    from programs.serialization import dumps, loads
     from targets.registry import TARGETS, target
     from targets.target import Target
 
@@ -28,11 +28,11 @@ _HOMES = {
     "aliasproof.checking": ("Check", "check"),
     "campaigns.finding": ("Finding", "read_finding", "read_findings"),
     "campaigns.fuzz": ("Campaign", "Plan", "fuzz"),
-    "generators.errors": ("InternalError", "Rejected", "UserError"),
-    "generators.parsing": ("parse_source",),
-    "generators.printing": ("inputs_source", "source"),
-    "generators.program": ("Input", "Instruction", "Program", "Ref", "Storage"),
-    "generators.serialization": ("dumps", "loads"),
+    "programs.errors": ("InternalError", "Rejected", "UserError"),
+    "programs.parsing": ("parse_source",),
+    "programs.printing": ("inputs_source", "source"),
+    "programs.program": ("Input", "Instruction", "Program", "Ref", "Storage"),
+    "programs.serialization": ("dumps", "loads"),
     "generators.strategies": ("programs", "sample"),
     "oracles.verdict": ("Report", "Verdict", "Violation"),
     "targets.registry": ("TARGETS", "target"),

@@ -13,21 +13,21 @@ from aliasproof import held_tensors, user_file
 from aliasproof.comparable import Comparable
 from aliasproof.side_by_side import text
 from aliasproof.user_file import what_was_raised
-from generators.errors import InternalError, Rejected, UserError
-from generators.execution import ProgramFunction
-from generators.program import Program
-from generators.trace import Trace
-from generators.values import clone_inputs, input_tensors
 from oracles.contract import Contract
 from oracles.judge import INSIDE, ORACLES, excluded, judge
 from oracles.missed import Opportunity
 from oracles.missed import missed as opportunities
 from oracles.observation import Observation, observe
 from oracles.verdict import Report, Verdict, Violation
-from reduction.inside import look_inside
-from reduction.trial import Spent, Subject, Trial, observed_eager, run_trial
+from programs.errors import InternalError, Rejected, UserError
+from programs.execution import ProgramFunction
+from programs.program import Program
+from programs.trace import Trace
+from programs.values import clone_inputs, input_tensors
 from targets.registry import target as target_named
 from targets.target import Build, Function, Target
+from trials.inspection import look_inside
+from trials.trial import Spent, Subject, Trial, observed_eager, run_trial
 
 Builder: TypeAlias = Callable[[Function, Sequence[torch.Tensor]], Build]
 

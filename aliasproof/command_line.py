@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from generators.errors import InternalError, UserError
+from programs.errors import InternalError, UserError
 
 FOUND, BAD_INPUT, OUR_MISTAKE, INTERRUPTED = 1, 2, 3, 130
 

@@ -20,12 +20,11 @@ from aliasproof import held_tensors, user_file
 from aliasproof.comparable import Comparable
 from aliasproof.console import notes, print_code, print_exactly, print_heading, print_lines, results, write_json
 from aliasproof.user_file import what_was_raised
-from generators.errors import UserError
-from generators.execution import as_graph
-from generators.printing import inputs_source, source
-from generators.program import Program
-from generators.values import input_tensors
-from reduction.worker import quiet_torch
+from programs.errors import UserError
+from programs.execution import as_graph
+from programs.printing import inputs_source, source
+from programs.program import Program
+from programs.values import input_tensors
 from reference_pass.alias_analysis import Analysis, Geometry, analyse, written_tensors
 from reference_pass.capture import capture
 from reference_pass.conditions import CONDITIONS
@@ -35,6 +34,7 @@ from reference_pass.operators import on_copies, tensors_in
 from reference_pass.regions import Size, known, same_strides
 from reference_pass.reinplace import Decision, decisions, reinplace
 from targets.target import Function
+from trials.worker import quiet_torch
 
 VIEWS: Mapping[str, Views] = {"alias": "alias", "copy": "copy"}
 LEGEND = "A letter names the storage that a tensor lies in, in each graph anew; ! marks a write to it."

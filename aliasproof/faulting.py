@@ -11,8 +11,8 @@ from rich.table import Table
 from aliasproof.console import notes, print_lines, print_table, results, write_json
 from faults.catalogue import FAULTS
 from faults.matrix import FURTHER, MOST_PROGRAMS, WAIVED, Matrix, Row, kill_matrix
-from generators.errors import UserError
-from reduction.worker import quiet_torch
+from programs.errors import UserError
+from trials.worker import quiet_torch
 
 
 def show_faults(names: Sequence[str], programs: int | None, seed: int, workers: int | None, *, as_json: bool) -> bool:

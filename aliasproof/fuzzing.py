@@ -12,9 +12,9 @@ from aliasproof.console import notes, relative, results, write_json
 from aliasproof.outcome import print_outcome
 from aliasproof.progress import display
 from campaigns.fuzz import Plan, fuzz
-from generators.errors import UserError
-from reduction.worker import quiet_torch
+from programs.errors import UserError
 from targets.registry import target as target_named
+from trials.worker import quiet_torch
 
 # `functionalize` is tested through `fx-reinplace`, which builds on it, and is blamed by itself where it is at fault.
 DEFAULT_TARGETS = ("fx-reinplace", "aot", "aot-epilogue")

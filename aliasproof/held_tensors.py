@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from aliasproof.user_file import not_comparable
-from generators.values import clone_inputs
+from programs.values import clone_inputs
 from targets.target import Function
 
 

@@ -7,8 +7,8 @@ from rich.text import Text
 
 from aliasproof.console import print_lines, print_table, results, write_json
 from generators.operators import OPERATORS, Operator
-from generators.schemas import facts, resolve
 from oracles.contract import Contract, Waiver
+from programs.schemas import facts, resolve
 from targets.registry import TARGETS
 from targets.target import Target
 

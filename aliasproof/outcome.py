@@ -11,7 +11,7 @@ from aliasproof.progress import counted, short, silent
 from aliasproof.showing import python
 from campaigns.finding import Finding
 from campaigns.fuzz import Campaign, in_order, suspicions
-from generators.printing import inputs_source, source
+from programs.printing import inputs_source, source
 
 
 def print_outcome(console: Console, campaign: Campaign) -> None:

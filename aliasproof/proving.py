@@ -24,20 +24,20 @@ from aliasproof import held_tensors
 from aliasproof.comparable import Comparable
 from aliasproof.console import notes, print_heading, print_lines, print_table, results, write_json
 from aliasproof.user_file import read, what_was_raised
-from generators.errors import InternalError, Rejected, UserError
-from generators.execution import ProgramFunction
-from generators.program import Program
-from generators.regions import overlap
-from generators.values import clone_inputs, input_tensors
 from oracles import smt
-from oracles.all_sizes import Answer, Proof, pairs, prove
 from oracles.observation import Observation, observe, observe_eager
-from oracles.premises import Premises, Sizes, evaluate
-from oracles.symbolic import Layout, SymbolicInputs, disagreements
-from reduction.worker import quiet_torch
+from oracles.proofs.all_sizes import Answer, Proof, pairs, prove
+from oracles.proofs.assumptions import Premises, Sizes, evaluate
+from oracles.proofs.symbolic import Layout, SymbolicInputs, disagreements
+from programs.errors import InternalError, Rejected, UserError
+from programs.execution import ProgramFunction
+from programs.program import Program
+from programs.regions import overlap
+from programs.values import clone_inputs, input_tensors
 from targets.registry import target as target_named
 from targets.symbolic import SYMBOLIC, SymbolicBuild
 from targets.target import Function, Target
+from trials.worker import quiet_torch
 
 DEFAULT_TARGETS = ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "reference")
 STYLES = {Answer.PROVED: "green", Answer.REFUTED: "bold red", Answer.UNKNOWN: "yellow", Answer.VACUOUS: "dim"}

@@ -15,12 +15,12 @@ from aliasproof.side_by_side import print_side_by_side
 from aliasproof.verdicts import print_violation
 from campaigns.finding import Finding, read_finding
 from campaigns.reproducer import DEATHS, confirm
-from generators.errors import Rejected, UserError
-from generators.printing import inputs_source, source
 from oracles.verdict import Violation
-from reduction.trial import Subject, Trial, run_trial
-from reduction.worker import quiet_torch
+from programs.errors import Rejected, UserError
+from programs.printing import inputs_source, source
 from targets.registry import target as target_named
+from trials.trial import Subject, Trial, run_trial
+from trials.worker import quiet_torch
 
 RUNS = Path("runs")
 

@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from aliasproof.console import print_table
-from generators.regions import Region, overlap
 from oracles.observation import Observation
+from programs.regions import Region, overlap
 
 MOST_ELEMENTS = 80  # shown of a tensor
 LONGEST_MESSAGE = 160  # characters of an error's first line; the evidence has all of it

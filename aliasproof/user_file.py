@@ -17,9 +17,9 @@ from types import ModuleType
 
 import torch
 
-from generators.errors import UserError
-from generators.program import Program
-from generators.serialization import loads
+from programs.errors import UserError
+from programs.program import Program
+from programs.serialization import loads
 
 MODULE_NAME = "aliasproof_user_file"
 LONGEST_MESSAGE = 200  # characters of another's error, in a line of ours

@@ -18,13 +18,13 @@ from aliasproof.checking import DEFAULT_TARGETS, Check, Eager, Result, check
 from aliasproof.console import notes, print_heading, print_lines, print_table, results, write_json
 from aliasproof.side_by_side import print_side_by_side, text
 from aliasproof.user_file import read
-from generators.errors import UserError
-from generators.program import Program
 from oracles.judge import INSIDE, ORACLES
 from oracles.missed import Opportunity
 from oracles.verdict import Verdict, Violation
-from reduction.worker import quiet_torch
+from programs.errors import UserError
+from programs.program import Program
 from targets.registry import target as target_named
+from trials.worker import quiet_torch
 
 STYLES = {Verdict.HOLDS: "green", Verdict.VIOLATED: "bold red", Verdict.UNKNOWN: "yellow", Verdict.NOT_APPLICABLE: "dim"}
 WORDS = {each: each.value for each in Verdict} | {Verdict.NOT_APPLICABLE: "n/a", Verdict.VIOLATED: "wrong"}

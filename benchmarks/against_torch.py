@@ -28,21 +28,21 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from benchmarks.tables import Table
-from generators.definedness import Undefined
-from generators.errors import Rejected
 from generators.features import swarm
-from generators.printing import source
-from generators.program import Program
 from generators.strategies import sample
 from oracles.contract import Contract, Promise
 from oracles.terms import judge, run_terms
-from reduction.trial import Subject, Trial, run_trial
+from programs.definedness import Undefined
+from programs.errors import Rejected
+from programs.printing import source
+from programs.program import Program
 from reference_pass.alias_analysis import fake_inputs, run_node
 from reference_pass.errors import Refused
 from reference_pass.operators import tensors_in
 from reference_pass.reinplace import decisions, reinplace
 from targets.registry import TARGETS
 from targets.target import Build
+from trials.trial import Subject, Trial, run_trial
 
 FIRST_SEED = 4000  # of the shards; one a shard
 SHARD = 50  # programs

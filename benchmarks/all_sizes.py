@@ -30,9 +30,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from aliasproof.proving import Proofs, prove_build
 from benchmarks.tables import Table, percent
-from generators.regions import Region, overlaps_itself
-from oracles.all_sizes import Answer
 from oracles.contract import Contract
+from oracles.proofs.all_sizes import Answer
+from programs.regions import Region, overlaps_itself
 from targets.registry import TARGETS
 from targets.symbolic import SYMBOLIC, SymbolicBuild
 from targets.target import Build, Function, Target

@@ -25,9 +25,9 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from benchmarks.tables import Table, percent
 from generators.features import Features, swarm
 from generators.operators import OPERATORS
-from generators.program import Program
 from generators.strategies import programs as strategy
 from generators.strategies import sample
+from programs.program import Program
 
 FIRST_SEED = 2000  # of the shards; one a shard
 

@@ -14,17 +14,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from benchmarks.tables import Table
-from generators.errors import Rejected
-from generators.execution import ProgramFunction
 from generators.features import swarm
-from generators.program import Program
 from generators.strategies import sample
-from generators.values import input_tensors
 from oracles.missed import Opportunity, missed
 from oracles.observation import observe_eager
 from oracles.terms import run_terms
-from reduction.trial import Subject, run_trial
+from programs.errors import Rejected
+from programs.execution import ProgramFunction
+from programs.program import Program
+from programs.values import input_tensors
 from targets.registry import TARGETS
+from trials.trial import Subject, run_trial
 
 MISSING = ("functionalize", "fx-reinplace", "reference", "reference-copy")
 MOST_OPS = 6  # named in a row

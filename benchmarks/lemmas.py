@@ -5,7 +5,7 @@ Milliseconds are for all cases of a lemma and hold two questions each: can the p
 of a refuted one also the search for a small counterexample.
 
 Each refutation is held against what is installed: does the real predicate take the step on such tensors, do the views
-share bytes (`generators.regions`), and which targets go wrong on the program that is made of it (`aliasproof check`).
+share bytes (`programs.regions`), and which targets go wrong on the program that is made of it (`aliasproof check`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 from aliasproof.checking import check
 from benchmarks.tables import Table
-from generators.regions import overlap, overlaps_itself
-from oracles.lemmas import Lemma, Proof, Refuted, prove, tensors
-from oracles.region_lemmas import REGION_LEMMAS
-from oracles.torch_lemmas import TORCH_LEMMAS
+from oracles.proofs.lemmas import Lemma, Proof, Refuted, prove, tensors
+from oracles.proofs.region_lemmas import REGION_LEMMAS
+from oracles.proofs.torch_lemmas import TORCH_LEMMAS
+from programs.regions import overlap, overlaps_itself
 
 TARGETS = ("aot", "aot-epilogue", "fx-reinplace", "reference")
 

@@ -1,6 +1,6 @@
 """The price of one decision whether two views share a byte, by deciders that are all exact.
 
-`generators.regions.overlap` decides in the harness, `numpy.shares_memory` is the best known alternative, and z3
+`programs.regions.overlap` decides in the harness, `numpy.shares_memory` is the best known alternative, and z3
 (`oracles.smt.decide`) is the second opinion on each finding. An address mask (the addresses of all bytes, as arrays) and
 brute force (each element of one against each of the other, in plain Python) are right without thought. The questions are
 those that programs pose: the inputs and results of sampled programs, each with each other of its program.
@@ -28,14 +28,14 @@ import numpy.typing as npt
 import torch
 
 from benchmarks.tables import Table
-from generators.errors import InternalError
-from generators.execution import execute
 from generators.features import swarm
-from generators.program import Program
-from generators.regions import Region, overlap
 from generators.strategies import sample
-from generators.values import input_tensors
 from oracles.smt import Disjoint, Unknown, decide
+from programs.errors import InternalError
+from programs.execution import execute
+from programs.program import Program
+from programs.regions import Region, overlap
+from programs.values import input_tensors
 
 FIRST_SEED = 3000  # of the shards; one a shard
 SHARD = 50  # programs

@@ -25,16 +25,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 
 from benchmarks.tables import Table, percent
-from generators.definedness import Undefined
-from generators.errors import Rejected
 from generators.features import swarm
-from generators.program import Program
 from generators.scene import COUNTS, Counts
 from generators.strategies import sample
-from reduction.inside import look_inside
-from reduction.trial import Spent, Subject, run_trial
+from programs.definedness import Undefined
+from programs.errors import Rejected
+from programs.program import Program
 from targets.registry import TARGETS
 from targets.target import Target
+from trials.inspection import look_inside
+from trials.trial import Spent, Subject, run_trial
 
 FIRST_SEED = 1000  # of the shards; one a shard
 WARM_UP_SEED = 999

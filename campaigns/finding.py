@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from campaigns.shard import Reduced
-from generators.errors import UserError
-from generators.program import Program
-from generators.serialization import dumps, from_json, loads, to_json
+from programs.errors import UserError
+from programs.program import Program
+from programs.serialization import dumps, from_json, loads, to_json
 
 VERSION = 1
 

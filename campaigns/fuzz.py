@@ -39,13 +39,13 @@ from campaigns.shard import (
     reduce_failure,
     run_shard,
 )
-from generators.errors import InternalError, UserError
-from generators.program import Program
-from generators.serialization import dumps
 from oracles.verdict import Violation
-from reduction.signature import Symptom, signature
-from reduction.worker import SEEDS_APART, start_worker
+from programs.errors import InternalError, UserError
+from programs.program import Program
+from programs.serialization import dumps
 from targets.registry import TARGETS
+from trials.attribution import Symptom, signature
+from trials.worker import SEEDS_APART, start_worker
 
 TASK_TIMEOUT = 600.0  # seconds; a shard takes 1 to 5 and a reduction 1 to 20, so one that takes longer hangs
 GRACE = 20.0  # seconds that shards and reductions in work may take after the time is up

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import torch
 
-from generators.printing import inputs_source, source
-from generators.program import Program
 from oracles.verdict import Violation
+from programs.printing import inputs_source, source
+from programs.program import Program
 from targets.target import Target
 
 _EXITS = "Exits 1 while the bug is there, 0 when it is gone."

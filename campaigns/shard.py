@@ -8,17 +8,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from generators.errors import Rejected
 from generators.features import swarm
-from generators.program import Program
 from generators.scene import COUNTS, Counts
 from generators.strategies import sample
 from oracles.verdict import Violation
-from reduction.inside import look_inside
+from programs.errors import Rejected
+from programs.program import Program
 from reduction.reducer import Reducer
-from reduction.signature import Signature, Symptom, at_fault, shows, signature
-from reduction.trial import Spent, Subject, Trial, observed_eager, run_trial
 from targets.registry import TARGETS
+from trials.attribution import Signature, Symptom, at_fault, shows, signature
+from trials.inspection import look_inside
+from trials.trial import Spent, Subject, Trial, observed_eager, run_trial
 
 PROGRAMS_PER_SHARD = 25
 

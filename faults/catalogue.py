@@ -6,7 +6,7 @@ import difflib
 
 from faults import analysis, conditions, copies, epilogue, metadata, numbers, outputs, views, writes
 from faults.fault import Fault
-from generators.errors import UserError
+from programs.errors import UserError
 
 FAULTS: dict[str, Fault] = {
     each.name: each

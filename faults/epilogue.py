@@ -10,7 +10,7 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
 from faults.fault import Fault, after_functionalize, instead_of
-from generators.values import clone_inputs
+from programs.values import clone_inputs
 from reference_pass import alias_analysis
 from reference_pass.operators import aten
 from reference_pass.regions import Region, is_dense

@@ -23,18 +23,18 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from faults.catalogue import FAULTS, fault_named
-from generators.errors import Rejected
 from generators.features import swarm
 from generators.strategies import sample
-from generators.trace import Trace
 from oracles.judge import INSIDE, ORACLES, excluded
 from oracles.observation import Observation
 from oracles.verdict import Report, Verdict
-from reduction.inside import look_inside
-from reduction.trial import Spent, Subject, observed_eager, run_trial
-from reduction.worker import SEEDS_APART, start_worker
+from programs.errors import Rejected
+from programs.trace import Trace
 from targets.reference import REFERENCE
 from targets.target import Target
+from trials.inspection import look_inside
+from trials.trial import Spent, Subject, observed_eager, run_trial
+from trials.worker import SEEDS_APART, start_worker
 
 PROGRAMS_PER_SHARD = 25  # programs of one seed, that is of the same features
 MOST_PROGRAMS = 5_000  # until the first kill

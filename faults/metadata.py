@@ -9,8 +9,8 @@ from torch import fx
 from torch._ops import OpOverload
 
 from faults.fault import Fault, Inputs, after_noops, after_reinplace, fault, instead_of
-from generators.execution import ProgramFunction, as_graph
 from oracles.stage import Stage
+from programs.execution import ProgramFunction, as_graph
 from reference_pass.alias_analysis import operand_storages, storage_of
 from reference_pass.functionalize import functionalize
 from reference_pass.operators import aten, bind, unbind

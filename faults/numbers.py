@@ -8,7 +8,7 @@ import torch
 from torch import fx
 
 from faults.fault import Fault, Inputs, Passes, fault
-from generators.values import clone_inputs
+from programs.values import clone_inputs
 from reference_pass.operators import aten
 from targets.target import Build, Function
 

@@ -12,9 +12,10 @@ from typing import TypeAlias
 import torch
 
 from generators.features import Features
-from generators.program import Argument, Ref, names_in
 from generators.scene import NoChoice, Pick, Scene
-from generators.schemas import resolve
+from programs.layouts import capacity, dense_strides, reach
+from programs.program import Argument, Ref, names_in
+from programs.schemas import resolve
 
 
 @dataclass(slots=True)
@@ -204,33 +205,6 @@ def strided_offset(draft: Draft) -> Argument:
     assert isinstance(sizes, tuple)
     assert isinstance(strides, tuple)
     return draft.pick.integer(0, min(capacity(draft.self) - reach(sizes, strides), 3))
-
-
-def capacity(tensor: torch.Tensor) -> int:
-    """How many elements of the tensor's dtype its storage holds."""
-    return tensor.untyped_storage().nbytes() // tensor.element_size()
-
-
-def dense_strides(sizes: tuple[Argument, ...]) -> tuple[int, ...]:
-    """Row-major strides, in elements."""
-    strides, running = [], 1
-    for size in reversed(sizes):
-        assert isinstance(size, int)
-        strides.append(running)
-        running *= max(size, 1)
-    return tuple(reversed(strides))
-
-
-def reach(sizes: tuple[Argument, ...], strides: tuple[Argument, ...]) -> int:
-    """How many elements a view without offset spans, from its first to its last."""
-    last = 0
-    for size, stride in zip(sizes, strides, strict=True):
-        assert isinstance(size, int)
-        assert isinstance(stride, int)
-        if size == 0:
-            return 0
-        last += (size - 1) * stride
-    return last + 1
 
 
 # Tensors. --------------------------------------------------------------------------------------------------------------

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from generators.arguments import dense_strides, reach
 from generators.features import Features
-from generators.program import Input, Storage
 from generators.scene import Pick
+from programs.layouts import dense_strides, reach
+from programs.program import Input, Storage
 
 SMALL_SHAPES: tuple[tuple[int, ...], ...] = (
     (4,),

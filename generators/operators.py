@@ -15,8 +15,8 @@ import torch
 
 from generators import arguments as draw
 from generators.arguments import Drawer
-from generators.program import Argument
-from generators.schemas import resolve
+from programs.program import Argument
+from programs.schemas import resolve
 
 ANY: Callable[[torch.dtype], bool] = lambda dtype: True  # noqa: E731 - a table of predicates reads better in line
 NUMBERS: Callable[[torch.dtype], bool] = lambda dtype: dtype != torch.bool  # noqa: E731

@@ -8,11 +8,11 @@ from typing import TypeVar
 
 import torch
 
-from generators.definedness import Undefined, Watch
-from generators.execution import call
-from generators.program import Argument, Input, Instruction, Program, Storage
-from generators.regions import Region, overlap
-from generators.values import input_tensors
+from programs.definedness import Undefined, Watch
+from programs.execution import call
+from programs.program import Argument, Input, Instruction, Program, Storage
+from programs.regions import Region, overlap
+from programs.values import input_tensors
 
 T = TypeVar("T")
 

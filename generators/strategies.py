@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from generators.arguments import Draft
 from generators.features import Features
-from generators.hazards import HAZARDS
 from generators.inputs import draw_inputs
 from generators.operators import OPERATORS, Operator
-from generators.program import Program, Ref
+from generators.scenarios import HAZARDS
 from generators.scene import NoChoice, Pick, Scene
+from programs.program import Program, Ref
 
 EVERYTHING = Features()
 TRIES = 4  # for one instruction, before the program goes on without it

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from generators.errors import InternalError
-from generators.regions import Region, overlap, overlaps_itself
-from generators.trace import Trace
 from oracles.contract import Contract, Promise
 from oracles.observation import Observation
 from oracles.smt import Unknown, Witness, decide
 from oracles.verdict import Report, Verdict, Violation, decided
+from programs.errors import InternalError
+from programs.regions import Region, overlap, overlaps_itself
+from programs.trace import Trace
 
 
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Report:

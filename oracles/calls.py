@@ -11,9 +11,9 @@ import torch
 from torch._higher_order_ops.cond import cond_op
 from torch._ops import HigherOrderOperator, OpOverload
 
-from generators.definedness import tensors_in
-from generators.schemas import facts, is_composite
 from oracles.forms import COMMUTATIVE, SCATTERS
+from programs.definedness import tensors_in
+from programs.schemas import facts, is_composite
 
 aten = torch.ops.aten
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
-from generators.regions import Region, overlap, overlaps_itself
-from generators.trace import Trace
+from programs.regions import Region, overlap, overlaps_itself
+from programs.trace import Trace
 
 
 class Promise(Enum):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from generators.trace import Trace
 from oracles.contract import Contract, Promise
 from oracles.observation import Observation
 from oracles.verdict import HOLDS, Report, Violation, decided, not_applicable
+from programs.trace import Trace
 
 
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Report:

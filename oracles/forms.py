@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
 
-from generators.schemas import Kind, facts
+from programs.schemas import Kind, facts
 
 aten = torch.ops.aten
 

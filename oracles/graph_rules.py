@@ -18,9 +18,9 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from generators.definedness import tensors_in
 from oracles.stage_run import Call, NodeRun, Operand, Place, StageRun
 from oracles.verdict import Report, Verdict, Violation, decided
+from programs.definedness import tensors_in
 
 aten = torch.ops.aten
 

@@ -33,12 +33,12 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from generators.definedness import UNTAGGED, read_as_number_first
-from generators.regions import overlaps_itself
-from generators.schemas import Kind, facts
 from oracles.forms import COMMUTATIVE, SCATTERS, functional_form
 from oracles.stage_run import Call, NodeRun, Operand, Place, StageRun, describe, place_of
 from oracles.verdict import Report, Verdict, Violation, decided, not_applicable
+from programs.definedness import UNTAGGED, read_as_number_first
+from programs.regions import overlaps_itself
+from programs.schemas import Kind, facts
 
 Versions: TypeAlias = npt.NDArray[np.int64]
 

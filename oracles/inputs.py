@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from generators.regions import Region
-from generators.trace import Trace
 from oracles.contract import Contract, Promise
 from oracles.observation import Observation
 from oracles.values import BITS_OPEN, differ, equal_elements
 from oracles.verdict import Report, Violation, decided, not_applicable
+from programs.regions import Region
+from programs.trace import Trace
 
 
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Report:

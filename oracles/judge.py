@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
 
-from generators.trace import Trace
 from oracles import aliasing, errors, graph_rules, hazards, inputs, metadata, terms, values
 from oracles.contract import Contract, Promise
 from oracles.observation import Observation
 from oracles.stage_run import StageRun
 from oracles.terms import Terms
 from oracles.verdict import Report, Verdict, Violation, not_applicable
+from programs.trace import Trace
 
 Oracle: TypeAlias = Callable[[Contract, Observation, Observation, Trace], Report]
 

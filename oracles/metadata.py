@@ -7,11 +7,11 @@ from typing import TypeAlias
 
 import torch
 
-from generators.regions import overlap
-from generators.trace import Trace
 from oracles.contract import Contract, Promise
 from oracles.observation import Observation
 from oracles.verdict import Report, Violation, decided
+from programs.regions import overlap
+from programs.trace import Trace
 
 Reader: TypeAlias = tuple[Promise, str, Callable[[torch.Tensor], object]]
 

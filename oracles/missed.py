@@ -21,10 +21,6 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from generators.definedness import Undefined, tensors_in
-from generators.schemas import Kind, facts
-from generators.trace import Trace
-from generators.values import clone_inputs
 from oracles import terms
 from oracles.contract import Contract
 from oracles.forms import SCATTERS, in_place_form, out_form, view_of_copy
@@ -32,6 +28,10 @@ from oracles.judge import judge
 from oracles.observation import Observation, observe_eager
 from oracles.stage import Stage
 from oracles.verdict import Verdict
+from programs.definedness import Undefined, tensors_in
+from programs.schemas import Kind, facts
+from programs.trace import Trace
+from programs.values import clone_inputs
 
 aten = torch.ops.aten
 

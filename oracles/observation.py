@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 import torch
 from torch.utils import _pytree as pytree
 
-from generators.definedness import Watch
-from generators.errors import InternalError, Rejected
-from generators.execution import ProgramFunction
-from generators.regions import Region
-from generators.schemas import is_composite, resolve
-from generators.trace import Trace
+from programs.definedness import Watch
+from programs.errors import InternalError, Rejected
+from programs.execution import ProgramFunction
+from programs.regions import Region
+from programs.schemas import is_composite, resolve
+from programs.trace import Trace
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
 """Overlap of two concrete regions as a question to z3, answered by a witness that a person can check by hand.
 
-`generators.regions.overlap` answers the same question some hundred times faster. z3 is the second opinion: it shares no
+`programs.regions.overlap` answers the same question some hundred times faster. z3 is the second opinion: it shares no
 code with that decision, and its answer names the two elements and the byte.
 """
 
@@ -13,8 +13,8 @@ from typing import Any
 
 import z3
 
-from generators.errors import InternalError
-from generators.regions import Region
+from programs.errors import InternalError
+from programs.regions import Region
 
 # torch allows 64 dims a tensor. All names are declared at once, in this order: see `Session`.
 _MOST_DIMS = 64

@@ -18,12 +18,12 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.fx.node import map_arg
 
-from generators.definedness import same_values, tensors_in, value_stored
-from generators.errors import InternalError, Rejected
-from generators.regions import Region, overlap
-from generators.schemas import Facts, facts
-from generators.values import clone_inputs
 from oracles.stage import Stage
+from programs.definedness import same_values, tensors_in, value_stored
+from programs.errors import InternalError, Rejected
+from programs.regions import Region, overlap
+from programs.schemas import Facts, facts
+from programs.values import clone_inputs
 
 
 class Place(NamedTuple):

@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from generators.trace import Trace
 from oracles.contract import Contract, Promise
 from oracles.tokens import Array, Names, combined, grown
 from oracles.uninterpreted import Tokens
 from oracles.verdict import Report, Verdict, Violation, decided, not_applicable
+from programs.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)

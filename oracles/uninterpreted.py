@@ -28,8 +28,6 @@ import torch
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from generators.definedness import ALLOCATES, tensors_in
-from generators.schemas import Kind, facts
 from oracles.calls import (
     BATCH_NORMS,
     TORCH,
@@ -70,6 +68,8 @@ from oracles.tokens import (
     tokens_of,
     with_bits,
 )
+from programs.definedness import ALLOCATES, tensors_in
+from programs.schemas import Kind, facts
 
 aten = torch.ops.aten
 

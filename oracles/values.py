@@ -6,10 +6,10 @@ import cmath
 
 import torch
 
-from generators.trace import Trace
 from oracles.contract import Contract, Promise
 from oracles.observation import Observation
 from oracles.verdict import Report, Verdict, Violation, decided, not_applicable
+from programs.trace import Trace
 
 # What differs may be a bit that differs by kernel, read as a number of another dtype.
 BITS_OPEN = Report(Verdict.UNKNOWN, reason="a rounding or a NaN was read as another dtype, so its last bits show")

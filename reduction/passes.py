@@ -12,11 +12,11 @@ from typing import TypeAlias, TypeVar
 
 import torch
 
-from generators.arguments import dense_strides, reach
-from generators.execution import execute
-from generators.program import Argument, Input, Instruction, Program, Ref, Storage, names_in, rename, rename_instruction
-from generators.schemas import Kind, facts, resolve
-from generators.values import input_tensors
+from programs.execution import execute
+from programs.layouts import dense_strides, reach
+from programs.program import Argument, Input, Instruction, Program, Ref, Storage, names_in, rename, rename_instruction
+from programs.schemas import Kind, facts, resolve
+from programs.values import input_tensors
 
 T = TypeVar("T")
 Pass: TypeAlias = Callable[[Program], Iterator[Program]]

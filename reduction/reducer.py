@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from generators.errors import UserError
-from generators.program import Program
-from generators.validation import validate
+from programs.errors import UserError
+from programs.program import Program
+from programs.validation import validate
 from reduction.passes import PASSES, Pass
 from reduction.simplicity import simplicity
 

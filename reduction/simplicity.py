@@ -6,9 +6,9 @@ from typing import TypeAlias
 
 import torch
 
-from generators.arguments import dense_strides
-from generators.program import Argument, Program
-from generators.schemas import resolve
+from programs.layouts import dense_strides
+from programs.program import Argument, Program
+from programs.schemas import resolve
 
 Simplicity: TypeAlias = tuple[object, ...]
 

@@ -13,9 +13,9 @@ import torch
 from torch import fx
 from torch._functorch.aot_autograd import aot_function
 
-from generators.values import clone_inputs
 from oracles.contract import Contract, Promise, Refusal, Waiver, written_inputs_apart
 from oracles.stage import Stage
+from programs.values import clone_inputs
 from targets.functionalize import (
     AS_STRIDED_IN_CHAIN,
     DATA_DEPENDENT_SHAPE,

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import torch
 from torch import fx
 
-from generators.execution import ProgramFunction, as_graph
 from oracles.contract import Contract
 from oracles.stage import Stage
+from programs.execution import ProgramFunction, as_graph
 from targets.target import Build, Function, Target
 
 RECIPE = """

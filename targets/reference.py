@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import torch
 from torch import fx
 
-from generators.execution import ProgramFunction, as_graph
 from oracles.contract import Contract, Refusal
 from oracles.stage import Stage
+from programs.execution import ProgramFunction, as_graph
 from reference_pass.functionalize import Views, functionalize
 from reference_pass.noops import remove_noops
 from reference_pass.reinplace import reinplace
@@ -60,7 +60,7 @@ def staged(functional: fx.GraphModule, plain: fx.GraphModule, reinplaced: fx.Gra
 
 def _recipe(views: Views) -> str:
     return f"""
-from reference_pass import pipeline  # of aliasproof
+from reference_pass import pipeline# of aliasproof
 
 
 def compiled(program, inputs):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 
-from generators.errors import UserError
+from programs.errors import UserError
 from targets import aot, functionalize, fx_reinplace, identity, reference
 from targets.target import Target
 

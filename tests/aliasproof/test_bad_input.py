@@ -5,7 +5,7 @@ import json
 import pytest
 
 import aliasproof.listing
-from generators.errors import InternalError
+from programs.errors import InternalError
 
 GOOD = "import torch\ndef program(x):\n    return x\ndef inputs():\n    return torch.ones(3)\n"
 

@@ -11,9 +11,9 @@ import torch
 import aliasproof
 from aliasproof.checking import Check, check
 from aliasproof.side_by_side import text
-from generators.program import Input, Instruction, Program, Ref, Storage
-from generators.serialization import dumps
 from oracles.verdict import Verdict
+from programs.program import Input, Instruction, Program, Ref, Storage
+from programs.serialization import dumps
 from targets.registry import TARGETS
 from targets.target import Build
 

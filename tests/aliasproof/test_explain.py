@@ -8,8 +8,8 @@ import torch
 
 import aliasproof.explaining
 from aliasproof.explaining import explain, graph_text, letter, step_of
-from generators.program import Input, Instruction, Program, Ref, Storage
-from generators.serialization import dumps
+from programs.program import Input, Instruction, Program, Ref, Storage
+from programs.serialization import dumps
 from reference_pass.conditions import CONDITIONS
 from reference_pass.errors import Refused
 

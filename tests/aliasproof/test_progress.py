@@ -14,7 +14,7 @@ from aliasproof.progress import display
 from campaigns.finding import Finding
 from campaigns.fuzz import Campaign, Plan
 from campaigns.shard import Tally
-from generators.program import Input, Instruction, Program, Ref, Storage
+from programs.program import Input, Instruction, Program, Ref, Storage
 
 PROGRAM = Program(
     (Storage(torch.float32, 2),),

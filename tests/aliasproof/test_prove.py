@@ -10,11 +10,11 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from aliasproof.proving import Covered, Range, prove_build, prove_function
 from benchmarks.all_sizes import even_arena, no_clones
-from generators.program import Input, Instruction, Program, Ref, Storage
-from generators.regions import Region, overlap
-from generators.serialization import dumps
-from oracles.all_sizes import Answer
 from oracles.contract import Contract, Premise
+from oracles.proofs.all_sizes import Answer
+from programs.program import Input, Instruction, Program, Ref, Storage
+from programs.regions import Region, overlap
+from programs.serialization import dumps
 from targets.registry import TARGETS
 from targets.symbolic import SYMBOLIC
 from targets.target import Build, Target

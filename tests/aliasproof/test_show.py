@@ -9,8 +9,8 @@ import torch
 import aliasproof.showing
 from campaigns.finding import Finding, write_finding
 from campaigns.reproducer import Confirmation, render
-from generators.program import Input, Instruction, Program, Ref, Storage
 from oracles.verdict import Violation
+from programs.program import Input, Instruction, Program, Ref, Storage
 from targets.registry import TARGETS
 
 PROGRAM = Program(

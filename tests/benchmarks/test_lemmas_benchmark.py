@@ -8,8 +8,8 @@ import pytest
 from benchmarks import lemmas
 from benchmarks.__main__ import BENCHMARKS
 from benchmarks.tables import plain
-from oracles.region_lemmas import REGION_LEMMAS
-from oracles.torch_lemmas import TORCH_LEMMAS
+from oracles.proofs.region_lemmas import REGION_LEMMAS
+from oracles.proofs.torch_lemmas import TORCH_LEMMAS
 
 
 @pytest.fixture(scope="module")

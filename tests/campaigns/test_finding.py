@@ -9,7 +9,7 @@ import pytest
 
 from campaigns.finding import Finding, read_finding, read_findings, write_finding
 from campaigns.shard import Shard, reduce_failure, run_shard
-from generators.errors import UserError
+from programs.errors import UserError
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from campaigns.reproducer import confirm, render
-from generators.execution import ProgramFunction
-from generators.program import Input, Instruction, Program, Ref, Storage
 from oracles.judge import ORACLES
 from oracles.verdict import Violation
+from programs.execution import ProgramFunction
+from programs.program import Input, Instruction, Program, Ref, Storage
 from targets.registry import TARGETS
 
 CLEARED = Program(

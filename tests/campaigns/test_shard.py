@@ -13,7 +13,7 @@ from pebble import ProcessExpired
 
 from campaigns.fuzz import Campaign, Plan, _Runner, worth_reducing
 from campaigns.shard import Blame, Failure, Shard, Tally, reduce_failure, run_shard
-from reduction.signature import Symptom
+from trials.attribution import Symptom
 
 
 def test_a_shard_gives_the_same_twice() -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from aliasproof.explaining import explain, step_of
-from reduction.trial import Subject, run_trial
 from reference_pass.conditions import CONDITIONS
 from targets.registry import TARGETS
+from trials.trial import Subject, run_trial
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference_pass.md"
 EXAMPLE = re.compile(

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from faults.catalogue import FAULTS, fault_named
-from generators.errors import UserError
+from programs.errors import UserError
 from reference_pass.conditions import CONDITIONS
 from reference_pass.reinplace import decisions
 from reference_pass.views import INVERSES

@@ -17,20 +17,20 @@ import torch
 from hypothesis import HealthCheck, find, given, settings
 
 import generators
-from generators.arguments import dense_strides
-from generators.definedness import Undefined
-from generators.execution import ProgramFunction
 from generators.features import DTYPES, GROUPS, HAZARDS, LAYOUTS, Features, swarm
-from generators.hazards import HAZARDS as PLAYED
 from generators.operators import OPERATORS
-from generators.program import Input, Program
-from generators.regions import Region, overlap, overlaps_itself
+from generators.scenarios import HAZARDS as PLAYED
 from generators.scene import COUNTS, Counts
-from generators.serialization import dumps, loads
 from generators.strategies import EVERYTHING, programs, sample
-from generators.validation import validate
-from generators.values import input_tensors
 from oracles.observation import observe_eager
+from programs.definedness import Undefined
+from programs.execution import ProgramFunction
+from programs.layouts import dense_strides
+from programs.program import Input, Program
+from programs.regions import Region, overlap, overlaps_itself
+from programs.serialization import dumps, loads
+from programs.validation import validate
+from programs.values import input_tensors
 
 SHARDS = range(50)
 
@@ -92,7 +92,7 @@ def test_the_same_seed_draws_the_same_programs() -> None:
 
 def test_another_process_draws_the_same_programs() -> None:
     code = (
-        "import hashlib; from generators.features import swarm; from generators.serialization import dumps;"
+        "import hashlib; from generators.features import swarm; from programs.serialization import dumps;"
         "from generators.strategies import sample;"
         "print(hashlib.sha256(''.join(map(dumps, sample(swarm(3), 3, 40))).encode()).hexdigest())"
     )

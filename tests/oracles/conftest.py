@@ -8,9 +8,9 @@ from typing import TypeAlias
 import pytest
 from torch import Tensor
 
-from generators.trace import Trace
-from generators.values import clone_inputs
 from oracles.observation import Observation, observe, observe_eager
+from programs.trace import Trace
+from programs.values import clone_inputs
 
 Runs: TypeAlias = tuple[Observation, Observation, Trace]
 Function: TypeAlias = Callable[..., object]

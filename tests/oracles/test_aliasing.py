@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from generators.errors import InternalError
-from generators.regions import Region
 from oracles import aliasing
 from oracles.aliasing import judge
 from oracles.contract import Contract, Promise, Waiver
 from oracles.smt import Disjoint, Unknown, Witness
 from oracles.verdict import HOLDS, Verdict
+from programs.errors import InternalError
+from programs.regions import Region
 
 
 def waiving(*promises: Promise) -> Contract:

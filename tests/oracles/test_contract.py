@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from generators.definedness import Watch
-from generators.trace import Trace
 from oracles.contract import (
     Contract,
     Premise,
@@ -20,6 +18,8 @@ from oracles.contract import (
     written_inputs_apart,
     written_inputs_disjoint,
 )
+from programs.definedness import Watch
+from programs.trace import Trace
 
 NOTHING = Trace()
 

@@ -13,16 +13,16 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
-from generators.errors import Rejected
-from generators.execution import ProgramFunction
 from generators.features import swarm
 from generators.strategies import sample
-from generators.values import input_tensors
 from oracles.graph_rules import RULES, TIDY, judge_stage
 from oracles.observation import observe_eager
 from oracles.stage import Stage
 from oracles.stage_run import run_stage
 from oracles.verdict import HOLDS, Report, Verdict
+from programs.errors import Rejected
+from programs.execution import ProgramFunction
+from programs.values import input_tensors
 from targets.registry import TARGETS
 
 aten = torch.ops.aten

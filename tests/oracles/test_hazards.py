@@ -12,12 +12,8 @@ import pytest
 import torch
 from torch import fx
 
-from generators.errors import Rejected
-from generators.execution import ProgramFunction, as_graph
 from generators.features import swarm
-from generators.program import Program
 from generators.strategies import sample
-from generators.values import clone_inputs, input_tensors
 from oracles.contract import Contract
 from oracles.hazards import judge_stage
 from oracles.judge import judge
@@ -25,6 +21,10 @@ from oracles.observation import observe, observe_eager
 from oracles.stage import Stage
 from oracles.stage_run import run_stage
 from oracles.verdict import Report, Verdict
+from programs.errors import Rejected
+from programs.execution import ProgramFunction, as_graph
+from programs.program import Program
+from programs.values import clone_inputs, input_tensors
 from reference_pass.conditions import CONDITIONS
 from reference_pass.functionalize import functionalize
 from reference_pass.noops import remove_noops

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from generators.definedness import Undefined
-from generators.errors import Rejected
 from generators.features import swarm
-from generators.regions import Region, overlap
 from generators.strategies import sample
-from generators.values import clone_inputs, input_tensors
 from oracles.observation import observe, observe_eager
+from programs.definedness import Undefined
+from programs.errors import Rejected
+from programs.regions import Region, overlap
+from programs.values import clone_inputs, input_tensors
 
 # --- fresh inputs ------------------------------------------------------------------------------------------------------
 

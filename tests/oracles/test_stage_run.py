@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import fx
 
-from generators.errors import InternalError, Rejected
-from generators.regions import Region
 from oracles.stage import Stage
 from oracles.stage_run import NodeRun, Place, describe, run_stage
+from programs.errors import InternalError, Rejected
+from programs.regions import Region
 
 aten = torch.ops.aten
 

@@ -8,15 +8,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from generators.execution import ProgramFunction
 from generators.features import swarm
 from generators.strategies import sample
-from generators.trace import Trace
-from generators.values import clone_inputs, input_tensors
 from oracles.contract import Contract, Promise, Waiver
 from oracles.observation import observe_eager
 from oracles.terms import Terms, judge, run_terms
 from oracles.verdict import Report, Verdict
+from programs.execution import ProgramFunction
+from programs.trace import Trace
+from programs.values import clone_inputs, input_tensors
 
 aten = torch.ops.aten
 Function = Callable[..., object]

@@ -11,11 +11,11 @@ from torch import Tensor
 from torch._higher_order_ops.auto_functionalize import auto_functionalized
 from torch._higher_order_ops.cond import cond_op
 
-from generators.trace import Trace
-from generators.values import clone_inputs
 from oracles.contract import Contract
 from oracles.terms import judge, run_terms
 from oracles.verdict import Report, Verdict
+from programs.trace import Trace
+from programs.values import clone_inputs
 
 aten = torch.ops.aten
 Function = Callable[..., object]

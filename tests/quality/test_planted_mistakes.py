@@ -15,25 +15,25 @@ import torch
 from torch import Tensor
 
 from campaigns import shard
-from generators import definedness
-from generators import trace as tracing
-from generators.errors import InternalError, Rejected
-from generators.execution import ProgramFunction
-from generators.parsing import parse_source
-from generators.program import Input, Program, Storage
-from generators.regions import Region
-from generators.values import input_tensors
 from oracles import aliasing, errors, values
 from oracles import inputs as inputs_oracle
 from oracles import judge as judging
 from oracles.contract import Contract, Promise, Refusal, Waiver
 from oracles.observation import Observation, observe
 from oracles.verdict import HOLDS, Violation
-from reduction import signature, trial
-from reduction.signature import Symptom
-from reduction.trial import Subject, run_trial
+from programs import definedness
+from programs import trace as tracing
+from programs.errors import InternalError, Rejected
+from programs.execution import ProgramFunction
+from programs.parsing import parse_source
+from programs.program import Input, Program, Storage
+from programs.regions import Region
+from programs.values import input_tensors
 from targets.registry import TARGETS
 from targets.target import Build, Function, Target
+from trials import attribution, trial
+from trials.attribution import Symptom
+from trials.trial import Subject, run_trial
 
 # --- planted compilers -------------------------------------------------------------------------------------------------
 
@@ -204,8 +204,8 @@ def a_bug_is_blamed_on_the_earliest_target() -> None:
     earlier = replace(becomes(lambda x: (x + 2,)), name="earlier")
     later = replace(becomes(lambda x: (x + 2,)), after=earlier)
     program = written("v0 = aten.add.Scalar(x0, 1); return (v0,)")
-    assert signature.shows(program, later, Symptom("earlier", "values", "wrong value"))
-    assert not signature.shows(program, later, Symptom("planted", "values", "wrong value"))
+    assert attribution.shows(program, later, Symptom("earlier", "values", "wrong value"))
+    assert not attribution.shows(program, later, Symptom("planted", "values", "wrong value"))
 
 
 CHECKS: dict[str, Callable[[], None]] = {
@@ -340,7 +340,7 @@ MISTAKES: dict[str, Mistake] = {
         replaced(shard, "shows", any_failure), (a_reduced_program_shows_the_bug_that_was_found,)
     ),
     "the predicate ignores who is at fault": Mistake(
-        replaced(signature, "at_fault", blames_itself),
+        replaced(attribution, "at_fault", blames_itself),
         (a_bug_is_blamed_on_the_earliest_target,),
     ),
     # Errors that get lost.

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from generators.regions import Region, overlap
 from oracles.smt import Unknown, Witness, decide
+from programs.regions import Region, overlap
 
 CHUNKS = 10
 PAIRS = 10_000  # a chunk

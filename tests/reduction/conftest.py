@@ -8,11 +8,11 @@ from textwrap import dedent, indent
 import pytest
 import torch
 
-from generators.arguments import dense_strides
-from generators.execution import ProgramFunction
-from generators.parsing import parse_source
-from generators.program import Input, Program, Storage
 from oracles.contract import Contract
+from programs.execution import ProgramFunction
+from programs.layouts import dense_strides
+from programs.parsing import parse_source
+from programs.program import Input, Program, Storage
 from targets.target import Build, Function, Target
 
 

@@ -12,11 +12,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from generators.errors import UserError
 from generators.features import swarm
-from generators.program import Instruction, Program, Ref
 from generators.strategies import sample
-from generators.validation import validate
+from programs.errors import UserError
+from programs.program import Instruction, Program, Ref
+from programs.validation import validate
 from reduction import passes
 from reduction.passes import PASSES
 from reduction.simplicity import simplicity

@@ -9,23 +9,23 @@ from dataclasses import replace
 import pytest
 import torch
 
-from generators.errors import InternalError, UserError
-from generators.execution import ProgramFunction
 from generators.features import swarm
-from generators.program import Instruction, Program, Ref
 from generators.strategies import sample
-from generators.validation import validate
-from generators.values import input_tensors
 from oracles.observation import observe_eager
 from oracles.verdict import Violation
+from programs.errors import InternalError, UserError
+from programs.execution import ProgramFunction
+from programs.program import Instruction, Program, Ref
+from programs.validation import validate
+from programs.values import input_tensors
 from reduction import reducer
 from reduction.passes import PASSES
 from reduction.reducer import Reducer
-from reduction.signature import Symptom, shows
 from reduction.simplicity import simplicity
-from reduction.trial import Subject, run_trial
 from targets.registry import target
 from targets.target import Target
+from trials.attribution import Symptom, shows
+from trials.trial import Subject, run_trial
 
 known_bug = pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13")
 

@@ -12,12 +12,12 @@ from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from oracles.contract import Contract
-from reduction.trial import Subject, run_trial
 from reference_pass.conditions import How
 from reference_pass.functionalize import functionalize
 from reference_pass.invariants import metadata_is_true
 from reference_pass.reinplace import Decision, decisions, reinplace
 from targets.target import Build, Target
+from trials.trial import Subject, run_trial
 
 Function: TypeAlias = Callable[..., object]
 

@@ -12,11 +12,11 @@ from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from oracles.contract import Contract
-from reduction.trial import Subject, run_trial
 from reference_pass.capture import capture
 from reference_pass.errors import Refused
 from reference_pass.pipeline import pipeline
 from targets.target import Build, Target
+from trials.trial import Subject, run_trial
 
 aten = torch.ops.aten
 

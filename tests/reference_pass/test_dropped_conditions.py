@@ -11,19 +11,19 @@ import pytest
 import torch
 from torch import fx
 
-from generators.errors import Rejected
-from generators.execution import as_graph
 from generators.features import swarm
-from generators.program import Program
 from generators.strategies import sample
 from oracles.contract import Contract
 from oracles.verdict import Violation
-from reduction.trial import Subject, run_trial
+from programs.errors import Rejected
+from programs.execution import as_graph
+from programs.program import Program
 from reference_pass.conditions import CONDITIONS, Condition
 from reference_pass.functionalize import functionalize
 from reference_pass.noops import remove_noops
 from reference_pass.reinplace import decisions, reinplace
 from targets.target import Build, Target
+from trials.trial import Subject, run_trial
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
 

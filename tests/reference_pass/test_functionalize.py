@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import Tensor, fx, nn
 
-from reduction.trial import Subject, run_trial
 from reference_pass import Refused, checked, functionalize, pipeline
 from reference_pass.invariants import is_functional
 from targets.registry import TARGETS
+from trials.trial import Subject, run_trial
 
 aten = torch.ops.aten
 PROGRAMS: list[tuple[Callable[..., object], tuple[Tensor, ...]]] = []

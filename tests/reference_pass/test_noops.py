@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from oracles.contract import Contract
-from reduction.trial import Subject, run_trial
 from reference_pass import checked, functionalize, remove_noops
 from reference_pass.pipeline import RemoveNoOps
 from targets.target import Build, Target
+from trials.trial import Subject, run_trial
 
 aten = torch.ops.aten
 

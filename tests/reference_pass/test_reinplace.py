@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import fx
 
-from reduction.trial import Subject, run_trial
 from reference_pass import pipeline, reinplace
 from targets.registry import TARGETS
+from trials.trial import Subject, run_trial
 
 aten = torch.ops.aten
 

@@ -13,21 +13,21 @@ import pytest
 import torch
 from torch import Tensor
 
-from generators.errors import UserError
-from generators.execution import ProgramFunction
 from generators.features import swarm
-from generators.parsing import parse_source
-from generators.program import Input, Program, Storage
 from generators.strategies import sample
-from generators.trace import Trace
-from generators.values import clone_inputs, input_tensors
 from oracles.contract import Refusal
 from oracles.errors import skeleton
 from oracles.observation import observe, observe_eager
 from oracles.verdict import Verdict
-from reduction.trial import Subject, run_trial
+from programs.errors import UserError
+from programs.execution import ProgramFunction
+from programs.parsing import parse_source
+from programs.program import Input, Program, Storage
+from programs.trace import Trace
+from programs.values import clone_inputs, input_tensors
 from targets.registry import TARGETS, target
 from targets.target import Target
+from trials.trial import Subject, run_trial
 
 known_bug = pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13")
 every_target = pytest.mark.parametrize("accused", TARGETS.values(), ids=TARGETS)

@@ -1,0 +1,92 @@
+"""Running a program: directly, as a Python callable, or as an `fx.Graph` built without tracing."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import fx
+
+from programs.program import Argument, Instruction, Program, Ref
+from programs.schemas import resolve
+
+Tensors = Sequence[torch.Tensor]
+
+
+def run(program: Program, tensors: Tensors) -> tuple[torch.Tensor, ...]:
+    """Execute the instructions in order on the input tensors (which they may mutate) and return the outputs."""
+    values = {each.name: tensor for each, tensor in zip(program.inputs, tensors, strict=True)}
+    for instruction in program.instructions:
+        execute(instruction, values)
+    return tuple(values[name] for name in program.outputs)
+
+
+def execute(instruction: Instruction, values: dict[str, torch.Tensor]) -> None:
+    """Run one instruction on the values by name and add its results to them."""
+    returned = call(instruction, values)
+    if instruction.results:
+        values.update(zip(instruction.results, returned, strict=True))
+
+
+def call(instruction: Instruction, values: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+    """Run one instruction on the values by name; the tensors that the op returns."""
+    args = [materialise(each, values) for each in instruction.args]
+    kwargs = {key: materialise(value, values) for key, value in instruction.kwargs}
+    returned = resolve(instruction.op)(*args, **kwargs)
+    return [returned] if isinstance(returned, torch.Tensor) else list(returned or ())
+
+
+def materialise(argument: Argument, values: dict[str, torch.Tensor]) -> object:
+    """The Python value to pass for an argument: tensors for references, lists for tuples."""
+    if isinstance(argument, Ref):
+        return values[argument.name]
+    if isinstance(argument, tuple):
+        return [materialise(each, values) for each in argument]
+    return argument
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramFunction:
+    """A program as a function of its input tensors. Those who can do better than call it look at `program`."""
+
+    program: Program
+
+    def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return run(self.program, tensors)
+
+
+def as_graph(program: Program) -> fx.Graph:
+    """The program as a graph of ATen calls, one node an instruction.
+
+    Of an op that returns several tensors, each named result is a getitem node.
+    """
+    graph = fx.Graph()
+    nodes = {each.name: graph.placeholder(each.name) for each in program.inputs}
+    for instruction in program.instructions:
+        node_of = functools.partial(_node_argument, nodes=nodes)
+        op = resolve(instruction.op)
+        call = graph.call_function(op, tuple(map(node_of, instruction.args)), {k: node_of(v) for k, v in instruction.kwargs})
+        if returns_one_tensor(op):
+            nodes.update(dict.fromkeys(instruction.results, call))
+        else:
+            for index, name in enumerate(instruction.results):
+                nodes[name] = graph.call_function(operator.getitem, (call, index))
+    graph.output(tuple(nodes[name] for name in program.outputs))
+    return graph
+
+
+def returns_one_tensor(op: torch._ops.OpOverload) -> bool:
+    """True if calling the overload gives a tensor rather than a list or tuple of them."""
+    returns = op._schema.returns
+    return len(returns) == 1 and isinstance(returns[0].type, torch._C.TensorType)
+
+
+def _node_argument(argument: Argument, nodes: dict[str, fx.Node]) -> fx.node.Argument:
+    if isinstance(argument, Ref):
+        return nodes[argument.name]
+    if isinstance(argument, tuple):
+        return [_node_argument(each, nodes) for each in argument]
+    return argument

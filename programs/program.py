@@ -1,0 +1,131 @@
+"""`Program`: the value that everything in aliasproof passes around.
+
+A program is a straight line of ATen calls over inputs that are views into storages. Since inputs name the storage
+they live in, they can share one. All parts are frozen and compare by value; a program holds no tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import torch
+
+from programs.schemas import facts, resolve
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """The use of a value (an input or a result) by name."""
+
+    name: str
+
+
+Argument: TypeAlias = "bool | int | float | torch.dtype | Ref | tuple[Argument, ...] | None"
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """An untyped buffer of `length` elements of `dtype`; the dtype says how it is filled, views may read it otherwise."""
+
+    dtype: torch.dtype
+    length: int
+
+    @property
+    def nbytes(self) -> int:
+        return self.length * self.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A view into the storage with index `storage`. Strides and offset count elements of `dtype`."""
+
+    name: str
+    storage: int
+    dtype: torch.dtype
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One call of an operator overload, such as `aten.add_.Tensor`.
+
+    `results` names what the call returns, one name a tensor (a list of tensors is unpacked). It may be empty where the
+    result is not used, as with most in-place ops. A named result of an in-place op is the same object as the argument.
+    """
+
+    op: str
+    args: tuple[Argument, ...]
+    kwargs: tuple[tuple[str, Argument], ...] = ()
+    results: tuple[str, ...] = ()
+
+    @property
+    def refs(self) -> tuple[str, ...]:
+        """The names of all values used, in order, with repetition."""
+        return tuple(names_in((self.args, tuple(value for _, value in self.kwargs))))
+
+    def mutates(self) -> bool:
+        """True if the schema of the op says that it writes to an argument."""
+        return bool(facts(resolve(self.op)).writes)
+
+
+def names_in(argument: Argument) -> Iterator[str]:
+    """All names referred to in an argument, at any nesting."""
+    if isinstance(argument, Ref):
+        yield argument.name
+    elif isinstance(argument, tuple):
+        for element in argument:
+            yield from names_in(element)
+
+
+def rename(argument: Argument, names: dict[str, str]) -> Argument:
+    """The argument with each reference replaced by `names`; names that are not listed stay."""
+    if isinstance(argument, Ref):
+        return Ref(names.get(argument.name, argument.name))
+    if isinstance(argument, tuple):
+        return tuple(rename(element, names) for element in argument)
+    return argument
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Storages, inputs that view them, instructions, and the names of the values returned.
+
+    `seed` decides the numbers in the storages (see `programs.values.fill`), nothing else.
+    """
+
+    storages: tuple[Storage, ...]
+    inputs: tuple[Input, ...]
+    instructions: tuple[Instruction, ...]
+    outputs: tuple[str, ...]
+    seed: int = 0
+
+    def __len__(self) -> int:
+        return len(self.instructions)
+
+    def renamed(self) -> Program:
+        """The same program with canonical names: inputs x0, x1, ..., results v0, v1, ... in order."""
+        names = {each.name: f"x{index}" for index, each in enumerate(self.inputs)}
+        for instruction in self.instructions:
+            for result in instruction.results:
+                names[result] = f"v{len(names) - len(self.inputs)}"
+        return Program(
+            self.storages,
+            tuple(replace(each, name=names[each.name]) for each in self.inputs),
+            tuple(rename_instruction(each, names) for each in self.instructions),
+            tuple(names[output] for output in self.outputs),
+            self.seed,
+        )
+
+
+def rename_instruction(instruction: Instruction, names: dict[str, str]) -> Instruction:
+    """The instruction with uses and results renamed."""
+    return Instruction(
+        instruction.op,
+        tuple(rename(each, names) for each in instruction.args),
+        tuple((key, rename(value, names)) for key, value in instruction.kwargs),
+        tuple(names.get(result, result) for result in instruction.results),
+    )
