@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from targets.registry import TARGETS, target
     from targets.target import Target
 
-# Loading torch takes seconds, and `import aliasproof` should take none: each name is looked up in its module when used.
+# Loading torch takes seconds, and `import aliasproof` should take none: each name is looked up in
+# its module when used.
 _HOMES = {
     "aliasproof.checking": ("Check", "check"),
     "campaigns.finding": ("Finding", "read_finding", "read_findings"),

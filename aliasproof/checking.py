@@ -27,7 +27,7 @@ from programs.values import clone_inputs, input_tensors
 from targets.registry import target as target_named
 from targets.target import Build, Function, Target
 from trials.inspection import look_inside
-from trials.trial import Spent, Subject, Trial, observed_eager, run_trial
+from trials.trial import Case, Spent, Trial, observed_eager, run_trial
 
 Builder: TypeAlias = Callable[[Function, Sequence[torch.Tensor]], Build]
 
@@ -47,10 +47,11 @@ class Eager:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class TargetResult:
     """What the oracles say of one target. `trial` is None if eager is no measure.
 
-    `missed` is what its last graph could have done in place; None if nobody asked, or if that graph is no whole or wrong.
+    `missed` is what its last graph could have done in place; None if nobody asked, or if that graph
+    is no whole or wrong.
     """
 
     target: Target
@@ -71,10 +72,13 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The outcome of a check. `notes` are for the reader: what was done to make the function comparable."""
+    """The outcome of a check.
+
+    `notes` are for the reader: what was done to make the function comparable.
+    """
 
     eager: Eager
-    results: Mapping[str, Result]
+    results: Mapping[str, TargetResult]
     notes: Sequence[str] = ()
 
     @property
@@ -82,13 +86,17 @@ class Check:
         """True if any target broke a promise."""
         return any(each.violated for each in self.results.values())
 
-    def already_in(self, result: Result, violation: Violation) -> Target | None:
+    def already_in(self, result: TargetResult, violation: Violation) -> Target | None:
         """The target that this one builds on, if that one shows the violation too: then it is the one at fault."""
         earlier = result.target.after
         if earlier is None or earlier.name not in self.results:
             return None
         theirs = self.results[earlier.name]
-        same = (each for each in theirs.violations if (each.oracle, each.kind) == (violation.oracle, violation.kind))
+        same = (
+            each
+            for each in theirs.violations
+            if (each.oracle, each.kind) == (violation.oracle, violation.kind)
+        )
         found = next(same, None)
         return None if found is None else self.already_in(theirs, found) or earlier
 
@@ -100,7 +108,9 @@ class Check:
             "eager": _eager_json(self.eager),
             "targets": {
                 name: {
-                    "oracles": {oracle: _report_json(report) for oracle, report in each.reports.items()},
+                    "oracles": {
+                        oracle: _report_json(report) for oracle, report in each.reports.items()
+                    },
                     "violated": each.violated,
                     "missed": None if each.missed is None else [asdict(one) for one in each.missed],
                 }
@@ -123,11 +133,13 @@ def _eager_json(eager: Eager) -> dict[str, object]:
 
 
 def _report_json(report: Report) -> dict[str, object]:
-    violations = [{"kind": v.kind, "place": v.place, "evidence": dict(v.evidence)} for v in report.violations]
+    violations = [
+        {"kind": v.kind, "place": v.place, "evidence": dict(v.evidence)} for v in report.violations
+    ]
     return {"verdict": report.verdict.value, "reason": report.reason, "violations": violations}
 
 
-# --- the check ---------------------------------------------------------------------------------------------------------
+# --- the check ------------------------------------------------------------------------------------
 
 
 def check(
@@ -140,35 +152,59 @@ def check(
 ) -> Check:
     """Run a function in eager and through targets and let every oracle compare. Neither inputs nor function are changed.
 
-    A `Program` brings its own inputs. `file` is where the function stands: errors then name their line in it. `missed` asks
-    for what targets missed to do in place, too. Raises `UserError` for an unknown target or inputs that cannot be compared.
+    A `Program` brings its own inputs. `file` is where the function stands: errors then name their
+    line in it. `missed` asks for what targets missed to do in place, too. Raises `UserError` for an
+    unknown target or inputs that cannot be compared.
     """
     chosen = [target_named(name) for name in dict.fromkeys(targets)]
-    with torch.random.fork_rng(devices=[]):  # the caller's random numbers go on as if nothing had been
+    with torch.random.fork_rng(
+        devices=[]
+    ):  # the caller's random numbers go on as if nothing had been
         if isinstance(function, Program):
             program = function
-            subject = Subject(ProgramFunction(program), lambda: _seeded(input_tensors(program)))
+            subject = Case(ProgramFunction(program), lambda: _seeded(input_tensors(program)))
             return _check(subject, chosen, [], None, missed=missed)
         if inputs is None:
-            raise UserError("check(function, inputs): inputs are missing; only a Program brings its own")
-        return _check_function(function, user_file.checked(inputs, "inputs"), chosen, file, missed=missed)
+            raise UserError(
+                "check(function, inputs): inputs are missing; only a Program brings its own"
+            )
+        return _check_function(
+            function, user_file.checked(inputs, "inputs"), chosen, file, missed=missed
+        )
 
 
 def _check_function(
-    function: Function, inputs: Sequence[torch.Tensor], targets: Sequence[Target], file: Path | None, *, missed: bool
+    function: Function,
+    inputs: Sequence[torch.Tensor],
+    targets: Sequence[Target],
+    file: Path | None,
+    *,
+    missed: bool,
 ) -> Check:
     notes = []
     if any(each.requires_grad for each in inputs):
-        notes.append("inputs that require gradients are checked without: the comparison is of inference")
+        notes.append(
+            "inputs that require gradients are checked without: the comparison is of inference"
+        )
     lifted = held_tensors.lifted(function, inputs)
     held = lifted.held if lifted is not None else ()
     if lifted is not None and held:
-        named = [f"input {len(inputs) + i} ({name})" for i, name in enumerate(held_tensors.names(lifted))]
+        named = [
+            f"input {len(inputs) + i} ({name})" for i, name in enumerate(held_tensors.names(lifted))
+        ]
         rest = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
-        notes.append(f"tensors that the function holds are passed as further inputs: {', '.join(named[:MOST_NAMED])}{rest}")
+        notes.append(
+            f"tensors that the function holds are passed as further inputs: {', '.join(named[:MOST_NAMED])}{rest}"
+        )
     comparable = Comparable(lifted or function)
     everything = (*inputs, *held)
-    found = _check(Subject(comparable, lambda: _seeded(clone_inputs(everything))), targets, notes, file, missed=missed)
+    found = _check(
+        Case(comparable, lambda: _seeded(clone_inputs(everything))),
+        targets,
+        notes,
+        file,
+        missed=missed,
+    )
     return _admit_opaque(found, comparable.opaque)
 
 
@@ -178,19 +214,28 @@ def _seeded(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     return tensors
 
 
-def _check(subject: Subject, targets: Sequence[Target], notes: Sequence[str], file: Path | None, *, missed: bool) -> Check:
+def _check(
+    subject: Case,
+    targets: Sequence[Target],
+    notes: Sequence[str],
+    file: Path | None,
+    *,
+    missed: bool,
+) -> Check:
     eager = _run_eager(subject, file)
     if eager.unjudged is not None or eager.observation is None:
         reports = excluded(eager.unjudged or "", (*ORACLES, *INSIDE)).reports
-        return Check(eager, {each.name: Result(each, reports) for each in targets}, notes)
+        return Check(eager, {each.name: TargetResult(each, reports) for each in targets}, notes)
     observed = (eager.observation, eager.trace)
     results = {each.name: _run_target(subject, each, observed) for each in targets}
     if missed:
-        results = {name: replace(each, missed=_missed(subject, each)) for name, each in results.items()}
+        results = {
+            name: replace(each, missed=_missed(subject, each)) for name, each in results.items()
+        }
     return Check(eager, results, notes)
 
 
-def _missed(subject: Subject, result: Result) -> Sequence[Opportunity] | None:
+def _missed(subject: Case, result: TargetResult) -> Sequence[Opportunity] | None:
     """What the last graph of a right target could have done in place; None if it has none that can be run by itself."""
     trial = result.trial
     if result.violated or trial is None or trial.build is None or not trial.build.stages:
@@ -199,7 +244,7 @@ def _missed(subject: Subject, result: Result) -> Sequence[Opportunity] | None:
     return opportunities(last, subject.fresh_inputs) if last.whole else None
 
 
-def _run_eager(subject: Subject, file: Path | None) -> Eager:
+def _run_eager(subject: Case, file: Path | None) -> Eager:
     """Run twice: what differs between two runs from equal inputs is no measure for anybody."""
     try:
         first, trace = observed_eager(subject, Spent())
@@ -209,7 +254,9 @@ def _run_eager(subject: Subject, file: Path | None) -> Eager:
     raised = None if first.error is None else what_was_raised(first.error, file)
     if first.error is not None:
         unwatched = observe(subject.function, subject.fresh_inputs())
-        if type(unwatched.error) is not type(first.error):  # such as torch.cond, which a dispatch mode must know of
+        if type(unwatched.error) is not type(
+            first.error
+        ):  # such as torch.cond, which a dispatch mode must know of
             return Eager(None, trace, f"aliasproof cannot watch its eager run: {raised}")
     difference = next(iter(judge(Contract(), first, again, trace).violations), None)
     if difference is not None:
@@ -221,17 +268,19 @@ def _run_eager(subject: Subject, file: Path | None) -> Eager:
     return Eager(first, trace, None, raised)
 
 
-def _run_target(subject: Subject, target: Target, eager: tuple[Observation, Trace]) -> Result:
+def _run_target(subject: Case, target: Target, eager: tuple[Observation, Trace]) -> TargetResult:
     """What the oracles say; a violation counts if a second run from fresh inputs shows it too."""
     seeded = replace(target, build=_seeding(target.build))
     trial, reports = _tried(subject, seeded, eager)
     if any(each.violations for each in reports.values()):
         _, again = _tried(subject, seeded, eager)
         reports = {name: _seen_twice(report, again[name]) for name, report in reports.items()}
-    return Result(target, reports, trial)
+    return TargetResult(target, reports, trial)
 
 
-def _tried(subject: Subject, target: Target, eager: tuple[Observation, Trace]) -> tuple[Trial, dict[str, Report]]:
+def _tried(
+    subject: Case, target: Target, eager: tuple[Observation, Trace]
+) -> tuple[Trial, dict[str, Report]]:
     """A trial, and what all oracles say of it."""
     trial = run_trial(subject, target, eager=eager)
     try:
@@ -268,7 +317,9 @@ def _admit_opaque(found: Check, opaque: set[str]) -> Check:
         return found
     reason = f"not compared, since it cannot be looked into: {', '.join(sorted(opaque))} among the outputs"
     changed = {
-        name: replace(each, reports={**each.reports, "values": Report(Verdict.UNKNOWN, reason=reason)})
+        name: replace(
+            each, reports={**each.reports, "values": Report(Verdict.UNKNOWN, reason=reason)}
+        )
         if each.reports["values"].verdict is Verdict.HOLDS
         else each
         for name, each in found.results.items()

@@ -1,7 +1,8 @@
 """The command line: options and exit codes. What a command does stands in the module that it imports.
 
-Exit codes: 0 nothing wrong, 1 something found, 2 bad input (one line on standard error), 3 a mistake of aliasproof itself,
-130 interrupted. Torch is imported within the commands, so that `--help` answers at once.
+Exit codes: 0 nothing wrong, 1 something found, 2 bad input (one line on standard error), 3 a
+mistake of aliasproof itself, 130 interrupted. Torch is imported within the commands, so that
+`--help` answers at once.
 """
 
 from __future__ import annotations
@@ -29,18 +30,35 @@ app = typer.Typer(
 
 Targets = Annotated[
     list[str] | None,
-    typer.Option("--target", "-t", metavar="TARGET", help="What to test; give it again for more. See 'aliasproof targets'."),
+    typer.Option(
+        "--target",
+        "-t",
+        metavar="TARGET",
+        help="What to test; give it again for more. See 'aliasproof targets'.",
+    ),
 ]
-File = Annotated[Path, typer.Argument(metavar="FILE", help="FILE.py, PROGRAM.json or the folder of a finding.")]
-FunctionName = Annotated[str, typer.Option(metavar="NAME", help="The function in FILE.py, called with the inputs.")]
-InputsName = Annotated[str, typer.Option(metavar="NAME", help="The function in FILE.py that returns its inputs: tensors.")]
-Workers = Annotated[int | None, typer.Option(metavar="NUMBER", help="Worker processes (one a core unless told).")]
+File = Annotated[
+    Path, typer.Argument(metavar="FILE", help="FILE.py, PROGRAM.json or the folder of a finding.")
+]
+FunctionName = Annotated[
+    str, typer.Option(metavar="NAME", help="The function in FILE.py, called with the inputs.")
+]
+InputsName = Annotated[
+    str,
+    typer.Option(metavar="NAME", help="The function in FILE.py that returns its inputs: tensors."),
+]
+Workers = Annotated[
+    int | None, typer.Option(metavar="NUMBER", help="Worker processes (one a core unless told).")
+]
 Json = Annotated[bool, typer.Option("--json", help="Write one JSON object to standard output.")]
 
 
 @app.callback(invoke_without_command=True)
 def about(
-    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the versions and exit.")] = False
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the versions and exit.")
+    ] = False,
 ) -> None:
     if version:
         print(versions())
@@ -54,18 +72,34 @@ def about(
 def fuzz(
     target: Targets = None,
     seconds: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Stop drawing programs after this time (90 unless told).")
+        float | None,
+        typer.Option(
+            metavar="SECONDS", help="Stop drawing programs after this time (90 unless told)."
+        ),
     ] = None,
     programs: Annotated[
-        int | None, typer.Option(metavar="NUMBER", help="Stop after this many programs a target, whatever it takes.")
+        int | None,
+        typer.Option(
+            metavar="NUMBER", help="Stop after this many programs a target, whatever it takes."
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="NUMBER", help="With the same seed and --programs, the same findings.")] = 0,
+    seed: Annotated[
+        int,
+        typer.Option(
+            metavar="NUMBER", help="With the same seed and --programs, the same findings."
+        ),
+    ] = 0,
     run: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="A new folder for what is found (runs/<date>-<time> unless told).")
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="A new folder for what is found (runs/<date>-<time> unless told)."
+        ),
     ] = None,
     workers: Workers = None,
     json: Json = False,
-    fail_on_findings: Annotated[bool, typer.Option("--fail-on-findings", help="Exit 1 if there is a finding.")] = False,
+    fail_on_findings: Annotated[
+        bool, typer.Option("--fail-on-findings", help="Exit 1 if there is a finding.")
+    ] = False,
 ) -> int:
     """Look for miscompiles with random programs; reduce, confirm and keep each in a folder of its own."""
     from aliasproof.fuzzing import Options, run_campaign
@@ -81,7 +115,9 @@ def check(
     target: Targets = None,
     function: FunctionName = "program",
     inputs: InputsName = "inputs",
-    missed: Annotated[bool, typer.Option("--missed", help="Also list what targets could have done in place.")] = False,
+    missed: Annotated[
+        bool, typer.Option("--missed", help="Also list what targets could have done in place.")
+    ] = False,
     json: Json = False,
 ) -> int:
     """Hold your own function against eager. FILE.py defines program(*tensors) and inputs().
@@ -90,12 +126,19 @@ def check(
     """
     from aliasproof.verdicts import check_file
 
-    return FOUND if check_file(file, target or None, function, inputs, missed=missed, as_json=json) else 0
+    return (
+        FOUND
+        if check_file(file, target or None, function, inputs, missed=missed, as_json=json)
+        else 0
+    )
 
 
 @app.command(short_help="Show a finding and run it again.")
 def show(
-    finding: Annotated[str, typer.Argument(metavar="FINDING", help="Its folder, or its name if it lies under runs/.")],
+    finding: Annotated[
+        str,
+        typer.Argument(metavar="FINDING", help="Its folder, or its name if it lies under runs/."),
+    ],
 ) -> None:
     """Show a finding: program, evidence, eager against target, graphs, reproducer; run again in the installed torch."""
     from aliasproof.showing import show_finding
@@ -107,7 +150,11 @@ def show(
 def explain(
     file: File,
     views: Annotated[
-        str, typer.Option(metavar="alias|copy", help="Views in the functional graph: aliases, or copies of what they show.")
+        str,
+        typer.Option(
+            metavar="alias|copy",
+            help="Views in the functional graph: aliases, or copies of what they show.",
+        ),
     ] = "alias",
     function: FunctionName = "program",
     inputs: InputsName = "inputs",
@@ -127,9 +174,15 @@ def prove(
     file: File,
     target: Targets = None,
     sizes: Annotated[
-        str, typer.Option(metavar="LOW:HIGH", help="Which sizes a size of the inputs may take; LOW: for no upper bound.")
+        str,
+        typer.Option(
+            metavar="LOW:HIGH",
+            help="Which sizes a size of the inputs may take; LOW: for no upper bound.",
+        ),
     ] = "1:64",
-    limit: Annotated[float, typer.Option(metavar="SECONDS", help="Time for each pair of tensors.")] = 10.0,
+    limit: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Time for each pair of tensors.")
+    ] = 10.0,
     function: FunctionName = "program",
     inputs: InputsName = "inputs",
     json: Json = False,
@@ -140,7 +193,11 @@ def prove(
     """
     from aliasproof.proving import prove_file
 
-    return FOUND if prove_file(file, target or None, sizes, limit, (function, inputs), as_json=json) else 0
+    return (
+        FOUND
+        if prove_file(file, target or None, sizes, limit, (function, inputs), as_json=json)
+        else 0
+    )
 
 
 @app.command(short_help="List what can be tested.")
@@ -163,12 +220,21 @@ def ops(json: Json = False) -> None:
 def faults(
     fault: Annotated[
         list[str] | None,
-        typer.Option("--fault", metavar="NAME", help="A planted fault; give it again for more (all unless told)."),
+        typer.Option(
+            "--fault",
+            metavar="NAME",
+            help="A planted fault; give it again for more (all unless told).",
+        ),
     ] = None,
     programs: Annotated[
-        int | None, typer.Option(metavar="NUMBER", help="Give a fault up after this many programs (5,000 unless told).")
+        int | None,
+        typer.Option(
+            metavar="NUMBER", help="Give a fault up after this many programs (5,000 unless told)."
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="NUMBER", help="With the same seed, the same matrix.")] = 0,
+    seed: Annotated[
+        int, typer.Option(metavar="NUMBER", help="With the same seed, the same matrix.")
+    ] = 0,
     workers: Workers = None,
     json: Json = False,
 ) -> int:
@@ -207,9 +273,13 @@ def run(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FOUND
     except Exception as error:  # noqa: BLE001 - the last place that can say what happened
-        usage_message = getattr(error, "format_message", None)  # of typer, which has moved the class that has it
+        usage_message = getattr(
+            error, "format_message", None
+        )  # of typer, which has moved the class that has it
         if usage_message is not None:
-            return _fail(f"{usage_message()} (see 'aliasproof {_command(arguments)}--help')", BAD_INPUT)
+            return _fail(
+                f"{usage_message()} (see 'aliasproof {_command(arguments)}--help')", BAD_INPUT
+            )
         if not isinstance(error, InternalError):
             traceback.print_exc()
         command = " ".join(("aliasproof", *arguments))
@@ -227,11 +297,17 @@ def _fail(message: str, code: int) -> int:
 
 
 def _command(arguments: Sequence[str]) -> str:
-    known = {each.name or each.callback.__name__ for each in app.registered_commands if each.callback is not None}
+    known = {
+        each.name or each.callback.__name__
+        for each in app.registered_commands
+        if each.callback is not None
+    }
     return f"{arguments[0]} " if arguments and arguments[0] in known else ""
 
 
 def main() -> None:
     """The entry point."""
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read when torch is loaded; its C++ warns past Python
+    os.environ.setdefault(
+        "TORCH_CPP_LOG_LEVEL", "ERROR"
+    )  # read when torch is loaded; its C++ warns past Python
     sys.exit(run(sys.argv[1:]))

@@ -60,7 +60,10 @@ def print_table(console: Console, table: Table) -> None:
 def print_heading(console: Console, title: str) -> None:
     """A line between two parts."""
     console.print()
-    console.print(Text(f"── {title} ".ljust(min(console.width, WIDTH_OF_FILES), "─"), style="bold"), soft_wrap=True)
+    console.print(
+        Text(f"── {title} ".ljust(min(console.width, WIDTH_OF_FILES), "─"), style="bold"),
+        soft_wrap=True,
+    )
 
 
 def print_lines(console: Console, text: str, style: str = "") -> None:

@@ -18,7 +18,15 @@ from torch._ops import OpOverload
 
 from aliasproof import held_tensors, user_file
 from aliasproof.comparable import Comparable
-from aliasproof.console import notes, print_code, print_exactly, print_heading, print_lines, results, write_json
+from aliasproof.console import (
+    notes,
+    print_code,
+    print_exactly,
+    print_heading,
+    print_lines,
+    results,
+    write_json,
+)
 from aliasproof.user_file import what_was_raised
 from programs.errors import UserError
 from programs.execution import as_graph
@@ -28,22 +36,26 @@ from programs.values import input_tensors
 from reference_pass.alias_analysis import Analysis, Geometry, analyse, written_tensors
 from reference_pass.capture import capture
 from reference_pass.conditions import CONDITIONS
-from reference_pass.errors import Refused
+from reference_pass.exceptions import Refused
 from reference_pass.functionalize import Views, functionalize
-from reference_pass.operators import on_copies, tensors_in
+from reference_pass.operator_forms import on_copies, tensors_in
 from reference_pass.regions import Size, known, same_strides
 from reference_pass.reinplace import Decision, decisions, reinplace
 from targets.target import Function
 from trials.worker import quiet_torch
 
 VIEWS: Mapping[str, Views] = {"alias": "alias", "copy": "copy"}
-LEGEND = "A letter names the storage that a tensor lies in, in each graph anew; ! marks a write to it."
-NOTHING_DECIDED = "No op could be in place: there is none that has such a form and an operand to write to."
+LEGEND = (
+    "A letter names the storage that a tensor lies in, in each graph anew; ! marks a write to it."
+)
+NOTHING_DECIDED = (
+    "No op could be in place: there is none that has such a form and an operand to write to."
+)
 WIDEST = 70  # columns that the calls of a graph may take before the sizes
 
 
 @dataclass(frozen=True, slots=True)
-class Lies:
+class ShownLayout:
     """Where a tensor lies: in which storage, and how it sees it."""
 
     dtype: str
@@ -66,7 +78,7 @@ class Line:
 
     name: str
     call: str
-    tensors: tuple[Lies, ...] = ()
+    tensors: tuple[ShownLayout, ...] = ()
     writes: tuple[str, ...] = ()
 
     @property
@@ -78,7 +90,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What the reference pass makes of a program, and why. `code` is its source, None where there is none to be had."""
+    """What the reference pass makes of a program, and why.
+
+    `code` is its source, None where there is none to be had.
+    """
 
     code: str | None
     program: tuple[Line, ...]
@@ -110,7 +125,11 @@ class Explanation:
 
 
 def explain(
-    function: Program | Function, inputs: Sequence[torch.Tensor] = (), views: Views = "alias", *, file: Path | None = None
+    function: Program | Function,
+    inputs: Sequence[torch.Tensor] = (),
+    views: Views = "alias",
+    *,
+    file: Path | None = None,
 ) -> Explanation:
     """Functionalize and reinplace a function, and tell what was done. A `Program` brings its own inputs.
 
@@ -148,7 +167,10 @@ def _captured(
     everything = (*inputs, *held)
     graph_module = capture(Comparable(lifted or function), everything)
     named = held_tensors.names(lifted) if lifted is not None and held else []
-    said = [f"input {len(inputs) + i} is {name}, which the function holds" for i, name in enumerate(named)]
+    said = [
+        f"input {len(inputs) + i} is {name}, which the function holds"
+        for i, name in enumerate(named)
+    ]
     _name_inputs(graph_module, function)
     return graph_module, everything, said
 
@@ -159,7 +181,11 @@ def _name_inputs(graph_module: fx.GraphModule, function: Function) -> None:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # some builtins have none
         return
-    names = [each.name for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    names = [
+        each.name
+        for each in parameters
+        if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
+    ]
     placeholders = graph_module.graph.find_nodes(op="placeholder")
     for node, name in zip(placeholders, names, strict=False):
         node._rename(name)
@@ -174,7 +200,7 @@ def _source_of(function: Function) -> str | None:
         return None
 
 
-# --- graphs ------------------------------------------------------------------------------------------------------------
+# --- graphs ---------------------------------------------------------------------------------------
 
 
 def shown(graph_module: fx.GraphModule, inputs: Sequence[object]) -> tuple[Line, ...]:
@@ -189,16 +215,18 @@ def _lines(graph: fx.Graph, analysis: Analysis) -> Iterator[Line]:
             yield Line("", f"return {_argument(node.args[0])}")
             continue
         effect = analysis.effects[node]
-        written = [storage[id(each)] for each in written_tensors(node, lambda n: analysis.effects[n].value)]
+        written = [
+            storage[id(each)] for each in written_tensors(node, lambda n: analysis.effects[n].value)
+        ]
         geometries = {**effect.shows, **effect.moved}
         storage.update((key, each.storage) for key, each in geometries.items())
         gives = tuple(_lies(effect.shows[id(each)]) for each in tensors_in(effect.value))
         yield Line(node.name, _call(node), gives, tuple(dict.fromkeys(map(letter, written))))
 
 
-def _lies(geometry: Geometry) -> Lies:
+def _lies(geometry: Geometry) -> ShownLayout:
     sizes, strides, offset = (geometry.sizes, geometry.strides, geometry.offset)
-    return Lies(
+    return ShownLayout(
         dtype=str(geometry.dtype).removeprefix("torch."),
         sizes=tuple(map(_number, sizes)),
         strides=tuple(map(_number, strides)),
@@ -219,7 +247,9 @@ def _is_contiguous(sizes: Sequence[Size], strides: Sequence[Size]) -> bool:
     for size in reversed(sizes):
         wanted.append(expected)
         expected = expected * size
-    return known(expected == 0) or same_strides(tuple(sizes), tuple(reversed(wanted)), tuple(strides))
+    return known(expected == 0) or same_strides(
+        tuple(sizes), tuple(reversed(wanted)), tuple(strides)
+    )
 
 
 def letter(number: int) -> str:
@@ -238,14 +268,21 @@ def _call(node: fx.Node) -> str:
         return f"{_argument(node.args[0])}[{_argument(node.args[1])}]"
     op = node.args[0] if node.target is on_copies else node.target
     kwargs = {key: value for key, value in node.kwargs.items() if not _is_default(op, key, value)}
-    arguments = [*map(_argument, node.args), *(f"{key}={_argument(value)}" for key, value in kwargs.items())]
+    arguments = [
+        *map(_argument, node.args),
+        *(f"{key}={_argument(value)}" for key, value in kwargs.items()),
+    ]
     return f"{node.target if isinstance(node.target, OpOverload) else name}({', '.join(arguments)})"
 
 
 def _is_default(op: object, name: str, value: object) -> bool:
-    if not isinstance(op, OpOverload) or not (value is None or isinstance(value, (bool, int, float))):
+    if not isinstance(op, OpOverload) or not (
+        value is None or isinstance(value, (bool, int, float))
+    ):
         return False
-    defaults = {each.name: each.default_value for each in op._schema.arguments if each.has_default_value()}
+    defaults = {
+        each.name: each.default_value for each in op._schema.arguments if each.has_default_value()
+    }
     return name in defaults and (type(value), value) == (type(defaults[name]), defaults[name])
 
 
@@ -263,15 +300,22 @@ def _argument(value: object) -> str:
 def graph_text(lines: Sequence[Line]) -> str:
     """A graph as text: one line a node, with the call, the tensors that it gives and their storages in columns."""
     rows = [
-        (f"{each.name} = {each.call}" if each.name else each.call, ", ".join(map(str, each.tensors)), each.storages)
+        (
+            f"{each.name} = {each.call}" if each.name else each.call,
+            ", ".join(map(str, each.tensors)),
+            each.storages,
+        )
         for each in lines
     ]
     calls = min(max((len(call) for call, _, storages in rows if storages), default=0), WIDEST)
     sizes = max((len(tensors) for _, tensors, _ in rows), default=0)
-    return "\n".join(f"{call:{calls}}  {tensors:{sizes}}  {storages}".rstrip() for call, tensors, storages in rows)
+    return "\n".join(
+        f"{call:{calls}}  {tensors:{sizes}}  {storages}".rstrip()
+        for call, tensors, storages in rows
+    )
 
 
-# --- decisions ---------------------------------------------------------------------------------------------------------
+# --- decisions ------------------------------------------------------------------------------------
 
 
 _STEP = re.compile(r"(?:\(\d\w?\)(?:, )?)+|An invariant[^:.]*")
@@ -286,12 +330,16 @@ def step_of(condition: str) -> str | None:
 
 def decision_text(decision: Decision) -> str:
     """What was decided about a node and why, in a few lines."""
-    refused = [f"{how.value}: {_named(condition)}: {reason}" for how, condition, reason in decision.refused]
+    refused = [
+        f"{how.value}: {_named(condition)}: {reason}" for how, condition, reason in decision.refused
+    ]
     head = f"{decision.node} = {decision.op}"
     if decision.how is None:
         return "\n".join([head, "  kept because", *(f"    {each}" for each in refused)])
     lines = [head, f"  {decision.how.value} because all conditions hold"]
-    return "\n".join([*lines, *(["  refused first"] if refused else []), *(f"    {each}" for each in refused)])
+    return "\n".join(
+        [*lines, *(["  refused first"] if refused else []), *(f"    {each}" for each in refused)]
+    )
 
 
 def _named(condition: str) -> str:
@@ -312,7 +360,7 @@ def _decision_json(decision: Decision) -> dict[str, object]:
     }
 
 
-# --- the command -------------------------------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------
 
 
 def explain_file(path: Path, views: str, function: str, inputs: str, *, as_json: bool) -> None:
@@ -332,7 +380,9 @@ def explain_file(path: Path, views: str, function: str, inputs: str, *, as_json:
         except UserError as error:
             raise UserError(f"{path}: {error}") from error
         except SystemExit as exit_of_user:
-            raise UserError(f"{path}: {function} calls sys.exit({exit_of_user.code!r})") from exit_of_user
+            raise UserError(
+                f"{path}: {function} calls sys.exit({exit_of_user.code!r})"
+            ) from exit_of_user
     for note in found.notes:
         print_lines(notes(), f"note: {note}")
     if as_json:

@@ -10,24 +10,35 @@ from rich.table import Table
 
 from aliasproof.console import notes, print_lines, print_table, results, write_json
 from faults.catalogue import FAULTS
-from faults.matrix import FURTHER, MOST_PROGRAMS, WAIVED, Matrix, Row, kill_matrix
+from faults.matrix import FURTHER, MOST_PROGRAMS, WAIVED, FaultRow, Matrix, kill_matrix
 from programs.errors import UserError
 from trials.worker import quiet_torch
 
 
-def show_faults(names: Sequence[str], programs: int | None, seed: int, workers: int | None, *, as_json: bool) -> bool:
-    """Run the matrix and print it. True if a fault survives. Raises `UserError` for options that make no sense."""
+def show_faults(
+    names: Sequence[str], programs: int | None, seed: int, workers: int | None, *, as_json: bool
+) -> bool:
+    """Run the matrix and print it.
+
+    True if a fault survives. Raises `UserError` for options that make no sense.
+    """
     if programs is not None and programs < 1:
         raise UserError(f"--programs {programs}: at least 1")
     if workers is not None and workers < 1:
         raise UserError(f"--workers {workers}: at least 1")
     quiet_torch()
-    most, chosen, aside = programs or MOST_PROGRAMS, list(dict.fromkeys(names)) or list(FAULTS), notes()
+    most, chosen, aside = (
+        programs or MOST_PROGRAMS,
+        list(dict.fromkeys(names)) or list(FAULTS),
+        notes(),
+    )
     count = workers or len(os.sched_getaffinity(0))
 
-    def progress(row: Row) -> None:
+    def progress(row: FaultRow) -> None:
         if aside.is_terminal:
-            aside.print(f"{row.fault}: {'survives' if row.killed is None else f'killed by program {row.killed}'}")
+            aside.print(
+                f"{row.fault}: {'survives' if row.killed is None else f'killed by program {row.killed}'}"
+            )
 
     matrix = kill_matrix(chosen, seed, most, min(FURTHER, most), min(count, len(chosen)), progress)
     if as_json:
@@ -58,11 +69,23 @@ def _summary(matrix: Matrix) -> list[str]:
     lines = [f"Each number: programs until the first kill by that oracle (seed {matrix.seed})."]
     lines.append(f"{len(programs)} of {len(rows)} faults killed.")
     if programs:
-        lines[-1] += f" Programs until the first kill: median {matrix.median:g}, most {max(programs)}."
+        lines[-1] += (
+            f" Programs until the first kill: median {matrix.median:g}, most {max(programs)}."
+        )
     for each in matrix.oracles:
         only = matrix.only_killer_of(each)
-        lines.append(f"only {each} kills {len(only)}: {', '.join(only)}" if only else f"only {each} kills none")
-        left = [] if each in WAIVED else [name for name in matrix.only_killer_of(each, without=WAIVED) if name not in only]
+        lines.append(
+            f"only {each} kills {len(only)}: {', '.join(only)}"
+            if only
+            else f"only {each} kills none"
+        )
+        left = (
+            []
+            if each in WAIVED
+            else [name for name in matrix.only_killer_of(each, without=WAIVED) if name not in only]
+        )
         if left:
-            lines.append(f"  and {len(left)} where {', '.join(WAIVED)} is waived: {', '.join(left)}")
+            lines.append(
+                f"  and {len(left)} where {', '.join(WAIVED)} is waived: {', '.join(left)}"
+            )
     return lines

@@ -16,7 +16,8 @@ from programs.errors import UserError
 from targets.registry import target as target_named
 from trials.worker import quiet_torch
 
-# `functionalize` is tested through `fx-reinplace`, which builds on it, and is blamed by itself where it is at fault.
+# `functionalize` is tested through `fx-reinplace`, which builds on it, and is blamed by itself
+# where it is at fault.
 DEFAULT_TARGETS = ("fx-reinplace", "aot", "aot-epilogue")
 DEFAULT_SECONDS = 90.0
 
@@ -34,17 +35,29 @@ class Options:
 
     def plan(self) -> Plan:
         """The plan. Raises `UserError` for numbers that make no sense and unknown targets."""
-        names = tuple(dict.fromkeys(target_named(each).name for each in self.targets or DEFAULT_TARGETS))
+        names = tuple(
+            dict.fromkeys(target_named(each).name for each in self.targets or DEFAULT_TARGETS)
+        )
         if self.seconds is not None and self.programs is not None:
             raise UserError("--seconds and --programs both say when to stop; give one of them")
         if self.seconds is not None and not (math.isfinite(self.seconds) and self.seconds > 0):
             raise UserError(f"--seconds {self.seconds:g}: give a number of seconds above 0")
-        for option, number, least in (("programs", self.programs, 1), ("workers", self.workers, 1), ("seed", self.seed, 0)):
+        for option, number, least in (
+            ("programs", self.programs, 1),
+            ("workers", self.workers, 1),
+            ("seed", self.seed, 0),
+        ):
             if number is not None and number < least:
                 raise UserError(f"--{option} {number}: give a whole number from {least} up")
-        seconds = DEFAULT_SECONDS if self.seconds is None and self.programs is None else self.seconds
+        seconds = (
+            DEFAULT_SECONDS if self.seconds is None and self.programs is None else self.seconds
+        )
         plan = Plan(names, self.seed, self.programs, seconds)
-        return plan if self.workers is None else Plan(names, self.seed, self.programs, seconds, self.workers)
+        return (
+            plan
+            if self.workers is None
+            else Plan(names, self.seed, self.programs, seconds, self.workers)
+        )
 
 
 def run_campaign(options: Options, *, as_json: bool) -> bool:
@@ -72,6 +85,8 @@ def new_folder(runs: Path) -> Path:
         except FileExistsError:
             continue
         except OSError as error:
-            raise UserError(f"run folder {folder} cannot be made: {error.strerror}; name another with --run") from error
+            raise UserError(
+                f"run folder {folder} cannot be made: {error.strerror}; name another with --run"
+            ) from error
         return folder
     raise AssertionError("there are always more numbers")

@@ -1,9 +1,9 @@
 """Tensors that a function holds (parameters, buffers, globals, closures), turned into inputs.
 
-Compilers take a function of its inputs: AOTAutograd refuses a real tensor that it was not given, and what a function
-writes to such a tensor is state that no comparison of inputs and outputs sees. Dynamo turns them into inputs of the
-graph. So do we, at the level of the torch API: while the function runs, the input that stands for a held tensor takes its
-place in every call.
+Compilers take a function of its inputs: AOTAutograd refuses a real tensor that it was not given,
+and what a function writes to such a tensor is state that no comparison of inputs and outputs sees.
+Dynamo turns them into inputs of the graph. So do we, at the level of the torch API: while the
+function runs, the input that stands for a held tensor takes its place in every call.
 """
 
 from __future__ import annotations
@@ -31,18 +31,28 @@ class Lifted:
     held: tuple[torch.Tensor, ...]
 
     def __call__(self, *tensors: torch.Tensor) -> object:
-        standing = {id(each): tensor for each, tensor in zip((*self.inputs, *self.held), tensors, strict=True)}
+        standing = {
+            id(each): tensor
+            for each, tensor in zip((*self.inputs, *self.held), tensors, strict=True)
+        }
         with _Replacing(lambda tensor: standing.get(id(tensor), tensor)):
             returned = self.function(*tensors[: len(self.inputs)])
-        return pytree.tree_map_only(torch.Tensor, lambda tensor: standing.get(id(tensor), tensor), returned)
+        return pytree.tree_map_only(
+            torch.Tensor, lambda tensor: standing.get(id(tensor), tensor), returned
+        )
 
 
 def lifted(function: Function, inputs: Sequence[torch.Tensor]) -> Lifted | None:
     """The function with all that it holds as further inputs; None if it holds nothing. No tensor of the user is written."""
     first, second = _used(function, inputs), _used(function, inputs)
-    # A tensor made where no mode sees it (such as `torch.Tensor(3)`) is new in each run, and `first` keeps the old one.
-    used = {key: each for key, each in second.items() if key in first and not_comparable(each) is None}
-    given = {id(each) for each in inputs}  # a function may also use a global that is one of its inputs
+    # A tensor made where no mode sees it (such as `torch.Tensor(3)`) is new in each run, and
+    # `first` keeps the old one.
+    used = {
+        key: each for key, each in second.items() if key in first and not_comparable(each) is None
+    }
+    given = {
+        id(each) for each in inputs
+    }  # a function may also use a global that is one of its inputs
     held = tuple(each for key, each in used.items() if key not in given)
     return Lifted(function, tuple(inputs), held) if used else None
 
@@ -63,15 +73,23 @@ class _Replacing(TorchFunctionMode):
     """Replaces tensors in the arguments of each call of the torch API, and tells what each call returns."""
 
     def __init__(
-        self, replacement: Callable[[torch.Tensor], torch.Tensor], returned: Callable[[object], None] = lambda result: None
+        self,
+        replacement: Callable[[torch.Tensor], torch.Tensor],
+        returned: Callable[[object], None] = lambda result: None,
     ) -> None:
         super().__init__()
         self.replacement, self.returned = replacement, returned
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: object, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Callable[..., Any],
+        types: object,
+        args: Sequence[Any] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        args, kwargs = pytree.tree_map_only(torch.Tensor, self.replacement, (tuple(args), kwargs or {}))
+        args, kwargs = pytree.tree_map_only(
+            torch.Tensor, self.replacement, (tuple(args), kwargs or {})
+        )
         result = func(*args, **kwargs)
         self.returned(result)
         return result

@@ -20,21 +20,30 @@ def list_targets(*, as_json: bool) -> None:
         return
     console = results()
     for each in TARGETS.values():
-        console.print(Text.assemble((each.name, "bold"), f": {each.summary}"), soft_wrap=not console.is_terminal)
+        console.print(
+            Text.assemble((each.name, "bold"), f": {each.summary}"),
+            soft_wrap=not console.is_terminal,
+        )
         table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
         table.add_column("", width=15, style="dim")
         table.add_column("", overflow="fold")
         for what, text, reason in _clauses(each.contract):
             table.add_row(what, Text.assemble(text, (f": {reason}" if reason else "", "dim")))
         if each.after is not None:
-            table.add_row("builds on", f"{each.after.name}: what that one breaks already is not this one's fault")
+            table.add_row(
+                "builds on",
+                f"{each.after.name}: what that one breaks already is not this one's fault",
+            )
         print_table(console, table)
         console.print()
 
 
 def _clauses(contract: Contract) -> list[tuple[str, str, str]]:
     rows = [("only if", each.name, each.reason) for each in contract.premises]
-    rows += [("does not promise", f"'{each.promise.value}'{_exception(each)}", each.reason) for each in contract.waivers]
+    rows += [
+        ("does not promise", f"'{each.promise.value}'{_exception(each)}", each.reason)
+        for each in contract.waivers
+    ]
     rows += [("may refuse", f"raising /{each.message}/", each.reason) for each in contract.refusals]
     return rows or [("promises", "all that eager does", "")]
 
@@ -64,7 +73,9 @@ def _target_json(target: Target) -> dict[str, object]:
             for each in contract.waivers
         ],
         "premises": [{"name": each.name, "reason": each.reason} for each in contract.premises],
-        "refusals": [{"message": each.message, "reason": each.reason} for each in contract.refusals],
+        "refusals": [
+            {"message": each.message, "reason": each.reason} for each in contract.refusals
+        ],
         "builds on": None if target.after is None else target.after.name,
     }
 
@@ -83,7 +94,10 @@ def list_ops(*, as_json: bool) -> None:
     console = results()
     print_table(console, table)
     console.print()
-    print_lines(console, f"{len(OPERATORS)} ops. Kind and writes are read off the schema; the group is a swarm switch.")
+    print_lines(
+        console,
+        f"{len(OPERATORS)} ops. Kind and writes are read off the schema; the group is a swarm switch.",
+    )
 
 
 def _op_json(operator: Operator) -> dict[str, object]:

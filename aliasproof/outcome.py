@@ -6,7 +6,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from aliasproof.console import print_code, print_exactly, print_heading, print_lines, print_table, relative
+from aliasproof.console import (
+    print_code,
+    print_exactly,
+    print_heading,
+    print_lines,
+    print_table,
+    relative,
+)
 from aliasproof.progress import counted, short, silent
 from aliasproof.showing import python
 from campaigns.finding import Finding
@@ -39,14 +46,21 @@ def _print_suspicions(console: Console, campaign: Campaign) -> None:
     console.print()
     many = counted(campaign.total.suspicious, "program")
     print_lines(
-        console, f"{many} right in numbers, and not right inside (no findings; 'aliasproof check' shows why):", "bold"
+        console,
+        f"{many} right in numbers, and not right inside (no findings; 'aliasproof check' shows why):",
+        "bold",
     )
     for folder, symptom, count, _ in found:
-        print_lines(console, f"    {count:5}  {symptom.target}  {symptom.oracle}: {symptom.kind}  {relative(folder)}")
+        print_lines(
+            console,
+            f"    {count:5}  {symptom.target}  {symptom.oracle}: {symptom.kind}  {relative(folder)}",
+        )
 
 
 def _print_findings(console: Console, campaign: Campaign, findings: list[Finding]) -> None:
-    how_many = f"{counted(len(findings), 'finding')}, {silent(campaign)} of them silent (no exception)"
+    how_many = (
+        f"{counted(len(findings), 'finding')}, {silent(campaign)} of them silent (no exception)"
+    )
     console.print()
     print_lines(console, f"{how_many}, in {relative(campaign.folder / 'findings')}/", "bold")
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
@@ -57,10 +71,19 @@ def _print_findings(console: Console, campaign: Campaign, findings: list[Finding
     table.add_column("times", justify="right", no_wrap=True)
     for each in findings:
         after = f" after {_ops(each)}" if each.silent else ""
-        what = Text.assemble((short(each.kind), "bold red" if each.silent else ""), after, "\n", (each.identifier, "dim"))
+        what = Text.assemble(
+            (short(each.kind), "bold red" if each.silent else ""),
+            after,
+            "\n",
+            (each.identifier, "dim"),
+        )
         table.add_row(each.target, what, each.place, str(len(each.program)), str(each.count))
     print_table(console, table)
-    print_lines(console, "size: instructions of the reduced program; times: violations that came down to it", "dim")
+    print_lines(
+        console,
+        "size: instructions of the reduced program; times: violations that came down to it",
+        "dim",
+    )
 
 
 def _ops(finding: Finding) -> str:
@@ -70,13 +93,20 @@ def _ops(finding: Finding) -> str:
 
 def _print_example(console: Console, campaign: Campaign, findings: list[Finding]) -> None:
     """The shortest finding, a silent one if there is any."""
-    shortest = min(findings, key=lambda each: (not each.silent, len(each.program), len(source(each.program))))
+    shortest = min(
+        findings, key=lambda each: (not each.silent, len(each.program), len(source(each.program)))
+    )
     folder = relative(campaign.path(shortest))
     what = "The shortest silent one" if shortest.silent else "The shortest one"
     print_heading(console, f"{what}: {shortest.identifier}")
-    print_code(console, f"aten = torch.ops.aten\n\n{source(shortest.program)}\n{inputs_source(shortest.program)}")
+    print_code(
+        console,
+        f"aten = torch.ops.aten\n\n{source(shortest.program)}\n{inputs_source(shortest.program)}",
+    )
     console.print()
-    print_lines(console, f"{shortest.target}: {short(shortest.kind)} ({shortest.place}). See it and run it:")
+    print_lines(
+        console, f"{shortest.target}: {short(shortest.kind)} ({shortest.place}). See it and run it:"
+    )
     print_exactly(console, f"    aliasproof show {folder}", "bold")
     print_exactly(console, f"    {python()} {folder / 'reproducer.py'}", "bold")
 
@@ -89,10 +119,20 @@ def _summary(campaign: Campaign) -> str:
         f"{100 * total.instructions.dropped:.1f} % of instructions dropped while drawing",
         f"{total.outside} outside the contract",
         f"{total.violating} violating it",
-        *([f"{campaign.repeats} of these not reduced, as others of their kind were"] if campaign.repeats else []),
-        *([f"{campaign.reducing} of these not reduced, as the run had ended"] if campaign.reducing else []),
         *(
-            [f"{len(campaign.mistakes)} mistakes of aliasproof itself (run.json has them; please report)"]
+            [f"{campaign.repeats} of these not reduced, as others of their kind were"]
+            if campaign.repeats
+            else []
+        ),
+        *(
+            [f"{campaign.reducing} of these not reduced, as the run had ended"]
+            if campaign.reducing
+            else []
+        ),
+        *(
+            [
+                f"{len(campaign.mistakes)} mistakes of aliasproof itself (run.json has them; please report)"
+            ]
             if campaign.mistakes
             else []
         ),

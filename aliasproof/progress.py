@@ -1,4 +1,7 @@
-"""How far a campaign is: a live display in a terminal, a line every ten seconds elsewhere. Both go to standard error."""
+"""How far a campaign is: a live display in a terminal, a line every ten seconds elsewhere.
+
+Both go to standard error.
+"""
 
 from __future__ import annotations
 
@@ -121,7 +124,9 @@ def _share(campaign: Campaign) -> float:
     """How much of the campaign is over, from 0 to 1."""
     plan = campaign.plan
     shares = [campaign.elapsed / plan.seconds] if plan.seconds else []
-    shares += [campaign.total.programs / (plan.programs * len(plan.targets))] if plan.programs else []
+    shares += (
+        [campaign.total.programs / (plan.programs * len(plan.targets))] if plan.programs else []
+    )
     return min(max(shares, default=0.0), 1.0)
 
 
@@ -134,14 +139,23 @@ def _left(campaign: Campaign) -> str:
         return "finishing"
     if campaign.plan.seconds:
         return f"{clock(campaign.plan.seconds - campaign.elapsed)} left"
-    return f"about {clock(campaign.elapsed * (1 - share) / share)} left" if share else "starting workers"
+    return (
+        f"about {clock(campaign.elapsed * (1 - share) / share)} left"
+        if share
+        else "starting workers"
+    )
 
 
-# --- the live display --------------------------------------------------------------------------------------------------
+# --- the live display -----------------------------------------------------------------------------
 
 
 def _picture(campaign: Campaign, title: str) -> Group:
-    parts: list[RenderableType] = [Text(title, "bold"), _clocks(campaign), _by_target(campaign), _findings_so_far(campaign)]
+    parts: list[RenderableType] = [
+        Text(title, "bold"),
+        _clocks(campaign),
+        _by_target(campaign),
+        _findings_so_far(campaign),
+    ]
     for each in list(campaign.findings.values())[-LATEST:]:
         style = "bold red" if each.silent else ""
         parts.append(Text(f"  {in_a_line(each)}", style, overflow="ellipsis", no_wrap=True))
@@ -172,10 +186,15 @@ def _by_target(campaign: Campaign) -> Table:
     rows = [*campaign.tallies.items()]
     rows += [("all", campaign.total)] if len(rows) > 1 else []
     for name, tally in rows:
-        table.add_row(name, str(tally.programs), f"{100 * tally.discard_rate:.1f} %", str(tally.violating))
+        table.add_row(
+            name, str(tally.programs), f"{100 * tally.discard_rate:.1f} %", str(tally.violating)
+        )
     return table
 
 
 def _findings_so_far(campaign: Campaign) -> Text:
     findings = f"{counted(len(campaign.findings), 'finding')}, {silent(campaign)} of them silent"
-    return Text.assemble((findings, "bold"), f"; {campaign.reducing} being reduced, {campaign.confirming} being confirmed")
+    return Text.assemble(
+        (findings, "bold"),
+        f"; {campaign.reducing} being reduced, {campaign.confirming} being confirmed",
+    )

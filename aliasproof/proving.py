@@ -1,4 +1,7 @@
-"""The command `prove`: no new aliasing, for all sizes. What is refuted is run: only what real tensors show is reported."""
+"""The command `prove`: no new aliasing, for all sizes.
+
+What is refuted is run: only what real tensors show is reported.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +38,17 @@ from programs.program import Program
 from programs.regions import overlap
 from programs.values import clone_inputs, input_tensors
 from targets.registry import target as target_named
-from targets.symbolic import SYMBOLIC, SymbolicBuild
+from targets.symbolic_sizes import SYMBOLIC, SymbolicBuild
 from targets.target import Function, Target
 from trials.worker import quiet_torch
 
 DEFAULT_TARGETS = ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "reference")
-STYLES = {Answer.PROVED: "green", Answer.REFUTED: "bold red", Answer.UNKNOWN: "yellow", Answer.VACUOUS: "dim"}
+STYLES = {
+    Answer.PROVED: "green",
+    Answer.REFUTED: "bold red",
+    Answer.UNKNOWN: "yellow",
+    Answer.VACUOUS: "dim",
+}
 ANCHORS = 2  # sizes at which real runs are held against fake ones
 MOST_COUNTED = 5_000  # sizes in range; more are not counted through
 MOST_BYTES = 1 << 30  # of inputs that a refutation is run with
@@ -103,9 +111,9 @@ class Pair:
 class Proofs:
     """All pairs of one target.
 
-    `shapes` are the sizes of the inputs as terms, `premises` what is taken to be true of them, and `covered` how many sizes
-    fulfil that, None if there are none or too many to count. `held` are the names of the last inputs, if the function holds
-    these and is not given them.
+    `shapes` are the sizes of the inputs as terms, `premises` what is taken to be true of them, and
+    `covered` how many sizes fulfil that, None if there are none or too many to count. `held` are
+    the names of the last inputs, if the function holds these and is not given them.
     """
 
     target: Target
@@ -132,7 +140,9 @@ class Proofs:
             "inputs": [list(each) for each in self.shapes],
             "held by the function": list(self.held),
             "premises": list(self.premises),
-            "sizes that fulfil them": None if self.covered is None else [self.covered.sizes, self.covered.of],
+            "sizes that fulfil them": None
+            if self.covered is None
+            else [self.covered.sizes, self.covered.of],
             "pairs": [_pair_json(each) for each in self.pairs],
             "counts": {answer.value: count for answer, count in self.counts.items()},
         }
@@ -152,7 +162,7 @@ def _pair_json(pair: Pair) -> dict[str, object]:
     }
 
 
-# --- proofs ------------------------------------------------------------------------------------------------------------
+# --- proofs ---------------------------------------------------------------------------------------
 
 
 def prove_function(
@@ -164,10 +174,14 @@ def prove_function(
 ) -> list[Proofs]:
     """Prove for each target that it adds no aliasing, or say for which sizes it does. A `Program` brings its own inputs.
 
-    `limit` is the time for each pair, in seconds. Raises `UserError` if eager raises, or a target is not known.
+    `limit` is the time for each pair, in seconds. Raises `UserError` if eager raises, or a target
+    is not known.
     """
     chosen = [target_named(name) for name in dict.fromkeys(targets)]
-    return [prove_build(function, inputs, each, SYMBOLIC.get(each.name), sizes, limit) for each in chosen]
+    return [
+        prove_build(function, inputs, each, SYMBOLIC.get(each.name), sizes, limit)
+        for each in chosen
+    ]
 
 
 def prove_build(
@@ -223,7 +237,9 @@ class _Proving:
             premises = self.inputs.premises(sizes.low, sizes.high)
         except Rejected as rejected:
             names = pairs(list(eager.tensors()))
-            unknown = (Pair(Proof(one, other, Answer.UNKNOWN, str(rejected), 0.0)) for one, other in names)
+            unknown = (
+                Pair(Proof(one, other, Answer.UNKNOWN, str(rejected), 0.0)) for one, other in names
+            )
             return Proofs(self.target, shapes, (), tuple(unknown))
         untrue = self._untrue(before, after, compiled, premises)
         found = []
@@ -235,7 +251,9 @@ class _Proving:
                 found.append(self._replayed(proof, compiled))
             else:
                 found.append(Pair(proof))
-        return Proofs(self.target, shapes, _in_words(premises), tuple(found), _covered(premises, sizes))
+        return Proofs(
+            self.target, shapes, _in_words(premises), tuple(found), _covered(premises, sizes)
+        )
 
     def _compiled(self) -> Function:
         """The symbolic build. Raises `Rejected` if there is none."""
@@ -247,29 +265,44 @@ class _Proving:
         except InternalError:
             raise
         except Exception as error:
-            raise Rejected(f"with sizes as symbols, the target raises {what_was_raised(error, None)}") from error
+            raise Rejected(
+                f"with sizes as symbols, the target raises {what_was_raised(error, None)}"
+            ) from error
 
-    def _untrue(self, before: Layout, after: Layout, compiled: Function, premises: Premises) -> dict[str, str]:
+    def _untrue(
+        self, before: Layout, after: Layout, compiled: Function, premises: Premises
+    ) -> dict[str, str]:
         """The tensors that real runs show to be otherwise than the layouts say, each with the reason."""
         found: dict[str, str] = {}
         for sizes in itertools.islice(self._anchors(premises), ANCHORS):
-            eager, actual = observe(self.function, self.inputs.at(sizes)), observe(compiled, self.inputs.at(sizes))
+            eager, actual = (
+                observe(self.function, self.inputs.at(sizes)),
+                observe(compiled, self.inputs.at(sizes)),
+            )
             if eager.error is not None:  # by its numbers; there is nothing to hold a layout against
                 continue
             if actual.error is not None:
-                return dict.fromkeys(after, f"the target raises {what_was_raised(actual.error, None)} in a real run")
+                return dict.fromkeys(
+                    after, f"the target raises {what_was_raised(actual.error, None)} in a real run"
+                )
             wrong = disagreements(before, eager, sizes) | disagreements(after, actual, sizes)
-            found |= {name: f"{name} lies otherwise in a real run than on fake tensors" for name in wrong}
+            found |= {
+                name: f"{name} lies otherwise in a real run than on fake tensors" for name in wrong
+            }
         return found
 
     def _anchors(self, premises: Premises) -> Iterator[Sizes]:
         """Sizes to run at: such as fulfil the premises, then those of the sample, which may lie out of range."""
-        yield from (each for each in map(premises.whole, premises.samples) if not self._too_large(each))
+        yield from (
+            each for each in map(premises.whole, premises.samples) if not self._too_large(each)
+        )
         yield self.inputs.hints
 
     def _too_large(self, sizes: Sizes) -> bool:
         """Whether inputs of these sizes are too large to be run."""
-        counts = (math.prod(int(evaluate(each, sizes)) for each in shape) for shape in self.inputs.shapes)
+        counts = (
+            math.prod(int(evaluate(each, sizes)) for each in shape) for shape in self.inputs.shapes
+        )
         return 16 * sum(counts) > MOST_BYTES
 
     def _replayed(self, proof: Proof, compiled: Function) -> Pair:
@@ -281,14 +314,18 @@ class _Proving:
             return Pair(replace(proof, answer=Answer.UNKNOWN, how=str(reason), sizes=None))
 
     def _shown(self, one: str, other: str, sizes: Sizes, compiled: Function) -> Counterexample:
-        shapes = tuple(tuple(int(evaluate(each, sizes)) for each in shape) for shape in self.inputs.shapes)
+        shapes = tuple(
+            tuple(int(evaluate(each, sizes)) for each in shape) for shape in self.inputs.shapes
+        )
         at = f"with inputs of sizes {', '.join(str(list(each)) for each in shapes)}"
         if self._too_large(sizes):
             raise Rejected(f"refuted {at}, which is too large to be run")
         try:
             eager, trace = observe_eager(self.function, self.inputs.at(sizes))
         except Rejected as undefined:
-            raise Rejected(f"refuted {at}, where eager gives it no single meaning: {undefined}") from undefined
+            raise Rejected(
+                f"refuted {at}, where eager gives it no single meaning: {undefined}"
+            ) from undefined
         unmet = self.target.contract.unmet(trace)
         if unmet is not None:
             raise Rejected(f"refuted {at}, of which the target promises nothing: {unmet.reason}")
@@ -311,13 +348,16 @@ def _covered(premises: Premises, sizes: Range) -> Covered | None:
     symbols = len(premises.ranges) + len(premises.equal)
     if not symbols or premises.count is None or premises.count > MOST_COUNTED or sizes.high is None:
         return None
-    return Covered(sum(1 for _ in premises.every(math.inf)), (sizes.high - sizes.low + 1) ** symbols)
+    return Covered(
+        sum(1 for _ in premises.every(math.inf)), (sizes.high - sizes.low + 1) ** symbols
+    )
 
 
 def _in_words(premises: Premises) -> tuple[str, ...]:
     """The premises as Python conditions."""
     ranges = (
-        f"{low} <= {name}" if high is None else f"{low} <= {name} <= {high}" for name, (low, high) in premises.ranges.items()
+        f"{low} <= {name}" if high is None else f"{low} <= {name} <= {high}"
+        for name, (low, high) in premises.ranges.items()
     )
     equal = (f"{name} == {term}" for name, term in premises.equal.items())
     return (*ranges, *equal, *map(_condition, premises.conditions))
@@ -331,7 +371,7 @@ def _condition(term: Any) -> str:
     return f"not ({_condition(term.args[0])})" if isinstance(term, sympy.Not) else str(term)
 
 
-# --- the command -------------------------------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------
 
 
 def prove_file(
@@ -361,14 +401,24 @@ def prove_file(
         except UserError as error:
             raise UserError(f"{path}: {error}") from error
         except SystemExit as exit_of_user:
-            raise UserError(f"{path}: {names[0]} calls sys.exit({exit_of_user.code!r})") from exit_of_user
+            raise UserError(
+                f"{path}: {names[0]} calls sys.exit({exit_of_user.code!r})"
+            ) from exit_of_user
     if not _has_symbols(found[0]):
         print_lines(
-            notes(), "note: no size became a symbol; sizes of 2 or more do, of inputs that fill a storage of their own"
+            notes(),
+            "note: no size became a symbol; sizes of 2 or more do, of inputs that fill a storage of their own",
         )
     if as_json:
         by_target = {each.target.name: each.to_json() for each in found}
-        write_json({"file": str(path), "torch": torch.__version__, "sizes": [wanted.low, wanted.high], "targets": by_target})
+        write_json(
+            {
+                "file": str(path),
+                "torch": torch.__version__,
+                "sizes": [wanted.low, wanted.high],
+                "targets": by_target,
+            }
+        )
     else:
         _print(results(), path, wanted, found)
     return any(each.refuted for each in found)
@@ -395,11 +445,19 @@ def _print(console: Console, path: Path, sizes: Range, found: Sequence[Proofs]) 
         if each.premises:
             print_lines(console, f"premises: {', '.join(each.premises)}", "dim")
         if each.covered is not None:
-            print_lines(console, f"{each.covered.sizes} of {each.covered.of} sizes in range fulfil them", "dim")
+            print_lines(
+                console,
+                f"{each.covered.sizes} of {each.covered.of} sizes in range fulfil them",
+                "dim",
+            )
         _print_pairs(console, each.pairs)
         for line in _counterexamples(each):
             print_lines(console, line, "bold red")
-        print_lines(console, ", ".join(f"{count} {answer.value}" for answer, count in each.counts.items()), "bold")
+        print_lines(
+            console,
+            ", ".join(f"{count} {answer.value}" for answer, count in each.counts.items()),
+            "bold",
+        )
 
 
 def _print_pairs(console: Console, found: Sequence[Pair]) -> None:
@@ -416,7 +474,9 @@ def _print_pairs(console: Console, found: Sequence[Pair]) -> None:
     for each in found:
         proof = each.proof
         answer_text = Text(proof.answer.value, STYLES[proof.answer])
-        table.add_row(f"{proof.one}, {proof.other}", answer_text, proof.how, f"{proof.milliseconds:.1f}")
+        table.add_row(
+            f"{proof.one}, {proof.other}", answer_text, proof.how, f"{proof.milliseconds:.1f}"
+        )
     print_table(console, table)
 
 
@@ -424,7 +484,9 @@ def _counterexamples(found: Proofs) -> Iterator[str]:
     for pair in found.pairs:
         shown, proof = pair.counterexample, pair.proof
         if shown is not None:
-            shapes = ", ".join(f"input {index} of size {list(shape)}" for index, shape in enumerate(shown.shapes))
+            shapes = ", ".join(
+                f"input {index} of size {list(shape)}" for index, shape in enumerate(shown.shapes)
+            )
             one, other = map(list, shown.indices)
             yield (
                 f"with {shapes}: {proof.one} at {one} and {proof.other} at {other} hold byte {shown.byte} of one storage;"

@@ -9,7 +9,14 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from aliasproof.console import print_code, print_exactly, print_heading, print_lines, relative, results
+from aliasproof.console import (
+    print_code,
+    print_exactly,
+    print_heading,
+    print_lines,
+    relative,
+    results,
+)
 from aliasproof.progress import counted
 from aliasproof.side_by_side import print_side_by_side
 from aliasproof.verdicts import print_violation
@@ -19,7 +26,7 @@ from oracles.verdict import Violation
 from programs.errors import Rejected, UserError
 from programs.printing import inputs_source, source
 from targets.registry import target as target_named
-from trials.trial import Subject, Trial, run_trial
+from trials.trial import Case, Trial, run_trial
 from trials.worker import quiet_torch
 
 RUNS = Path("runs")
@@ -33,14 +40,20 @@ def locate(finding: str) -> Path:
     if path.is_dir():
         if (path / "findings").is_dir():
             names = sorted(each.name for each in (path / "findings").iterdir())
-            raise UserError(f"{path} is a run; name one of its findings: {', '.join(names) or 'it has none'}")
+            raise UserError(
+                f"{path} is a run; name one of its findings: {', '.join(names) or 'it has none'}"
+            )
         return path
     folders = sorted(RUNS.glob("*/findings/*/"), key=lambda each: each.stat().st_mtime)
     named = [each for each in folders if each.name == finding]
     if named:
         return named[-1]
     near = difflib.get_close_matches(finding, [each.name for each in folders], n=1)
-    hint = f"did you mean '{near[0]}'?" if near else "give its folder, such as runs/<run>/findings/<name>"
+    hint = (
+        f"did you mean '{near[0]}'?"
+        if near
+        else "give its folder, such as runs/<run>/findings/<name>"
+    )
     raise UserError(f"no finding '{finding}' here or under {RUNS}/*/findings; {hint}")
 
 
@@ -56,9 +69,14 @@ def show_finding(given: str) -> None:
     console = results()
     _print_head(console, finding, target.summary)
     print_heading(console, "program")
-    print_code(console, f"aten = torch.ops.aten\n\n{source(finding.program)}\n{inputs_source(finding.program)}")
+    print_code(
+        console,
+        f"aten = torch.ops.aten\n\n{source(finding.program)}\n{inputs_source(finding.program)}",
+    )
     print_heading(console, "violation, as it was found")
-    print_violation(console, Violation(finding.oracle, finding.kind, finding.place, finding.evidence))
+    print_violation(
+        console, Violation(finding.oracle, finding.kind, finding.place, finding.evidence)
+    )
     still = _print_again(console, finding, folder)
     print_heading(console, "reproducer")
     _print_reproducer(console, folder / "reproducer.py")
@@ -82,9 +100,12 @@ def _print_again(console: Console, finding: Finding, folder: Path) -> tuple[str,
         return _again_in_a_process_of_its_own(folder / "reproducer.py")
     target = target_named(finding.target)
     try:
-        trial = run_trial(Subject.of(finding.program), target)
+        trial = run_trial(Case.of(finding.program), target)
     except Rejected as reason:
-        return f"Not judged in torch {torch.__version__}: eager gives the program no single meaning: {reason}.", "yellow"
+        return (
+            f"Not judged in torch {torch.__version__}: eager gives the program no single meaning: {reason}.",
+            "yellow",
+        )
     print_heading(console, f"eager against {target.name}, now, in torch {torch.__version__}")
     if trial.target is not None:
         print_side_by_side(console, trial.eager, trial.target, target.name)
@@ -112,7 +133,10 @@ def _still(finding: Finding, trial: Trial) -> tuple[str, str]:
     if any((each.oracle, each.kind) == (finding.oracle, finding.kind) for each in violations):
         return f"Still there {here}.", "bold red"
     if violations:
-        return f"Another violation {here}: {violations[0].oracle}: {violations[0].describe()}.", "bold red"
+        return (
+            f"Another violation {here}: {violations[0].oracle}: {violations[0].describe()}.",
+            "bold red",
+        )
     if trial.judgement.refused is not None:
         return f"Not judged {here}: {trial.judgement.refused}.", "yellow"
     return f"Gone {here}: target and eager do the same.", "bold green"

@@ -33,7 +33,9 @@ def layout(tensor: torch.Tensor) -> str:
     return f"size {list(tensor.shape)}, strides {list(tensor.stride())}, offset {tensor.storage_offset()}"
 
 
-def print_side_by_side(console: Console, eager: Observation, target: Observation, name: str) -> None:
+def print_side_by_side(
+    console: Console, eager: Observation, target: Observation, name: str
+) -> None:
     """A table of all that is left behind, with a mark where the two differ."""
     table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False, header_style="bold")
     table.add_column("")
@@ -76,9 +78,9 @@ def _at(observation: Observation, index: int) -> str:
 def _storages(eager: Observation, target: Observation) -> Iterator[tuple[str, str, str]]:
     """The bytes of an input's storage, where they differ and the input does not show it."""
     for index, (ours, theirs) in enumerate(zip(eager.before, target.before, strict=True)):
-        if bytes_of(ours.untyped_storage()) != bytes_of(theirs.untyped_storage()) and text(eager.inputs[index]) == text(
-            target.inputs[index]
-        ):
+        if bytes_of(ours.untyped_storage()) != bytes_of(theirs.untyped_storage()) and text(
+            eager.inputs[index]
+        ) == text(target.inputs[index]):
             yield (
                 f"bytes of input {index}'s storage",
                 _bytes_text(ours.untyped_storage()),
@@ -103,13 +105,17 @@ def _aliases(observation: Observation) -> list[str]:
     """Outputs that are an input or share bytes with an input or an earlier output."""
     lines: list[str] = []
     regions = observation.regions()
-    earlier: dict[str, Region] = {name: each for name, each in regions.items() if name.startswith("input")}
+    earlier: dict[str, Region] = {
+        name: each for name, each in regions.items() if name.startswith("input")
+    }
     for index, output in enumerate(observation.outputs):
         name = f"output {index}"
         if name not in regions:
             continue
         same = observation.is_input(output)
         lines += [f"{name} is input {same}"] if same is not None else []
-        lines += [f"{name}, {other}" for other, each in earlier.items() if overlap(regions[name], each)]
+        lines += [
+            f"{name}, {other}" for other, each in earlier.items() if overlap(regions[name], each)
+        ]
         earlier[name] = regions[name]
     return lines

@@ -1,7 +1,7 @@
 """A user's file: Python that defines a function and its inputs, or the JSON of a program.
 
-A Python file is run, since the user asks for that; all else is only read. Whatever is wrong with a file is a `UserError`
-that names the place.
+A Python file is run, since the user asks for that; all else is only read. Whatever is wrong with a
+file is a `UserError` that names the place.
 """
 
 from __future__ import annotations
@@ -37,15 +37,21 @@ def read(path: Path, function: str = "program", inputs: str = "inputs") -> UserF
     """What a file defines. A folder is that of a finding, of which the program is read."""
     if path.is_dir():
         if not (path / "program.json").is_file():
-            raise UserError(f"{path} is a folder without program.json; give FILE.py, PROGRAM.json or a finding's folder")
+            raise UserError(
+                f"{path} is a folder without program.json; give FILE.py, PROGRAM.json or a finding's folder"
+            )
         path = path / "program.json"
     if not path.exists():
-        raise UserError(f"{path} does not exist; give FILE.py, PROGRAM.json or the folder of a finding")
+        raise UserError(
+            f"{path} does not exist; give FILE.py, PROGRAM.json or the folder of a finding"
+        )
     if path.suffix == ".py":
         return _from_module(path, function, inputs)
     if path.suffix == ".json":
         return loads(_text(path), str(path))
-    raise UserError(f"{path} is neither a .py nor a .json file; give FILE.py, PROGRAM.json or the folder of a finding")
+    raise UserError(
+        f"{path} is neither a .py nor a .json file; give FILE.py, PROGRAM.json or the folder of a finding"
+    )
 
 
 def _text(path: Path) -> str:
@@ -54,13 +60,19 @@ def _text(path: Path) -> str:
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not text in UTF-8: {error.reason} at byte {error.start}") from error
+        raise UserError(
+            f"{path} is not text in UTF-8: {error.reason} at byte {error.start}"
+        ) from error
 
 
 def _from_module(path: Path, function_name: str, inputs_name: str) -> UserFunction:
     module = _run(path)
-    function = _callable(module, function_name, path, "the function to check, called with the inputs")
-    make_inputs = _callable(module, inputs_name, path, "a function without arguments that returns a tuple of tensors")
+    function = _callable(
+        module, function_name, path, "the function to check, called with the inputs"
+    )
+    make_inputs = _callable(
+        module, inputs_name, path, "a function without arguments that returns a tuple of tensors"
+    )
     try:
         made = make_inputs()
     except (Exception, SystemExit) as error:
@@ -78,7 +90,10 @@ def _run(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[MODULE_NAME] = module  # dataclasses and pickles look their module up
     sys.path.insert(0, str(path.resolve().parent))
-    write_bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # no __pycache__ among the user's files
+    write_bytecode, sys.dont_write_bytecode = (
+        sys.dont_write_bytecode,
+        True,
+    )  # no __pycache__ among the user's files
     try:
         spec.loader.exec_module(module)
     except SyntaxError as error:
@@ -112,13 +127,21 @@ def _lines_of(path: Path, error: BaseException) -> list[int | None]:
 
 def _callable(module: ModuleType, name: str, path: Path, what: str) -> Callable[..., object]:
     if not hasattr(module, name):
-        own = ((key, each) for key, each in vars(module).items() if getattr(each, "__module__", None) == MODULE_NAME)
+        own = (
+            (key, each)
+            for key, each in vars(module).items()
+            if getattr(each, "__module__", None) == MODULE_NAME
+        )
         defined = sorted(key for key, each in own if callable(each))
-        others = f"; it defines {', '.join(defined)} (see --function and --inputs)" if defined else ""
+        others = (
+            f"; it defines {', '.join(defined)} (see --function and --inputs)" if defined else ""
+        )
         raise UserError(f"{path} defines no '{name}': {what}{others}")
     found = getattr(module, name)
     if not callable(found):
-        raise UserError(f"{path}: '{name}' is of type {type(found).__name__}, not callable; it must be {what}")
+        raise UserError(
+            f"{path}: '{name}' is of type {type(found).__name__}, not callable; it must be {what}"
+        )
     function: Callable[..., object] = found
     return function
 
@@ -127,7 +150,9 @@ def _tensors(made: object, place: str) -> tuple[torch.Tensor, ...]:
     if isinstance(made, torch.Tensor):
         made = (made,)
     if not isinstance(made, (tuple, list)):
-        raise UserError(f"{place} returns {_shown(made)}; return a tuple of tensors, one for each argument")
+        raise UserError(
+            f"{place} returns {_shown(made)}; return a tuple of tensors, one for each argument"
+        )
     return checked(made, place)
 
 
@@ -135,7 +160,9 @@ def checked(tensors: Sequence[object], place: str) -> tuple[torch.Tensor, ...]:
     """The tensors, if all are such that their storages can be compared byte by byte; else a `UserError` with the index."""
     for index, each in enumerate(tensors):
         if not isinstance(each, torch.Tensor):
-            raise UserError(f"{place}[{index}] is {_shown(each)}, not a tensor; set numbers within the function")
+            raise UserError(
+                f"{place}[{index}] is {_shown(each)}, not a tensor; set numbers within the function"
+            )
         reason = not_comparable(each)
         if reason is not None:
             raise UserError(f"{place}[{index}] is {reason}")
@@ -147,9 +174,7 @@ def not_comparable(tensor: torch.Tensor) -> str | None:
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         return f"of the subclass {type(tensor).__name__}; only plain tensors can be compared byte by byte"
     if tensor.is_nested or tensor.layout != torch.strided:
-        return (
-            f"of layout {'nested' if tensor.is_nested else tensor.layout}; only strided tensors can be compared byte by byte"
-        )
+        return f"of layout {'nested' if tensor.is_nested else tensor.layout}; only strided tensors can be compared byte by byte"
     if tensor.device.type == "meta":
         return "a meta tensor, which has no numbers"
     if tensor.is_quantized:
@@ -163,10 +188,16 @@ def _shown(value: object) -> str:
     """A value of the wrong type, in a few words."""
     text = " ".join(repr(value).split())
     kind = type(value).__name__
-    return f"{text} of type {kind}" if len(text) <= 40 and not text.startswith("<") else f"a value of type {kind}"
+    return (
+        f"{text} of type {kind}"
+        if len(text) <= 40 and not text.startswith("<")
+        else f"a value of type {kind}"
+    )
 
 
-def _check_arity(function: Callable[..., object], name: str, tensors: Sequence[torch.Tensor], path: Path) -> None:
+def _check_arity(
+    function: Callable[..., object], name: str, tensors: Sequence[torch.Tensor], path: Path
+) -> None:
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # some builtins have none
@@ -175,4 +206,6 @@ def _check_arity(function: Callable[..., object], name: str, tensors: Sequence[t
         signature.bind(*tensors)
     except TypeError as error:
         given = f"{len(tensors)} tensor{'s' * (len(tensors) != 1)}"
-        raise UserError(f"{path}: {name}{signature} cannot be called with the {given} of the inputs: {error}") from error
+        raise UserError(
+            f"{path}: {name}{signature} cannot be called with the {given} of the inputs: {error}"
+        ) from error

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from aliasproof.checking import DEFAULT_TARGETS, Check, Eager, Result, check
+from aliasproof.checking import DEFAULT_TARGETS, Check, Eager, TargetResult, check
 from aliasproof.console import notes, print_heading, print_lines, print_table, results, write_json
 from aliasproof.side_by_side import print_side_by_side, text
 from aliasproof.user_file import read
@@ -26,19 +26,36 @@ from programs.program import Program
 from targets.registry import target as target_named
 from trials.worker import quiet_torch
 
-STYLES = {Verdict.HOLDS: "green", Verdict.VIOLATED: "bold red", Verdict.UNKNOWN: "yellow", Verdict.NOT_APPLICABLE: "dim"}
-WORDS = {each: each.value for each in Verdict} | {Verdict.NOT_APPLICABLE: "n/a", Verdict.VIOLATED: "wrong"}
+STYLES = {
+    Verdict.HOLDS: "green",
+    Verdict.VIOLATED: "bold red",
+    Verdict.UNKNOWN: "yellow",
+    Verdict.NOT_APPLICABLE: "dim",
+}
+WORDS = {each: each.value for each in Verdict} | {
+    Verdict.NOT_APPLICABLE: "n/a",
+    Verdict.VIOLATED: "wrong",
+}
 
 
 def check_file(
-    path: Path, targets: Sequence[str] | None, function: str, inputs: str, *, missed: bool, as_json: bool
+    path: Path,
+    targets: Sequence[str] | None,
+    function: str,
+    inputs: str,
+    *,
+    missed: bool,
+    as_json: bool,
 ) -> bool:
     """Check what a file defines, print the outcome, and say whether a target broke a promise."""
     chosen = list(targets or DEFAULT_TARGETS)
     for each in chosen:
         target_named(each)  # before the file is run
     quiet_torch()
-    with contextlib.redirect_stdout(sys.stderr), _stack_of_crashes():  # what the user's code prints is no result
+    with (
+        contextlib.redirect_stdout(sys.stderr),
+        _stack_of_crashes(),
+    ):  # what the user's code prints is no result
         given = read(path, function, inputs)
         try:
             if isinstance(given, Program):
@@ -46,7 +63,9 @@ def check_file(
             else:
                 found = check(given.function, given.inputs, chosen, file=path, missed=missed)
         except SystemExit as exit_of_user:
-            raise UserError(f"{path}: {function} calls sys.exit({exit_of_user.code!r})") from exit_of_user
+            raise UserError(
+                f"{path}: {function} calls sys.exit({exit_of_user.code!r})"
+            ) from exit_of_user
     for note in found.notes:
         print_lines(notes(), f"note: {note}")
     if as_json:
@@ -100,8 +119,10 @@ def _print_eager(console: Console, eager: Eager) -> None:
         print_table(console, table)
 
 
-def _print_matrix(console: Console, found: Mapping[str, Result]) -> None:
-    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")  # eight oracles in 80 columns
+def _print_matrix(console: Console, found: Mapping[str, TargetResult]) -> None:
+    table = Table(
+        box=None, padding=(0, 1, 0, 0), header_style="bold"
+    )  # eight oracles in 80 columns
     table.add_column("target", no_wrap=True)
     for oracle in (*ORACLES, *INSIDE):
         table.add_column(oracle, no_wrap=True)
@@ -111,12 +132,14 @@ def _print_matrix(console: Console, found: Mapping[str, Result]) -> None:
     print_table(console, table)
 
 
-def _print_reasons(console: Console, found: Mapping[str, Result]) -> None:
+def _print_reasons(console: Console, found: Mapping[str, TargetResult]) -> None:
     """Why an oracle did not decide: once for all oracles and targets that say the same."""
     said: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for name, result in found.items():
         for reason in dict.fromkeys(each.reason for each in result.reports.values() if each.reason):
-            oracles = tuple(oracle for oracle, each in result.reports.items() if each.reason == reason)
+            oracles = tuple(
+                oracle for oracle, each in result.reports.items() if each.reason == reason
+            )
             said.setdefault((reason, oracles), []).append(name)
     for (reason, oracles), names in said.items():
         which = "" if len(oracles) == len(ORACLES) + len(INSIDE) else f" ({', '.join(oracles)})"
@@ -137,13 +160,15 @@ def _print_missed(console: Console, target: str, missed: Sequence[Opportunity]) 
         print_lines(console, f"    {each.node} = {each.op}: {each.instead} ({each.nbytes} bytes)")
 
 
-def _print_violations(console: Console, found: Check, result: Result) -> None:
+def _print_violations(console: Console, found: Check, result: TargetResult) -> None:
     print_heading(console, result.target.name)
     new = 0
     for violation in result.violations:
         earlier = found.already_in(result, violation)
         if earlier is not None:
-            print_lines(console, f"{violation.oracle}: {violation.describe()}, as in {earlier.name}")
+            print_lines(
+                console, f"{violation.oracle}: {violation.describe()}, as in {earlier.name}"
+            )
             continue
         new += 1
         print_violation(console, violation)
@@ -160,7 +185,10 @@ def print_violation(console: Console, violation: Violation) -> None:
         print_lines(console, f"  {', '.join(short)}")
     for key, value in violation.evidence.items():
         if _long(value):
-            print_lines(console, textwrap.indent(f"{key}:\n{textwrap.indent(str(value).strip(), '  ')}", "  "))
+            print_lines(
+                console,
+                textwrap.indent(f"{key}:\n{textwrap.indent(str(value).strip(), '  ')}", "  "),
+            )
 
 
 def _long(value: object) -> bool:
@@ -181,5 +209,5 @@ def _summary(found: Check) -> tuple[str, str]:
     return f"Nothing wrong: {', '.join(judged)}.{rest}", "bold green"
 
 
-def _said_something(result: Result) -> bool:
+def _said_something(result: TargetResult) -> bool:
     return any(each.verdict is Verdict.HOLDS for each in result.reports.values())

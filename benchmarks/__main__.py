@@ -15,28 +15,45 @@ from pathlib import Path
 import torch
 import z3
 
-from benchmarks import against_torch, all_sizes, generation, inside, lemmas, overlap, passes, throughput
-from benchmarks.tables import Result, show
+from benchmarks import (
+    against_torch,
+    generation,
+    inside,
+    lemma_table,
+    overlap,
+    pass_cost,
+    proof_rates,
+    throughput,
+)
+from benchmarks.tables import Figures, show
 
-BENCHMARKS: dict[str, Callable[[], Result]] = {
+BENCHMARKS: dict[str, Callable[[], Figures]] = {
     "throughput": throughput.measure,
     "inside": inside.measure,
     "generation": generation.measure,
     "overlap": overlap.measure,
-    "lemmas": lemmas.measure,
-    "passes": passes.measure,
+    "lemma_table": lemma_table.measure,
+    "pass_cost": pass_cost.measure,
     "against_torch": against_torch.measure,
-    "all_sizes": all_sizes.measure,
+    "proof_rates": proof_rates.measure,
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run what the command line asks for. Bad arguments end in one line and exit code 2."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks", description="Print the performance tables. Compare figures of one run with each other."
+        prog="python -m benchmarks",
+        description="Print the performance tables. Compare figures of one run with each other.",
     )
-    parser.add_argument("names", metavar="NAME", nargs="*", help=f"which to run: {', '.join(BENCHMARKS)}; default: all")
-    parser.add_argument("--json", metavar="FILE", type=Path, help="write the figures to this file, too")
+    parser.add_argument(
+        "names",
+        metavar="NAME",
+        nargs="*",
+        help=f"which to run: {', '.join(BENCHMARKS)}; default: all",
+    )
+    parser.add_argument(
+        "--json", metavar="FILE", type=Path, help="write the figures to this file, too"
+    )
     options = parser.parse_args(arguments)
     unknown = [each for each in options.names if each not in BENCHMARKS]
     if unknown:
@@ -83,7 +100,9 @@ def _require_writable(path: Path, parser: argparse.ArgumentParser) -> None:
     try:
         path.touch()
     except OSError as error:
-        parser.error(f"cannot write {path}: {error.strerror}; name a file in a folder that exists and is yours to write")
+        parser.error(
+            f"cannot write {path}: {error.strerror}; name a file in a folder that exists and is yours to write"
+        )
 
 
 if __name__ == "__main__":

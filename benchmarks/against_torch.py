@@ -1,16 +1,20 @@
 """Our `reinplace` against torch's: how much of a graph still allocates, and how much memory is live at its peak.
 
-Both passes get the functional graph that `make_fx(torch.func.functionalize(f))` makes of a program, each a copy of it, and
-the same sample inputs. The programs are those on which torch's pass is right: target *fx-reinplace* is for them, no oracle
-finds a promise broken, and the terms are those of the functional graph, so that it is right for other numbers, too. Its
-contract waives strides; here it does not, since a reinplaced output with other strides than eager's is no gain to be had.
+Both passes get the functional graph that `make_fx(torch.func.functionalize(f))` makes of a program,
+each a copy of it, and the same sample inputs. The programs are those on which torch's pass is
+right: target *fx-reinplace* is for them, no oracle finds a promise broken, and the terms are those
+of the functional graph, so that it is right for other numbers, too. Its contract waives strides;
+here it does not, since a reinplaced output with other strides than eager's is no gain to be had.
 Ours is held against the same, and so is the functional graph itself.
 
-How to read a row: the number of programs on which ours is better than torch's pass, as good, or worse, and the totals.
+How to read a row: the number of programs on which ours is better than torch's pass, as good, or
+worse, and the totals.
 
-- *in-place ops*: how many fewer calls of the graph have a result in a storage of their own (of a byte or more) than before.
-- *peak bytes*: a storage is live from the call that makes it to the last one that has it as an operand; outputs live to the
-  end, inputs always. The median is of ours divided by torch's, program by program.
+- *in-place ops*: how many fewer calls of the graph have a result in a storage of their own (of a
+  byte or more) than before.
+- *peak bytes*: a storage is live from the call that makes it to the last one that has it as an
+  operand; outputs live to the end, inputs always. The median is of ours divided by torch's, program
+  by program.
 """
 
 from __future__ import annotations
@@ -31,18 +35,18 @@ from benchmarks.tables import Table
 from generators.features import swarm
 from generators.strategies import sample
 from oracles.contract import Contract, Promise
-from oracles.terms import judge, run_terms
+from oracles.equivalence import judge, run_uninterpreted
 from programs.definedness import Undefined
 from programs.errors import Rejected
 from programs.printing import source
 from programs.program import Program
 from reference_pass.alias_analysis import fake_inputs, run_node
-from reference_pass.errors import Refused
-from reference_pass.operators import tensors_in
+from reference_pass.exceptions import Refused
+from reference_pass.operator_forms import tensors_in
 from reference_pass.reinplace import decisions, reinplace
 from targets.registry import TARGETS
 from targets.target import Build
-from trials.trial import Subject, Trial, run_trial
+from trials.trial import Case, Trial, run_trial
 
 FIRST_SEED = 4000  # of the shards; one a shard
 SHARD = 50  # programs
@@ -52,13 +56,15 @@ TARGET = replace(
     _ACCUSED,
     contract=replace(
         _ACCUSED.contract,
-        waivers=tuple(each for each in _ACCUSED.contract.waivers if each.promise is not Promise.STRIDE),
+        waivers=tuple(
+            each for each in _ACCUSED.contract.waivers if each.promise is not Promise.STRIDE
+        ),
     ),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class Allocations:
     """What a graph allocates: calls with a result in a storage of their own, and bytes at the peak."""
 
     fresh: int
@@ -69,9 +75,9 @@ class Memory:
 class Comparison:
     """One program: the memory of its functional graph, and of what each pass made of it."""
 
-    before: Memory
-    ours: Memory
-    theirs: Memory
+    before: Allocations
+    ours: Allocations
+    theirs: Allocations
 
     @property
     def in_place(self) -> int:
@@ -98,22 +104,42 @@ class AgainstTorch:
     higher: Sequence[str]
 
     def tables(self) -> list[Table]:
-        ours, theirs = [each.in_place for each in self.comparisons], [each.in_place_theirs for each in self.comparisons]
-        peaks, their_peaks = [each.ours.peak for each in self.comparisons], [each.theirs.peak for each in self.comparisons]
+        ours, theirs = (
+            [each.in_place for each in self.comparisons],
+            [each.in_place_theirs for each in self.comparisons],
+        )
+        peaks, their_peaks = (
+            [each.ours.peak for each in self.comparisons],
+            [each.theirs.peak for each in self.comparisons],
+        )
         ratios = [one / other for one, other in zip(peaks, their_peaks, strict=True) if other]
         rows = [
             ("in-place ops", *_signs(ours, theirs), str(sum(ours)), str(sum(theirs)), ""),
-            ("peak bytes", *_signs(their_peaks, peaks), str(sum(peaks)), str(sum(their_peaks)), f"{_median(ratios):.3f}"),
+            (
+                "peak bytes",
+                *_signs(their_peaks, peaks),
+                str(sum(peaks)),
+                str(sum(their_peaks)),
+                f"{_median(ratios):.3f}",
+            ),
         ]
         columns = ("", "better", "equal", "worse", "ours", "torch", "median ours / torch")
         compared = len(self.comparisons)
-        calls, nbytes = (sum(getattr(each.before, name) for each in self.comparisons) for name in ("fresh", "peak"))
+        calls, nbytes = (
+            sum(getattr(each.before, name) for each in self.comparisons)
+            for name in ("fresh", "peak")
+        )
         notes = [
             f"{compared} programs compared, of {self.drawn} drawn.",
             f"Of these, ours is wrong on {len(self.wrong)}; it refuses {len(self.refused)} others.",
             f"The functional graphs have {calls} calls that allocate and {nbytes} bytes at their peaks.",
         ]
-        kinds = {"refused": self.refused, "wrong": self.wrong, "fewer in-place ops": self.fewer, "higher peak": self.higher}
+        kinds = {
+            "refused": self.refused,
+            "wrong": self.wrong,
+            "fewer in-place ops": self.fewer,
+            "higher peak": self.higher,
+        }
         for kind, texts in kinds.items():
             notes += [f"\n--- {kind} ---\n{text}" for text in texts[:SHOWN]]
         return [Table("against torch: what reinplace saves", columns, rows, notes)]
@@ -136,7 +162,7 @@ def measure(programs: int = 5_000) -> AgainstTorch:
             continue  # a stride that functionalization lost, and that reinplacing found again by chance
         if not is_same(program, functional, theirs, trial):
             continue  # right for these numbers by chance
-        inputs = Subject.of(program).fresh_inputs()
+        inputs = Case.of(program).fresh_inputs()
         try:
             ours = reinplace(copy.deepcopy(functional), *inputs)
         except Refused as error:
@@ -151,28 +177,39 @@ def measure(programs: int = 5_000) -> AgainstTorch:
             found["fewer"].append(text)
         if comparison.ours.peak > comparison.theirs.peak:
             found["higher"].append(text)
-    return AgainstTorch(drawn, tuple(comparisons), **{kind: tuple(texts) for kind, texts in found.items()})
+    return AgainstTorch(
+        drawn, tuple(comparisons), **{kind: tuple(texts) for kind, texts in found.items()}
+    )
 
 
 def is_right(program: Program, ours: fx.GraphModule, theirs: Trial) -> bool:
     """True if a graph keeps all promises of that contract."""
     target = replace(TARGET, name="ours", build=lambda function, inputs: Build(ours, []))
-    trial = run_trial(Subject.of(program), target, eager=(theirs.eager, theirs.trace))
-    return trial.target is not None and trial.target.error is None and not trial.judgement.violations
+    trial = run_trial(Case.of(program), target, eager=(theirs.eager, theirs.trace))
+    return (
+        trial.target is not None and trial.target.error is None and not trial.judgement.violations
+    )
 
 
-def is_same(program: Program, functional: fx.GraphModule, reinplaced: fx.GraphModule, trial: Trial) -> bool:
+def is_same(
+    program: Program, functional: fx.GraphModule, reinplaced: fx.GraphModule, trial: Trial
+) -> bool:
     """True if two graphs compute the same terms, and so the same for all numbers."""
-    one, other = (run_terms(each, Subject.of(program).fresh_inputs()) for each in (functional, reinplaced))
+    one, other = (
+        run_uninterpreted(each, Case.of(program).fresh_inputs())
+        for each in (functional, reinplaced)
+    )
     return not judge(Contract(), one, other, trial.trace).violations
 
 
-def memory(module: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Memory:
+def memory(module: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Allocations:
     """Run a graph on fakes of the inputs and see what it allocates."""
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     given = iter(fake_inputs(mode, inputs))
     values: dict[fx.Node, Any] = {}
-    size: dict[int, int] = {}  # bytes of each storage, by its identity; the values keep them all alive
+    size: dict[
+        int, int
+    ] = {}  # bytes of each storage, by its identity; the values keep them all alive
     born: dict[int, int] = {}
     dies: dict[int, int] = {}
     fresh = 0
@@ -184,9 +221,17 @@ def memory(module: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Memory:
             dies |= dict.fromkeys(taken, index)
             if node.op == "output":
                 continue
-            values[node] = next(given) if node.op == "placeholder" else run_node(node, values.__getitem__, mode)
+            values[node] = (
+                next(given)
+                if node.op == "placeholder"
+                else run_node(node, values.__getitem__, mode)
+            )
             results = list(tensors_in(values[node]))
-            own = [each for each in results if _storage(each) not in taken and each.untyped_storage().nbytes()]
+            own = [
+                each
+                for each in results
+                if _storage(each) not in taken and each.untyped_storage().nbytes()
+            ]
             fresh += isinstance(node.target, OpOverload) and bool(own)
             for tensor in (*results, *operands):
                 number = _storage(tensor)
@@ -206,7 +251,7 @@ def memory(module: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Memory:
     for change in changes:
         live += change
         peak = max(peak, live)
-    return Memory(fresh, peak)
+    return Allocations(fresh, peak)
 
 
 def _programs() -> Iterator[Program]:
@@ -217,11 +262,15 @@ def _programs() -> Iterator[Program]:
 def _trial(program: Program) -> Trial | None:
     """The trial of torch's pass, if the pass is for this program, right about it, and runs to its end."""
     try:
-        trial = run_trial(Subject.of(program), TARGET)
+        trial = run_trial(Case.of(program), TARGET)
     except (Undefined, Rejected):
         return None
     finished = trial.target is not None and trial.target.error is None
-    return trial if finished and trial.judgement.refused is None and not trial.judgement.violations else None
+    return (
+        trial
+        if finished and trial.judgement.refused is None and not trial.judgement.violations
+        else None
+    )
 
 
 def _storage(tensor: torch.Tensor) -> int:
@@ -229,7 +278,11 @@ def _storage(tensor: torch.Tensor) -> int:
 
 
 def _describe(
-    program: Program, functional: fx.GraphModule, ours: fx.GraphModule, theirs: fx.GraphModule, comparison: Comparison
+    program: Program,
+    functional: fx.GraphModule,
+    ours: fx.GraphModule,
+    theirs: fx.GraphModule,
+    comparison: Comparison,
 ) -> str:
     """All that one needs to see why the passes differ."""
     refused = [
@@ -242,7 +295,10 @@ def _describe(
         f"in-place ops, ours and torch's: {comparison.in_place} and {comparison.in_place_theirs}",
         f"peak bytes, ours and torch's: {comparison.ours.peak} and {comparison.theirs.peak}",
         source(program),
-        *(f"{name}:{each.code}" for name, each in (("functional", functional), ("ours", ours), ("torch", theirs))),
+        *(
+            f"{name}:{each.code}"
+            for name, each in (("functional", functional), ("ours", ours), ("torch", theirs))
+        ),
         *refused,
     ]
     return "\n".join(parts)

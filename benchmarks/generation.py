@@ -1,16 +1,18 @@
 """Two ways to draw the same programs: from a seed (`sample`) and through Hypothesis (`@given(programs())`).
 
-Campaigns draw from a seed; this table shows why. Both ways call the same code and differ only in who answers its choices.
-Hypothesis runs its generation phase alone, without example database or health checks, once for each shard, as a campaign
-would. It favours the simplest examples and variations of earlier ones, which is what tests that shrink want and a search
-does not.
+Campaigns draw from a seed; this table shows why. Both ways call the same code and differ only in
+who answers its choices. Hypothesis runs its generation phase alone, without example database or
+health checks, once for each shard, as a campaign would. It favours the simplest examples and
+variations of earlier ones, which is what tests that shrink want and a search does not.
 
 How to read a row:
 
-- *CPU ms* is for each program, *instructions* the mean number in it: the second explains part of the first.
-- *distinct* is the share of op sequences that differ (two programs that differ only in arguments count once).
-- *ops* counts which of the ops that programs are drawn from occur at all, *most frequent* the share of all instructions
-  that are the commonest op.
+- *CPU ms* is for each program, *instructions* the mean number in it: the second explains part of
+  the first.
+- *distinct* is the share of op sequences that differ (two programs that differ only in arguments
+  count once).
+- *ops* counts which of the ops that programs are drawn from occur at all, *most frequent* the share
+  of all instructions that are the commonest op.
 """
 
 from __future__ import annotations
@@ -69,7 +71,16 @@ class Generation:
             )
             for each in self.ways
         ]
-        columns = ("drawn", "programs", "CPU ms", "× seed", "instructions", "distinct", "ops", "most frequent")
+        columns = (
+            "drawn",
+            "programs",
+            "CPU ms",
+            "× seed",
+            "instructions",
+            "distinct",
+            "ops",
+            "most frequent",
+        )
         return [Table("generation: from a seed or through Hypothesis", columns, rows)]
 
 
@@ -86,7 +97,9 @@ def measure(shards: int = 10, programs: int = 100) -> Generation:
             drawn[name] += way(swarm(shard), shard, programs)
             seconds[name] += time.process_time() - start
     names = {each.name for each in OPERATORS}
-    return Generation(len(names), tuple(_way(name, drawn[name], seconds[name], names) for name in ways))
+    return Generation(
+        len(names), tuple(_way(name, drawn[name], seconds[name], names) for name in ways)
+    )
 
 
 def from_seed(features: Features, number: int, count: int) -> list[Program]:
@@ -100,7 +113,11 @@ def through_hypothesis(features: Features, number: int, count: int) -> list[Prog
 
     @seed(number)
     @settings(
-        max_examples=count, phases=[Phase.generate], database=None, deadline=None, suppress_health_check=list(HealthCheck)
+        max_examples=count,
+        phases=[Phase.generate],
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
     )
     @given(strategy(features))
     def collect(program: Program) -> None:

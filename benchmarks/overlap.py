@@ -1,17 +1,20 @@
 """The price of one decision whether two views share a byte, by deciders that are all exact.
 
-`programs.regions.overlap` decides in the harness, `numpy.shares_memory` is the best known alternative, and z3
-(`oracles.smt.decide`) is the second opinion on each finding. An address mask (the addresses of all bytes, as arrays) and
-brute force (each element of one against each of the other, in plain Python) are right without thought. The questions are
-those that programs pose: the inputs and results of sampled programs, each with each other of its program.
+`programs.regions.overlap` decides in the harness, `numpy.shares_memory` is the best known
+alternative, and z3 (`oracles.smt.decide`) is the second opinion on each finding. An address mask
+(the addresses of all bytes, as arrays) and brute force (each element of one against each of the
+other, in plain Python) are right without thought. The questions are those that programs pose: the
+inputs and results of sampled programs, each with each other of its program.
 
-How to read a row: microseconds of CPU time for each decision (the best of some rounds, in which the deciders take turns), by
-kind of pair, and the mean as a multiple of `overlap`'s. *overlap* and *z3* get ready-made regions and *numpy* ready-made
-arrays; the rows with *tensors* start from tensors, as the harness must, so they say what a change would bring.
+How to read a row: microseconds of CPU time for each decision (the best of some rounds, in which the
+deciders take turns), by kind of pair, and the mean as a multiple of `overlap`'s. *overlap* and *z3*
+get ready-made regions and *numpy* ready-made arrays; the rows with *tensors* start from tensors, as
+the harness must, so they say what a change would bring.
 
-How to read a column: *apart*: one ends before the other begins, or is empty; *shared*: a byte in common; *interleaved*: one
-lies in the gaps of the other, the only kind that takes thought. *all* is the mean over the pairs as they occur. z3, mask and
-brute force answer a sample of each kind. The deciders must agree on every pair.
+How to read a column: *apart*: one ends before the other begins, or is empty; *shared*: a byte in
+common; *interleaved*: one lies in the gaps of the other, the only kind that takes thought. *all* is
+the mean over the pairs as they occur. z3, mask and brute force answer a sample of each kind. The
+deciders must agree on every pair.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ Array = npt.NDArray[np.void]
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class DrawnView:
     """A tensor, its region, and a numpy array of the same bytes."""
 
     tensor: torch.Tensor
@@ -52,18 +55,20 @@ class View:
     array: Array
 
     @classmethod
-    def of(cls, tensor: torch.Tensor) -> View:
+    def of(cls, tensor: torch.Tensor) -> DrawnView:
         return cls(tensor, Region.of(tensor), as_array(tensor))
 
 
-Pair: TypeAlias = tuple[View, View]
+DrawnPair: TypeAlias = tuple[DrawnView, DrawnView]
 
-DECIDERS: dict[str, Callable[[View, View], bool | None]] = {
+DECIDERS: dict[str, Callable[[DrawnView, DrawnView], bool | None]] = {
     "overlap": lambda a, b: overlap(a.region, b.region),
     "numpy": lambda a, b: np.shares_memory(a.array, b.array),
     "tensors, overlap": lambda a, b: overlap(Region.of(a.tensor), Region.of(b.tensor)),
     "tensors, numpy": lambda a, b: np.shares_memory(as_array(a.tensor), as_array(b.tensor)),
-    "mask": lambda a, b: bool(np.intersect1d(a.region.addresses(), b.region.addresses(), assume_unique=True).size),
+    "mask": lambda a, b: bool(
+        np.intersect1d(a.region.addresses(), b.region.addresses(), assume_unique=True).size
+    ),
     "brute force": lambda a, b: _by_brute_force(a.region, b.region),
     "z3": lambda a, b: _by_z3(a.region, b.region),
 }
@@ -71,7 +76,7 @@ SAMPLED = ("mask", "brute force", "z3")  # slow, so they answer some pairs, once
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class PairKind:
     """One kind of pair: how many there are, and microseconds for a decision by decider."""
 
     name: str
@@ -81,11 +86,14 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """All kinds, the mean over all pairs last. `unknown` is the number of pairs on which z3 gave up."""
+    """All kinds, the mean over all pairs last.
+
+    `unknown` is the number of pairs on which z3 gave up.
+    """
 
     programs: int
     unknown: int
-    kinds: Sequence[Kind]
+    kinds: Sequence[PairKind]
 
     def tables(self) -> list[Table]:
         everything = self.kinds[-1]
@@ -95,13 +103,15 @@ class Overlap:
             figures = (f"{each.microseconds[name]:.2f}" for each in self.kinds)
             rows.append((name, *figures, f"{mean / everything.microseconds[base]:.2f}", base))
         columns = ("µs", *(each.name for each in self.kinds), "×", "of")
-        notes = [f"From {self.programs} programs. No two deciders disagreed; z3 gave up on {self.unknown} pairs."]
+        notes = [
+            f"From {self.programs} programs. No two deciders disagreed; z3 gave up on {self.unknown} pairs."
+        ]
         return [Table("overlap: microseconds of CPU time for one decision", columns, rows, notes)]
 
 
 def measure(programs: int = 200, rounds: int = 5, z3_sample: int = 150) -> Overlap:
     """Collect the pairs of that many programs and let everybody decide them."""
-    by_kind: dict[str, list[Pair]] = {"apart": [], "shared": [], "interleaved": []}
+    by_kind: dict[str, list[DrawnPair]] = {"apart": [], "shared": [], "interleaved": []}
     for pair in collect(programs):
         by_kind[kind_of(*pair)].append(pair)
     kinds, unknown = [], 0
@@ -109,26 +119,28 @@ def measure(programs: int = 200, rounds: int = 5, z3_sample: int = 150) -> Overl
         if not pairs:
             continue
         questions = dict.fromkeys(DECIDERS, pairs)
-        questions.update(dict.fromkeys(SAMPLED, random.Random(0).sample(pairs, min(z3_sample, len(pairs)))))
+        questions.update(
+            dict.fromkeys(SAMPLED, random.Random(0).sample(pairs, min(z3_sample, len(pairs))))
+        )
         unknown += _compare(questions)
         microseconds = dict.fromkeys(DECIDERS, float("inf"))
         for turn in range(rounds):
             for decider, asked in questions.items():
                 if decider not in SAMPLED or turn == 0:
                     microseconds[decider] = min(microseconds[decider], _time(decider, asked))
-        kinds.append(Kind(name, len(pairs), microseconds))
+        kinds.append(PairKind(name, len(pairs), microseconds))
     return Overlap(programs, unknown, (*kinds, _mean(kinds)))
 
 
-def collect(programs: int) -> Iterator[Pair]:
+def collect(programs: int) -> Iterator[DrawnPair]:
     """Every two values of each sampled program, at its end."""
     for start in range(0, programs, SHARD):
         seed = FIRST_SEED + start // SHARD
         for program in sample(swarm(seed), seed, min(SHARD, programs - start)):
-            yield from combinations(map(View.of, values(program)), 2)
+            yield from combinations(map(DrawnView.of, values(program)), 2)
 
 
-def kind_of(a: View, b: View) -> str:
+def kind_of(a: DrawnView, b: DrawnView) -> str:
     """How the two lie to each other; see the top of this file."""
     low_a, end_a = a.region.interval
     low_b, end_b = b.region.interval
@@ -164,7 +176,11 @@ def _by_z3(a: Region, b: Region) -> bool | None:
 def _by_brute_force(a: Region, b: Region) -> bool:
     """Every element of one against every element of the other."""
     starts = [_starts(each) for each in (a, b)]
-    return any(one < other + b.itemsize and other < one + a.itemsize for one in starts[0] for other in starts[1])
+    return any(
+        one < other + b.itemsize and other < one + a.itemsize
+        for one in starts[0]
+        for other in starts[1]
+    )
 
 
 def _starts(region: Region) -> list[int]:
@@ -174,7 +190,7 @@ def _starts(region: Region) -> list[int]:
     return starts
 
 
-def _compare(questions: dict[str, list[Pair]]) -> int:
+def _compare(questions: dict[str, list[DrawnPair]]) -> int:
     """Raise `InternalError` if the deciders disagree; the number of pairs on which z3 gave up."""
     unknown = 0
     for name, pairs in questions.items():
@@ -182,11 +198,13 @@ def _compare(questions: dict[str, list[Pair]]) -> int:
             answer = DECIDERS[name](a, b)
             unknown += answer is None
             if answer is not None and answer != overlap(a.region, b.region):
-                raise InternalError(f"overlap and {name} disagree, please send us these regions: {a.region} and {b.region}")
+                raise InternalError(
+                    f"overlap and {name} disagree, please send us these regions: {a.region} and {b.region}"
+                )
     return unknown
 
 
-def _time(decider: str, pairs: Sequence[Pair]) -> float:
+def _time(decider: str, pairs: Sequence[DrawnPair]) -> float:
     decide_pair = DECIDERS[decider]
     start = time.process_time()
     for a, b in pairs:
@@ -194,7 +212,10 @@ def _time(decider: str, pairs: Sequence[Pair]) -> float:
     return 1e6 * (time.process_time() - start) / len(pairs)
 
 
-def _mean(kinds: Sequence[Kind]) -> Kind:
+def _mean(kinds: Sequence[PairKind]) -> PairKind:
     total = sum(each.pairs for each in kinds)
-    means = {name: sum(each.pairs * each.microseconds[name] for each in kinds) / total for name in DECIDERS}
-    return Kind("all", total, means)
+    means = {
+        name: sum(each.pairs * each.microseconds[name] for each in kinds) / total
+        for name in DECIDERS
+    }
+    return PairKind("all", total, means)

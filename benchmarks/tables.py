@@ -14,7 +14,10 @@ from rich.table import Table as RichTable
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows as they are to be read. The first column is text, the others are figures; notes stand below."""
+    """Rows as they are to be read.
+
+    The first column is text, the others are figures; notes stand below.
+    """
 
     title: str
     columns: Sequence[str]
@@ -22,7 +25,7 @@ class Table:
     notes: Sequence[str] = ()
 
 
-class Result(Protocol):
+class Figures(Protocol):
     """The figures of one benchmark: a dataclass of plain values, so that `dataclasses.asdict` is ready for JSON."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]

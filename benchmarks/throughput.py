@@ -1,20 +1,25 @@
 """How many programs a second one process checks, and where the time goes.
 
-Each target gets the same programs: shards of swarm features, as in a campaign, drawn anew for each target, since drawing
-is part of the price. The targets take turns shard by shard, each time in another order, so that a busy machine hits all
-alike: compare the figures of one run with each other, not with those of another run.
+Each target gets the same programs: shards of swarm features, as in a campaign, drawn anew for each
+target, since drawing is part of the price. The targets take turns shard by shard, each time in
+another order, so that a busy machine hits all alike: compare the figures of one run with each
+other, not with those of another run.
 
 How to read a row:
 
-- *programs/s* and *ms* are wall time for each program drawn, those that were discarded or not for the target included.
-  *CPU ms* is what it would be on a free core; *× least* is the same as a multiple of the cheapest target's.
-- The shares of wall time sum to 1. *generation* draws the program, which already runs it in eager under watch; *eager* is
-  the observed run; *target* its build and run; *oracles* the judgement of what it left; *inside* that of terms and
-  stages; *other* all else: making the target's inputs, counting, freeing memory.
-- *harness* is everything but *target*. It falls as a target gets slower, so it says what the harness costs on that
-  target, not whether the harness is fast; for that, look at the milliseconds of *identity*.
-- *discarded*: eager gives the program no single meaning. *not for it*: the target's contract says nothing about the
-  program. *violate*: an oracle found a promise broken (some of its time is z3's confirmation).
+- *programs/s* and *ms* are wall time for each program drawn, those that were discarded or not for
+  the target included. *CPU ms* is what it would be on a free core; *× least* is the same as a
+  multiple of the cheapest target's.
+- The shares of wall time sum to 1. *generation* draws the program, which already runs it in eager
+  under watch; *eager* is the observed run; *target* its build and run; *oracles* the judgement of
+  what it left; *inside* that of terms and stages; *other* all else: making the target's inputs,
+  counting, freeing memory.
+- *harness* is everything but *target*. It falls as a target gets slower, so it says what the
+  harness costs on that target, not whether the harness is fast; for that, look at the milliseconds
+  of *identity*.
+- *discarded*: eager gives the program no single meaning. *not for it*: the target's contract says
+  nothing about the program. *violate*: an oracle found a promise broken (some of its time is z3's
+  confirmation).
 """
 
 from __future__ import annotations
@@ -34,14 +39,14 @@ from programs.program import Program
 from targets.registry import TARGETS
 from targets.target import Target
 from trials.inspection import look_inside
-from trials.trial import Spent, Subject, run_trial
+from trials.trial import Case, Spent, run_trial
 
 FIRST_SEED = 1000  # of the shards; one a shard
 WARM_UP_SEED = 999
 
 
 @dataclass(slots=True)
-class Account:
+class TimeAccount:
     """What the programs of one target came to. Times are seconds."""
 
     target: str
@@ -87,7 +92,7 @@ class Throughput:
 
     shards: int
     programs: int
-    accounts: Sequence[Account]
+    accounts: Sequence[TimeAccount]
 
     def tables(self) -> list[Table]:
         return [self._speed(), self._shares()]
@@ -101,19 +106,38 @@ class Throughput:
                 f"{each.ms:.2f}",
                 f"{each.cpu_ms:.2f}",
                 f"{each.cpu_ms / least:.1f}",
-                *(percent(part / each.programs) for part in (each.discarded, each.not_applicable, each.violating)),
+                *(
+                    percent(part / each.programs)
+                    for part in (each.discarded, each.not_applicable, each.violating)
+                ),
             )
             for each in self.accounts
         ]
-        columns = ("target", "programs/s", "ms", "CPU ms", "× least", "discarded", "not for it", "violate")
-        notes = [f"{self.shards} shards of {self.programs} programs a target, the same for each; one process, one thread."]
+        columns = (
+            "target",
+            "programs/s",
+            "ms",
+            "CPU ms",
+            "× least",
+            "discarded",
+            "not for it",
+            "violate",
+        )
+        notes = [
+            f"{self.shards} shards of {self.programs} programs a target, the same for each; one process, one thread."
+        ]
         return Table("throughput: programs a second", columns, rows, notes)
 
     def _shares(self) -> Table:
-        rows = [(each.target, *map(percent, each.shares.values()), percent(each.harness_share)) for each in self.accounts]
+        rows = [
+            (each.target, *map(percent, each.shares.values()), percent(each.harness_share))
+            for each in self.accounts
+        ]
         drawn = self.accounts[0].instructions
         tried = drawn.kept + drawn.raised + drawn.undefined
-        note = f"{tried} instructions were drawn: {percent(drawn.kept / tried)} kept, eager raised on"
+        note = (
+            f"{tried} instructions were drawn: {percent(drawn.kept / tried)} kept, eager raised on"
+        )
         note += f" {percent(drawn.raised / tried)}, {percent(drawn.undefined / tried)} undefined in eager."
         asked = ", ".join(f"{each.target} {percent(each.asked)}" for each in self.accounts)
         notes = [note, f"All oracles together, as a share of the target's own time: {asked}."]
@@ -122,12 +146,15 @@ class Throughput:
 
 
 def measure(
-    targets: Sequence[Target] = tuple(TARGETS.values()), shards: int = 8, programs: int = 50, warm_up: int = 10
+    targets: Sequence[Target] = tuple(TARGETS.values()),
+    shards: int = 8,
+    programs: int = 50,
+    warm_up: int = 10,
 ) -> Throughput:
     """Check `shards` times `programs` programs on each target, after `warm_up` ones that do not count."""
     for target in targets:
-        check_shard(target, WARM_UP_SEED, warm_up, Account(target.name))
-    accounts = {target.name: Account(target.name) for target in targets}
+        check_shard(target, WARM_UP_SEED, warm_up, TimeAccount(target.name))
+    accounts = {target.name: TimeAccount(target.name) for target in targets}
     for shard in range(shards):
         for turn in range(len(targets)):
             target = targets[(shard + turn) % len(targets)]
@@ -135,7 +162,7 @@ def measure(
     return Throughput(shards, programs, tuple(accounts.values()))
 
 
-def check_shard(target: Target, seed: int, programs: int, account: Account) -> None:
+def check_shard(target: Target, seed: int, programs: int, account: TimeAccount) -> None:
     """Draw and check the programs of one shard, and book what happened."""
     before = replace(COUNTS)
     gc.collect()  # What the target before left behind is not this one's to free.
@@ -151,12 +178,12 @@ def check_shard(target: Target, seed: int, programs: int, account: Account) -> N
         setattr(account.instructions, each.name, getattr(account.instructions, each.name) + drawn)
 
 
-def _check_next(shard: Iterator[Program], target: Target, account: Account) -> None:
+def _check_next(shard: Iterator[Program], target: Target, account: TimeAccount) -> None:
     start = time.perf_counter()
     program = next(shard)
     account.spent.generation += time.perf_counter() - start
     try:
-        subject = Subject.of(program)
+        subject = Case.of(program)
         trial = run_trial(subject, target, account.spent)
         judgement = trial.judgement
         if not judgement.violations:

@@ -1,7 +1,7 @@
 """`Finding`: a reduced violation in the store, and the store: a folder for each, readable with any editor.
 
-`runs/<run>/findings/<identifier>/` holds `program.json` (the reduced program), `finding.json` (all else) and
-`reproducer.py`. Nothing here is executed or unpickled when it is read.
+`runs/<run>/findings/<identifier>/` holds `program.json` (the reduced program), `finding.json` (all
+else) and `reproducer.py`. Nothing here is executed or unpickled when it is read.
 """
 
 from __future__ import annotations
@@ -78,7 +78,11 @@ class Finding:
             "evidence": dict(self.evidence),
             "instructions": len(self.program),
             "count": self.count,
-            "reduction": {"candidates tried": self.tried, "accepted": self.accepted, "from": len(self.original)},
+            "reduction": {
+                "candidates tried": self.tried,
+                "accepted": self.accepted,
+                "from": len(self.original),
+            },
             "seed": self.seed,
             "torch": self.torch_version,
             "original": to_json(self.original),
@@ -86,7 +90,10 @@ class Finding:
 
 
 def write_finding(folder: Path, finding: Finding) -> None:
-    """Write `program.json` and `finding.json`. Each is complete or not there: it is renamed into place."""
+    """Write `program.json` and `finding.json`.
+
+    Each is complete or not there: it is renamed into place.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "program.json", dumps(finding.program) + "\n")
     write_text(folder / "finding.json", json.dumps(finding.to_json(), indent=1) + "\n")
@@ -100,7 +107,10 @@ def write_text(path: Path, text: str) -> None:
 
 
 def read_finding(folder: Path) -> Finding:
-    """Read a finding back. Raises `UserError` naming the file if something is missing or malformed."""
+    """Read a finding back.
+
+    Raises `UserError` naming the file if something is missing or malformed.
+    """
     program_file, finding_file = folder / "program.json", folder / "finding.json"
     for path in (program_file, finding_file):
         if not path.is_file():
@@ -109,7 +119,9 @@ def read_finding(folder: Path) -> Finding:
     try:
         data: Any = json.loads(_read_text(finding_file))
         if data["version"] != VERSION:
-            raise UserError(f"{finding_file} has version {data['version']}, this aliasproof reads version {VERSION}")
+            raise UserError(
+                f"{finding_file} has version {data['version']}, this aliasproof reads version {VERSION}"
+            )
         return Finding(
             identifier=str(data["identifier"]),
             target=str(data["target"]),
@@ -126,7 +138,9 @@ def read_finding(folder: Path) -> Finding:
             torch_version=str(data["torch"]),
         )
     except (ValueError, KeyError, TypeError) as reason:
-        raise UserError(f"{finding_file} is no finding of aliasproof: {type(reason).__name__}: {reason}") from reason
+        raise UserError(
+            f"{finding_file} is no finding of aliasproof: {type(reason).__name__}: {reason}"
+        ) from reason
 
 
 def _read_text(path: Path) -> str:

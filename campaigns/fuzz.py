@@ -1,7 +1,8 @@
 """A fuzz campaign: shards run in worker processes, findings are confirmed in fresh ones and kept.
 
-Results are taken in the order of the shards, whichever ends first, so a campaign with the same seed and number of programs
-finds the same. A worker that dies or hangs costs one program: its shard runs again without it.
+Results are taken in the order of the shards, whichever ends first, so a campaign with the same seed
+and number of programs finds the same. A worker that dies or hangs costs one program: its shard runs
+again without it.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ from targets.registry import TARGETS
 from trials.attribution import Symptom, signature
 from trials.worker import SEEDS_APART, start_worker
 
-TASK_TIMEOUT = 600.0  # seconds; a shard takes 1 to 5 and a reduction 1 to 20, so one that takes longer hangs
+TASK_TIMEOUT = (
+    600.0  # seconds; a shard takes 1 to 5 and a reduction 1 to 20, so one that takes longer hangs
+)
 GRACE = 20.0  # seconds that shards and reductions in work may take after the time is up
 
 
@@ -64,7 +67,11 @@ class Plan:
     def shards(self) -> Iterator[Shard]:
         """The shards in order, the targets taking turns."""
         for number in itertools.count():
-            left = PROGRAMS_PER_SHARD if self.programs is None else self.programs - number * PROGRAMS_PER_SHARD
+            left = (
+                PROGRAMS_PER_SHARD
+                if self.programs is None
+                else self.programs - number * PROGRAMS_PER_SHARD
+            )
             if left <= 0:
                 return
             for target in self.targets:
@@ -75,10 +82,11 @@ class Plan:
 class Campaign:
     """The state of a campaign, as listeners see it: tallies by target, findings by identifier.
 
-    `suspicions` are programs that are right in numbers but not when looked into (terms, stages); they are no findings.
-    `unconfirmed` are reduced violations that a fresh process did not show again, with the reason; they are no findings.
-    `reducing` and `confirming` say how many are in work. `repeats` are violations left unreduced, since enough of their
-    symptom were reduced before; `lost` are violations that did not show again on a second look. `mistakes` are errors of
+    `suspicions` are programs that are right in numbers but not when looked into (terms, stages);
+    they are no findings. `unconfirmed` are reduced violations that a fresh process did not show
+    again, with the reason; they are no findings. `reducing` and `confirming` say how many are in
+    work. `repeats` are violations left unreduced, since enough of their symptom were reduced
+    before; `lost` are violations that did not show again on a second look. `mistakes` are errors of
     aliasproof itself, each of which cost one shard or reduction.
     """
 
@@ -120,10 +128,18 @@ class Campaign:
             "interrupted": self.interrupted,
             "worker deaths": self.deaths,
             "programs": {name: _tally_json(each) for name, each in self.tallies.items()},
-            "findings": [each.to_json() | {"folder": str(self.path(each))} for each in in_order(self)],
+            "findings": [
+                each.to_json() | {"folder": str(self.path(each))} for each in in_order(self)
+            ],
             "unconfirmed": dict(sorted(self.unconfirmed.items())),
             "suspicions": [
-                {"target": each.target, "oracle": each.oracle, "kind": each.kind, "count": count, "folder": str(folder)}
+                {
+                    "target": each.target,
+                    "oracle": each.oracle,
+                    "kind": each.kind,
+                    "count": count,
+                    "folder": str(folder),
+                }
                 for folder, each, count, _ in suspicions(self)
             ],
             "not reduced again": self.repeats,
@@ -134,7 +150,13 @@ class Campaign:
 
 def _order(finding: Finding) -> tuple[object, ...]:
     """Silent ones first, then by target, oracle and size."""
-    return (not finding.silent, finding.target, finding.oracle, len(finding.program), finding.identifier)
+    return (
+        not finding.silent,
+        finding.target,
+        finding.oracle,
+        len(finding.program),
+        finding.identifier,
+    )
 
 
 def in_order(campaign: Campaign) -> list[Finding]:
@@ -146,7 +168,12 @@ def suspicions(campaign: Campaign) -> list[tuple[Path, Symptom, int, Program]]:
     """The folder, symptom, count and program of each suspicion, the most frequent first."""
     found = sorted(campaign.suspicions.found.items(), key=lambda each: (-each[1][0], str(each[0])))
     return [
-        (campaign.folder / "suspicions" / f"{symptom.target}-{symptom.oracle}-{number}", symptom, count, program)
+        (
+            campaign.folder / "suspicions" / f"{symptom.target}-{symptom.oracle}-{number}",
+            symptom,
+            count,
+            program,
+        )
         for number, (symptom, (count, program)) in enumerate(found, 1)
     ]
 
@@ -157,8 +184,9 @@ Listener: TypeAlias = Callable[[Campaign], None]
 def fuzz(plan: Plan, folder: Path, listener: Listener = lambda campaign: None) -> Campaign:
     """Run a campaign and keep its findings under `folder`, which must be new or empty.
 
-    `listener` is called several times a second. Ctrl-C ends the campaign early; what was found by then is confirmed and
-    kept (a second Ctrl-C gives that up). Raises `UserError` if the folder cannot be used.
+    `listener` is called several times a second. Ctrl-C ends the campaign early; what was found by
+    then is confirmed and kept (a second Ctrl-C gives that up). Raises `UserError` if the folder
+    cannot be used.
     """
     _prepare(folder)
     runner = _Runner(Campaign(plan, folder, {name: Tally() for name in plan.targets}), listener)
@@ -169,10 +197,14 @@ def _prepare(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
-            raise UserError(f"run folder {folder} is not empty; name a new one, so that nothing in it is lost")
+            raise UserError(
+                f"run folder {folder} is not empty; name a new one, so that nothing in it is lost"
+            )
         (folder / "findings").mkdir()
     except OSError as reason:
-        raise UserError(f"run folder {folder} cannot be written: {reason.strerror}; name another with --run") from reason
+        raise UserError(
+            f"run folder {folder} cannot be written: {reason.strerror}; name another with --run"
+        ) from reason
 
 
 @dataclass(slots=True)
@@ -183,14 +215,18 @@ class _Runner:
     listener: Listener
     started: float = field(default_factory=time.monotonic)
     queue: deque[tuple[Shard, ProcessFuture[ShardResult]]] = field(default_factory=deque)
-    reductions: deque[tuple[int, Failure, ProcessFuture[Reduced | None]]] = field(default_factory=deque)
+    reductions: deque[tuple[int, Failure, ProcessFuture[Reduced | None]]] = field(
+        default_factory=deque
+    )
     symptoms: dict[Symptom, int] = field(default_factory=dict)
     confirmations: deque[tuple[Finding, Future[Confirmation]]] = field(default_factory=deque)
     counts: dict[str, int] = field(default_factory=dict)
     interrupts: int = 0
 
     def run(self) -> Campaign:
-        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # workers inherit it; torch's C++ warns past Python
+        os.environ.setdefault(
+            "TORCH_CPP_LOG_LEVEL", "ERROR"
+        )  # workers inherit it; torch's C++ warns past Python
         context = multiprocessing.get_context("forkserver")
         _start_forkserver()
         workers = self.campaign.plan.workers
@@ -212,7 +248,9 @@ class _Runner:
 
         The third is raised, should a step hang.
         """
-        if threading.current_thread() is not threading.main_thread():  # the only one that may set signal handlers
+        if (
+            threading.current_thread() is not threading.main_thread()
+        ):  # the only one that may set signal handlers
             yield
             return
 
@@ -259,7 +297,11 @@ class _Runner:
         return self.campaign.folder / f".shard-{shard.target}-{shard.seed}"
 
     def _take(
-        self, shard: Shard, future: ProcessFuture[ShardResult], pool: ProcessPool, confirming: ThreadPoolExecutor
+        self,
+        shard: Shard,
+        future: ProcessFuture[ShardResult],
+        pool: ProcessPool,
+        confirming: ThreadPoolExecutor,
     ) -> None:
         try:
             result = future.result()
@@ -286,14 +328,21 @@ class _Runner:
         self.campaign.mistakes.append(f"{place}: {mistake}")
 
     def _take_reduced(
-        self, seed: int, failure: Failure, future: ProcessFuture[Reduced | None], confirming: ThreadPoolExecutor
+        self,
+        seed: int,
+        failure: Failure,
+        future: ProcessFuture[Reduced | None],
+        confirming: ThreadPoolExecutor,
     ) -> None:
         try:
             reduced = future.result()
         except (ProcessExpired, TimeoutError) as death:
-            # A candidate took the worker along. The failure itself is not lost: it goes on as it was drawn.
+            # A candidate took the worker along. The failure itself is not lost: it goes on as it
+            # was drawn.
             self.campaign.deaths += 1
-            violation = Violation(failure.symptom.oracle, failure.symptom.kind, "call", {"reduction": str(death)})
+            violation = Violation(
+                failure.symptom.oracle, failure.symptom.kind, "call", {"reduction": str(death)}
+            )
             found = signature(failure.symptom, failure.program)
             reduced = Reduced(found, violation, failure.program, failure.program, 0, 0, False)
         except InternalError as mistake:
@@ -305,7 +354,11 @@ class _Runner:
             self._found(reduced, seed, confirming)
 
     def _bury(
-        self, shard: Shard, death: ProcessExpired | TimeoutError, pool: ProcessPool, confirming: ThreadPoolExecutor
+        self,
+        shard: Shard,
+        death: ProcessExpired | TimeoutError,
+        pool: ProcessPool,
+        confirming: ThreadPoolExecutor,
     ) -> None:
         """A worker died or hung: blame the program it was at, and run the rest of the shard."""
         self.campaign.deaths += 1
@@ -314,7 +367,9 @@ class _Runner:
             return
         again = replace(shard, skip=shard.skip | {index})
         self.queue.appendleft((again, self._schedule(pool, again)))
-        ending = f"dies of signal {-death.exitcode}" if isinstance(death, ProcessExpired) else "hangs"
+        ending = (
+            f"dies of signal {-death.exitcode}" if isinstance(death, ProcessExpired) else "hangs"
+        )
         violation = Violation("errors", ending, "call", {"worker": str(death)})
         program = shard.program(index)
         symptom = Symptom(shard.target, "errors", ending)
@@ -328,12 +383,16 @@ class _Runner:
         self.counts[name] = self.counts.get(name, 0) + 1
         if self.counts[name] > 1:
             if name in self.campaign.findings:
-                self.campaign.findings[name] = replace(self.campaign.findings[name], count=self.counts[name])
+                self.campaign.findings[name] = replace(
+                    self.campaign.findings[name], count=self.counts[name]
+                )
             return
         folder = self.campaign.folder / "unconfirmed" / name
         folder.mkdir(parents=True)
         write_finding(folder, finding)
-        script = render(finding.program, TARGETS[finding.target], reduced.violation, exact=reduced.exact)
+        script = render(
+            finding.program, TARGETS[finding.target], reduced.violation, exact=reduced.exact
+        )
         write_text(folder / "reproducer.py", script)
         self.confirmations.append((finding, confirming.submit(confirm, folder / "reproducer.py")))
         self.campaign.confirming = len(self.confirmations)
@@ -348,7 +407,9 @@ class _Runner:
                 (self.campaign.folder / "unconfirmed" / name).rename(self.campaign.path(finding))
                 self.campaign.findings[name] = replace(finding, count=self.counts[name])
             else:
-                self.campaign.unconfirmed[name] = f"{finding.kind}: the reproducer {confirmation.ending} without showing it"
+                self.campaign.unconfirmed[name] = (
+                    f"{finding.kind}: the reproducer {confirmation.ending} without showing it"
+                )
 
     def _finish(self, confirming: ThreadPoolExecutor) -> None:
         """Wait for the confirmations under way, until one more Ctrl-C, then write down counts and outcome."""
@@ -368,7 +429,9 @@ class _Runner:
             leftover.unlink()
         _remove_if_empty(self.campaign.folder / "unconfirmed")
         self._report()
-        write_text(self.campaign.folder / "run.json", json.dumps(self.campaign.to_json(), indent=1) + "\n")
+        write_text(
+            self.campaign.folder / "run.json", json.dumps(self.campaign.to_json(), indent=1) + "\n"
+        )
 
     def _report(self) -> None:
         self.campaign.elapsed = time.monotonic() - self.started
@@ -379,8 +442,9 @@ class _Runner:
 def worth_reducing(symptom: Symptom, number: int) -> bool:
     """Whether the violation that is the `number`-th of its symptom is reduced, which takes as long as a hundred programs.
 
-    An error's message is its signature, so its first is enough, and one more in case that one is lost. Silent violations
-    of one symptom can have many causes: all are reduced at first, then one in four.
+    An error's message is its signature, so its first is enough, and one more in case that one is
+    lost. Silent violations of one symptom can have many causes: all are reduced at first, then one
+    in four.
     """
     return number <= 2 if symptom.oracle == "errors" else number <= 12 or number % 4 == 0
 
@@ -388,7 +452,9 @@ def worth_reducing(symptom: Symptom, number: int) -> bool:
 def _start_forkserver() -> None:
     """Start the process that workers are forked from, with torch imported, and deaf to Ctrl-C: it is for the parent."""
     multiprocessing.set_forkserver_preload(["campaigns.shard"])
-    if threading.current_thread() is not threading.main_thread():  # the only one that may set signal handlers
+    if (
+        threading.current_thread() is not threading.main_thread()
+    ):  # the only one that may set signal handlers
         forkserver.ensure_running()
         return
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)

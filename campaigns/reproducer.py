@@ -26,13 +26,21 @@ def render(program: Program, target: Target, violation: Violation, *, exact: boo
     For a target that dies or hangs, the script runs itself once more and looks at how that ends.
     """
     if violation.kind.startswith(DEATHS):
-        return _script(program, target, f"{target.name}: {violation.kind}", ["subprocess", "sys"], [_MAIN_DEATH])
+        return _script(
+            program,
+            target,
+            f"{target.name}: {violation.kind}",
+            ["subprocess", "sys"],
+            [_MAIN_DEATH],
+        )
     title = re.sub(r"[\\\"\n]", "'", f"{target.name}: {violation.kind} ({violation.place})")
     check = _CHECKS[violation.oracle].replace("TOLERANCE", "rtol=0, atol=0, " if exact else "")
     return _script(program, target, title, ["logging", "sys"], [check, _MAIN])
 
 
-def _script(program: Program, target: Target, title: str, standard: list[str], rest: list[str]) -> str:
+def _script(
+    program: Program, target: Target, title: str, standard: list[str], rest: list[str]
+) -> str:
     """What all scripts have: title, imports, the program, its inputs, the target's recipe; and then the rest."""
     imports, recipe = _split(target.recipe)
     head = (
@@ -46,7 +54,12 @@ def _script(program: Program, target: Target, title: str, standard: list[str], r
 
 def _imports(standard: list[str], others: list[str]) -> str:
     """Import lines: the standard library's, then torch's."""
-    first = sorted({*(f"import {each}" for each in standard), *(each for each in others if "torch" not in each)})
+    first = sorted(
+        {
+            *(f"import {each}" for each in standard),
+            *(each for each in others if "torch" not in each),
+        }
+    )
     return "\n".join([*first, "", "import torch", *(each for each in others if "torch" in each)])
 
 
@@ -57,7 +70,8 @@ def _split(recipe: str) -> tuple[list[str], str]:
     return imports, "\n".join(each for each in lines if each not in imports).strip()
 
 
-# Each defines `facts(args, outputs)`, what is compared of a run, `equal(one, other)` and how facts are `described`.
+# Each defines `facts(args, outputs)`, what is compared of a run, `equal(one, other)` and how facts
+# are `described`.
 
 _PLAIN_EQUAL = """
 def equal(one, other):
@@ -216,7 +230,8 @@ def confirm(script: Path, timeout: float = TIMEOUT) -> Confirmation:
     command = [sys.executable, "-I", script.name]
     try:
         done = subprocess.run(
-            # A session of its own, so that Ctrl-C ends the campaign and not the confirmation of what it found.
+            # A session of its own, so that Ctrl-C ends the campaign and not the confirmation of
+            # what it found.
             command,
             cwd=script.parent,
             capture_output=True,
@@ -228,7 +243,9 @@ def confirm(script: Path, timeout: float = TIMEOUT) -> Confirmation:
         )
     except subprocess.TimeoutExpired:
         return Confirmation(False, "", f"hangs: no end after {timeout:.0f} s")
-    ending = f"dies of signal {-done.returncode}" if done.returncode < 0 else f"exits {done.returncode}"
+    ending = (
+        f"dies of signal {-done.returncode}" if done.returncode < 0 else f"exits {done.returncode}"
+    )
     lines = done.stdout.strip().splitlines()
     shown = done.returncode == 1 and bool(lines) and lines[-1].startswith("BUG: ")
     return Confirmation(shown, done.stdout + done.stderr, ending)

@@ -18,7 +18,7 @@ from reduction.reducer import Reducer
 from targets.registry import TARGETS
 from trials.attribution import Signature, Symptom, at_fault, shows, signature
 from trials.inspection import look_inside
-from trials.trial import Spent, Subject, Trial, observed_eager, run_trial
+from trials.trial import Case, Spent, Trial, observed_eager, run_trial
 
 PROGRAMS_PER_SHARD = 25
 
@@ -82,7 +82,11 @@ class Tally:
         for name in ("programs", "discarded", "outside", "violating", "suspicious"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("kept", "raised", "undefined"):
-            setattr(self.instructions, name, getattr(self.instructions, name) + getattr(other.instructions, name))
+            setattr(
+                self.instructions,
+                name,
+                getattr(self.instructions, name) + getattr(other.instructions, name),
+            )
         self.spent.add(other.spent)
 
     @property
@@ -105,7 +109,10 @@ class Suspicions:
 
 @dataclass(slots=True)
 class ShardResult:
-    """What a shard found. Of suspicions, the shortest program of each symptom is kept, and how often it came."""
+    """What a shard found.
+
+    Of suspicions, the shortest program of each symptom is kept, and how often it came.
+    """
 
     shard: Shard
     tally: Tally = field(default_factory=Tally)
@@ -131,12 +138,14 @@ def run_shard(shard: Shard, at: Callable[[int], None] = lambda index: None) -> S
             if failure is not None:
                 result.failures.append(failure)
     kept, raised, undefined = before
-    result.tally.instructions = Counts(COUNTS.kept - kept, COUNTS.raised - raised, COUNTS.undefined - undefined)
+    result.tally.instructions = Counts(
+        COUNTS.kept - kept, COUNTS.raised - raised, COUNTS.undefined - undefined
+    )
     return result
 
 
 def _try(program: Program, name: str, tally: Tally, suspicions: Suspicions) -> Failure | None:
-    subject, target = Subject.of(program), TARGETS[name]
+    subject, target = Case.of(program), TARGETS[name]
     tally.programs += 1
     try:
         eager = observed_eager(subject, tally.spent)
@@ -172,12 +181,14 @@ def reduce_failure(failure: Failure) -> Reduced | None:
         return None
     reducer = Reducer(failure.program, predicate)
     smallest = reducer.run()
-    trial: Trial = run_trial(Subject.of(smallest), target)
+    trial: Trial = run_trial(Case.of(smallest), target)
     violation = trial.judgement.violations[0]
     found = signature(symptom, smallest)
     left = (*trial.eager.outputs, *trial.eager.inputs)
     exact = all(map(trial.trace.exact, left))
-    return Reduced(found, violation, smallest, failure.program, reducer.tried, reducer.accepted, exact)
+    return Reduced(
+        found, violation, smallest, failure.program, reducer.tried, reducer.accepted, exact
+    )
 
 
 class Blame:

@@ -4,19 +4,42 @@ from __future__ import annotations
 
 import difflib
 
-from faults import analysis, conditions, copies, epilogue, metadata, numbers, outputs, views, writes
+from faults import (
+    analysis_faults,
+    condition_faults,
+    copy_faults,
+    epilogue_faults,
+    metadata_faults,
+    output_faults,
+    value_faults,
+    view_faults,
+    write_faults,
+)
 from faults.fault import Fault
 from programs.errors import UserError
 
 FAULTS: dict[str, Fault] = {
     each.name: each
-    for module in (conditions, epilogue, views, writes, copies, analysis, outputs, numbers, metadata)
+    for module in (
+        condition_faults,
+        epilogue_faults,
+        view_faults,
+        write_faults,
+        copy_faults,
+        analysis_faults,
+        output_faults,
+        value_faults,
+        metadata_faults,
+    )
     for each in module.FAULTS
 }
 
 
 def fault_named(name: str) -> Fault:
-    """The fault of that name, in words or with hyphens. Raises `UserError` with the nearest name if there is none."""
+    """The fault of that name, in words or with hyphens.
+
+    Raises `UserError` with the nearest name if there is none.
+    """
     plain = name.replace("-", " ")
     if plain in FAULTS:
         return FAULTS[plain]

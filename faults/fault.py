@@ -1,8 +1,8 @@
 """`Fault`: a wrong pass, and the few ways in which one is made from the right passes.
 
-Each fault is one small function. Its name is the name of the fault, its docstring the summary. It either rewrites the
-graph after a stage, or stands for one function of `reference_pass` while that one builds. All else is as in the target
-`reference`.
+Each fault is one small function. Its name is the name of the fault, its docstring the summary. It
+either rewrites the graph after a stage, or stands for one function of `reference_pass` while that
+one builds. All else is as in the target `reference`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,11 @@ Context: TypeAlias = Callable[[], AbstractContextManager[object]]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A wrong pass. `source` is a PyTorch issue that it re-creates, or the rule of the reference pass that it breaks."""
+    """A wrong pass.
+
+    `source` is a PyTorch issue that it re-creates, or the rule of the reference pass that it
+    breaks.
+    """
 
     name: str
     summary: str
@@ -56,8 +60,9 @@ def _left_alone(graph_module: fx.GraphModule) -> None:
 class Passes:
     """The passes of the reference with something wrong about them, as the `make` of a fault.
 
-    `functional`, `plain` and `reinplaced` rewrite the graph after functionalization, after no-ops were dropped, and at the
-    end; metadata is made true after the first two, as a careful pass would. `within` is entered while all of it builds.
+    `functional`, `plain` and `reinplaced` rewrite the graph after functionalization, after no-ops
+    were dropped, and at the end; metadata is made true after the first two, as a careful pass
+    would. `within` is entered while all of it builds.
     """
 
     functional: Rewrite = _left_alone
@@ -107,7 +112,9 @@ def after_reinplace(rewrite: Rewrite, source: str) -> Fault:
     return fault(rewrite, source, Passes(reinplaced=rewrite))
 
 
-def instead_of(name: str, wrong: Callable[..., Any], source: str, *owners: str | type, kind: Any = None) -> Fault:
+def instead_of(
+    name: str, wrong: Callable[..., Any], source: str, *owners: str | type, kind: Any = None
+) -> Fault:
     """A function that stands for the one of that name, of modules of `reference_pass` or classes, while the passes run.
 
     `kind` is what it is wrapped in, such as `property`.
@@ -116,7 +123,9 @@ def instead_of(name: str, wrong: Callable[..., Any], source: str, *owners: str |
     def substituted() -> AbstractContextManager[object]:
         stack = contextlib.ExitStack()
         for owner in owners:
-            stack.enter_context(mock.patch.object(_module(owner), name, wrong if kind is None else kind(wrong)))
+            stack.enter_context(
+                mock.patch.object(_module(owner), name, wrong if kind is None else kind(wrong))
+            )
         return stack
 
     return fault(wrong, source, Passes(within=substituted))

@@ -1,8 +1,9 @@
 """The kill matrix: for each fault and each oracle, how many programs until the first kill.
 
-A fault is *killed* by an oracle if that oracle finds the contract of the reference violated: all that eager does. Programs
-are drawn by seed, and each fault is tried on the same ones in the same order, so that a row is a pure function of the name
-of the fault, the seed, and the limits. Programs that eager leaves undefined do not count.
+A fault is *killed* by an oracle if that oracle finds the contract of the reference violated: all
+that eager does. Programs are drawn by seed, and each fault is tried on the same ones in the same
+order, so that a row is a pure function of the name of the fault, the seed, and the limits. Programs
+that eager leaves undefined do not count.
 """
 
 from __future__ import annotations
@@ -33,18 +34,18 @@ from programs.trace import Trace
 from targets.reference import REFERENCE
 from targets.target import Target
 from trials.inspection import look_inside
-from trials.trial import Spent, Subject, observed_eager, run_trial
+from trials.trial import Case, Spent, observed_eager, run_trial
 from trials.worker import SEEDS_APART, start_worker
 
 PROGRAMS_PER_SHARD = 25  # programs of one seed, that is of the same features
 MOST_PROGRAMS = 5_000  # until the first kill
 FURTHER = 200  # after it, for the other oracles
 ALL_ORACLES = (*ORACLES, *INSIDE)
-WAIVED = ("terms",)  # oracles of a promise that targets which rewrite arithmetic do not make
+WAIVED = ("equivalence",)  # oracles of a promise that targets which rewrite arithmetic do not make
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FaultRow:
     """How a fault fared: by each oracle that killed it, the number of the first program that it was killed by, from 1.
 
     `tried` are all programs that it was tried on; `refused` those that the wrong pass refused.
@@ -67,7 +68,7 @@ class Matrix:
 
     seed: int
     oracles: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[FaultRow, ...]
 
     @property
     def survivors(self) -> list[str]:
@@ -112,12 +113,14 @@ class Matrix:
             "survivors": self.survivors,
             "only killer of": {each: self.only_killer_of(each) for each in self.oracles},
             "only killer of without waived": {
-                each: self.only_killer_of(each, without=WAIVED) for each in self.oracles if each not in WAIVED
+                each: self.only_killer_of(each, without=WAIVED)
+                for each in self.oracles
+                if each not in WAIVED
             },
         }
 
 
-Listener: TypeAlias = Callable[[Row], None]
+Listener: TypeAlias = Callable[[FaultRow], None]
 
 
 def kill_matrix(
@@ -130,7 +133,8 @@ def kill_matrix(
 ) -> Matrix:
     """Try each fault until it is killed, at most on `most_programs`, and then on `further` ones for the other oracles.
 
-    `listener` is told each row, in order. The matrix does not depend on `workers`. Raises `UserError` for an unknown name.
+    `listener` is told each row, in order. The matrix does not depend on `workers`. Raises
+    `UserError` for an unknown name.
     """
     chosen = [fault_named(name).name for name in names]
     row = functools.partial(row_of, seed=seed, most_programs=most_programs, further=further)
@@ -141,7 +145,9 @@ def kill_matrix(
     return Matrix(seed, ALL_ORACLES, tuple(rows))
 
 
-def _in_parallel(row: Callable[[str], Row], names: Sequence[str], workers: int) -> Iterator[Row]:
+def _in_parallel(
+    row: Callable[[str], FaultRow], names: Sequence[str], workers: int
+) -> Iterator[FaultRow]:
     if workers == 1:
         yield from map(row, names)
         return
@@ -151,13 +157,20 @@ def _in_parallel(row: Callable[[str], Row], names: Sequence[str], workers: int) 
         yield from pool.map(row, names)
 
 
-def row_of(name: str, seed: int, most_programs: int = MOST_PROGRAMS, further: int = FURTHER) -> Row:
+def row_of(
+    name: str, seed: int, most_programs: int = MOST_PROGRAMS, further: int = FURTHER
+) -> FaultRow:
     """One row of the matrix."""
     return row_of_target(fault_named(name).target, seed, most_programs, further, right=REFERENCE)
 
 
-def row_of_target(target: Target, seed: int, most_programs: int, further: int, right: Target | None = None) -> Row:
-    """The same of any target. Where it makes the same graphs as the right one, there is nothing to judge."""
+def row_of_target(
+    target: Target, seed: int, most_programs: int, further: int, right: Target | None = None
+) -> FaultRow:
+    """The same of any target.
+
+    Where it makes the same graphs as the right one, there is nothing to judge.
+    """
     first: dict[str, int] = {}
     last, number, refused = most_programs, 0, 0
     for number, case in enumerate(itertools.islice(_cases(seed), most_programs), 1):
@@ -171,10 +184,10 @@ def row_of_target(target: Target, seed: int, most_programs: int, further: int, r
             last = min(last, min(first.values()) + further)
         if number >= last:
             break
-    return Row(target.name, number, refused, first)
+    return FaultRow(target.name, number, refused, first)
 
 
-def _reports(case: Case, target: Target) -> Mapping[str, Report]:
+def _reports(case: PreparedCase, target: Target) -> Mapping[str, Report]:
     try:
         trial = run_trial(case.subject, target, eager=case.eager)
         return {**trial.judgement.reports, **look_inside(case.subject, target, trial).reports}
@@ -182,45 +195,48 @@ def _reports(case: Case, target: Target) -> Mapping[str, Report]:
         return excluded(str(reason), ALL_ORACLES).reports
 
 
-# --- programs ----------------------------------------------------------------------------------------------------------
+# --- programs -------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
-class Case:
+class PreparedCase:
     """A program that eager gives one meaning, with what eager does, and by target the graphs that it becomes."""
 
-    subject: Subject
+    subject: Case
     eager: tuple[Observation, Trace]
     graphs: dict[str, bytes] = field(default_factory=dict)
 
 
-def _cases(seed: int) -> Iterator[Case]:
+def _cases(seed: int) -> Iterator[PreparedCase]:
     for number in itertools.count():
         yield from _shard(seed * SEEDS_APART + number)
 
 
 @functools.lru_cache(maxsize=120)  # the next fault is tried on the same programs
-def _shard(seed: int) -> list[Case]:
+def _shard(seed: int) -> list[PreparedCase]:
     found = []
     for program in sample(swarm(seed), seed, PROGRAMS_PER_SHARD):
-        subject = Subject.of(program)
+        subject = Case.of(program)
         try:
             eager = observed_eager(subject, Spent())
         except Rejected:
             continue
         if eager[0].error is None:
-            found.append(Case(subject, eager))
+            found.append(PreparedCase(subject, eager))
     return found
 
 
-def _differ(case: Case, target: Target, right: Target) -> bool:
+def _differ(case: PreparedCase, target: Target, right: Target) -> bool:
     if right.name not in case.graphs:
         case.graphs[right.name] = _graphs(case, right)
     return _graphs(case, target) != case.graphs[right.name]
 
 
-def _graphs(case: Case, target: Target) -> bytes:
-    """A digest of the stages that a program becomes: their code and metadata. Empty if the build raises."""
+def _graphs(case: PreparedCase, target: Target) -> bytes:
+    """A digest of the stages that a program becomes: their code and metadata.
+
+    Empty if the build raises.
+    """
     FakeTensorMode.cache_clear()  # as before each trial
     try:
         stages = target.build(case.subject.function, case.subject.fresh_inputs()).stages

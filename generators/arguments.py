@@ -1,6 +1,7 @@
 """How each argument of an op is drawn: by its name or type in the schema, unless the op's line says otherwise.
 
-Every function here takes the `Draft` of the call so far and gives one argument, or raises `NoChoice`.
+Every function here takes the `Draft` of the call so far and gives one argument, or raises
+`NoChoice`.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Draft:
 Drawer: TypeAlias = Callable[[Draft], Argument]
 
 
-# Numbers and dimensions. -----------------------------------------------------------------------------------------------
+# Numbers and dimensions. --------------------------------------------------------------------------
 
 
 def number(draft: Draft) -> Argument:
@@ -139,7 +140,7 @@ def offset_of_diagonal(draft: Draft) -> Argument:
     return draft.pick.one((0, 1, -1))
 
 
-# Shapes. ---------------------------------------------------------------------------------------------------------------
+# Shapes. ------------------------------------------------------------------------------------------
 
 
 def permutation(draft: Draft) -> Argument:
@@ -164,7 +165,9 @@ def reshaped(draft: Draft) -> Argument:
 def factors(draft: Draft) -> Argument:
     """Two sizes whose product is the size of the dimension drawn."""
     size = extent(draft)
-    return draft.pick.one([(part, size // part) for part in (1, 2, 3, 4) if size and size % part == 0])
+    return draft.pick.one(
+        [(part, size // part) for part in (1, 2, 3, 4) if size and size % part == 0]
+    )
 
 
 def expanded(draft: Draft) -> Argument:
@@ -180,7 +183,13 @@ def strided_sizes(draft: Draft) -> Argument:
     count = capacity(draft.self)
     if count == 0:
         raise NoChoice
-    sizes: list[tuple[int, ...]] = [(count,), (1,), (min(count, 3),), (min(count, 2), min(count, 3)), ()]
+    sizes: list[tuple[int, ...]] = [
+        (count,),
+        (1,),
+        (min(count, 3),),
+        (min(count, 2), min(count, 3)),
+        (),
+    ]
     sizes += [(part, count // part) for part in (2, 3) if count % part == 0]
     sizes.append(tuple(draft.self.shape))
     return draft.pick.one(sizes)
@@ -192,10 +201,12 @@ def strided_strides(draft: Draft) -> Argument:
     assert isinstance(sizes, tuple)
     dense, reverse = dense_strides(sizes), dense_strides(sizes[::-1])[::-1]
     choices = [dense, reverse, tuple(2 * each for each in dense), tuple(draft.self.stride())]
-    if "self-overlap" in draft.features.hazards:
+    if "self-overlap" in draft.features.scenarios:
         choices += [(1,) * len(sizes), (0,) * len(sizes)]
     available = capacity(draft.self)
-    fitting = [each for each in choices if len(each) == len(sizes) and reach(sizes, each) <= available]
+    fitting = [
+        each for each in choices if len(each) == len(sizes) and reach(sizes, each) <= available
+    ]
     return draft.pick.one(fitting)
 
 
@@ -207,13 +218,13 @@ def strided_offset(draft: Draft) -> Argument:
     return draft.pick.integer(0, min(capacity(draft.self) - reach(sizes, strides), 3))
 
 
-# Tensors. --------------------------------------------------------------------------------------------------------------
+# Tensors. -----------------------------------------------------------------------------------------
 
 
 def tensor_like(draft: Draft, accepts: Callable[[torch.Tensor], bool]) -> str:
-    """A value that is accepted: often one that aliases the first tensor, if that hazard is on; else a recent one."""
+    """A value that is accepted: often one that aliases the first tensor, if that scenario is on; else a recent one."""
     fitting = draft.scene.newest_first(accepts)
-    if "aliased operands" in draft.features.hazards and draft.pick.chance(30):
+    if "aliased operands" in draft.features.scenarios and draft.pick.chance(30):
         near = set(draft.scene.aliases(draft.self_name)) | {draft.self_name}
         fitting = [each for each in fitting if each in near] or fitting
     return draft.pick.one(fitting)
@@ -222,7 +233,9 @@ def tensor_like(draft: Draft, accepts: Callable[[torch.Tensor], bool]) -> str:
 def operand(draft: Draft) -> Argument:
     """A tensor of the first tensor's dtype that broadcasts to its shape."""
     shape, dtype = draft.self.shape, draft.self.dtype
-    return Ref(tensor_like(draft, lambda each: each.dtype == dtype and broadcasts(each.shape, shape)))
+    return Ref(
+        tensor_like(draft, lambda each: each.dtype == dtype and broadcasts(each.shape, shape))
+    )
 
 
 def partner(draft: Draft) -> Argument:
@@ -236,7 +249,11 @@ def partner(draft: Draft) -> Argument:
 def source(draft: Draft) -> Argument:
     """Something to copy from: a tensor that broadcasts to the first one's shape; complex numbers only into complex."""
     shape, complex_self = draft.self.shape, draft.self.is_complex()
-    return Ref(tensor_like(draft, lambda t: broadcasts(t.shape, shape) and (complex_self or not t.is_complex())))
+    return Ref(
+        tensor_like(
+            draft, lambda t: broadcasts(t.shape, shape) and (complex_self or not t.is_complex())
+        )
+    )
 
 
 def scalar_tensor(draft: Draft) -> Argument:
@@ -248,7 +265,9 @@ def scalar_tensor(draft: Draft) -> Argument:
 def mask(draft: Draft) -> Argument:
     """A bool tensor that broadcasts to the first tensor's shape; compared into being if there is none."""
     shape = draft.self.shape
-    masks = draft.scene.newest_first(lambda each: each.dtype == torch.bool and broadcasts(each.shape, shape))
+    masks = draft.scene.newest_first(
+        lambda each: each.dtype == torch.bool and broadcasts(each.shape, shape)
+    )
     if masks:
         return Ref(draft.pick.one(masks))
     compare = "aten.eq.Scalar" if draft.self.is_complex() else "aten.gt.Scalar"
@@ -257,7 +276,9 @@ def mask(draft: Draft) -> Argument:
 
 def output_buffer(draft: Draft) -> Argument:
     """A tensor of the first tensor's dtype and of the shape that the operands broadcast to, to be overwritten."""
-    operands = [draft.scene.values[each.name] for each in draft.drawn.values() if isinstance(each, Ref)]
+    operands = [
+        draft.scene.values[each.name] for each in draft.drawn.values() if isinstance(each, Ref)
+    ]
     shape = torch.broadcast_shapes(*(each.shape for each in operands))
     dtype = draft.self.dtype
     return Ref(tensor_like(draft, lambda each: each.dtype == dtype and each.shape == shape))
@@ -272,7 +293,11 @@ def bool_buffer(draft: Draft) -> Argument:
 def positions(draft: Draft) -> Argument:
     """A vector of indices within the dimension drawn."""
     size = extent(draft)
-    return Ref(draft.pick.one(draft.scene.newest_first(lambda each: _indexes(each, size) and each.dim() == 1)))
+    return Ref(
+        draft.pick.one(
+            draft.scene.newest_first(lambda each: _indexes(each, size) and each.dim() == 1)
+        )
+    )
 
 
 def positions_like(draft: Draft) -> Argument:
@@ -280,7 +305,9 @@ def positions_like(draft: Draft) -> Argument:
     size, rank = extent(draft), draft.self.dim()
 
     def fits(each: torch.Tensor) -> bool:
-        smaller = each.dim() == rank and all(a <= b for a, b in zip(each.shape, draft.self.shape, strict=True))
+        smaller = each.dim() == rank and all(
+            a <= b for a, b in zip(each.shape, draft.self.shape, strict=True)
+        )
         return smaller and _indexes(each, size)
 
     return Ref(draft.pick.one(draft.scene.newest_first(fits)))
@@ -291,7 +318,9 @@ def index_list(draft: Draft) -> Argument:
     if draft.self.dim() == 0:
         raise NoChoice
     size, shape = draft.self.shape[0], draft.self.shape
-    fitting = draft.scene.newest_first(lambda t: (t.dtype == torch.bool and t.shape == shape) or _indexes(t, size))
+    fitting = draft.scene.newest_first(
+        lambda t: (t.dtype == torch.bool and t.shape == shape) or _indexes(t, size)
+    )
     return (Ref(draft.pick.one(fitting)),)
 
 
@@ -311,7 +340,11 @@ def values_to_put(draft: Draft) -> Argument:
     except IndexError as reason:
         raise NoChoice from reason
     dtype = draft.self.dtype
-    return Ref(tensor_like(draft, lambda each: each.dtype == dtype and broadcasts(each.shape, chosen.shape)))
+    return Ref(
+        tensor_like(
+            draft, lambda each: each.dtype == dtype and broadcasts(each.shape, chosen.shape)
+        )
+    )
 
 
 def rows_to_add(draft: Draft) -> Argument:
@@ -331,7 +364,11 @@ def at_least_index(draft: Draft) -> Argument:
     shape = draft.scene.values[index.name].shape
 
     def fits(each: torch.Tensor) -> bool:
-        return each.dtype == dtype and len(each.shape) == len(shape) and all(map(int.__ge__, each.shape, shape))
+        return (
+            each.dtype == dtype
+            and len(each.shape) == len(shape)
+            and all(map(int.__ge__, each.shape, shape))
+        )
 
     return Ref(tensor_like(draft, fits))
 
@@ -358,7 +395,9 @@ def source_for(op_view: str, *arguments: str) -> Drawer:
 def matrix_for(draft: Draft) -> Argument:
     """A tensor that the first one can be multiplied by as a matrix."""
     size, dtype = draft.self.shape[-1] if draft.self.dim() else -1, draft.self.dtype
-    return Ref(tensor_like(draft, lambda t: t.dim() in (1, 2) and t.shape[0] == size and t.dtype == dtype))
+    return Ref(
+        tensor_like(draft, lambda t: t.dim() in (1, 2) and t.shape[0] == size and t.dtype == dtype)
+    )
 
 
 def tensor_list(draft: Draft) -> Argument:
@@ -366,12 +405,17 @@ def tensor_list(draft: Draft) -> Argument:
     first = draft.pick.one(draft.scene.newest_first(lambda each: each.dim() > 0))
     shape, dtype = draft.scene.values[first].shape, draft.scene.values[first].dtype
     like = draft.scene.newest_first(lambda each: each.shape == shape and each.dtype == dtype)
-    return tuple(Ref(each) for each in (first, *(draft.pick.one(like) for _ in range(draft.pick.integer(1, 2)))))
+    return tuple(
+        Ref(each)
+        for each in (first, *(draft.pick.one(like) for _ in range(draft.pick.integer(1, 2))))
+    )
 
 
 def dtype_of_other_size(draft: Draft) -> Argument:
     """A dtype to read the same bytes as. Bool is left out: most bytes are no bool."""
-    return draft.pick.one([each for each in draft.features.dtypes if each not in (torch.bool, draft.self.dtype)])
+    return draft.pick.one(
+        [each for each in draft.features.dtypes if each not in (torch.bool, draft.self.dtype)]
+    )
 
 
 def broadcasts(shape: torch.Size, to: torch.Size) -> bool:
@@ -382,7 +426,10 @@ def broadcasts(shape: torch.Size, to: torch.Size) -> bool:
 
 def combines(one: torch.Size, other: torch.Size) -> bool:
     """True if tensors of these shapes broadcast together."""
-    return all(1 in pair or pair[0] == pair[1] for pair in zip(reversed(one), reversed(other), strict=False))
+    return all(
+        1 in pair or pair[0] == pair[1]
+        for pair in zip(reversed(one), reversed(other), strict=False)
+    )
 
 
 BY_NAME: dict[str, Drawer] = {

@@ -1,7 +1,7 @@
-"""Swarm switches: which kinds of op, data type, layout and hazard a shard of programs may contain.
+"""Swarm switches: which kinds of op, data type, layout and scenario a shard of programs may contain.
 
-Programs that draw on everything at once rarely hold two related hazards; leaving features out at random makes the
-remaining ones meet more often (Groce et al., "Swarm Testing", ISSTA 2012).
+Programs that draw on everything at once rarely hold two related scenarios; leaving features out at
+random makes the remaining ones meet more often (Groce et al., "Swarm Testing", ISSTA 2012).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ GROUPS = ("view", "in-place", "functional", "scatter", "out=", "indexed", "reduc
 
 LAYOUTS = ("contiguous", "transposed", "gaps", "offset", "expanded", "overlapping")
 
-HAZARDS = (
+SCENARIOS = (
     "shared inputs",
     "reinterpreted storage",
     "aliased operands",
@@ -34,12 +34,15 @@ HAZARDS = (
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What programs may contain. The first dtype, group and layout are the plainest: generation shrinks towards them."""
+    """What programs may contain.
+
+    The first dtype, group and layout are the plainest: generation shrinks towards them.
+    """
 
     dtypes: tuple[torch.dtype, ...] = DTYPES
     groups: tuple[str, ...] = GROUPS
     layouts: tuple[str, ...] = LAYOUTS
-    hazards: tuple[str, ...] = HAZARDS
+    scenarios: tuple[str, ...] = SCENARIOS
     large: bool = True
     instructions: int = 8
 
@@ -58,7 +61,7 @@ def swarm(seed: int) -> Features:
         dtypes=(torch.float32, *(each for each in DTYPES[1:] if chance.random() < 0.35)),
         groups=("view", *kept_groups),
         layouts=("contiguous", *(each for each in LAYOUTS[1:] if chance.random() < 0.5)),
-        hazards=tuple(each for each in HAZARDS if chance.random() < 0.5),
+        scenarios=tuple(each for each in SCENARIOS if chance.random() < 0.5),
         large=chance.random() < 0.3,
         instructions=chance.choice((3, 5, 8, 12)),
     )

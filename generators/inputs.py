@@ -35,7 +35,7 @@ def draw_inputs(pick: Pick, features: Features) -> tuple[tuple[Storage, ...], tu
     shape = draw_shape(pick, features)
     dtype = pick.one(features.dtypes)
     for _ in range(pick.integer(1, 3)):
-        if inputs and "shared inputs" in features.hazards and pick.chance(60):
+        if inputs and "shared inputs" in features.scenarios and pick.chance(60):
             inputs.append(_sharing(pick, features, storages, inputs))
             continue
         own_shape = draw_shape(pick, features) if pick.chance(25) else shape
@@ -45,7 +45,9 @@ def draw_inputs(pick: Pick, features: Features) -> tuple[tuple[Storage, ...], tu
         storages.append(Storage(torch.int64, 2))
         rank = pick.one((1, max(len(shape), 1)))
         sizes = (2, *(1,) * (rank - 1))
-        inputs.append(Input(f"x{len(inputs)}", len(storages) - 1, torch.int64, sizes, dense_strides(sizes)))
+        inputs.append(
+            Input(f"x{len(inputs)}", len(storages) - 1, torch.int64, sizes, dense_strides(sizes))
+        )
     return tuple(storages), tuple(inputs)
 
 
@@ -89,14 +91,27 @@ def _sharing(pick: Pick, features: Features, storages: list[Storage], inputs: li
     storage = storages[other.storage]
     name = f"x{len(inputs)}"
     dtype, available = other.dtype, storage.nbytes // other.dtype.itemsize
-    if "reinterpreted storage" in features.hazards and pick.chance(40):
-        dtype = pick.one([each for each in features.dtypes if each != torch.bool or storage.dtype == torch.bool])
+    if "reinterpreted storage" in features.scenarios and pick.chance(40):
+        dtype = pick.one(
+            [each for each in features.dtypes if each != torch.bool or storage.dtype == torch.bool]
+        )
         available = storage.nbytes // dtype.itemsize
     if dtype != other.dtype or pick.chance(30):
         return Input(name, other.storage, dtype, (available,), (1,))
-    shapes = [other.sizes, other.sizes[::-1], *((size, *other.sizes[1:]) for size in (1, 2) if other.sizes)]
+    shapes = [
+        other.sizes,
+        other.sizes[::-1],
+        *((size, *other.sizes[1:]) for size in (1, 2) if other.sizes),
+    ]
     sizes = pick.one(shapes)
     strides = pick.one((other.strides, dense_strides(sizes), dense_strides(sizes[::-1])[::-1]))
     if len(strides) != len(sizes) or reach(sizes, strides) > available:
         return Input(name, other.storage, dtype, (available,), (1,))
-    return Input(name, other.storage, dtype, sizes, strides, pick.integer(0, available - reach(sizes, strides)))
+    return Input(
+        name,
+        other.storage,
+        dtype,
+        sizes,
+        strides,
+        pick.integer(0, available - reach(sizes, strides)),
+    )

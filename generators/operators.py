@@ -1,9 +1,10 @@
 """The ops that programs are drawn from, one line an op.
 
-A line names the overload and its group (a swarm switch). Everything else is read off the schema: what is written, what
-is a view, which arguments there are. An argument is drawn by its name or type (`arguments.BY_NAME`, `BY_TYPE`) unless the
-line gives a drawer for it; an argument with a default is left out unless the line gives one. `dtypes` keeps an op from
-first tensors that eager would refuse.
+A line names the overload and its group (a swarm switch). Everything else is read off the schema:
+what is written, what is a view, which arguments there are. An argument is drawn by its name or type
+(`arguments.BY_NAME`, `BY_TYPE`) unless the line gives a drawer for it; an argument with a default
+is left out unless the line gives one. `dtypes` keeps an op from first tensors that eager would
+refuse.
 """
 
 from __future__ import annotations
@@ -38,33 +39,51 @@ class Operator:
     def arguments(self) -> Iterator[tuple[str, Drawer, bool]]:
         """Name, drawer and whether keyword-only, of each argument to draw, in drawing order.
 
-        `self` is not among them: all else depends on it, so it is drawn before. A dimension comes first, since indices
-        depend on it; what is stored comes last, since its shape depends on where.
+        `self` is not among them: all else depends on it, so it is drawn before. A dimension comes
+        first, since indices depend on it; what is stored comes last, since its shape depends on
+        where.
         """
         wanted = []
         for arg in resolve(self.name)._schema.arguments:
             if arg.name != "self" and (arg.name in self.drawers or not arg.has_default_value()):
-                drawer = self.drawers.get(arg.name) or draw.BY_NAME.get(arg.name) or draw.BY_TYPE[str(arg.type)]
+                drawer = (
+                    self.drawers.get(arg.name)
+                    or draw.BY_NAME.get(arg.name)
+                    or draw.BY_TYPE[str(arg.type)]
+                )
                 wanted.append((arg.name, drawer, arg.kwarg_only))
         yield from sorted(wanted, key=lambda each: _DRAWING_ORDER.get(each[0], 1))
 
     def bind(self, drawn: dict[str, Argument]) -> tuple[tuple[Argument, ...], dict[str, Argument]]:
         """The arguments drawn as positional and keyword arguments of the schema.
 
-        A positional argument that was not drawn and stands before one that was is passed by its default.
+        A positional argument that was not drawn and stands before one that was is passed by its
+        default.
         """
         schema = resolve(self.name)._schema.arguments
         positional = [arg for arg in schema if not arg.kwarg_only]
         while positional and positional[-1].name not in drawn:
             positional.pop()
         args = tuple(drawn.get(arg.name, arg.default_value) for arg in positional)
-        return args, {arg.name: drawn[arg.name] for arg in schema if arg.kwarg_only and arg.name in drawn}
+        return args, {
+            arg.name: drawn[arg.name] for arg in schema if arg.kwarg_only and arg.name in drawn
+        }
 
 
-_DRAWING_ORDER = {"tensors": -1, "dim": 0, "dimension": 0, "src": 2, "source": 2, "values": 2, "out": 3}
+_DRAWING_ORDER = {
+    "tensors": -1,
+    "dim": 0,
+    "dimension": 0,
+    "src": 2,
+    "source": 2,
+    "values": 2,
+    "out": 3,
+}
 
 
-def _line(group: str, name: str, dtypes: Callable[[torch.dtype], bool] = ANY, **drawers: Drawer) -> Operator:
+def _line(
+    group: str, name: str, dtypes: Callable[[torch.dtype], bool] = ANY, **drawers: Drawer
+) -> Operator:
     return Operator(f"aten.{name}", group, dtypes, drawers)
 
 
@@ -91,7 +110,13 @@ OPERATORS: tuple[Operator, ...] = (
     _line("view", "squeeze.default"),
     _line("view", "squeeze.dim"),
     _line("view", "unsqueeze.default", dim=draw.dimension_to_insert),
-    _line("view", "diagonal.default", offset=draw.offset_of_diagonal, dim1=draw.dimension, dim2=draw.other_dimension),
+    _line(
+        "view",
+        "diagonal.default",
+        offset=draw.offset_of_diagonal,
+        dim1=draw.dimension,
+        dim2=draw.other_dimension,
+    ),
     _line("view", "unfold.default", size=draw.window, step=draw.step),
     _line("view", "split.Tensor", dim=draw.dimension, split_size=draw.piece),
     _line("view", "chunk.default", dim=draw.dimension, chunks=draw.pieces),

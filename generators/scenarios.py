@@ -1,7 +1,7 @@
 """Situations in which functionalization and reinplacing go wrong, drawn on purpose.
 
-Each hazard adds a few instructions to a scene, or raises `NoChoice` if nothing there fits. The rest of the program is
-drawn around it at random.
+Each scenario adds a few instructions to a scene, or raises `NoChoice` if nothing there fits. The
+rest of the program is drawn around it at random.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from programs.layouts import capacity
 from programs.program import Argument, Ref
 from programs.regions import Region, overlap
 
-Hazard: TypeAlias = Callable[[Pick, Scene, Features], None]
+Scenario: TypeAlias = Callable[[Pick, Scene, Features], None]
 
 
-def _some(pick: Pick, scene: Scene, accepts: Callable[[torch.Tensor], bool] = lambda tensor: True) -> str:
+def _some(
+    pick: Pick, scene: Scene, accepts: Callable[[torch.Tensor], bool] = lambda tensor: True
+) -> str:
     return pick.one(scene.newest_first(accepts))
 
 
@@ -35,9 +37,17 @@ def _fresh(pick: Pick, scene: Scene, name: str) -> str:
 
 def _overwrite(pick: Pick, scene: Scene, name: str) -> None:
     """Change the named tensor in place, in one of the plainest ways."""
-    stores: list[tuple[str, tuple[Argument, ...]]] = [("aten.zero_.default", ()), ("aten.fill_.Scalar", (1,))]
+    stores: list[tuple[str, tuple[Argument, ...]]] = [
+        ("aten.zero_.default", ()),
+        ("aten.fill_.Scalar", (1,)),
+    ]
     if scene.values[name].dtype != torch.bool:
-        stores = [("aten.add_.Scalar", (1,)), ("aten.mul_.Scalar", (2,)), ("aten.neg_.default", ()), *stores]
+        stores = [
+            ("aten.add_.Scalar", (1,)),
+            ("aten.mul_.Scalar", (2,)),
+            ("aten.neg_.default", ()),
+            *stores,
+        ]
     op, args = pick.one(stores)
     scene.call(op, Ref(name), *args, named=pick.chance(30))
 
@@ -71,7 +81,8 @@ def no_op_view(pick: Pick, scene: Scene, features: Features) -> None:
 def self_overlap(pick: Pick, scene: Scene, features: Features) -> None:
     """A view that shows an element more than once, and a store of one value through it.
 
-    One that fits goes wrong in most targets, in the same way, so it is drawn less often than the others.
+    One that fits goes wrong in most targets, in the same way, so it is drawn less often than the
+    others.
     """
     if not pick.chance(25):
         raise NoChoice
@@ -84,7 +95,9 @@ def self_overlap(pick: Pick, scene: Scene, features: Features) -> None:
         ways.append(("aten.as_strided.default", ((2, 2), (1, 1), 0)))
     op, args = pick.one(ways)
     view = scene.call(op, Ref(name), *args)[0]
-    store: tuple[str, tuple[Argument, ...]] = pick.one((("aten.zero_.default", ()), ("aten.fill_.Scalar", (1,))))
+    store: tuple[str, tuple[Argument, ...]] = pick.one(
+        (("aten.zero_.default", ()), ("aten.fill_.Scalar", (1,)))
+    )
     scene.call(store[0], Ref(view), *store[1])
 
 
@@ -137,7 +150,9 @@ def copy_into_input(pick: Pick, scene: Scene, features: Features) -> None:
     target = pick.one([each.name for each in scene.inputs])
     shape = scene.values[target].shape
     dtype = scene.values[target].dtype
-    value = _fresh(pick, scene, _some(pick, scene, lambda each: each.shape == shape and each.dtype == dtype))
+    value = _fresh(
+        pick, scene, _some(pick, scene, lambda each: each.shape == shape and each.dtype == dtype)
+    )
     scene.call("aten.copy_.default", Ref(target), Ref(value), named=pick.chance(30))
 
 
@@ -148,7 +163,11 @@ def swap(pick: Pick, scene: Scene, features: Features) -> None:
     region = Region.of(tensor)
 
     def fits(each: torch.Tensor) -> bool:
-        return each.shape == tensor.shape and each.dtype == tensor.dtype and not overlap(Region.of(each), region)
+        return (
+            each.shape == tensor.shape
+            and each.dtype == tensor.dtype
+            and not overlap(Region.of(each), region)
+        )
 
     second = _some(pick, scene, fits)
     saved = scene.call("aten.clone.default", Ref(first))[0]
@@ -180,7 +199,7 @@ def return_overwritten(pick: Pick, scene: Scene, features: Features) -> None:
     _overwrite(pick, scene, pick.one((changed, view, base)))
 
 
-HAZARDS: dict[str, Hazard] = {
+SCENARIOS: dict[str, Scenario] = {
     "no-op views": no_op_view,
     "self-overlap": self_overlap,
     "write between reads": write_between_reads,

@@ -27,7 +27,8 @@ class NoChoice(Exception):
 class Pick:
     """Draws, in the three forms that generation needs. The first choice, the lowest number and no are the simplest.
 
-    `draw(low, high)` gives a number between both, included: Hypothesis in tests, a seeded generator in campaigns.
+    `draw(low, high)` gives a number between both, included: Hypothesis in tests, a seeded generator
+    in campaigns.
     """
 
     def __init__(self, draw: Callable[[int, int], int]) -> None:
@@ -83,13 +84,17 @@ class Scene:
 
     def program(self, outputs: Sequence[str]) -> Program:
         """What was drawn so far, returning the named values."""
-        return Program(self.storages, self.inputs, tuple(self.instructions), tuple(outputs), self.seed)
+        return Program(
+            self.storages, self.inputs, tuple(self.instructions), tuple(outputs), self.seed
+        )
 
-    def call(self, op: str, *args: Argument, named: bool | None = None, **kwargs: Argument) -> tuple[str, ...]:
+    def call(
+        self, op: str, *args: Argument, named: bool | None = None, **kwargs: Argument
+    ) -> tuple[str, ...]:
         """Add an instruction, run it, and give the names of its results.
 
-        Results are named if they are new tensors; `named` overrides that. Raises `NoChoice` if eager refuses the call or
-        gives it no single meaning; the scene is then as before.
+        Results are named if they are new tensors; `named` overrides that. Raises `NoChoice` if
+        eager refuses the call or gives it no single meaning; the scene is then as before.
         """
         instruction = Instruction(op, args, tuple(kwargs.items()))
         try:
@@ -114,11 +119,17 @@ class Scene:
         self.instructions.append(replace(instruction, results=names))
         return names
 
-    def newest_first(self, accepts: Callable[[torch.Tensor], bool] = lambda tensor: True) -> list[str]:
+    def newest_first(
+        self, accepts: Callable[[torch.Tensor], bool] = lambda tensor: True
+    ) -> list[str]:
         """The names of all values that are accepted, the newest first."""
         return [name for name in reversed(self.values) if accepts(self.values[name])]
 
     def aliases(self, name: str) -> list[str]:
         """The names of other values that share a byte with this one, the newest first."""
         region = Region.of(self.values[name])
-        return [n for n in self.newest_first() if n != name and overlap(Region.of(self.values[n]), region)]
+        return [
+            n
+            for n in self.newest_first()
+            if n != name and overlap(Region.of(self.values[n]), region)
+        ]

@@ -12,7 +12,7 @@ from generators.arguments import Draft
 from generators.features import Features
 from generators.inputs import draw_inputs
 from generators.operators import OPERATORS, Operator
-from generators.scenarios import HAZARDS
+from generators.scenarios import SCENARIOS
 from generators.scene import NoChoice, Pick, Scene
 from programs.program import Program, Ref
 
@@ -21,10 +21,13 @@ TRIES = 4  # for one instruction, before the program goes on without it
 
 
 @st.composite
-def programs(draw: Callable[[st.SearchStrategy[int]], int], features: Features = EVERYTHING) -> Program:
+def programs(
+    draw: Callable[[st.SearchStrategy[int]], int], features: Features = EVERYTHING
+) -> Program:
     """Programs with what the features allow, each well defined in eager as far as the drawing could see.
 
-    Shrinks towards few instructions, few and plain inputs, float32, and the plainest op of each group.
+    Shrinks towards few instructions, few and plain inputs, float32, and the plainest op of each
+    group.
     """
     return draw_program(Pick(lambda low, high: draw(integers(low, high))), features)
 
@@ -32,8 +35,9 @@ def programs(draw: Callable[[st.SearchStrategy[int]], int], features: Features =
 def sample(features: Features, seed: int, count: int) -> Iterator[Program]:
     """`count` programs, the same ones for the same arguments: what `programs` draws, from a seeded uniform source.
 
-    Campaigns draw this way and not through `@given`, which repeats itself on purpose (it mutates earlier examples and
-    favours extreme numbers), costs more, and changes what a seed means from one version of Hypothesis to the next.
+    Campaigns draw this way and not through `@given`, which repeats itself on purpose (it mutates
+    earlier examples and favours extreme numbers), costs more, and changes what a seed means from
+    one version of Hypothesis to the next.
     """
     source = random.Random(seed)
     pick = Pick(source.randint)
@@ -62,16 +66,16 @@ def integers(low: int, high: int) -> st.SearchStrategy[int]:
 
 
 def _draw_step(pick: Pick, scene: Scene, features: Features) -> None:
-    hazards = _hazards(features)
-    if hazards and pick.chance(25):
-        pick.one(hazards)(pick, scene, features)
+    scenarios = _hazards(features)
+    if scenarios and pick.chance(25):
+        pick.one(scenarios)(pick, scene, features)
     else:
         _draw_instruction(pick, scene, features)
 
 
 @functools.cache
 def _hazards(features: Features) -> tuple[Callable[[Pick, Scene, Features], None], ...]:
-    return tuple(hazard for name, hazard in HAZARDS.items() if name in features.hazards)
+    return tuple(scenario for name, scenario in SCENARIOS.items() if name in features.scenarios)
 
 
 @functools.cache

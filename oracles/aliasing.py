@@ -14,7 +14,10 @@ from programs.trace import Trace
 
 
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Report:
-    """Compare the pairs that overlap. A new alias is confirmed by the z3 model, whose witness becomes the evidence."""
+    """Compare the pairs that overlap.
+
+    A new alias is confirmed by the z3 model, whose witness becomes the evidence.
+    """
     ours, theirs = eager.regions(), target.regions()
     if ours.keys() != theirs.keys() or len(eager.outputs) != len(target.outputs):
         return Report(Verdict.UNKNOWN, reason="the outputs of eager and target cannot be matched")
@@ -28,7 +31,11 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
                 unknown = f"z3 could not confirm an alias: {witness.reason}"
                 continue
             kind = f"new alias between {_sort(one)} and {_sort(other)}"
-            violations.append(Violation("aliasing", kind, f"{one}, {other}", _evidence(witness, theirs[one].start)))
+            violations.append(
+                Violation(
+                    "aliasing", kind, f"{one}, {other}", _evidence(witness, theirs[one].start)
+                )
+            )
         elif in_eager and not in_target and contract.promises(Promise.KEEPS_ALIASES, trace):
             kind = f"lost alias between {_sort(one)} and {_sort(other)}"
             violations.append(Violation("aliasing", kind, f"{one}, {other}"))
@@ -38,11 +45,18 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
             violations.append(Violation("aliasing", "output overlaps itself", name))
     if contract.promises(Promise.IDENTITY, trace):
         violations += _identities(eager, target)
-    return Report(Verdict.UNKNOWN, reason=unknown) if unknown and not violations else decided(violations)
+    return (
+        Report(Verdict.UNKNOWN, reason=unknown)
+        if unknown and not violations
+        else decided(violations)
+    )
 
 
 def _pairs(names: list[str]) -> Iterator[tuple[str, str]]:
-    """Every two, inputs first. Two inputs overlap as the caller made them, unless one was given another storage."""
+    """Every two, inputs first.
+
+    Two inputs overlap as the caller made them, unless one was given another storage.
+    """
     yield from ((one, other) for index, other in enumerate(names) for one in names[:index])
 
 
@@ -54,7 +68,9 @@ def _witness(one: Region, other: Region) -> Witness | Unknown:
     answer = decide(one, other)
     if isinstance(answer, (Witness, Unknown)):
         return answer
-    raise InternalError(f"the deciders of overlap disagree on {one} and {other}: please report these two regions")
+    raise InternalError(
+        f"the deciders of overlap disagree on {one} and {other}: please report these two regions"
+    )
 
 
 def _evidence(witness: Witness, start: int) -> dict[str, object]:
@@ -71,4 +87,6 @@ def _identities(eager: Observation, target: Observation) -> Iterator[Violation]:
         if ours is None and theirs is not None:
             yield Violation("aliasing", "output became an input", f"output {index}, input {theirs}")
         elif ours is not None and (theirs is None or target.inputs[ours] is not actual):
-            yield Violation("aliasing", "output is no longer the input itself", f"output {index}, input {ours}")
+            yield Violation(
+                "aliasing", "output is no longer the input itself", f"output {index}, input {ours}"
+            )

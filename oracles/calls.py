@@ -28,13 +28,25 @@ _STORES_RANDOM = {
 }  # fmt: skip
 TORCH = {"aten", "prims"}
 # To what is computed these do not matter, or (dtype) the result shows them.
-_NO_MATTER = {"memory_format", "layout", "pin_memory", "device", "non_blocking", "generator", "dtype"}
+_NO_MATTER = {
+    "memory_format",
+    "layout",
+    "pin_memory",
+    "device",
+    "non_blocking",
+    "generator",
+    "dtype",
+}
 
 
 _STEPS: dict[Any, Callable[..., Any]] = {
-    cond_op: lambda chosen, yes, no, operands: (yes if chosen else no)(*operands),  # its kernel refuses to run in a mode
+    cond_op: lambda chosen, yes, no, operands: (yes if chosen else no)(
+        *operands
+    ),  # its kernel refuses to run in a mode
     aten.resize.default: lambda tensor, *args, **kwargs: tensor.clone().resize_(*args, **kwargs),
-    aten.resize_as.default: lambda tensor, *args, **kwargs: tensor.clone().resize_as_(*args, **kwargs),
+    aten.resize_as.default: lambda tensor, *args, **kwargs: tensor.clone().resize_as_(
+        *args, **kwargs
+    ),
 }
 
 
@@ -43,7 +55,9 @@ def steps(op: OpOverload | HigherOrderOperator) -> Callable[..., Any] | None:
     if op in _STEPS:
         return _STEPS[op]
     if isinstance(op, HigherOrderOperator):
-        kernel: Callable[..., Any] | None = op.py_kernels.get(torch._C.DispatchKey.CompositeExplicitAutograd)
+        kernel: Callable[..., Any] | None = op.py_kernels.get(
+            torch._C.DispatchKey.CompositeExplicitAutograd
+        )
         if kernel is None:
             raise NotImplementedError(f"what {op} does cannot be followed")
         return kernel
@@ -56,7 +70,7 @@ def _has_kernel(op: OpOverload) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class BoundCall:
     """A call by name of argument, as positions and keywords."""
 
     op: OpOverload
@@ -68,7 +82,11 @@ class Call:
 
     @property
     def kwargs(self) -> dict[str, Any]:
-        return {each.name: self.given[each.name] for each in self.op._schema.arguments if each.kwarg_only}
+        return {
+            each.name: self.given[each.name]
+            for each in self.op._schema.arguments
+            if each.kwarg_only
+        }
 
     def run(self) -> Any:
         return self.op(*self.args, **self.kwargs)
@@ -91,17 +109,28 @@ def is_out(op: OpOverload, index: int) -> bool:
 
 def item(given: dict[str, Any], index: int, count: int) -> dict[str, Any]:
     """The arguments for one item of a call on lists."""
-    lists = {name: value for name, value in given.items() if isinstance(value, (list, tuple)) and len(value) == count}
+    lists = {
+        name: value
+        for name, value in given.items()
+        if isinstance(value, (list, tuple)) and len(value) == count
+    }
     return given | {name: value[index] for name, value in lists.items()}
 
 
 def takes_lists(given: dict[str, Any]) -> bool:
     """Whether there are tensors in a list."""
-    return any(isinstance(value, (list, tuple)) and any(True for _ in tensors_in(value)) for value in given.values())
+    return any(
+        isinstance(value, (list, tuple)) and any(True for _ in tensors_in(value))
+        for value in given.values()
+    )
 
 
 def commutes(op: OpOverload, given: dict[str, Any]) -> bool:
-    return op.overloadpacket.__name__ in COMMUTATIVE and given.get("alpha", 1) == 1 and op.namespace == "aten"
+    return (
+        op.overloadpacket.__name__ in COMMUTATIVE
+        and given.get("alpha", 1) == 1
+        and op.namespace == "aten"
+    )
 
 
 def stores(op: OpOverload) -> bool:
@@ -115,7 +144,10 @@ def is_random(op: OpOverload) -> bool:
 
 @functools.cache
 def torch_name(op: OpOverload) -> str:
-    """The name of an op of torch without marks of its form. Others share names with these by chance, and have none here."""
+    """The name of an op of torch without marks of its form.
+
+    Others share names with these by chance, and have none here.
+    """
     return _base_name(op) if op.namespace in TORCH else ""
 
 
@@ -141,7 +173,9 @@ def is_constant(op: OpOverload, given: dict[str, Any]) -> bool:
 
 def matters(op: OpOverload, name: str, value: Any) -> bool:
     """Whether a plain argument bears on what is computed."""
-    return not isinstance(value, torch.Generator) and (op.namespace not in TORCH or name not in _NO_MATTER)
+    return not isinstance(value, torch.Generator) and (
+        op.namespace not in TORCH or name not in _NO_MATTER
+    )
 
 
 def unread(op: OpOverload, given: dict[str, Any]) -> set[str]:
@@ -150,7 +184,9 @@ def unread(op: OpOverload, given: dict[str, Any]) -> set[str]:
     if name in _STORES_RANDOM or (name == "bernoulli" and "p" in given):
         found.add("self")
     if op.namespace in TORCH or torch.Tag.out in op.tags:
-        found.update(each.name for index, each in enumerate(op._schema.arguments) if is_out(op, index))
+        found.update(
+            each.name for index, each in enumerate(op._schema.arguments) if is_out(op, index)
+        )
     return found
 
 

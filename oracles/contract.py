@@ -25,13 +25,20 @@ class Promise(Enum):
     INPUT_METADATA = "inputs end with eager's sizes, dtypes and strides"
     NO_NEW_ERROR = "raises only if eager raises"
     SAME_ERROR = "raises if eager raises"
-    TERMS = "computes what eager computes whatever the numbers are: it does no arithmetic of its own"
-    GRAPHS = "its graphs keep the invariants of FX passes: true metadata, no mutation but an epilogue"
+    EQUIVALENCE = (
+        "computes what eager computes whatever the numbers are: it does no arithmetic of its own"
+    )
+    GRAPHS = (
+        "its graphs keep the invariants of FX passes: true metadata, no mutation but an epilogue"
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Waiver:
-    """A promise not made, and the reason: a sentence with its source. Where `unless` holds, it is made all the same."""
+    """A promise not made, and the reason: a sentence with its source.
+
+    Where `unless` holds, it is made all the same.
+    """
 
     promise: Promise
     reason: str
@@ -60,7 +67,9 @@ class Refusal:
 
     def covers(self, error: BaseException, trace: Trace) -> bool:
         """True if this is the error meant."""
-        return re.search(self.message, f"{type(error).__name__}: {error}") is not None and self.when(trace)
+        return re.search(
+            self.message, f"{type(error).__name__}: {error}"
+        ) is not None and self.when(trace)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,5 +136,9 @@ def no_overlapping_input_is_written(trace: Trace) -> bool:
 
 
 def _overlaps_without_stride_0(region: Region) -> bool:
-    kept = [(size, stride) for size, stride in zip(region.sizes, region.strides, strict=True) if stride]
-    return overlaps_itself(Region(0, tuple(s for s, _ in kept), tuple(s for _, s in kept), region.itemsize))
+    kept = [
+        (size, stride) for size, stride in zip(region.sizes, region.strides, strict=True) if stride
+    ]
+    return overlaps_itself(
+        Region(0, tuple(s for s, _ in kept), tuple(s for _, s in kept), region.itemsize)
+    )

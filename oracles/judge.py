@@ -7,11 +7,20 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
 
-from oracles import aliasing, errors, graph_rules, hazards, inputs, metadata, terms, values
+from oracles import (
+    aliasing,
+    clobbers,
+    equivalence,
+    invariants,
+    metadata,
+    mutated_inputs,
+    output_values,
+    raised_errors,
+)
 from oracles.contract import Contract, Promise
+from oracles.equivalence import ValueHashes
 from oracles.observation import Observation
 from oracles.stage_run import StageRun
-from oracles.terms import Terms
 from oracles.verdict import Report, Verdict, Violation, not_applicable
 from programs.trace import Trace
 
@@ -19,16 +28,16 @@ Oracle: TypeAlias = Callable[[Contract, Observation, Observation, Trace], Report
 
 # In the order in which a violation counts as the main one: the plainest symptom first.
 ORACLES: dict[str, Oracle] = {
-    "errors": errors.judge,
-    "values": values.judge,
-    "inputs": inputs.judge,
+    "errors": raised_errors.judge,
+    "values": output_values.judge,
+    "inputs": mutated_inputs.judge,
     "aliasing": aliasing.judge,
     "metadata": metadata.judge,
 }
 
 
 # What the others cannot see in numbers: a target that passes them by luck.
-INSIDE = ("terms", "hazards", "rules")
+INSIDE = ("equivalence", "clobbers", "invariants")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +59,16 @@ class Judgement:
 
 
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Judgement:
-    """Hold a target's run against eager's. After an error there is nothing to compare, so only *errors* decides."""
-    reports = {"errors": errors.judge(contract, eager, target, trace)}
+    """Hold a target's run against eager's.
+
+    After an error there is nothing to compare, so only *errors* decides.
+    """
+    reports = {"errors": raised_errors.judge(contract, eager, target, trace)}
     if eager.error is not None or target.error is not None:
         reason = reports["errors"].reason or "a run that raised has no outputs to compare"
-        return Judgement(reports | {name: not_applicable(reason) for name in ORACLES if name != "errors"})
+        return Judgement(
+            reports | {name: not_applicable(reason) for name in ORACLES if name != "errors"}
+        )
     for name, oracle in ORACLES.items():
         if name != "errors":
             reports[name] = oracle(contract, eager, target, trace)
@@ -68,10 +82,13 @@ def excluded(reason: str, oracles: Iterable[str] = ORACLES) -> Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """What was seen inside: the terms of eager and target, and a run of each stage. `spell` gives the terms with names."""
+    """What was seen inside: the terms of eager and target, and a run of each stage.
 
-    terms: tuple[Terms, Terms]
-    spell: Callable[[], tuple[Terms, Terms]]
+    `spell` gives the terms with names.
+    """
+
+    terms: tuple[ValueHashes, ValueHashes]
+    spell: Callable[[], tuple[ValueHashes, ValueHashes]]
     stages: Sequence[StageRun]
 
 
@@ -81,9 +98,9 @@ def judge_inside(contract: Contract, inside: Inside, trace: Trace) -> Judgement:
     pairs = [(None, stages[0]), *pairwise(stages)] if stages else []
     return Judgement(
         {
-            "terms": terms.judge(contract, *inside.terms, trace, inside.spell),
-            "hazards": _of_stages([hazards.judge_stage(run, before) for before, run in pairs]),
-            "rules": _of_stages([graph_rules.judge_stage(run) for run in stages])
+            "equivalence": equivalence.judge(contract, *inside.terms, trace, inside.spell),
+            "clobbers": _of_stages([clobbers.judge_stage(run, before) for before, run in pairs]),
+            "invariants": _of_stages([invariants.judge_stage(run) for run in stages])
             if contract.promises(Promise.GRAPHS, trace)
             else not_applicable("not promised"),
         }
@@ -96,7 +113,9 @@ def _of_stages(reports: Sequence[Report]) -> Report:
         return not_applicable("the target shows no graph")
     worst = min((each.verdict for each in reports), key=_FROM_WORST.index)
     reason = next((each.reason for each in reports if each.verdict is worst and each.reason), "")
-    return Report(worst, tuple(violation for each in reports for violation in each.violations), reason)
+    return Report(
+        worst, tuple(violation for each in reports for violation in each.violations), reason
+    )
 
 
 _FROM_WORST = (Verdict.VIOLATED, Verdict.UNKNOWN, Verdict.HOLDS, Verdict.NOT_APPLICABLE)

@@ -25,23 +25,39 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
     if contract.promises(Promise.INPUT_METADATA, trace):
         for index, (a, b) in enumerate(zip(eager.inputs, target.inputs, strict=True)):
             if (a.shape, _strides(a)) != (b.shape, _strides(b)):
-                evidence = {"eager": [list(a.shape), list(a.stride())], "target": [list(b.shape), list(b.stride())]}
-                violations.append(Violation("metadata", "input ends with another shape", f"input {index}", evidence))
+                evidence = {
+                    "eager": [list(a.shape), list(a.stride())],
+                    "target": [list(b.shape), list(b.stride())],
+                }
+                violations.append(
+                    Violation(
+                        "metadata", "input ends with another shape", f"input {index}", evidence
+                    )
+                )
             elif a.dtype != b.dtype:
                 dtypes = {"eager": str(a.dtype), "target": str(b.dtype)}
-                violations.append(Violation("metadata", "input ends with another dtype", f"input {index}", dtypes))
+                violations.append(
+                    Violation("metadata", "input ends with another dtype", f"input {index}", dtypes)
+                )
     return decided(violations)
 
 
 def _compare(
-    contract: Contract, trace: Trace, place: str, expected: object, actual: object, readers: tuple[Reader, ...]
+    contract: Contract,
+    trace: Trace,
+    place: str,
+    expected: object,
+    actual: object,
+    readers: tuple[Reader, ...],
 ) -> Iterator[Violation]:
     if not isinstance(expected, torch.Tensor) or not isinstance(actual, torch.Tensor):
         return
     for promise, name, read in readers:
         ours, theirs = read(expected), read(actual)
         if ours != theirs and contract.promises(promise, trace):
-            yield Violation("metadata", f"wrong {name}", place, {"eager": str(ours), "target": str(theirs)})
+            yield Violation(
+                "metadata", f"wrong {name}", place, {"eager": str(ours), "target": str(theirs)}
+            )
             return
 
 
@@ -55,7 +71,9 @@ def _strides(tensor: torch.Tensor) -> list[int] | None:
 def _is_seen_by_others(name: str, observation: Observation) -> bool:
     """True if another tensor shows a byte of this one: only then does it matter where in its storage it starts."""
     regions = observation.regions()
-    return name in regions and any(overlap(regions[name], each) for other, each in regions.items() if other != name)
+    return name in regions and any(
+        overlap(regions[name], each) for other, each in regions.items() if other != name
+    )
 
 
 _READERS: tuple[Reader, ...] = (
@@ -63,5 +81,9 @@ _READERS: tuple[Reader, ...] = (
     (Promise.SIZE_AND_DTYPE, "dtype", lambda tensor: tensor.dtype),
     (Promise.SIZE_AND_DTYPE, "size", lambda tensor: list(tensor.shape)),
     (Promise.STRIDE, "stride", _strides),
-    (Promise.OFFSET, "storage offset", lambda tensor: tensor.storage_offset() if tensor.numel() else None),
+    (
+        Promise.OFFSET,
+        "storage offset",
+        lambda tensor: tensor.storage_offset() if tensor.numel() else None,
+    ),
 )

@@ -1,10 +1,10 @@
 """Missed opportunities: what a stage could have done in place, and copies that it could have left out.
 
-Nobody's word is taken for it: the stage is changed at one instruction and held against itself as it was, by the oracles
-that judge a target against eager, with the strongest contract: numbers, inputs, aliasing, metadata, and terms, so for all
-numbers.
-The changed run is watched, so that a call which reads what it writes does not count. What holds was missed, and is kept
-while the search goes on, so that no storage is counted twice.
+Nobody's word is taken for it: the stage is changed at one instruction and held against itself as it
+was, by the oracles that judge a target against eager, with the strongest contract: numbers, inputs,
+aliasing, metadata, and terms, so for all numbers. The changed run is watched, so that a call which
+reads what it writes does not count. What holds was missed, and is kept while the search goes on, so
+that no storage is counted twice.
 
 A missed opportunity is no bug. It is a report of its own.
 """
@@ -21,7 +21,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from oracles import terms
+from oracles import equivalence
 from oracles.contract import Contract
 from oracles.forms import SCATTERS, in_place_form, out_form, view_of_copy
 from oracles.judge import judge
@@ -35,7 +35,7 @@ from programs.values import clone_inputs
 
 aten = torch.ops.aten
 
-Inputs: TypeAlias = Callable[[], Sequence[torch.Tensor]]
+FreshInputs: TypeAlias = Callable[[], Sequence[torch.Tensor]]
 Change: TypeAlias = Callable[[fx.Graph, fx.Node], None]
 
 
@@ -49,10 +49,11 @@ class Opportunity:
     nbytes: int
 
 
-def missed(stage: Stage, inputs: Inputs) -> list[Opportunity]:
+def missed(stage: Stage, inputs: FreshInputs) -> list[Opportunity]:
     """What a stage missed, in the order of its instructions. `inputs` gives fresh ones. Raises what the stage raises.
 
-    Tensors that the module holds are judged as further inputs: they are cloned, and what they hold must stay.
+    Tensors that the module holds are judged as further inputs: they are cloned, and what they hold
+    must stay.
     """
     graph, found = stage.graph.graph, []
     held = list(_held(stage.graph).values())
@@ -79,18 +80,18 @@ class _Run:
 
     observation: Observation
     trace: Trace
-    terms: terms.Terms
+    terms: equivalence.ValueHashes
     nbytes: dict[str, int]
 
     @classmethod
-    def of(cls, module: fx.GraphModule, graph: fx.Graph, inputs: Inputs) -> _Run:
+    def of(cls, module: fx.GraphModule, graph: fx.Graph, inputs: FreshInputs) -> _Run:
         interpreter = _Interpreter(module, graph)
         observation, trace = observe_eager(interpreter.run_with_held, inputs())
         if observation.error is not None:
             raise observation.error
         return cls(observation, trace, _terms(module, graph, inputs), interpreter.nbytes)
 
-    def same(self, module: fx.GraphModule, graph: fx.Graph, inputs: Inputs) -> bool:
+    def same(self, module: fx.GraphModule, graph: fx.Graph, inputs: FreshInputs) -> bool:
         """True if another graph leaves the same, for all numbers."""
         try:
             changed, _ = observe_eager(_Interpreter(module, graph).run_with_held, inputs())
@@ -99,11 +100,16 @@ class _Run:
         reports = judge(Contract(), self.observation, changed, self.trace).reports.values()
         if any(each.verdict is not Verdict.HOLDS for each in reports):
             return False
-        return terms.judge(Contract(), self.terms, _terms(module, graph, inputs), self.trace).verdict is Verdict.HOLDS
+        return (
+            equivalence.judge(
+                Contract(), self.terms, _terms(module, graph, inputs), self.trace
+            ).verdict
+            is Verdict.HOLDS
+        )
 
 
-def _terms(module: fx.GraphModule, graph: fx.Graph, inputs: Inputs) -> terms.Terms:
-    return terms.run_terms(_Interpreter(module, graph).run_with_held, inputs())
+def _terms(module: fx.GraphModule, graph: fx.Graph, inputs: FreshInputs) -> equivalence.ValueHashes:
+    return equivalence.run_uninterpreted(_Interpreter(module, graph).run_with_held, inputs())
 
 
 class _Interpreter(fx.Interpreter):
@@ -128,7 +134,10 @@ class _Interpreter(fx.Interpreter):
 
     def run_node(self, n: fx.Node) -> object:
         result: object = super().run_node(n)
-        storages = {each.untyped_storage()._cdata: each.untyped_storage().nbytes() for each in tensors_in(result)}
+        storages = {
+            each.untyped_storage()._cdata: each.untyped_storage().nbytes()
+            for each in tensors_in(result)
+        }
         self.nbytes[n.name] = sum(storages.values())
         return result
 
@@ -136,7 +145,9 @@ class _Interpreter(fx.Interpreter):
 def _held(module: fx.GraphModule) -> dict[str, torch.Tensor]:
     """The tensors of a module that its graph uses, by name."""
     names = (str(node.target) for node in module.graph.find_nodes(op="get_attr"))
-    found: dict[str, object] = {name: functools.reduce(getattr, name.split("."), module) for name in names}
+    found: dict[str, object] = {
+        name: functools.reduce(getattr, name.split("."), module) for name in names
+    }
     return {name: value for name, value in found.items() if isinstance(value, torch.Tensor)}
 
 
@@ -145,7 +156,7 @@ def _named(graph: fx.Graph, name: str) -> fx.Node:
     return found
 
 
-# --- what could be changed ---------------------------------------------------------------------------------------------
+# --- what could be changed ------------------------------------------------------------------------
 
 
 def _changes(node: fx.Node) -> Iterator[tuple[str, Change]]:

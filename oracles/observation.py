@@ -21,10 +21,10 @@ from programs.trace import Trace
 class Observation:
     """Inputs after the run and outputs, or the error that ended it.
 
-    `inputs` are the very tensors passed; `outputs` the leaves of what was returned (whether in a list or a tuple is not
-    looked at: AOTAutograd returns a list for either). Tensors are kept, not copied, so that regions and identities stay
-    valid while the observation lives. `before` are views of the inputs as they were passed: a run may give an input
-    another shape or storage.
+    `inputs` are the very tensors passed; `outputs` the leaves of what was returned (whether in a
+    list or a tuple is not looked at: AOTAutograd returns a list for either). Tensors are kept, not
+    copied, so that regions and identities stay valid while the observation lives. `before` are
+    views of the inputs as they were passed: a run may give an input another shape or storage.
     """
 
     inputs: Sequence[torch.Tensor]
@@ -36,7 +36,11 @@ class Observation:
     def tensors(self) -> dict[str, torch.Tensor]:
         """All inputs and outputs that are tensors, as 'input 0', 'output 2'."""
         named = {f"input {index}": each for index, each in enumerate(self.inputs)}
-        named |= {f"output {i}": each for i, each in enumerate(self.outputs) if isinstance(each, torch.Tensor)}
+        named |= {
+            f"output {i}": each
+            for i, each in enumerate(self.outputs)
+            if isinstance(each, torch.Tensor)
+        }
         return named
 
     def regions(self) -> dict[str, Region]:
@@ -74,11 +78,20 @@ def observe(
     return observation
 
 
-def observe_eager(function: Callable[..., object], inputs: Sequence[torch.Tensor]) -> tuple[Observation, Trace]:
-    """Run the function in eager under watch. Raises `Undefined` if eager gives it no single meaning."""
+def observe_eager(
+    function: Callable[..., object], inputs: Sequence[torch.Tensor]
+) -> tuple[Observation, Trace]:
+    """Run the function in eager under watch.
+
+    Raises `Undefined` if eager gives it no single meaning.
+    """
     watch = Watch(inputs)
     if isinstance(function, ProgramFunction):
-        watch.trace.as_written = not any(is_composite(resolve(each.op)) for each in function.program.instructions)
+        watch.trace.as_written = not any(
+            is_composite(resolve(each.op)) for each in function.program.instructions
+        )
     observation = observe(function, inputs, watch)
-    watch.require_initialised([each for each in observation.outputs if isinstance(each, torch.Tensor)])
+    watch.require_initialised(
+        [each for each in observation.outputs if isinstance(each, torch.Tensor)]
+    )
     return observation, watch.trace

@@ -1,7 +1,7 @@
 """Overlap of two concrete regions as a question to z3, answered by a witness that a person can check by hand.
 
-`programs.regions.overlap` answers the same question some hundred times faster. z3 is the second opinion: it shares no
-code with that decision, and its answer names the two elements and the byte.
+`programs.regions.overlap` answers the same question some hundred times faster. z3 is the second
+opinion: it shares no code with that decision, and its answer names the two elements and the byte.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ class Witness:
 
     def check(self, a: Region, b: Region) -> bool:
         """Whether the witness is right, by plain arithmetic."""
-        return _holds_byte(a, self.indices_a, self.byte) and _holds_byte(b, self.indices_b, self.byte)
+        return _holds_byte(a, self.indices_a, self.byte) and _holds_byte(
+            b, self.indices_b, self.byte
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +50,8 @@ class Unknown:
 def decide(a: Region, b: Region, timeout_ms: int = 2000) -> Witness | Disjoint | Unknown:
     """Ask z3 whether two regions of one address space have a byte in common.
 
-    Equal questions get equal answers, also in another order or another process; only the time limit, which goes by the
-    clock, can tell two runs apart. Not for several threads at once.
+    Equal questions get equal answers, also in another order or another process; only the time
+    limit, which goes by the clock, can tell two runs apart. Not for several threads at once.
 
     Raises:
         InternalError: z3's witness is wrong.
@@ -57,8 +59,9 @@ def decide(a: Region, b: Region, timeout_ms: int = 2000) -> Witness | Disjoint |
     """
     session = Session.here()
     indices_a, indices_b = session.indices_a[: len(a.sizes)], session.indices_b[: len(b.sizes)]
-    # Bytes from the element of `a` to that of `b`. Two elements share a byte if neither ends before the other begins.
-    # Only the difference of the starts enters, which keeps the numbers small. (An `int`, if neither region has dims.)
+    # Bytes from the element of `a` to that of `b`. Two elements share a byte if neither ends before
+    # the other begins. Only the difference of the starts enters, which keeps the numbers small. (An
+    # `int`, if neither region has dims.)
     distance = z3.Sum(
         *(stride * index for stride, index in zip(b.strides, indices_b, strict=True)),
         *(-stride * index for stride, index in zip(a.strides, indices_a, strict=True)),
@@ -76,7 +79,9 @@ def decide(a: Region, b: Region, timeout_ms: int = 2000) -> Witness | Disjoint |
     at_a, at_b = answer[: len(a.sizes)], answer[len(a.sizes) :]
     witness = Witness(at_a, at_b, byte=max(_address(a, at_a), _address(b, at_b)))
     if not witness.check(a, b):
-        raise InternalError(f"z3 gave a wrong witness, please send us this line: {witness} for {a} and {b}")
+        raise InternalError(
+            f"z3 gave a wrong witness, please send us this line: {witness} for {a} and {b}"
+        )
     return witness
 
 
@@ -84,10 +89,11 @@ def decide(a: Region, b: Region, timeout_ms: int = 2000) -> Witness | Disjoint |
 class Session:
     """z3 in this process: one context, one solver, and the names of the model.
 
-    Contexts take milliseconds to make, so they live as long as the process. The solver is `reset`, not `push`ed and
-    `pop`ped: after `pop` it keeps what it learned about which values to try first, so that the witness would depend on
-    the questions before (in 134 of 1,500 cases; `reset` costs half a millisecond a question more). The names stay
-    declared for the same reason: terms are ordered by when they were made.
+    Contexts take milliseconds to make, so they live as long as the process. The solver is `reset`,
+    not `push`ed and `pop`ped: after `pop` it keeps what it learned about which values to try first,
+    so that the witness would depend on the questions before (in 134 of 1,500 cases; `reset` costs
+    half a millisecond a question more). The names stay declared for the same reason: terms are
+    ordered by when they were made.
     """
 
     solver: Any
@@ -114,7 +120,9 @@ class Session:
         """The context that all terms of a question must be made in."""
         return self.solver.ctx
 
-    def ask(self, premises: Sequence[Any], names: Sequence[Any], timeout_ms: int) -> tuple[int, ...] | Disjoint | Unknown:
+    def ask(
+        self, premises: Sequence[Any], names: Sequence[Any], timeout_ms: int
+    ) -> tuple[int, ...] | Disjoint | Unknown:
         """The values of `names` in a model of the premises, if there is one."""
         self.solver.reset()
         self.solver.set("random_seed", 0)
@@ -124,7 +132,9 @@ class Session:
         if verdict == z3.unsat:
             return Disjoint()
         if verdict == z3.unknown:
-            return Unknown(f"z3 gave up, with a limit of {timeout_ms} ms: {self.solver.reason_unknown()}")
+            return Unknown(
+                f"z3 gave up, with a limit of {timeout_ms} ms: {self.solver.reason_unknown()}"
+            )
         model = self.solver.model()
         return tuple(int(model.eval(name, model_completion=True).as_long()) for name in names)
 
@@ -134,11 +144,17 @@ _SESSIONS: dict[tuple[int, str], Session] = {}
 
 
 def _inside(indices: Sequence[Any], sizes: Sequence[int]) -> list[Any]:
-    return [each for index, size in zip(indices, sizes, strict=True) for each in (index >= 0, index < size)]
+    return [
+        each
+        for index, size in zip(indices, sizes, strict=True)
+        for each in (index >= 0, index < size)
+    ]
 
 
 def _address(region: Region, indices: Sequence[int]) -> int:
-    return region.start + sum(stride * index for stride, index in zip(region.strides, indices, strict=True))
+    return region.start + sum(
+        stride * index for stride, index in zip(region.strides, indices, strict=True)
+    )
 
 
 def _holds_byte(region: Region, indices: Sequence[int], byte: int) -> bool:

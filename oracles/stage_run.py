@@ -1,8 +1,9 @@
 """`run_stage`: one run of a stage on real tensors, and what each node did: where its tensors lie, what it wrote and read.
 
-Everything is noted at the moment the node has run (operands: is about to run), since a later node may give a tensor another
-shape or storage. Bytes are counted from the start of a storage, and storages in the order in which the run meets them, so
-that runs of two stages on equal inputs can be compared.
+Everything is noted at the moment the node has run (operands: is about to run), since a later node
+may give a tensor another shape or storage. Bytes are counted from the start of a storage, and
+storages in the order in which the run meets them, so that runs of two stages on equal inputs can be
+compared.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ from programs.values import clone_inputs
 
 
 class Place(NamedTuple):
-    """Where a tensor lies: the number of its storage, and its metadata. Offset and strides count elements."""
+    """Where a tensor lies: the number of its storage, and its metadata.
+
+    Offset and strides count elements.
+    """
 
     storage: int
     offset: int
@@ -56,15 +60,18 @@ class Place(NamedTuple):
         """The region with dims counted from the last, those of size 1 left out: they place nothing."""
         itemsize = self.dtype.itemsize
         pairs = zip(reversed(self.sizes), reversed(self.strides), strict=True)
-        dims = tuple((dim, size, stride * itemsize) for dim, (size, stride) in enumerate(pairs) if size != 1)
+        dims = tuple(
+            (dim, size, stride * itemsize) for dim, (size, stride) in enumerate(pairs) if size != 1
+        )
         return self.offset * itemsize, itemsize, dims
 
 
 class Operand(NamedTuple):
     """A tensor among the arguments of a call, as it lay before. `argument` is its name in the schema.
 
-    `position` counts the arguments that are no `out=` arguments, which have -1: a functional op and its in-place form count
-    alike. `written` and `overwritten` (written whatever it holds) mean bytes: `t_` and `set_` write none.
+    `position` counts the arguments that are no `out=` arguments, which have -1: a functional op and
+    its in-place form count alike. `written` and `overwritten` (written whatever it holds) mean
+    bytes: `t_` and `set_` write none.
     """
 
     position: int
@@ -75,13 +82,14 @@ class Operand(NamedTuple):
 
 
 @dataclass(slots=True)
-class Call:
+class NodeCall:
     """A call of a node. `op` is None if that is no operator; then all tensors count as read.
 
-    `arguments` are as passed, by name in the schema (by position for other functions). `calls` is the operator whose work
-    is done: `op`, or for a function that takes an operator first (as higher-order operators do) that one. `mutates` goes by
-    the schema alone, where there is none by whether the version counter of an operand (which its views share) has moved.
-    `uneven` says that a `copy_` stored differing values in one place.
+    `arguments` are as passed, by name in the schema (by position for other functions). `calls` is
+    the operator whose work is done: `op`, or for a function that takes an operator first (as
+    higher-order operators do) that one. `mutates` goes by the schema alone, where there is none by
+    whether the version counter of an operand (which its views share) has moved. `uneven` says that
+    a `copy_` stored differing values in one place.
     """
 
     op: OpOverload | None
@@ -100,7 +108,9 @@ class Call:
     def read(self) -> list[Operand]:
         """Operands of which the contents matter; not those asked for their metadata alone, or for the memory."""
         unread = _unread(self.calls) if self.calls is not None else ()
-        return [each for each in self.operands if not each.overwritten and each.argument not in unread]
+        return [
+            each for each in self.operands if not each.overwritten and each.argument not in unread
+        ]
 
     @property
     def shows_numbers(self) -> bool:
@@ -115,16 +125,16 @@ class NodeRun:
     node: fx.Node
     value: object
     places: tuple[Place, ...]
-    call: Call | None = None
+    call: NodeCall | None = None
 
 
 @dataclass(slots=True)
 class StageRun:
     """A stage's run. `inputs` are the storages of placeholders and attributes; `error` is what ended the run, and where.
 
-    `nbytes` is the largest size of each storage that the run met: one may grow, and may be freed before the end.
-    The node that raised stands last among the nodes, without a value, if it came to a call. Storages are held, so that
-    their identity is not reused.
+    `nbytes` is the largest size of each storage that the run met: one may grow, and may be freed
+    before the end. The node that raised stands last among the nodes, without a value, if it came to
+    a call. Storages are held, so that their identity is not reused.
     """
 
     stage: Stage
@@ -146,14 +156,19 @@ def describe(node: fx.Node) -> str:
     arguments = [*map(str, node.args), *(f"{key}={value}" for key, value in node.kwargs.items())]
     if node.op == "output":
         return f"return {', '.join(arguments)}"
-    target = node.target if isinstance(node.target, (str, OpOverload)) else getattr(node.target, "__name__", node.target)
+    target = (
+        node.target
+        if isinstance(node.target, (str, OpOverload))
+        else getattr(node.target, "__name__", node.target)
+    )
     return f"{node.name} = {target}({', '.join(arguments)})"
 
 
 def run_stage(stage: Stage, inputs: Sequence[object]) -> StageRun:
     """Run the graph once on these inputs, which it may mutate; attributes of the module are cloned first.
 
-    Raises `Rejected` for tensors that are not dense, `InternalError` if the number of inputs is not the graph's.
+    Raises `Rejected` for tensors that are not dense, `InternalError` if the number of inputs is not
+    the graph's.
     """
     return _Running(stage, inputs).run()
 
@@ -162,7 +177,9 @@ class _Running:
     def __init__(self, stage: Stage, inputs: Sequence[object]) -> None:
         placeholders = sum(node.op == "placeholder" for node in stage.graph.graph.nodes)
         if placeholders != len(inputs):
-            raise InternalError(f"stage {stage.name} takes {placeholders} inputs, {len(inputs)} were given")
+            raise InternalError(
+                f"stage {stage.name} takes {placeholders} inputs, {len(inputs)} were given"
+            )
         self.done = StageRun(stage)
         self.graph = stage.graph
         self.inputs = iter(inputs)
@@ -185,7 +202,10 @@ class _Running:
             if node in self.attributes:
                 self._note(node, self.attributes[node])
             else:
-                self.done.error = (node, AttributeError(f"the module has no attribute {node.target}"))
+                self.done.error = (
+                    node,
+                    AttributeError(f"the module has no attribute {node.target}"),
+                )
         else:
             given = None
             try:
@@ -212,11 +232,13 @@ class _Running:
     def _attributes(self) -> dict[fx.Node, object]:
         found: dict[fx.Node, object] = {}
         for node in self.graph.graph.find_nodes(op="get_attr"):
-            with contextlib.suppress(AttributeError):  # the run ends at a node whose attribute is not there
+            with contextlib.suppress(
+                AttributeError
+            ):  # the run ends at a node whose attribute is not there
                 found[node] = functools.reduce(getattr, str(node.target).split("."), self.graph)
         return dict(zip(found, clone_inputs(list(found.values())), strict=True))
 
-    def _call(self, node: fx.Node, given: Call | None, args: Any, kwargs: Any) -> Any:
+    def _call(self, node: fx.Node, given: NodeCall | None, args: Any, kwargs: Any) -> Any:
         if node.op == "output":
             return args[0]
         if node.op == "call_method":
@@ -224,13 +246,15 @@ class _Running:
         if node.op == "call_module":
             return self.graph.get_submodule(str(node.target))(*args, **kwargs)
         assert callable(node.target)
-        expected = None if given is None or given.op is None else value_stored(given.op, given.arguments)
+        expected = (
+            None if given is None or given.op is None else value_stored(given.op, given.arguments)
+        )
         value = node.target(*args, **kwargs)
         if given is not None and expected is not None:
             given.uneven = not same_values(given.arguments["self"], expected)
         return value
 
-    def _given(self, node: fx.Node, args: Any, kwargs: Mapping[str, Any]) -> Call | None:
+    def _given(self, node: fx.Node, args: Any, kwargs: Mapping[str, Any]) -> NodeCall | None:
         if node.op == "output":
             return None
         target: Any = node.target
@@ -245,21 +269,37 @@ class _Running:
             for index, name, value in found
             for each in tensors_in(value)
         )
-        return Call(None, None, named, operands)
+        return NodeCall(None, None, named, operands)
 
-    def _call_of(self, op: OpOverload | None, calls: OpOverload, args: Any, kwargs: Mapping[str, Any]) -> Call:
+    def _call_of(
+        self, op: OpOverload | None, calls: OpOverload, args: Any, kwargs: Mapping[str, Any]
+    ) -> NodeCall:
         form = _form(calls)
         passed = dict(zip(form.names, args, strict=False)) | dict(kwargs)
-        arguments = {name: passed[name] for name in form.names if name in passed} | passed  # in the order of the schema
+        arguments = {
+            name: passed[name] for name in form.names if name in passed
+        } | passed  # in the order of the schema
         operands = []
         for name, value in arguments.items():
             if isinstance(value, (torch.Tensor, list, tuple, dict)):
                 written = op is not None and name in form.written
-                position, overwritten = form.positions.get(name, -1), written and name in form.overwritten
-                operands += [Operand(position, name, self._place(each), written, overwritten) for each in tensors_in(value)]
-        return Call(op, calls, arguments, tuple(operands), mutates=op is not None and bool(form.facts.writes))
+                position, overwritten = (
+                    form.positions.get(name, -1),
+                    written and name in form.overwritten,
+                )
+                operands += [
+                    Operand(position, name, self._place(each), written, overwritten)
+                    for each in tensors_in(value)
+                ]
+        return NodeCall(
+            op,
+            calls,
+            arguments,
+            tuple(operands),
+            mutates=op is not None and bool(form.facts.writes),
+        )
 
-    def _note(self, node: fx.Node, value: object, call: Call | None = None) -> None:
+    def _note(self, node: fx.Node, value: object, call: NodeCall | None = None) -> None:
         places = tuple(map(self._place, tensors_in(value)))
         self.values[node] = value
         self.done.nodes.append(NodeRun(node, value, places, call))
@@ -276,22 +316,26 @@ class _Running:
             self.done.storages.append(storage)
             self.done.nbytes.append(0)
         place = place_of(tensor, number)
-        self.done.nbytes[number] = max(self.done.nbytes[number], storage.nbytes(), place.region.interval[1])
+        self.done.nbytes[number] = max(
+            self.done.nbytes[number], storage.nbytes(), place.region.interval[1]
+        )
         return place
 
 
-def _versions(call: Call | None) -> list[int]:
+def _versions(call: NodeCall | None) -> list[int]:
     """The version counter of each operand of a call of no operator."""
     if call is None or call.op is not None:
         return []
     return [each._version for value in call.arguments.values() for each in tensors_in(value)]
 
 
-def _note_writes(call: Call, before: Sequence[int]) -> None:
+def _note_writes(call: NodeCall, before: Sequence[int]) -> None:
     """What a call of no operator has written, which no schema tells."""
     moved = [one != other for one, other in zip(before, _versions(call), strict=True)]
     call.mutates = any(moved)
-    call.operands = tuple(each._replace(written=wrote) for each, wrote in zip(call.operands, moved, strict=True))
+    call.operands = tuple(
+        each._replace(written=wrote) for each, wrote in zip(call.operands, moved, strict=True)
+    )
 
 
 def place_of(tensor: torch.Tensor, storage: int) -> Place:
@@ -323,7 +367,9 @@ def _form(op: OpOverload) -> _Form:
     known, arguments = facts(op), op._schema.arguments
     names = tuple(each.name for each in arguments)
     counted = (each.name for each in arguments if not each.is_out)
-    places_anew = torch.Tag.inplace_view in op.tags  # t_, set_, resize_: other metadata, the same bytes
+    places_anew = (
+        torch.Tag.inplace_view in op.tags
+    )  # t_, set_, resize_: other metadata, the same bytes
     return _Form(
         known,
         names,
@@ -350,7 +396,12 @@ def _unread(op: OpOverload) -> tuple[str, ...]:
     if op.namespace != "aten":  # of others, a name says nothing
         return ()
     name, names = op.overloadpacket.__name__, tuple(each.name for each in op._schema.arguments)
-    if name.endswith("_like") or name.startswith("new_") or torch.Tag.inplace_view in op.tags or _stores_over(op):
+    if (
+        name.endswith("_like")
+        or name.startswith("new_")
+        or torch.Tag.inplace_view in op.tags
+        or _stores_over(op)
+    ):
         return names if torch.Tag.inplace_view in op.tags else names[:1]
     return names[1:] if name in ("view_as", "expand_as", "reshape_as") else ()
 

@@ -8,7 +8,10 @@ from enum import Enum
 
 
 class Verdict(Enum):
-    """What an oracle found. A thing not proved is never called wrong, a thing not checked is never called right."""
+    """What an oracle found.
+
+    A thing not proved is never called wrong, a thing not checked is never called right.
+    """
 
     HOLDS = "holds"
     VIOLATED = "violated"
@@ -20,8 +23,9 @@ class Verdict(Enum):
 class Violation:
     """A promise broken, with evidence.
 
-    `kind` is the same for all violations that a reader would call the same symptom, such as 'wrong value' or
-    'raises IndexError: index # is out of bounds'; `place` says which input or output; `evidence` holds plain JSON values.
+    `kind` is the same for all violations that a reader would call the same symptom, such as 'wrong
+    value' or 'raises IndexError: index # is out of bounds'; `place` says which input or output;
+    `evidence` holds plain JSON values.
     """
 
     oracle: str

@@ -1,8 +1,8 @@
 """Does eager give a call one meaning? Decided at each ATen call, on the bytes that it reads and writes.
 
-PyTorch raises on some writes to overlapping memory and is silently undefined on others. A compiler may do as it likes
-there, so a program with such a call is discarded, never reported. `Watch` sees every ATen call below a Python function,
-so it judges programs and users' functions alike.
+PyTorch raises on some writes to overlapping memory and is silently undefined on others. A compiler
+may do as it likes there, so a program with such a call is discarded, never reported. `Watch` sees
+every ATen call below a Python function, so it judges programs and users' functions alike.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Undefined(Rejected):
 
 
 @dataclass(slots=True)
-class Call:
+class EagerCall:
     """One ATen call, before it runs: operands by schema argument, flattened to tensors."""
 
     op: OpOverload
@@ -38,7 +38,7 @@ class Call:
     only_read: list[torch.Tensor]
 
     @classmethod
-    def of(cls, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
+    def of(cls, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> EagerCall:
         known = facts(op)
         call = cls(op, known, {}, [], [], [])
         for index, argument in enumerate(op._schema.arguments):
@@ -49,7 +49,9 @@ class Call:
                 continue
             for tensor in tensors:
                 if tensor.layout is not torch.strided:
-                    raise Rejected(f"{op} takes a {tensor.layout} tensor; only dense (strided) ones can be judged")
+                    raise Rejected(
+                        f"{op} takes a {tensor.layout} tensor; only dense (strided) ones can be judged"
+                    )
             (call.written if index in known.writes else call.only_read).extend(tensors)
             if index in known.overwrites:
                 call.overwritten.extend(tensors)
@@ -68,19 +70,21 @@ def tensors_in(value: object) -> Iterator[torch.Tensor]:
             yield from tensors_in(each)
 
 
-# Each rule takes a call that is about to run and says what is wrong with it, or None. ----------------------------------
+# Each rule takes a call that is about to run and says what is wrong with it, or None. -------------
 
 
-def writes_through_itself(call: Call) -> str | None:
+def writes_through_itself(call: EagerCall) -> str | None:
     """A read-modify-write of a region in which two elements share a byte has no fixed number of updates."""
     for tensor in call.written:
-        fresh_value_everywhere = any(tensor is each for each in call.overwritten) and call.facts.kind is not Kind.OUT
+        fresh_value_everywhere = (
+            any(tensor is each for each in call.overwritten) and call.facts.kind is not Kind.OUT
+        )
         if not fresh_value_everywhere and overlaps_itself(Region.of(tensor)):
             return "writes through a region that overlaps itself"
     return None
 
 
-def scatters_into_itself(call: Call) -> str | None:
+def scatters_into_itself(call: EagerCall) -> str | None:
     """A scatter into a tensor that overlaps itself: the clone in its kernel keeps the overlap or not, by layout."""
     if call.op.overloadpacket in _SCATTERS and overlaps_itself(Region.of(call.arguments["self"])):
         return "scatters into a tensor that overlaps itself"
@@ -91,7 +95,7 @@ def scatters_into_itself(call: Call) -> str | None:
     return None
 
 
-def reads_what_it_writes(call: Call) -> str | None:
+def reads_what_it_writes(call: EagerCall) -> str | None:
     """An operand may share bytes with the destination only if a pointwise op reads each element where it writes it."""
     pointwise = call.facts.pointwise or call.op in UNTAGGED
     for target in call.written:
@@ -103,10 +107,12 @@ def reads_what_it_writes(call: Call) -> str | None:
     return None
 
 
-def _read_while_it_writes(call: Call) -> Iterator[torch.Tensor]:
+def _read_while_it_writes(call: EagerCall) -> Iterator[torch.Tensor]:
     """The operands that it does not write, but for a 0-d value that becomes a number first."""
     for index, argument in enumerate(call.op._schema.arguments):
-        for operand in tensors_in(call.arguments[argument.name]) if index not in call.facts.writes else ():
+        for operand in (
+            tensors_in(call.arguments[argument.name]) if index not in call.facts.writes else ()
+        ):
             if not read_as_number_first(call.op, argument.name, operand.dim()):
                 yield operand
 
@@ -116,7 +122,7 @@ def read_as_number_first(op: OpOverload, argument: str, dims: int) -> bool:
     return op in _READ_NUMBER_FIRST and argument == "value" and dims == 0
 
 
-def writes_twice(call: Call) -> str | None:
+def writes_twice(call: EagerCall) -> str | None:
     """Two destinations of one call must not share bytes."""
     for index, one in enumerate(call.written):
         if any(overlap(Region.of(one), Region.of(other)) for other in call.written[:index]):
@@ -124,7 +130,7 @@ def writes_twice(call: Call) -> str | None:
     return None
 
 
-def stores_twice_by_index(call: Call) -> str | None:
+def stores_twice_by_index(call: EagerCall) -> str | None:
     """Equal indices in an indexed store leave open which value stays."""
     rule = _INDEXED_STORES.get(call.op.overloadpacket)
     if rule is None:
@@ -135,7 +141,7 @@ def stores_twice_by_index(call: Call) -> str | None:
     return None
 
 
-def converts_out_of_range(call: Call) -> str | None:
+def converts_out_of_range(call: EagerCall) -> str | None:
     """Casting NaN, infinity or a number out of range to an integer is undefined in C++."""
     if call.op is torch.ops.aten.copy_.default:
         source, dtype = call.arguments["src"], call.arguments["self"].dtype
@@ -149,12 +155,13 @@ def converts_out_of_range(call: Call) -> str | None:
         return None
     numbers = (source.real if source.is_complex() else source).double()
     limits = torch.iinfo(dtype)
-    # Whole numbers up to the limits; the upper one is not exact in float64 for 64 bits, so it is excluded.
+    # Whole numbers up to the limits; the upper one is not exact in float64 for 64 bits, so it is
+    # excluded.
     inside = (numbers > float(limits.min) - 1) & (numbers < float(limits.max))
     return None if bool(inside.all()) else "converts a number that the integer dtype cannot hold"
 
 
-def reads_broken_bool(call: Call) -> str | None:
+def reads_broken_bool(call: EagerCall) -> str | None:
     """A bool is the byte 0 or 1; other bytes, seen through a view of another dtype, mean nothing fixed."""
     if call.facts.kind is Kind.VIEW:
         return None
@@ -165,7 +172,7 @@ def reads_broken_bool(call: Call) -> str | None:
     return None
 
 
-RULES: tuple[Callable[[Call], str | None], ...] = (
+RULES: tuple[Callable[[EagerCall], str | None], ...] = (
     writes_through_itself,
     scatters_into_itself,
     reads_what_it_writes,
@@ -179,7 +186,9 @@ RULES: tuple[Callable[[Call], str | None], ...] = (
 def _index_put_positions(arguments: dict[str, Any]) -> torch.Tensor | None:
     if arguments.get("accumulate"):
         return None
-    chosen: torch.Tensor = torch.ops.aten.index.Tensor(_numbered(arguments["self"]), arguments["indices"])
+    chosen: torch.Tensor = torch.ops.aten.index.Tensor(
+        _numbered(arguments["self"]), arguments["indices"]
+    )
     return chosen
 
 
@@ -211,7 +220,9 @@ def _numbered(tensor: torch.Tensor) -> torch.Tensor:
 
 
 _READ_NUMBER_FIRST = {torch.ops.aten.fill_.Tensor, torch.ops.aten.masked_fill_.Tensor}
-UNTAGGED = {torch.ops.aten.masked_fill_.Tensor}  # as pointwise as `masked_fill.Scalar`, which alone has the tag
+UNTAGGED = {
+    torch.ops.aten.masked_fill_.Tensor
+}  # as pointwise as `masked_fill.Scalar`, which alone has the tag
 
 _SCATTERS = {
     torch.ops.aten.select_scatter,
@@ -234,12 +245,15 @@ _INDEXED_STORES: dict[object, Callable[[dict[str, Any]], torch.Tensor | None]] =
 }
 
 
-# The watch. ------------------------------------------------------------------------------------------------------------
+# The watch. ---------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class Uninitialised:
-    """The bytes of one storage that nothing has written yet. The storage is held, so that its address is not reused."""
+    """The bytes of one storage that nothing has written yet.
+
+    The storage is held, so that its address is not reused.
+    """
 
     storage: torch.UntypedStorage
     known: int = 0  # bytes at the start that were written before
@@ -258,7 +272,9 @@ class Uninitialised:
         """The part of the mask that the tensor covers, one more dimension for the bytes of an element."""
         size = tensor.element_size()
         strides = [stride * size for stride in tensor.stride()]
-        return self.mask.as_strided((*tensor.shape, size), (*strides, 1), tensor.storage_offset() * size)
+        return self.mask.as_strided(
+            (*tensor.shape, size), (*strides, 1), tensor.storage_offset() * size
+        )
 
 
 def _own(op: OpOverload, reason: Exception) -> InternalError:
@@ -284,12 +300,16 @@ class Watch(TorchDispatchMode):
         self._before_resize = 0  # bytes of the storage that `resize_` is about to change
 
     def __torch_dispatch__(
-        self, func: OpOverload, types: object, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+        self,
+        func: OpOverload,
+        types: object,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
         mistake = None
         expected = None
-        call = Call.of(func, args, kwargs)
+        call = EagerCall.of(func, args, kwargs)
         try:
             self._refuse_undefined(call)
             expected = value_stored(call.op, call.arguments)
@@ -299,7 +319,9 @@ class Watch(TorchDispatchMode):
             raise
         except Exception as reason:  # noqa: BLE001 - nothing is swallowed: it is raised below
             mistake = reason
-        result = func(*args, **kwargs)  # if the arguments make no sense, eager says so here, better than a rule could
+        result = func(
+            *args, **kwargs
+        )  # if the arguments make no sense, eager says so here, better than a rule could
         if mistake is not None:
             raise _own(func, mistake) from mistake
         try:
@@ -312,7 +334,7 @@ class Watch(TorchDispatchMode):
             raise _own(func, reason) from reason
         return result
 
-    def _refuse_undefined(self, call: Call) -> None:
+    def _refuse_undefined(self, call: EagerCall) -> None:
         for rule in RULES:
             reason = rule(call)
             if reason is not None:
@@ -325,11 +347,16 @@ class Watch(TorchDispatchMode):
             if self._shows_garbage(tensor):
                 raise Undefined("returns memory that was never written")
 
-    def _check_initialised(self, call: Call) -> None:
+    def _check_initialised(self, call: EagerCall) -> None:
         if not self._uninitialised or call.facts.kind is Kind.VIEW:
             return
-        read = [*call.only_read, *(each for each in call.written if not any(each is o for o in call.overwritten))]
-        if call.op.overloadpacket.__name__ != "resize_" and any(self._shows_garbage(each) for each in read):
+        read = [
+            *call.only_read,
+            *(each for each in call.written if not any(each is o for o in call.overwritten)),
+        ]
+        if call.op.overloadpacket.__name__ != "resize_" and any(
+            self._shows_garbage(each) for each in read
+        ):
             raise Undefined(f"{call.op} reads memory that was never written")
 
     def _shows_garbage(self, tensor: torch.Tensor) -> bool:
@@ -339,7 +366,7 @@ class Watch(TorchDispatchMode):
         state.cover(tensor.untyped_storage())
         return bool(state.bytes_of(tensor).any())
 
-    def _note(self, call: Call, result: object) -> None:
+    def _note(self, call: EagerCall, result: object) -> None:
         trace = self.trace
         for tensor in call.written:
             trace.written.add(tensor.untyped_storage().data_ptr())
@@ -351,7 +378,9 @@ class Watch(TorchDispatchMode):
                 state.bytes_of(tensor).fill_(False)
         returned = [each for each in tensors_in(result) if each.layout is torch.strided]
         factor = call.arguments.get("alpha") not in (None, 1, -1)
-        trace.rounding.note(call.op, [*call.only_read, *call.written], [*call.written, *returned], factor=factor)
+        trace.rounding.note(
+            call.op, [*call.only_read, *call.written], [*call.written, *returned], factor=factor
+        )
         if call.op is torch.ops.aten.as_strided.default:
             shown, given = Region.of(returned[0]), Region.of(call.only_read[0])
             trace.overlapping_as_strided = trace.overlapping_as_strided or overlaps_itself(shown)
@@ -366,11 +395,20 @@ class Watch(TorchDispatchMode):
 
     def _note_resize(self, storage: torch.UntypedStorage) -> None:
         """Bytes that a storage grew by were never written."""
-        state = self._uninitialised.setdefault(storage._cdata, Uninitialised(storage, known=self._before_resize))
+        state = self._uninitialised.setdefault(
+            storage._cdata, Uninitialised(storage, known=self._before_resize)
+        )
         state.cover(storage)
 
 
-ALLOCATES = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"}
+ALLOCATES = {
+    "empty",
+    "empty_like",
+    "empty_strided",
+    "empty_permuted",
+    "new_empty",
+    "new_empty_strided",
+}
 
 
 def value_stored(op: OpOverload, arguments: Mapping[str, Any]) -> torch.Tensor | None:

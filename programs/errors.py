@@ -2,7 +2,10 @@
 
 
 class UserError(Exception):
-    """Something the user gave is wrong. The message says what was given, what was expected and what to change."""
+    """Something the user gave is wrong.
+
+    The message says what was given, what was expected and what to change.
+    """
 
 
 class Rejected(Exception):

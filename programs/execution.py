@@ -50,7 +50,10 @@ def materialise(argument: Argument, values: dict[str, torch.Tensor]) -> object:
 
 @dataclass(frozen=True, slots=True)
 class ProgramFunction:
-    """A program as a function of its input tensors. Those who can do better than call it look at `program`."""
+    """A program as a function of its input tensors.
+
+    Those who can do better than call it look at `program`.
+    """
 
     program: Program
 
@@ -68,7 +71,11 @@ def as_graph(program: Program) -> fx.Graph:
     for instruction in program.instructions:
         node_of = functools.partial(_node_argument, nodes=nodes)
         op = resolve(instruction.op)
-        call = graph.call_function(op, tuple(map(node_of, instruction.args)), {k: node_of(v) for k, v in instruction.kwargs})
+        call = graph.call_function(
+            op,
+            tuple(map(node_of, instruction.args)),
+            {k: node_of(v) for k, v in instruction.kwargs},
+        )
         if returns_one_tensor(op):
             nodes.update(dict.fromkeys(instruction.results, call))
         else:

@@ -1,4 +1,7 @@
-"""Arithmetic on layouts: dense strides, how far a view reaches, how much a storage has room for. All in elements."""
+"""Arithmetic on layouts: dense strides, how far a view reaches, how much a storage has room for.
+
+All in elements.
+"""
 
 from __future__ import annotations
 

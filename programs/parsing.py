@@ -1,6 +1,7 @@
 """Reads back the Python that `programs.printing.source` prints.
 
-Nothing is executed: the text becomes a syntax tree, and a tree of any other shape is refused with its line.
+Nothing is executed: the text becomes a syntax tree, and a tree of any other shape is refused with
+its line.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ class _Call:
     unpacked: bool
 
 
-def parse_source(text: str, storages: Sequence[Storage], inputs: Sequence[Input], seed: int = 0) -> Program:
+def parse_source(
+    text: str, storages: Sequence[Storage], inputs: Sequence[Input], seed: int = 0
+) -> Program:
     """The program that prints as `text` and has these storages and inputs, so that `parse_source(source(p), ...) == p`.
 
     Raises `UserError` with the line number for anything that `source` does not print.
@@ -36,7 +39,10 @@ def parse_source(text: str, storages: Sequence[Storage], inputs: Sequence[Input]
     function = _function(text)
     parameters = [each.arg for each in function.args.args]
     if parameters != [each.name for each in inputs]:
-        raise _refusal(function, f"the inputs are {', '.join(each.name for each in inputs)}; got {shown(parameters)}")
+        raise _refusal(
+            function,
+            f"the inputs are {', '.join(each.name for each in inputs)}; got {shown(parameters)}",
+        )
     *body, last = function.body
     calls = [_call(each) for each in body]
     outputs = _outputs(last)
@@ -49,22 +55,32 @@ def parse_source(text: str, storages: Sequence[Storage], inputs: Sequence[Input]
 def _function(text: str) -> ast.FunctionDef:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of Python about the style of a text that is refused below anyway
+            warnings.simplefilter(
+                "ignore"
+            )  # of Python about the style of a text that is refused below anyway
             module = ast.parse(text)
     except SyntaxError as error:
         raise UserError(f"line {error.lineno or 1}: not Python: {error.msg}") from error
-    except (ValueError, RecursionError, MemoryError) as error:  # a null character; thousands of opening brackets
+    except (
+        ValueError,
+        RecursionError,
+        MemoryError,
+    ) as error:  # a null character; thousands of opening brackets
         raise UserError(f"line 1: not Python: {shown(str(error))}") from error
     match module.body:
         case [
             ast.FunctionDef(
                 name="program",
-                args=ast.arguments(posonlyargs=[], vararg=None, kwonlyargs=[], kwarg=None, defaults=[]),
+                args=ast.arguments(
+                    posonlyargs=[], vararg=None, kwonlyargs=[], kwarg=None, defaults=[]
+                ),
                 decorator_list=[],
             ) as function
         ]:
             return function
-    raise UserError("line 1: expected one function, def program(...):, with the inputs as its parameters")
+    raise UserError(
+        "line 1: expected one function, def program(...):, with the inputs as its parameters"
+    )
 
 
 def _check(program: Program, calls: Sequence[_Call], last_line: int) -> None:
@@ -72,12 +88,22 @@ def _check(program: Program, calls: Sequence[_Call], last_line: int) -> None:
     defect = first_defect(program)
     if defect is not None:
         number = re.match(r"instructions\[(\d+)\]", defect.place)
-        line = calls[int(number[1])].line if number else last_line if defect.place.startswith("outputs") else 1
+        line = (
+            calls[int(number[1])].line
+            if number
+            else last_line
+            if defect.place.startswith("outputs")
+            else 1
+        )
         raise UserError(f"line {line}: {defect}")
     for each in calls:
         one = returns_one_tensor(resolve(each.instruction.op))
         if each.instruction.results and one == each.unpacked:
-            wanted = "returns one tensor: write v0 = ..." if one else "returns several tensors: write (v0,) = ..."
+            wanted = (
+                "returns one tensor: write v0 = ..."
+                if one
+                else "returns several tensors: write (v0,) = ..."
+            )
             raise UserError(f"line {each.line}: {each.instruction.op} {wanted}")
 
 
@@ -92,9 +118,13 @@ def _call(statement: ast.stmt) -> _Call:
         case ast.Assign(targets=[ast.Tuple(elts=elements)], value=ast.Call() as call):
             results, unpacked = tuple(map(_name, elements)), True
         case _:
-            raise _refusal(statement, "expected a call of an operator, with its results assigned or not")
+            raise _refusal(
+                statement, "expected a call of an operator, with its results assigned or not"
+            )
     if unpacked and not results:
-        raise _refusal(statement, "expected the names of the results; leave out `() =` where they are not used")
+        raise _refusal(
+            statement, "expected the names of the results; leave out `() =` where they are not used"
+        )
     args = tuple(map(_argument, call.args))
     kwargs = tuple(map(_keyword_argument, call.keywords))
     return _Call(Instruction(_op(call.func), args, kwargs, results), statement.lineno, unpacked)
@@ -111,7 +141,11 @@ def _op(node: ast.expr) -> str:
     match node:
         case ast.Attribute(value=packet, attr=overload):
             return f"{_packet(packet)}.{overload}"
-        case ast.Call(func=ast.Name(id="getattr"), args=[packet, ast.Constant(value=str(overload))], keywords=[]):
+        case ast.Call(
+            func=ast.Name(id="getattr"),
+            args=[packet, ast.Constant(value=str(overload))],
+            keywords=[],
+        ):
             return f"{_packet(packet)}.{overload}"
     raise _refusal(node, "expected an operator, such as aten.add.Tensor")
 
@@ -120,16 +154,22 @@ def _packet(node: ast.expr) -> str:
     match node:
         case ast.Attribute(value=ast.Name(id="aten"), attr=name):
             return f"aten.{name}"
-        case ast.Attribute(ast.Attribute(ast.Attribute(ast.Name(id="torch"), "ops"), namespace), name):
+        case ast.Attribute(
+            ast.Attribute(ast.Attribute(ast.Name(id="torch"), "ops"), namespace), name
+        ):
             return f"{namespace}.{name}"
-    raise _refusal(node, "expected an operator, such as aten.add.Tensor or torch.ops.prims.add.default")
+    raise _refusal(
+        node, "expected an operator, such as aten.add.Tensor or torch.ops.prims.add.default"
+    )
 
 
 def _keyword_argument(node: ast.keyword) -> tuple[str, Argument]:
     match node:
         case ast.keyword(arg=str(key), value=value):
             return key, _argument(value)
-        case ast.keyword(arg=None, value=ast.Dict(keys=[ast.Constant(value=str(key))], values=[value])):
+        case ast.keyword(
+            arg=None, value=ast.Dict(keys=[ast.Constant(value=str(key))], values=[value])
+        ):
             return key, _argument(value)
     raise _refusal(node, 'expected a keyword argument: key=value or **{"key": value}')
 
@@ -142,7 +182,9 @@ def _argument(node: ast.expr) -> Argument:
             return tuple(map(_argument, elements))
         case ast.Constant(value=None | bool() | int() | float() as value):
             return value
-        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)) if value is not True:
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)) if (
+            value is not True
+        ):
             return -value
         case ast.Attribute(value=ast.Name(id="torch"), attr=name):
             if name in DTYPES:
@@ -151,7 +193,9 @@ def _argument(node: ast.expr) -> Argument:
         case ast.Call(func=ast.Name(id="float"), args=[ast.Constant(value=str(name))], keywords=[]):
             if name in SPECIAL_FLOATS:
                 return SPECIAL_FLOATS[name]
-    raise _refusal(node, 'expected a name, a number, None, a dtype, float("inf") or a list of these')
+    raise _refusal(
+        node, 'expected a name, a number, None, a dtype, float("inf") or a list of these'
+    )
 
 
 def _name(node: ast.expr) -> str:

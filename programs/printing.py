@@ -1,6 +1,7 @@
 """A `Program` as ordinary Python functions that need torch alone.
 
-Both texts assume `import torch` and `aten = torch.ops.aten`. `programs.parsing` reads `source` back.
+Both texts assume `import torch` and `aten = torch.ops.aten`. `programs.parsing` reads `source`
+back.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from programs.values import fill
 LONGEST_LITERAL = 16  # elements; numbers beyond that are written as a formula if there is one
 
 
-# --- the program -----------------------------------------------------------------------------------------------------
+# --- the program ----------------------------------------------------------------------------------
 
 
 def source(program: Program) -> str:
@@ -56,12 +57,20 @@ def _callee(op: str) -> str:
     namespace, name, overload = op.split(".")
     packet = f"aten.{name}" if namespace == "aten" else f"torch.ops.{namespace}.{name}"
     # aten.random_.from is an overload, but `from` may not follow a dot in Python.
-    return f'getattr({packet}, "{overload}")' if keyword.iskeyword(overload) else f"{packet}.{overload}"
+    return (
+        f'getattr({packet}, "{overload}")'
+        if keyword.iskeyword(overload)
+        else f"{packet}.{overload}"
+    )
 
 
 def _keyword_argument(key: str, value: Argument) -> str:
     # aten.uniform_ has an argument called `from`.
-    return f'**{{"{key}": {expression(value)}}}' if keyword.iskeyword(key) else f"{key}={expression(value)}"
+    return (
+        f'**{{"{key}": {expression(value)}}}'
+        if keyword.iskeyword(key)
+        else f"{key}={expression(value)}"
+    )
 
 
 def _tuple(names: Sequence[str]) -> str:
@@ -75,22 +84,31 @@ def _function(head: str, statements: Sequence[str] | map[str], returned: Sequenc
     return "\n    ".join((head, *statements, f"return {_tuple(returned)}")) + "\n"
 
 
-# --- its inputs ------------------------------------------------------------------------------------------------------
+# --- its inputs -----------------------------------------------------------------------------------
 
 
 def inputs_source(program: Program) -> str:
     """A function `inputs` that returns a tuple of the tensors that `programs.values.input_tensors` makes.
 
-    Inputs are detached from the buffers that they view: AOTAutograd looks at `Tensor._base` and treats inputs that
-    share a storage differently if some have a base, so the tensors here have none, as those of `input_tensors`.
+    Inputs are detached from the buffers that they view: AOTAutograd looks at `Tensor._base` and
+    treats inputs that share a storage differently if some have a base, so the tensors here have
+    none, as those of `input_tensors`.
     """
     buffers = [fill(each, index, program.seed) for index, each in enumerate(program.storages)]
     views = Counter(each.storage for each in program.inputs)
-    texts = {index: numbers(program.storages[index], index, program.seed) for index in sorted(views)}
+    texts = {
+        index: numbers(program.storages[index], index, program.seed) for index in sorted(views)
+    }
     # A buffer needs a name of its own unless its only view is simply the whole of it.
-    plain = {each.storage for each in program.inputs if views[each.storage] == 1 and _whole(each, buffers[each.storage])}
+    plain = {
+        each.storage
+        for each in program.inputs
+        if views[each.storage] == 1 and _whole(each, buffers[each.storage])
+    }
     prefix = _unused_prefix(program)
-    statements = [f"{prefix}{index} = {text}" for index, text in texts.items() if index not in plain]
+    statements = [
+        f"{prefix}{index} = {text}" for index, text in texts.items() if index not in plain
+    ]
     for each in program.inputs:
         if each.storage in plain:
             view = _reshaped(each, texts[each.storage])
@@ -141,7 +159,10 @@ def numbers(storage: Storage, index: int, seed: int) -> str:
     text = _arange(_whole_numbers(buffer), storage.dtype)
     if text is None and storage.length > LONGEST_LITERAL:
         text = _formula(buffer, index, seed)
-    return text or f"torch.tensor([{', '.join(map(_element, buffer.tolist()))}], dtype={storage.dtype})"
+    return (
+        text
+        or f"torch.tensor([{', '.join(map(_element, buffer.tolist()))}], dtype={storage.dtype})"
+    )
 
 
 def _element(value: object) -> str:
@@ -155,10 +176,13 @@ def _whole_numbers(buffer: torch.Tensor) -> list[int]:
     if buffer.dtype.is_complex or buffer.dtype == torch.bool:
         return []
     values = buffer.tolist()
-    return [int(each) for each in values] if all(float(each).is_integer() for each in values) else []
+    return (
+        [int(each) for each in values] if all(float(each).is_integer() for each in values) else []
+    )
 
 
-# All real dtypes of which `torch.arange` makes tensors; see `aten/src/ATen/native/cpu/RangeFactoriesKernel.cpp`.
+# All real dtypes of which `torch.arange` makes tensors; see
+# `aten/src/ATen/native/cpu/RangeFactoriesKernel.cpp`.
 _ARANGE_DTYPES = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 _ARANGE_DTYPES |= {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 
@@ -208,8 +232,13 @@ def _modular(values: Sequence[int]) -> str | None:
     low, length = min(values), len(values)
     first, step = values[0] - low, values[1] - values[0]
     for modulus in (length, max(values) - low + 1):
-        if all(each - low == (first + position * step) % modulus for position, each in enumerate(values)):
+        if all(
+            each - low == (first + position * step) % modulus
+            for position, each in enumerate(values)
+        ):
             times = f" * {step % modulus}" if step % modulus != 1 else ""
             plus = f" + {first}" if first else ""
-            return f"(torch.arange({length}){times}{plus}) % {modulus}" + (f" + {low}" if low else "")
+            return f"(torch.arange({length}){times}{plus}) % {modulus}" + (
+                f" + {low}" if low else ""
+            )
     return None

@@ -1,7 +1,8 @@
 """`Program`: the value that everything in aliasproof passes around.
 
-A program is a straight line of ATen calls over inputs that are views into storages. Since inputs name the storage
-they live in, they can share one. All parts are frozen and compare by value; a program holds no tensor.
+A program is a straight line of ATen calls over inputs that are views into storages. Since inputs
+name the storage they live in, they can share one. All parts are frozen and compare by value; a
+program holds no tensor.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A view into the storage with index `storage`. Strides and offset count elements of `dtype`."""
+    """A view into the storage with index `storage`.
+
+    Strides and offset count elements of `dtype`.
+    """
 
     name: str
     storage: int
@@ -53,8 +57,9 @@ class Input:
 class Instruction:
     """One call of an operator overload, such as `aten.add_.Tensor`.
 
-    `results` names what the call returns, one name a tensor (a list of tensors is unpacked). It may be empty where the
-    result is not used, as with most in-place ops. A named result of an in-place op is the same object as the argument.
+    `results` names what the call returns, one name a tensor (a list of tensors is unpacked). It may
+    be empty where the result is not used, as with most in-place ops. A named result of an in-place
+    op is the same object as the argument.
     """
 
     op: str

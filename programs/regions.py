@@ -1,12 +1,14 @@
 """Byte regions: which bytes of memory a view covers. Every question of overlap is asked in bytes.
 
-`overlap` and `overlaps_itself` are exact. Both are one question, a bounded subset sum, which `_reaches` answers in
-closed form for the layouts that most views have (slices, transposes, expands, windows of dense bases) and by search
-otherwise. It is asked for each pair of operands of each instruction of each program, hence integers, no arrays.
+`overlap` and `overlaps_itself` are exact. Both are one question, a bounded subset sum, which
+`_reaches` answers in closed form for the layouts that most views have (slices, transposes, expands,
+windows of dense bases) and by search otherwise. It is asked for each pair of operands of each
+instruction of each program, hence integers, no arrays.
 
-Differences to `numpy.shares_memory` (`solve_diophantine` in numpy's `mem_overlap.c`), which is exact as well: numpy
-merges equal strides and then searches depth first, so it may take exponential time unless told to give up; here strides
-that divide each other need no search, and what is left to search goes to a bit set of bounded size where one fits.
+Differences to `numpy.shares_memory` (`solve_diophantine` in numpy's `mem_overlap.c`), which is
+exact as well: numpy merges equal strides and then searches depth first, so it may take exponential
+time unless told to give up; here strides that divide each other need no search, and what is left to
+search goes to a bit set of bounded size where one fits.
 """
 
 from __future__ import annotations
@@ -19,9 +21,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-# Searching beats the bit set while a dimension leaves few choices, which is so for most views of one dense base.
+# Searching beats the bit set while a dimension leaves few choices, which is so for most views of
+# one dense base.
 _FEW_CHOICES = 16
-# The largest bit set, in bits (512 KiB, some milliseconds). For larger windows the search is faster, if not bounded.
+# The largest bit set, in bits (512 KiB, some milliseconds). For larger windows the search is
+# faster, if not bounded.
 _MOST_BITS = 1 << 22
 
 
@@ -29,8 +33,8 @@ _MOST_BITS = 1 << 22
 class Region:
     """The bytes of a strided view: start, number of elements a dimension, *byte* strides, bytes an element.
 
-    `start` is an address in bytes; regions can be compared if their addresses are of one address space (a process and
-    device, or offsets in one storage).
+    `start` is an address in bytes; regions can be compared if their addresses are of one address
+    space (a process and device, or offsets in one storage).
     """
 
     start: int
@@ -87,8 +91,9 @@ def overlap(a: Region, b: Region) -> bool:
     # The bytes at both ends belong to a region, and so does its start, whatever lies between.
     if low_a == low_b or end_a == end_b or a.start == b.start:
         return True
-    # A shared byte is low_a + p + k = end_b - itemsize_b - q + l, where p and q are sums of steps (q taken backwards
-    # from the last element of b) and k, l count bytes inside an element. So p + q may be any value in this window:
+    # A shared byte is low_a + p + k = end_b - itemsize_b - q + l, where p and q are sums of steps
+    # (q taken backwards from the last element of b) and k, l count bytes inside an element. So p +
+    # q may be any value in this window:
     high = end_b - 1 - low_a
     low = high - (a.itemsize - 1) - (b.itemsize - 1)
     terms: dict[int, int] = {}
@@ -101,8 +106,12 @@ def overlaps_itself(a: Region) -> bool:
     """Whether two different elements of a region share a byte; exact."""
     if 0 in a.sizes:
         return False
-    dims = sorted((abs(stride), size) for size, stride in zip(a.sizes, a.strides, strict=True) if size > 1)
-    extent = a.itemsize  # Bytes from the first to the last of an element and its neighbours along the dims so far.
+    dims = sorted(
+        (abs(stride), size) for size, stride in zip(a.sizes, a.strides, strict=True) if size > 1
+    )
+    extent = (
+        a.itemsize
+    )  # Bytes from the first to the last of an element and its neighbours along the dims so far.
     for position, (stride, size) in enumerate(dims):
         # Steps over all that lies below, as in any layout that nests, leave nothing to share.
         if stride < extent and _returns(dims[:position], stride, size, extent, a.itemsize):
@@ -111,18 +120,25 @@ def overlaps_itself(a: Region) -> bool:
     return False
 
 
-def _returns(below: list[tuple[int, int]], stride: int, size: int, extent: int, itemsize: int) -> bool:
+def _returns(
+    below: list[tuple[int, int]], stride: int, size: int, extent: int, itemsize: int
+) -> bool:
     """Whether 1 to `size - 1` steps of `stride` can be undone, up to less than an element, by steps in the dims below.
 
-    Different elements differ in some dimension; take the one of largest stride and count from the lower of its indices.
+    Different elements differ in some dimension; take the one of largest stride and count from the
+    lower of its indices.
     """
-    reach = extent - itemsize  # The dims below step from -reach to +reach; shift them to start from 0.
+    reach = (
+        extent - itemsize
+    )  # The dims below step from -reach to +reach; shift them to start from 0.
     terms: dict[int, int] = {}
     for other, count in ((stride, size - 2), *((each, 2 * (many - 1)) for each, many in below)):
         if other and count:
             terms[other] = terms.get(other, 0) + count
     middle = reach - stride
-    return _reaches(sorted(terms.items(), reverse=True), middle - itemsize + 1, middle + itemsize - 1)
+    return _reaches(
+        sorted(terms.items(), reverse=True), middle - itemsize + 1, middle + itemsize - 1
+    )
 
 
 def _add_terms(terms: dict[int, int], region: Region) -> None:
@@ -137,8 +153,9 @@ def _add_terms(terms: dict[int, int], region: Region) -> None:
 def _reaches(terms: list[tuple[int, int]], low: int, high: int) -> bool:
     """Whether `sum(stride * x)` with `0 <= x <= count` for each `(stride, count)` can lie in `[low, high]`.
 
-    The strides are positive and distinct, the largest first. Each turn of the loop keeps the answer and either drops
-    a term or takes a common divisor out, so that layouts whose strides divide each other end without a search.
+    The strides are positive and distinct, the largest first. Each turn of the loop keeps the answer
+    and either drops a term or takes a common divisor out, so that layouts whose strides divide each
+    other end without a search.
     """
     terms = terms[:]
     while True:
@@ -162,8 +179,9 @@ def _reaches(terms: list[tuple[int, int]], low: int, high: int) -> bool:
 def _search(terms: list[tuple[int, int]], low: int, high: int) -> bool:
     """`_reaches` for `0 < low <= high` and terms that have no closed form.
 
-    Subset sum is NP-hard in the number of dims. Of 60,000 random pairs of up to 4 dims and 10^12 elements, the slowest
-    took 8 seconds; the views that programs make of small tensors take microseconds.
+    Subset sum is NP-hard in the number of dims. Of 60,000 random pairs of up to 4 dims and 10^12
+    elements, the slowest took 8 seconds; the views that programs make of small tensors take
+    microseconds.
     """
     (stride, count), rest = terms[0], terms[1:]
     most = sum(each * many for each, many in rest)
@@ -183,7 +201,8 @@ def _sums_within(terms: Iterable[tuple[int, int]], high: int) -> int:
     for stride, count in terms:
         left, step = min(count, high // stride), 1
         while left > 0:
-            # Leaps of 1, 2, 4, ... steps and a last one of the rest: together they make any number of steps.
+            # Leaps of 1, 2, 4, ... steps and a last one of the rest: together they make any number
+            # of steps.
             step = min(step, left)
             sums |= sums << (stride * step)
             left, step = left - step, step * 2

@@ -31,9 +31,10 @@ class Kind(Enum):
 class Facts:
     """What the schema of an operator says.
 
-    `writes` are the indices (into `schema.arguments`) of the arguments written; `overwrites` those among them whose old
-    contents are not read (`out=` arguments and the destination of a plain fill or copy); `pointwise` is true if element i
-    of every output depends on element i of the broadcast operands only.
+    `writes` are the indices (into `schema.arguments`) of the arguments written; `overwrites` those
+    among them whose old contents are not read (`out=` arguments and the destination of a plain fill
+    or copy); `pointwise` is true if element i of every output depends on element i of the broadcast
+    operands only.
     """
 
     op: OpOverload
@@ -43,8 +44,22 @@ class Facts:
     pointwise: bool
 
 
-_PLAIN_STORES = {"aten.copy_.default", "aten.fill_.Scalar", "aten.fill_.Tensor", "aten.zero_.default"}
-_RANDOM_STORES = {"uniform_", "normal_", "bernoulli_", "random_", "exponential_", "geometric_", "cauchy_", "log_normal_"}
+_PLAIN_STORES = {
+    "aten.copy_.default",
+    "aten.fill_.Scalar",
+    "aten.fill_.Tensor",
+    "aten.zero_.default",
+}
+_RANDOM_STORES = {
+    "uniform_",
+    "normal_",
+    "bernoulli_",
+    "random_",
+    "exponential_",
+    "geometric_",
+    "cauchy_",
+    "log_normal_",
+}
 
 
 @functools.cache
@@ -54,7 +69,9 @@ def resolve(name: str) -> OpOverload:
     Raises `UserError` if it is not registered with the dispatcher, with the nearest names.
     """
     if not _NAME.fullmatch(name):
-        raise UserError(f"'{name}' is no operator name; write namespace.operator.overload, such as aten.add.Tensor")
+        raise UserError(
+            f"'{name}' is no operator name; write namespace.operator.overload, such as aten.add.Tensor"
+        )
     if name in _TOUCHES_FILES:
         raise UserError(f"operator '{name}' touches files and may not stand in a program")
     namespace, operator, overload = name.split(".")
@@ -66,12 +83,20 @@ def resolve(name: str) -> OpOverload:
         near = [f"{namespace}.{operator}.{each}" for each in packet.overloads()]
     else:
         near = difflib.get_close_matches(name, _registered(namespace), n=3)
-    raise UserError(f"unknown operator '{name}'" + (f"; did you mean {', '.join(near)}?" if near else ""))
+    raise UserError(
+        f"unknown operator '{name}'" + (f"; did you mean {', '.join(near)}?" if near else "")
+    )
 
 
 def _registered(namespace: str) -> list[str]:
-    names = (each.split("::")[1] for each in torch._C._dispatch_get_all_op_names() if each.startswith(f"{namespace}::"))
-    return [f"{namespace}.{each}" if "." in each else f"{namespace}.{each}.default" for each in names]
+    names = (
+        each.split("::")[1]
+        for each in torch._C._dispatch_get_all_op_names()
+        if each.startswith(f"{namespace}::")
+    )
+    return [
+        f"{namespace}.{each}" if "." in each else f"{namespace}.{each}.default" for each in names
+    ]
 
 
 @functools.cache
@@ -84,7 +109,11 @@ def is_composite(op: OpOverload) -> bool:
 def facts(op: OpOverload) -> Facts:
     """The facts of an overload; see `Facts`."""
     arguments = op._schema.arguments
-    writes = tuple(i for i, arg in enumerate(arguments) if arg.alias_info is not None and arg.alias_info.is_write)
+    writes = tuple(
+        i
+        for i, arg in enumerate(arguments)
+        if arg.alias_info is not None and arg.alias_info.is_write
+    )
     out = tuple(i for i in writes if arguments[i].is_out)
     name = str(op)
     if not writes:
@@ -100,6 +129,7 @@ def facts(op: OpOverload) -> Facts:
         op=op,
         kind=kind,
         writes=writes,
-        overwrites=out or ((0,) if name in _PLAIN_STORES or op.overloadpacket.__name__ in _RANDOM_STORES else ()),
+        overwrites=out
+        or ((0,) if name in _PLAIN_STORES or op.overloadpacket.__name__ in _RANDOM_STORES else ()),
         pointwise=torch.Tag.pointwise in op.tags or name in _PLAIN_STORES,
     )

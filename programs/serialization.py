@@ -1,7 +1,8 @@
 """The JSON form of a `Program`. Reading it executes nothing; whatever is wrong with it is a `UserError` with its place.
 
-The keys are the fields of the dataclasses; those with a default may be left out. An argument is written as itself if
-JSON has it, a tuple as a list, and what is left as {"ref": "x0"}, {"dtype": "float32"} or {"float": "-inf"}.
+The keys are the fields of the dataclasses; those with a default may be left out. An argument is
+written as itself if JSON has it, a tuple as a list, and what is left as {"ref": "x0"}, {"dtype":
+"float32"} or {"float": "-inf"}.
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ DEEPEST = 8  # nesting of lists in an argument; no operator takes more than two
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
-# All names, also the short ones (torch.float is torch.float32); `dtype_name` gives the one that is written.
-DTYPES: dict[str, torch.dtype] = {name: each for name, each in vars(torch).items() if isinstance(each, torch.dtype)}
+# All names, also the short ones (torch.float is torch.float32); `dtype_name` gives the one that is
+# written.
+DTYPES: dict[str, torch.dtype] = {
+    name: each for name, each in vars(torch).items() if isinstance(each, torch.dtype)
+}
 
-# The object `math.nan`, not a fresh NaN each time: tuples that hold the same object are equal, so a program stays equal
-# to itself after a round trip.
+# The object `math.nan`, not a fresh NaN each time: tuples that hold the same object are equal, so a
+# program stays equal to itself after a round trip.
 SPECIAL_FLOATS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
@@ -35,7 +39,7 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-# --- writing ---------------------------------------------------------------------------------------------------------
+# --- writing --------------------------------------------------------------------------------------
 
 
 def to_json(program: Program) -> dict[str, Json]:
@@ -43,7 +47,9 @@ def to_json(program: Program) -> dict[str, Json]:
     return {
         "version": VERSION,
         "seed": program.seed,
-        "storages": [{"dtype": dtype_name(each.dtype), "length": each.length} for each in program.storages],
+        "storages": [
+            {"dtype": dtype_name(each.dtype), "length": each.length} for each in program.storages
+        ],
         "inputs": [_input_to_json(each) for each in program.inputs],
         "instructions": [_instruction_to_json(each) for each in program.instructions],
         "outputs": list(program.outputs),
@@ -93,20 +99,28 @@ def dumps(program: Program) -> str:
 def _lines(value: Json) -> str:
     if not isinstance(value, list) or not any(isinstance(each, dict) for each in value):
         return json.dumps(value, allow_nan=False)
-    return "[\n" + ",\n".join(f"    {json.dumps(each, allow_nan=False)}" for each in value) + "\n  ]"
+    return (
+        "[\n" + ",\n".join(f"    {json.dumps(each, allow_nan=False)}" for each in value) + "\n  ]"
+    )
 
 
-# --- reading ---------------------------------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------
 
 
 def loads(text: str, place: str = "<text>") -> Program:
-    """The program in a JSON text. Raises `UserError` that starts with `place`, which may be the name of the file."""
+    """The program in a JSON text.
+
+    Raises `UserError` that starts with `place`, which may be the name of the file.
+    """
     try:
         data = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_object)
     except json.JSONDecodeError as error:
         message = f"{place}: line {error.lineno} column {error.colno}: not JSON: {error.msg}"
         raise UserError(message) from error
-    except (ValueError, RecursionError) as error:  # an integer of over 4,300 digits; thousands of opening brackets
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # an integer of over 4,300 digits; thousands of opening brackets
         raise UserError(f"{place}: not a program: {shown(str(error))}") from error
     except UserError as error:
         raise UserError(f"{place}: {error}") from error
@@ -131,11 +145,18 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def from_json(data: object) -> Program:
-    """The well-formed program that `to_json` wrote. Raises `UserError` that names the place of the defect."""
-    if isinstance(data, dict) and "version" in data:  # before anything else: another version has other keys
+    """The well-formed program that `to_json` wrote.
+
+    Raises `UserError` that names the place of the defect.
+    """
+    if (
+        isinstance(data, dict) and "version" in data
+    ):  # before anything else: another version has other keys
         version = _integer(data["version"], "version")
         if version != VERSION:
-            raise UserError(f"version: {shown(version)} is not known; this aliasproof reads version {VERSION}")
+            raise UserError(
+                f"version: {shown(version)} is not known; this aliasproof reads version {VERSION}"
+            )
         data = {key: value for key, value in data.items() if key != "version"}
     elif isinstance(data, dict):
         raise UserError('version: missing; write "version": 1')
@@ -146,7 +167,9 @@ def from_json(data: object) -> Program:
     program = Program(
         tuple(_storage(each, f"storages[{index}]") for index, each in enumerate(storages)),
         tuple(_input(each, f"inputs[{index}]") for index, each in enumerate(inputs)),
-        tuple(_instruction(each, f"instructions[{index}]") for index, each in enumerate(instructions)),
+        tuple(
+            _instruction(each, f"instructions[{index}]") for index, each in enumerate(instructions)
+        ),
         _texts(fields["outputs"], "outputs"),
         _integer(fields.get("seed", 0), "seed"),
     )
@@ -156,7 +179,9 @@ def from_json(data: object) -> Program:
 
 def _storage(data: object, place: str) -> Storage:
     fields = _record(data, place, Storage)
-    return Storage(_dtype(fields["dtype"], f"{place}.dtype"), _integer(fields["length"], f"{place}.length"))
+    return Storage(
+        _dtype(fields["dtype"], f"{place}.dtype"), _integer(fields["length"], f"{place}.length")
+    )
 
 
 def _input(data: object, place: str) -> Input:
@@ -187,13 +212,17 @@ def _instruction(data: object, place: str) -> Instruction:
 def _keyword_argument(key: object, value: object, place: str) -> tuple[str, Argument]:
     key = _text(key, place)
     # What is no name is not repeated as it is in a place, which is part of one line of a message.
-    return key, _argument(value, f"{place}.{key}" if key.isascii() and key.isidentifier() else place)
+    return key, _argument(
+        value, f"{place}.{key}" if key.isascii() and key.isidentifier() else place
+    )
 
 
 def _arguments(data: object, place: str, depth: int) -> tuple[Argument, ...]:
     if depth > DEEPEST:
         raise UserError(f"{place}: lists are nested more than {DEEPEST} deep")
-    return tuple(_argument(each, f"{place}[{index}]", depth) for index, each in enumerate(_list(data, place)))
+    return tuple(
+        _argument(each, f"{place}[{index}]", depth) for index, each in enumerate(_list(data, place))
+    )
 
 
 def _argument(data: object, place: str, depth: int = 0) -> Argument:
@@ -208,7 +237,11 @@ def _argument(data: object, place: str, depth: int = 0) -> Argument:
             return _dtype(name, f"{place}.dtype")
         case {"float": name, **others} if not others:
             return _special_float(name, f"{place}.float")
-    raise _expected('null, true, false, a number, a list, {"ref": ...}, {"dtype": ...} or {"float": ...}', data, place)
+    raise _expected(
+        'null, true, false, a number, a list, {"ref": ...}, {"dtype": ...} or {"float": ...}',
+        data,
+        place,
+    )
 
 
 def _special_float(data: object, place: str) -> float:
@@ -225,7 +258,9 @@ def _dtype(data: object, place: str) -> torch.dtype:
     return DTYPES[name]
 
 
-def _record(data: object, place: str, kind: type[Program | Storage | Input | Instruction]) -> dict[str, object]:
+def _record(
+    data: object, place: str, kind: type[Program | Storage | Input | Instruction]
+) -> dict[str, object]:
     """The object with just the fields of the dataclass `kind` for keys; those with a default may be missing."""
     if not isinstance(data, dict):
         raise _expected("an object", data, place or "program")
@@ -237,7 +272,9 @@ def _record(data: object, place: str, kind: type[Program | Storage | Input | Ins
             raise UserError(f"{dot}{field.name}: missing")
     for key in data:
         if key not in names:
-            raise UserError(f"{place or 'program'}: unknown key {shown(key)}; the keys are {', '.join(names)}")
+            raise UserError(
+                f"{place or 'program'}: unknown key {shown(key)}; the keys are {', '.join(names)}"
+            )
     return data
 
 
@@ -252,7 +289,9 @@ def _texts(data: object, place: str) -> tuple[str, ...]:
 
 
 def _integers(data: object, place: str) -> tuple[int, ...]:
-    return tuple(_integer(each, f"{place}[{index}]") for index, each in enumerate(_list(data, place)))
+    return tuple(
+        _integer(each, f"{place}[{index}]") for index, each in enumerate(_list(data, place))
+    )
 
 
 def _text(data: object, place: str) -> str:

@@ -49,8 +49,9 @@ class Storages:
 class Rounding:
     """Which storages hold numbers that kernels may round differently, followed from call to call.
 
-    `open` hold such numbers; `mixed` are seen as more than one dtype; in `bits`, the bits of an open rounding or of a NaN
-    (whose payload is open) were read as another dtype, so anything may show. `first` names the op where it began.
+    `open` hold such numbers; `mixed` are seen as more than one dtype; in `bits`, the bits of an
+    open rounding or of a NaN (whose payload is open) were read as another dtype, so anything may
+    show. `first` names the op where it began.
     """
 
     first: str | None = None
@@ -58,10 +59,13 @@ class Rounding:
     mixed: Storages = field(default_factory=Storages)
     bits: Storages = field(default_factory=Storages)
 
-    def note(self, op: OpOverload, read: list[torch.Tensor], made: list[torch.Tensor], *, factor: bool) -> None:
+    def note(
+        self, op: OpOverload, read: list[torch.Tensor], made: list[torch.Tensor], *, factor: bool
+    ) -> None:
         """Follow one call: `read` are its operands, `made` the tensors it wrote or returned.
 
-        `factor` says that it scales an operand on the way, so that two roundings are left to the kernel.
+        `factor` says that it scales an operand on the way, so that two roundings are left to the
+        kernel.
         """
         if facts(op).kind is Kind.VIEW:
             if op is torch.ops.aten.view.dtype:
@@ -89,9 +93,10 @@ class Rounding:
 class Trace:
     """What an eager run did.
 
-    Storages are known by address. `written` were written to; `overlapping_writes` are regions that overlap themselves
-    and were written through; `outside` is true if `as_strided` showed bytes that its argument does not cover. `as_written`
-    says that the function is known to consist of operators that are no compositions of others.
+    Storages are known by address. `written` were written to; `overlapping_writes` are regions that
+    overlap themselves and were written through; `outside` is true if `as_strided` showed bytes that
+    its argument does not cover. `as_written` says that the function is known to consist of
+    operators that are no compositions of others.
     """
 
     inputs: tuple[Placed, ...] = ()
@@ -118,8 +123,9 @@ def _has_nan(tensor: torch.Tensor) -> bool:
 def _rounds_alike(op: OpOverload, tensors: list[torch.Tensor]) -> bool:
     """True if every kernel for the op must round to the same bits: moves, comparisons, single IEEE operations.
 
-    Kernels differ by a unit in the last place where they may sum in another order or fuse a multiplication with an
-    addition, as in a complex product or in an addition with a factor (`alpha`).
+    Kernels differ by a unit in the last place where they may sum in another order or fuse a
+    multiplication with an addition, as in a complex product or in an addition with a factor
+    (`alpha`).
     """
     rounding = [each for each in tensors if each.is_floating_point() or each.is_complex()]
     name = op.overloadpacket.__name__.rstrip("_")

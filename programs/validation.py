@@ -1,9 +1,9 @@
 """What makes a `Program` well formed, as a table of rules.
 
-A well-formed program can be printed, written, read and handed to the dispatcher; whether eager then accepts its sizes,
-and whether eager gives it one meaning, is not decided here. The rules refuse nothing that a call of an ATen overload
-accepts, but for implicit conversions that would hide a tensor: a number for a tensor, a tensor for a number, and a
-tensor for the list of its rows.
+A well-formed program can be printed, written, read and handed to the dispatcher; whether eager then
+accepts its sizes, and whether eager gives it one meaning, is not decided here. The rules refuse
+nothing that a call of an ATen overload accepts, but for implicit conversions that would hide a
+tensor: a number for a tensor, a tensor for a number, and a tensor for the list of its rows.
 """
 
 from __future__ import annotations
@@ -26,11 +26,14 @@ from programs.errors import UserError
 from programs.program import Argument, Input, Instruction, Program, Ref
 from programs.schemas import resolve
 
-MOST_BYTES = 64 * 2**20  # of all storages together, and of one view with its repeated elements counted each time
+MOST_BYTES = (
+    64 * 2**20
+)  # of all storages together, and of one view with its repeated elements counted each time
 MOST_PARTS = 10_000  # storages, inputs, instructions, outputs, each
 MOST_DIMENSIONS = 16
 
-# What can be filled with numbers: no quantised, packed or sub-byte dtypes, nor complex32, whose every use warns.
+# What can be filled with numbers: no quantised, packed or sub-byte dtypes, nor complex32, whose
+# every use warns.
 ELEMENT_DTYPES = frozenset(
     getattr(torch, name)
     for name in (
@@ -40,7 +43,9 @@ ELEMENT_DTYPES = frozenset(
     )
 )
 
-RESERVED = frozenset({"torch", "aten", "float", "getattr"})  # names that the printed source uses itself
+RESERVED = frozenset(
+    {"torch", "aten", "float", "getattr"}
+)  # names that the printed source uses itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +59,7 @@ class Defect:
         return f"{self.place}: {self.message}"
 
 
-Rule: TypeAlias = Callable[[Program], Iterator[Defect]]
+WellFormednessRule: TypeAlias = Callable[[Program], Iterator[Defect]]
 
 
 def validate(program: Program) -> None:
@@ -65,7 +70,10 @@ def validate(program: Program) -> None:
 
 
 def first_defect(program: Program) -> Defect | None:
-    """The first defect in the order of `RULES`. Only the first means something: each rule relies on those before it."""
+    """The first defect in the order of `RULES`.
+
+    Only the first means something: each rule relies on those before it.
+    """
     return next((defect for rule in RULES for defect in rule(program)), None)
 
 
@@ -93,7 +101,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-# --- the program as a whole ------------------------------------------------------------------------------------------
+# --- the program as a whole -----------------------------------------------------------------------
 
 
 def few_parts(program: Program) -> Iterator[Defect]:
@@ -110,9 +118,12 @@ def seed_in_64_bits(program: Program) -> Iterator[Defect]:
 
 def names_printable(program: Program) -> Iterator[Defect]:
     for place, name in _definitions(program):
-        # Python folds other letters when it reads source ("ﬁ" becomes "fi"), so such a name would come back changed.
+        # Python folds other letters when it reads source ("ﬁ" becomes "fi"), so such a name would
+        # come back changed.
         if not (name.isascii() and name.isidentifier()) or keyword.iskeyword(name):
-            yield Defect(place, f"{shown(name)} is no name; write an ASCII Python identifier, such as x0")
+            yield Defect(
+                place, f"{shown(name)} is no name; write an ASCII Python identifier, such as x0"
+            )
         if name.startswith("_") or name in RESERVED:
             yield Defect(place, f"the name {name!r} is reserved; write one such as x0")
 
@@ -134,15 +145,19 @@ def _definitions(program: Program) -> Iterator[tuple[str, str]]:
             yield f"instructions[{index}].results[{position}]", name
 
 
-# --- storages and inputs ---------------------------------------------------------------------------------------------
+# --- storages and inputs --------------------------------------------------------------------------
 
 
 def dtypes_fillable(program: Program) -> Iterator[Defect]:
-    dtypes = [(f"storages[{index}].dtype", each.dtype) for index, each in enumerate(program.storages)]
+    dtypes = [
+        (f"storages[{index}].dtype", each.dtype) for index, each in enumerate(program.storages)
+    ]
     dtypes += [(f"inputs[{index}].dtype", each.dtype) for index, each in enumerate(program.inputs)]
     for place, dtype in dtypes:
         if dtype not in ELEMENT_DTYPES:
-            yield Defect(place, f"tensors of {dtype} cannot be filled with numbers; take another dtype")
+            yield Defect(
+                place, f"tensors of {dtype} cannot be filled with numbers; take another dtype"
+            )
 
 
 def storages_small(program: Program) -> Iterator[Defect]:
@@ -150,9 +165,14 @@ def storages_small(program: Program) -> Iterator[Defect]:
     for index, storage in enumerate(program.storages):
         total += storage.nbytes
         if storage.length < 0:
-            yield Defect(f"storages[{index}].length", f"{shown(storage.length)} is negative; write 0 or more elements")
+            yield Defect(
+                f"storages[{index}].length",
+                f"{shown(storage.length)} is negative; write 0 or more elements",
+            )
         if total > MOST_BYTES:
-            message = f"the storages up to here hold more than {MOST_BYTES:,} bytes; make them shorter"
+            message = (
+                f"the storages up to here hold more than {MOST_BYTES:,} bytes; make them shorter"
+            )
             yield Defect(f"storages[{index}].length", message)
 
 
@@ -160,7 +180,10 @@ def storage_exists(program: Program) -> Iterator[Defect]:
     count = len(program.storages)
     for index, each in enumerate(program.inputs):
         if not 0 <= each.storage < count:
-            yield Defect(f"inputs[{index}].storage", f"there is no storage {shown(each.storage)}, only {count} of them")
+            yield Defect(
+                f"inputs[{index}].storage",
+                f"there is no storage {shown(each.storage)}, only {count} of them",
+            )
 
 
 def one_stride_a_size(program: Program) -> Iterator[Defect]:
@@ -169,7 +192,9 @@ def one_stride_a_size(program: Program) -> Iterator[Defect]:
             message = f"{len(each.strides)} strides for {len(each.sizes)} sizes; write one stride a dimension"
             yield Defect(f"inputs[{index}].strides", message)
         if len(each.sizes) > MOST_DIMENSIONS:
-            message = f"{len(each.sizes)} dimensions are too many; at most {MOST_DIMENSIONS} are allowed"
+            message = (
+                f"{len(each.sizes)} dimensions are too many; at most {MOST_DIMENSIONS} are allowed"
+            )
             yield Defect(f"inputs[{index}].sizes", message)
 
 
@@ -179,12 +204,16 @@ def layout_in_range(program: Program) -> Iterator[Defect]:
         for key, values in numbers.items():
             for value in values:
                 if not 0 <= value <= MOST_BYTES:
-                    yield Defect(f"inputs[{index}].{key}", f"{shown(value)} is not in the range 0..{MOST_BYTES}")
+                    yield Defect(
+                        f"inputs[{index}].{key}",
+                        f"{shown(value)} is not in the range 0..{MOST_BYTES}",
+                    )
 
 
 def views_small(program: Program) -> Iterator[Defect]:
     for index, each in enumerate(program.inputs):
-        # A size of 0 does not excuse the others: PyTorch multiplies them all and refuses a product of over 64 bits.
+        # A size of 0 does not excuse the others: PyTorch multiplies them all and refuses a product
+        # of over 64 bits.
         if math.prod(max(size, 1) for size in each.sizes) * each.dtype.itemsize > MOST_BYTES:
             message = f"{shown(each.sizes)} is more than {MOST_BYTES:,} bytes of {each.dtype}; take smaller sizes"
             yield Defect(f"inputs[{index}].sizes", message)
@@ -202,18 +231,25 @@ def _end(view: Input) -> int:
     """The byte after the last one that the view covers; 0 for an empty view, which covers none, whatever its offset."""
     if 0 in view.sizes:
         return 0
-    last = view.offset + sum((size - 1) * stride for size, stride in zip(view.sizes, view.strides, strict=True))
+    last = view.offset + sum(
+        (size - 1) * stride for size, stride in zip(view.sizes, view.strides, strict=True)
+    )
     return (last + 1) * view.dtype.itemsize
 
 
-# --- instructions ----------------------------------------------------------------------------------------------------
+# --- instructions ---------------------------------------------------------------------------------
 
 
 def ops_known(program: Program) -> Iterator[Defect]:
     for index, instruction in enumerate(program.instructions):
         place = f"instructions[{index}].op"
-        if not re.fullmatch(r"[\w.]{1,200}", instruction.op, re.ASCII):  # not to be repeated as it is in a message
-            yield Defect(place, f"{shown(instruction.op)} is no operator name; write one such as aten.add.Tensor")
+        if not re.fullmatch(
+            r"[\w.]{1,200}", instruction.op, re.ASCII
+        ):  # not to be repeated as it is in a message
+            yield Defect(
+                place,
+                f"{shown(instruction.op)} is no operator name; write one such as aten.add.Tensor",
+            )
         try:
             resolve(instruction.op)
         except UserError as error:
@@ -222,7 +258,10 @@ def ops_known(program: Program) -> Iterator[Defect]:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """What the schema says of one argument. `repeats` is true of lists with a length, such as int[2]."""
+    """What the schema says of one argument.
+
+    `repeats` is true of lists with a length, such as int[2].
+    """
 
     name: str
     kind: str
@@ -231,8 +270,11 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
-    """What the schema of an overload says of its arguments and results. Positional arguments may be given by name."""
+class CallSchema:
+    """What the schema of an overload says of its arguments and results.
+
+    Positional arguments may be given by name.
+    """
 
     positional: tuple[Parameter, ...]
     by_name: dict[str, Parameter]
@@ -240,8 +282,11 @@ class Signature:
 
 
 @functools.cache
-def signature(op: str) -> Signature:
-    """The signature of a known operator. Cached, since reading a schema takes longer than all the rules."""
+def signature(op: str) -> CallSchema:
+    """The signature of a known operator.
+
+    Cached, since reading a schema takes longer than all the rules.
+    """
     schema = resolve(op)._schema
     parameters = {
         each.name: Parameter(
@@ -253,7 +298,7 @@ def signature(op: str) -> Signature:
         for each in schema.arguments
     }
     positional = tuple(parameters[each.name] for each in schema.arguments if not each.kwarg_only)
-    return Signature(positional, parameters, tuple(str(each.type) for each in schema.returns))
+    return CallSchema(positional, parameters, tuple(str(each.type) for each in schema.returns))
 
 
 def arguments_named_once(program: Program) -> Iterator[Defect]:
@@ -261,7 +306,9 @@ def arguments_named_once(program: Program) -> Iterator[Defect]:
         parameters, given = signature(instruction.op).by_name, _given_by_position(instruction)
         for key, _ in instruction.kwargs:
             if key not in parameters:
-                message = f"{instruction.op} takes no argument {shown(key)}{nearest(key, parameters)}"
+                message = (
+                    f"{instruction.op} takes no argument {shown(key)}{nearest(key, parameters)}"
+                )
                 yield Defect(f"instructions[{index}].kwargs", message)
             if key in given:
                 message = f"{instruction.op} is given the argument {key!r} twice"
@@ -282,7 +329,9 @@ def no_missing_arguments(program: Program) -> Iterator[Defect]:
         given = _given_by_position(instruction) | {key for key, _ in instruction.kwargs}
         for parameter in signature(instruction.op).by_name.values():
             if parameter.required and parameter.name not in given:
-                message = f"{instruction.op} needs the argument {parameter.name!r} ({parameter.kind})"
+                message = (
+                    f"{instruction.op} needs the argument {parameter.name!r} ({parameter.kind})"
+                )
                 yield Defect(f"instructions[{index}].args", message)
 
 
@@ -301,7 +350,9 @@ def arguments_fit(program: Program) -> Iterator[Defect]:
 def _bound(instruction: Instruction) -> Iterator[tuple[str, Parameter, Argument]]:
     """For each argument given: its place in the instruction, what the schema says of it, and the argument."""
     known = signature(instruction.op)
-    for position, (parameter, argument) in enumerate(zip(known.positional, instruction.args, strict=False)):
+    for position, (parameter, argument) in enumerate(
+        zip(known.positional, instruction.args, strict=False)
+    ):
         yield f"args[{position}]", parameter, argument
     for key, argument in instruction.kwargs:
         yield f"kwargs.{key}", known.by_name[key], argument
@@ -329,15 +380,21 @@ def _fits_int64(value: int) -> bool:
 
 
 def _is_int(argument: Argument) -> bool:
-    return isinstance(argument, int) and _fits_int64(argument)  # a bool is an int to the dispatcher too
+    return isinstance(argument, int) and _fits_int64(
+        argument
+    )  # a bool is an int to the dispatcher too
 
 
 def _is_float(argument: Argument) -> bool:
-    return isinstance(argument, float) or (isinstance(argument, int) and abs(argument) <= sys.float_info.max)
+    return isinstance(argument, float) or (
+        isinstance(argument, int) and abs(argument) <= sys.float_info.max
+    )
 
 
 def _is_number(argument: Argument) -> bool:
-    return isinstance(argument, float) or (isinstance(argument, int) and -(2**63) <= argument < 2**64)
+    return isinstance(argument, float) or (
+        isinstance(argument, int) and -(2**63) <= argument < 2**64
+    )
 
 
 KINDS: dict[str, Callable[[Argument], bool]] = {
@@ -346,7 +403,8 @@ KINDS: dict[str, Callable[[Argument], bool]] = {
     "bool": lambda argument: isinstance(argument, int),
     "float": _is_float,
     "number": _is_number,
-    # The next three travel as the integers of their C++ enumerations; only dtypes have a value of their own here.
+    # The next three travel as the integers of their C++ enumerations; only dtypes have a value of
+    # their own here.
     "ScalarType": lambda argument: isinstance(argument, torch.dtype) or _is_int(argument),
     "Layout": _is_int,
     "MemoryFormat": _is_int,
@@ -361,12 +419,17 @@ def results_counted(program: Program) -> Iterator[Defect]:
         place, count = f"instructions[{index}].results", len(instruction.results)
         if set(returns) != {"Tensor"}:
             what = ", ".join(returns) or "nothing"
-            yield Defect(place, f"{instruction.op} returns {what}, not tensors alone; name no results")
+            yield Defect(
+                place, f"{instruction.op} returns {what}, not tensors alone; name no results"
+            )
         elif count != len(returns):
-            yield Defect(place, f"{instruction.op} returns {len(returns)} tensors, {count} are named; name all or none")
+            yield Defect(
+                place,
+                f"{instruction.op} returns {len(returns)} tensors, {count} are named; name all or none",
+            )
 
 
-# --- uses ------------------------------------------------------------------------------------------------------------
+# --- uses -----------------------------------------------------------------------------------------
 
 
 def uses_defined(program: Program) -> Iterator[Defect]:
@@ -391,7 +454,9 @@ def _undefined(name: str, known: set[str], everything: set[str]) -> str:
 def _uses(instruction: Instruction) -> Iterator[tuple[str, str]]:
     """Where in the instruction each name is used, and the name."""
     places = ((f"args[{position}]", each) for position, each in enumerate(instruction.args))
-    for place, argument in itertools.chain(places, ((f"kwargs.{key}", each) for key, each in instruction.kwargs)):
+    for place, argument in itertools.chain(
+        places, ((f"kwargs.{key}", each) for key, each in instruction.kwargs)
+    ):
         yield from _uses_in(argument, place)
 
 
@@ -403,7 +468,7 @@ def _uses_in(argument: Argument, place: str) -> Iterator[tuple[str, str]]:
             yield from _uses_in(element, f"{place}[{position}]")
 
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[WellFormednessRule, ...] = (
     # No more parts than can be looked at one by one.
     few_parts,
     # The seed enters arithmetic on int64 tensors.

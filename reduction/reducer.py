@@ -1,9 +1,10 @@
 """The reducer: greedy to a fixpoint over `consider(candidate)`.
 
-Passes (`reduction.passes`) enumerate candidates and know nothing else. `Reducer.consider` alone decides: a candidate
-becomes `current` if it is simpler by `simplicity`, has not been tried, and the predicate holds for it. So every pass keeps
-the same law: the program stays well defined and fails in the same way, and the order is well-founded, so it ends. Nothing
-is random: the same program reduces to the same result.
+Passes (`reduction.steps`) enumerate candidates and know nothing else. `Reducer.consider` alone
+decides: a candidate becomes `current` if it is simpler by `simplicity`, has not been tried, and the
+predicate holds for it. So every pass keeps the same law: the program stays well defined and fails
+in the same way, and the order is well-founded, so it ends. Nothing is random: the same program
+reduces to the same result.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from dataclasses import dataclass, field
 from programs.errors import UserError
 from programs.program import Program
 from programs.validation import validate
-from reduction.passes import PASSES, Pass
 from reduction.simplicity import simplicity
+from reduction.steps import STEPS, ReductionStep
 
 MOST_CANDIDATES = 2000  # tried in one reduction; far above what the fixpoint needs, so only a bound against surprises
 
@@ -31,7 +32,7 @@ class Reducer:
     accepted_by: dict[str, int] = field(default_factory=dict)
     _seen: set[Program] = field(default_factory=set)
 
-    def run(self, passes: tuple[Pass, ...] = PASSES) -> Program:
+    def run(self, passes: tuple[ReductionStep, ...] = STEPS) -> Program:
         """Reduce to a fixpoint of all passes and return the result with canonical names."""
         before = None
         while before != self.current and self.tried < MOST_CANDIDATES:
@@ -40,7 +41,7 @@ class Reducer:
                 self._exhaust(each)
         return self.current.renamed()
 
-    def _exhaust(self, one_pass: Pass) -> None:
+    def _exhaust(self, one_pass: ReductionStep) -> None:
         """Offer the candidates of one pass until none is taken any more."""
         taken = True
         while taken:
@@ -49,7 +50,9 @@ class Reducer:
                 if self.tried >= MOST_CANDIDATES:
                     return
                 if self.consider(candidate):
-                    self.accepted_by[one_pass.__name__] = self.accepted_by.get(one_pass.__name__, 0) + 1
+                    self.accepted_by[one_pass.__name__] = (
+                        self.accepted_by.get(one_pass.__name__, 0) + 1
+                    )
                     taken = True
                     break
 

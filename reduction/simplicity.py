@@ -12,7 +12,14 @@ from programs.schemas import resolve
 
 Simplicity: TypeAlias = tuple[object, ...]
 
-_PLAIN_DTYPES = [torch.float32, torch.int64, torch.float64, torch.bool, torch.bfloat16, torch.complex64]
+_PLAIN_DTYPES = [
+    torch.float32,
+    torch.int64,
+    torch.float64,
+    torch.bool,
+    torch.bfloat16,
+    torch.complex64,
+]
 # A reader knows these at sight; any other op counts as less plain.
 _PLAIN_OPS = [
     "aten.alias.default",
@@ -37,18 +44,24 @@ def simplicity(program: Program) -> Simplicity:
         len(program.instructions),
         len(program.outputs),
         len(program.inputs),
-        len(program.inputs) - len({each.storage for each in program.inputs}),  # inputs that share a storage
+        len(program.inputs)
+        - len({each.storage for each in program.inputs}),  # inputs that share a storage
         len(program.storages),
         sum(_op_rank(each.op) for each in program.instructions),
         sum(len(each.results) for each in program.instructions),
         sum(len(each.args) + len(each.kwargs) for each in program.instructions),
-        sum(_dtype_rank(each.dtype) for each in program.storages) + sum(_dtype_rank(each.dtype) for each in program.inputs),
+        sum(_dtype_rank(each.dtype) for each in program.storages)
+        + sum(_dtype_rank(each.dtype) for each in program.inputs),
         sum(len(each.sizes) for each in program.inputs),
         sum(each.nbytes for each in program.storages),
         sum(sum(each.sizes) for each in program.inputs),
         sum(each.strides != dense_strides(each.sizes) for each in program.inputs),
         sum(each.offset + sum(each.strides) for each in program.inputs),
-        sum(_weight(value) for each in program.instructions for value in (each.args, *(v for _, v in each.kwargs))),
+        sum(
+            _weight(value)
+            for each in program.instructions
+            for value in (each.args, *(v for _, v in each.kwargs))
+        ),
         program.seed,
         _reach_of_refs(program),
     )
@@ -70,7 +83,11 @@ def _weight(argument: Argument) -> float:
     if isinstance(argument, tuple):
         return sum(map(_weight, argument)) + len(argument)
     if isinstance(argument, (bool, int, float)):
-        return min(abs(argument), 10**6) + (0.5 if argument < 0 else 0) if argument == argument else 10**6
+        return (
+            min(abs(argument), 10**6) + (0.5 if argument < 0 else 0)
+            if argument == argument
+            else 10**6
+        )
     return 0
 
 

@@ -1,11 +1,12 @@
 """Alias analysis: which tensors of a graph see which bytes of which storage.
 
-There is no guessing from schemas here. The graph is run once on *fake* tensors, which have sizes, strides, offsets and
-storages but no numbers, so that what shares a storage with what is simply observed, also for operators whose schemas say
-nothing. Each node is run once, and what is kept of it is of constant size, so the cost is linear in the number of nodes.
+There is no guessing from schemas here. The graph is run once on *fake* tensors, which have sizes,
+strides, offsets and storages but no numbers, so that what shares a storage with what is simply
+observed, also for operators whose schemas say nothing. Each node is run once, and what is kept of
+it is of constant size, so the cost is linear in the number of nodes.
 
-A tensor *object* may change its metadata as the program runs (`t_`, `set_`, `resize_`), so what is noted for each node is
-the *geometry* of the objects at that moment.
+A tensor *object* may change its metadata as the program runs (`t_`, `set_`, `resize_`), so what is
+noted for each node is the *geometry* of the objects at that moment.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ from torch._subclasses.fake_tensor import (
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.node import map_aggregate
 
-from reference_pass.errors import Refused
+from reference_pass.exceptions import Refused
 from reference_pass.fakes import outs_after, true_result
-from reference_pass.operators import (
+from reference_pass.operator_forms import (
     bind,
     copied_view,
     facts,
@@ -48,8 +49,8 @@ from reference_pass.regions import Region, Size, known
 class Geometry:
     """How a tensor sees its storage: element sizes, strides and offset, dtype, and the lazy conjugate and negative bits.
 
-    Two with the same `key` show the same numbers in the same way: also strides that place nothing count, since a view as
-    another dtype goes by them.
+    Two with the same `key` show the same numbers in the same way: also strides that place nothing
+    count, since a view as another dtype goes by them.
     """
 
     storage: int
@@ -89,8 +90,16 @@ class Storages:
         """The geometry of a tensor now."""
         number, means = self.number(tensor), (tensor.dtype, tensor.is_conj(), tensor.is_neg())
         sizes, strides, offset = tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
-        key = (number, means, tuple(map(_spelled, sizes)), tuple(map(_spelled, strides)), _spelled(offset))
-        return Geometry(number, tensor.dtype, sizes, strides, offset, *means[1:], Region.of(tensor), key)
+        key = (
+            number,
+            means,
+            tuple(map(_spelled, sizes)),
+            tuple(map(_spelled, strides)),
+            _spelled(offset),
+        )
+        return Geometry(
+            number, tensor.dtype, sizes, strides, offset, *means[1:], Region.of(tensor), key
+        )
 
 
 def _spelled(size: Size) -> object:
@@ -104,7 +113,11 @@ def storage_of(tensor: torch.Tensor) -> int:
 
 def operand_storages(node: fx.Node) -> set[int]:
     """The storages that the operands of a node lie in, by its metadata."""
-    return {storage_of(tensor) for each in node.all_input_nodes for tensor in tensors_in(each.meta["val"])}
+    return {
+        storage_of(tensor)
+        for each in node.all_input_nodes
+        for tensor in tensors_in(each.meta["val"])
+    }
 
 
 def same_numbers(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -114,7 +127,7 @@ def same_numbers(one: torch.Tensor, other: torch.Tensor) -> bool:
     return storage_of(one) == storage_of(other) and Region.of(one).same(Region.of(other))
 
 
-# --- running graphs on fake tensors ------------------------------------------------------------------------------------
+# --- running graphs on fake tensors ---------------------------------------------------------------
 
 
 def fake_mode(graph_module: fx.GraphModule, sample_args: Sequence[object]) -> FakeTensorMode:
@@ -140,14 +153,18 @@ def fake_value(mode: FakeTensorMode, value: object) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
     if value.layout is not torch.strided:
-        raise Refused(f"a {value.layout} tensor has no strides to reason about; pass dense (strided) tensors")
+        raise Refused(
+            f"a {value.layout} tensor has no strides to reason about; pass dense (strided) tensors"
+        )
     if isinstance(value, FakeTensor):
         return torch.ops.aten.alias.default(value.detach())
     with unset_fake_temporarily():
         value = value.detach()
     fake = mode.from_tensor(value, static_shapes=True)
     nbytes = value.untyped_storage().nbytes()
-    if fake.untyped_storage().nbytes() != nbytes:  # it covers what the tensor shows, and as_strided may show more
+    if (
+        fake.untyped_storage().nbytes() != nbytes
+    ):  # it covers what the tensor shows, and as_strided may show more
         fake.untyped_storage().resize_(nbytes)
     return fake
 
@@ -156,7 +173,8 @@ def fake_value(mode: FakeTensorMode, value: object) -> Any:
 def on_fakes(mode: FakeTensorMode) -> Iterator[None]:
     """The context to run nodes in: a fake mode, no gradients, and no record of views.
 
-    Autograd would keep of each view how it came from its base, at a cost that grows with each view of a view.
+    Autograd would keep of each view how it came from its base, at a cost that grows with each view
+    of a view.
     """
     views = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
     with mode, torch.no_grad(), torch._C._ExcludeDispatchKeyGuard(views):
@@ -164,7 +182,10 @@ def on_fakes(mode: FakeTensorMode) -> Iterator[None]:
 
 
 def run_node(node: fx.Node, values: Callable[[fx.Node], Any], mode: FakeTensorMode) -> Any:
-    """The value of a call_function or get_attr node on fake tensors. The caller has entered `on_fakes(mode)`."""
+    """The value of a call_function or get_attr node on fake tensors.
+
+    The caller has entered `on_fakes(mode)`.
+    """
     if node.op == "get_attr":
         return fake_value(mode, attribute(node))
     return run_call(node, values)
@@ -187,7 +208,8 @@ def run_call(node: fx.Node, values: Callable[[fx.Node], Any]) -> Any:
 def _view_as(operand: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """A view as another dtype, whatever the strides that place nothing.
 
-    Eager goes by all strides, those of dimensions of size one or less too, which fakes often get wrong. The run is to tell.
+    Eager goes by all strides, those of dimensions of size one or less too, which fakes often get
+    wrong. The run is to tell.
     """
     ratio = max(dtype.itemsize // operand.element_size(), 1)
     empty, last = known(operand.numel() == 0), operand.dim() - 1
@@ -210,16 +232,17 @@ def attribute(node: fx.Node) -> Any:
     return value
 
 
-# --- the analysis ------------------------------------------------------------------------------------------------------
+# --- the analysis ---------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class Effect:
     """What one node did.
 
-    Its value on fakes; the geometry of each tensor in that value, and of each argument whose metadata it changed, both by
-    the identity of the object; the bytes of each storage that it made larger; and the geometry of what it copies, if that
-    goes by place in a storage (`as_strided_copy`).
+    Its value on fakes; the geometry of each tensor in that value, and of each argument whose
+    metadata it changed, both by the identity of the object; the bytes of each storage that it made
+    larger; and the geometry of what it copies, if that goes by place in a storage
+    (`as_strided_copy`).
     """
 
     value: Any
@@ -236,7 +259,8 @@ class Analysis:
     mode: FakeTensorMode
     effects: dict[fx.Node, Effect] = field(default_factory=dict)
     storages: Storages = field(default_factory=Storages)
-    # Of each storage all geometries under which it is seen, the first one first; storages that are written; that grew.
+    # Of each storage all geometries under which it is seen, the first one first; storages that are
+    # written; that grew.
     seen: list[list[Geometry]] = field(default_factory=list)
     written: set[int] = field(default_factory=set)
     grown: set[int] = field(default_factory=set)
@@ -270,31 +294,45 @@ def analyse(graph_module: fx.GraphModule, sample_args: Sequence[object]) -> Anal
             effect.shows = {id(each): analysis.see(each) for each in tensors_in(effect.value)}
             analysis.effects[node] = effect
             if node.op == "placeholder":
-                own |= {each.storage: analysis.storages.held[each.storage].nbytes() for each in effect.shows.values()}
-        for number in analysis.grown & own.keys():  # the storages of inputs are those of the caller's fakes
+                own |= {
+                    each.storage: analysis.storages.held[each.storage].nbytes()
+                    for each in effect.shows.values()
+                }
+        for number in (
+            analysis.grown & own.keys()
+        ):  # the storages of inputs are those of the caller's fakes
             analysis.storages.held[number].resize_(own[number])
     return analysis
 
 
 def _run(node: fx.Node, analysis: Analysis) -> Effect:
     if node.op not in ("call_function", "get_attr"):
-        raise Refused(f"{node.format_node()}: a {node.op} node is no ATen call; trace the module with make_fx first")
+        raise Refused(
+            f"{node.format_node()}: a {node.op} node is no ATen call; trace the module with make_fx first"
+        )
     if node.op == "call_function":
         _check_target(node)
     written = written_tensors(node, lambda n: analysis.effects[n].value)
-    before = [(each, analysis.storages.geometry(each), each.untyped_storage().nbytes()) for each in written]
+    before = [
+        (each, analysis.storages.geometry(each), each.untyped_storage().nbytes())
+        for each in written
+    ]
     try:
         value = _out_call(node, analysis)
         if value is None:
             value = run_node(node, lambda n: analysis.effects[n].value, analysis.mode)
     except DataDependentOutputException as error:
-        raise Refused(f"{node.target} depends on numbers ({error}), and a graph is one for all numbers") from error
+        raise Refused(
+            f"{node.target} depends on numbers ({error}), and a graph is one for all numbers"
+        ) from error
     except DynamicOutputShapeException as error:
         raise Refused(f"the shape of what {node.target} returns depends on numbers") from error
     except RuntimeError as error:
         operands = (analysis.effects[each].value for each in node.all_input_nodes)
         if any(_depends_on_numbers(tensor) for each in operands for tensor in tensors_in(each)):
-            raise Refused(f"{node.target} on a size that depends on numbers is not known to work: {error}") from error
+            raise Refused(
+                f"{node.target} on a size that depends on numbers is not known to work: {error}"
+            ) from error
         raise
     effect = Effect(value, copied=_copied_by_place(node, analysis))
     for tensor, geometry, nbytes in before:
@@ -311,11 +349,14 @@ def _run(node: fx.Node, analysis: Analysis) -> Effect:
 def _copied_by_place(node: fx.Node, analysis: Analysis) -> Geometry | None:
     """How `as_strided_copy` sees the storage of its operand; None for other calls.
 
-    An operand with a lazy conjugate or negative bit is made a tensor of its own first, so that is no view of its storage.
+    An operand with a lazy conjugate or negative bit is made a tensor of its own first, so that is
+    no view of its storage.
     """
     if node.target is not torch.ops.aten.as_strided_copy.default:
         return None
-    given = on_values(bind(node.target, node.args, node.kwargs), lambda n: analysis.effects[n].value)
+    given = on_values(
+        bind(node.target, node.args, node.kwargs), lambda n: analysis.effects[n].value
+    )
     if given["self"].is_conj() or given["self"].is_neg():
         return None
     return analysis.see(torch.ops.aten.as_strided.default(*given.values()))
@@ -329,19 +370,28 @@ def _out_call(node: fx.Node, analysis: Analysis) -> Any:
     args, kwargs = on_values((node.args, node.kwargs), lambda n: analysis.effects[n].value)
     given = bind(op, args, kwargs)
     outs = list(tensors_in([given[name] for name in facts(op).outs]))
-    places = [torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device=each.device) for each in outs]
+    places = [
+        torch.empty_strided(each.shape, each.stride(), dtype=each.dtype, device=each.device)
+        for each in outs
+    ]
     numbers = iter(places)
-    stand_in = {name: map_aggregate(given[name], lambda _: next(numbers)) for name in facts(op).outs}
+    stand_in = {
+        name: map_aggregate(given[name], lambda _: next(numbers)) for name in facts(op).outs
+    }
     args, kwargs = unbind(op, given | stand_in)
     op(*args, **kwargs)  # raises what eager would
     after = outs_after(op, given)
     if after is None:
         if any(known(place.shape != each.shape) for place, each in zip(places, outs, strict=True)):
-            raise Refused(f"{op} resizes its out=, and without a functional form it is not known how")
+            raise Refused(
+                f"{op} resizes its out=, and without a functional form it is not known how"
+            )
     else:
         for each, lies in zip(outs, after, strict=True):
             if tuple(each.shape) != lies.sizes:
-                each.resize_(lies.sizes).as_strided_(lies.sizes, lies.strides, each.storage_offset())
+                each.resize_(lies.sizes).as_strided_(
+                    lies.sizes, lies.strides, each.storage_offset()
+                )
     if not op._schema.returns:
         return ()
     return given[facts(op).outs[0]] if len(facts(op).outs) == 1 else tuple(outs)
@@ -369,7 +419,9 @@ def _check_target(node: fx.Node) -> None:
         return
     if target in _ARITHMETIC:
         return
-    raise Refused(f"{node.format_node()}: {target} is no ATen operator; what it reads and writes is unknown")
+    raise Refused(
+        f"{node.format_node()}: {target} is no ATen operator; what it reads and writes is unknown"
+    )
 
 
 _ARITHMETIC = {

@@ -1,9 +1,11 @@
 """`torch.compile(model, backend="aliasproof")`: Dynamo, the reference passes, and the graph run in eager.
 
-Dynamo guards sizes and strides of inputs, not how they share storage; what the passes decide depends on both. So the graph
-is compiled once for each way in which the inputs lie in memory (`_layout`), when it is first called with such inputs.
+Dynamo guards sizes and strides of inputs, not how they share storage; what the passes decide
+depends on both. So the graph is compiled once for each way in which the inputs lie in memory
+(`_layout`), when it is first called with such inputs.
 
-Where gradients are wanted, AOTAutograd makes the forward and the backward graph, and each goes through the passes.
+Where gradients are wanted, AOTAutograd makes the forward and the backward graph, and each goes
+through the passes.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from reference_pass.pipeline import pipeline
 
 def aliasproof(graph_module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     """The backend: takes Dynamo's graph and example inputs, returns a callable of the same inputs."""
-    if torch.is_grad_enabled() and any(isinstance(each, torch.Tensor) and each.requires_grad for each in example_inputs):
+    if torch.is_grad_enabled() and any(
+        isinstance(each, torch.Tensor) and each.requires_grad for each in example_inputs
+    ):
         return aot_autograd(fw_compiler=_boxed, bw_compiler=_boxed)(graph_module, example_inputs)
     return Compiled(graph_module)
 
@@ -31,7 +35,10 @@ def _boxed(graph_module: fx.GraphModule, example_inputs: Sequence[Any]) -> Calla
 
 
 class Compiled:
-    """A graph module that is compiled for each new layout of its inputs. `graphs` are the results, by layout."""
+    """A graph module that is compiled for each new layout of its inputs.
+
+    `graphs` are the results, by layout.
+    """
 
     def __init__(self, graph_module: fx.GraphModule) -> None:
         self.graph_module = graph_module
@@ -56,5 +63,14 @@ def _layout(inputs: Sequence[Any]) -> tuple[Any, ...]:
             continue
         storage = each.untyped_storage()
         number = numbers.setdefault(storage._cdata, len(numbers))
-        layout.append((number, storage.nbytes(), each.dtype, tuple(each.shape), each.stride(), each.storage_offset()))
+        layout.append(
+            (
+                number,
+                storage.nbytes(),
+                each.dtype,
+                tuple(each.shape),
+                each.stride(),
+                each.storage_offset(),
+            )
+        )
     return tuple(layout)

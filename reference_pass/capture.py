@@ -8,34 +8,44 @@ from typing import Any, Literal
 import torch
 from torch import fx
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensor
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+)
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing, get_proxy_mode, make_fx
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from reference_pass.alias_analysis import storage_of
-from reference_pass.errors import Refused
-from reference_pass.fakes import TRUE, Lies, outs_after, true_result
-from reference_pass.operators import aten, bind, facts, on_copies, tensors_in, unbind
+from reference_pass.exceptions import Refused
+from reference_pass.fakes import TRUE, OutLayout, outs_after, true_result
+from reference_pass.operator_forms import aten, bind, facts, on_copies, tensors_in, unbind
 from reference_pass.regions import known, same_strides
 
 Sizes = Literal["fixed", "symbolic"]
 
 
-def capture(function: Callable[..., Any], sample_args: Sequence[object], sizes: Sizes = "fixed") -> fx.GraphModule:
+def capture(
+    function: Callable[..., Any], sample_args: Sequence[object], sizes: Sizes = "fixed"
+) -> fx.GraphModule:
     """The ATen calls of a function as a graph, mutation included. A graph of ATen calls is taken as it is, or `normalised`.
 
-    The function is traced on fake tensors, so the sample arguments, and the parameters and buffers of a module, are not
-    written while it is. Raises `Refused` for a function that writes to other tensors than these: such a write would be done
-    by the trace already.
+    The function is traced on fake tensors, so the sample arguments, and the parameters and buffers
+    of a module, are not written while it is. Raises `Refused` for a function that writes to other
+    tensors than these: such a write would be done by the trace already.
     """
     if isinstance(function, fx.GraphModule) and is_aten(function):
         return normalised(function)
-    sample_args = [each.detach() if isinstance(each, torch.Tensor) else each for each in sample_args]
+    sample_args = [
+        each.detach() if isinstance(each, torch.Tensor) else each for each in sample_args
+    ]
     if not isinstance(function, torch.nn.Module):
         return _trace(function, sample_args, sizes)
-    held = dict(function.named_parameters(remove_duplicate=False)) | dict(function.named_buffers(remove_duplicate=False))
+    held = dict(function.named_parameters(remove_duplicate=False)) | dict(
+        function.named_buffers(remove_duplicate=False)
+    )
     module = function
 
     def called(*tensors_and_args: Any) -> Any:
@@ -49,18 +59,39 @@ def capture(function: Callable[..., Any], sample_args: Sequence[object], sizes: 
 def _trace(function: Callable[..., Any], args: Sequence[object], sizes: Sizes) -> fx.GraphModule:
     mode: Literal["symbolic", "fake"] = "symbolic" if sizes == "symbolic" else "fake"
     views = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)  # see `on_fakes`
-    with torch.no_grad(), torch._C._ExcludeDispatchKeyGuard(views), _NothingWritten(), _AsOnNumbers():
+    with (
+        torch.no_grad(),
+        torch._C._ExcludeDispatchKeyGuard(views),
+        _NothingWritten(),
+        _AsOnNumbers(),
+    ):
         swapped: list[int] = []
         watched = _watch_data(function, swapped)
-        trace = make_fx(watched, decomposition_table=HONEST, tracing_mode=mode, _allow_non_fake_inputs=True)
+        trace = make_fx(
+            watched, decomposition_table=HONEST, tracing_mode=mode, _allow_non_fake_inputs=True
+        )
         try:
             graph_module = trace(*args)
-        except (DataDependentOutputException, DynamicOutputShapeException, GuardOnDataDependentSymNode) as error:
-            raise Refused(f"the function goes by numbers, and its graph is to serve all: {error}") from error
-        except (NotImplementedError, SyntaxError) as error:  # storages as arguments; an overload named `from`
+        except (
+            DataDependentOutputException,
+            DynamicOutputShapeException,
+            GuardOnDataDependentSymNode,
+        ) as error:
+            raise Refused(
+                f"the function goes by numbers, and its graph is to serve all: {error}"
+            ) from error
+        except (
+            NotImplementedError,
+            SyntaxError,
+        ) as error:  # storages as arguments; an overload named `from`
             raise Refused(f"the function cannot be traced: {error}") from error
-    if swapped and not any(getattr(node.target, "overloadpacket", None) is aten.set_ for node in graph_module.graph.nodes):
-        raise Refused(f"`x.data = y` on input {swapped[0]} goes past the dispatcher and cannot be traced; write x.set_(y)")
+    if swapped and not any(
+        getattr(node.target, "overloadpacket", None) is aten.set_
+        for node in graph_module.graph.nodes
+    ):
+        raise Refused(
+            f"`x.data = y` on input {swapped[0]} goes past the dispatcher and cannot be traced; write x.set_(y)"
+        )
     return graph_module
 
 
@@ -68,7 +99,9 @@ def _watch_data(function: Callable[..., Any], swapped: list[int]) -> Callable[..
     """The function; the places of inputs that have another storage at its end are noted in `swapped`."""
 
     def watched(*args: Any) -> Any:
-        before = [each.untyped_storage() if isinstance(each, torch.Tensor) else None for each in args]
+        before = [
+            each.untyped_storage() if isinstance(each, torch.Tensor) else None for each in args
+        ]
         result = function(*args)
         for place, (tensor, storage) in enumerate(zip(args, before, strict=True)):
             if storage is not None and tensor.untyped_storage()._cdata != storage._cdata:
@@ -107,7 +140,9 @@ class _NothingWritten(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if not isinstance(func, OpOverload):
-            raise Refused(f"{func} is a higher-order operator; what its branches write is not looked at")
+            raise Refused(
+                f"{func} is a higher-order operator; what its branches write is not looked at"
+            )
         given = bind(func, args, kwargs or {})
         for tensor in _real_tensors(given.get(name) for name in facts(func).writes):
             if storage_of(tensor) not in self.made:
@@ -132,12 +167,16 @@ class _AsOnNumbers(TorchFunctionMode):
         return result.contiguous() if func in _CONTIGUOUS else result
 
 
-# Composites that make a contiguous tensor in eager, and on fakes go by the strides of their operand.
+# Composites that make a contiguous tensor in eager, and on fakes go by the strides of their
+# operand.
 _CONTIGUOUS = {torch._C._nn.one_hot}
 
 
 def _make_true(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-    """Lay out the fake results of a traced call as in eager. They stay the objects that the trace knows."""
+    """Lay out the fake results of a traced call as in eager.
+
+    They stay the objects that the trace knows.
+    """
     if op not in TRUE or get_proxy_mode() is None:
         return
     with disable_proxy_modes_tracing():
@@ -148,7 +187,7 @@ def _make_true(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], re
                 aten.set_.source_Tensor(each, other)
 
 
-def _outs_after(op: OpOverload, given: dict[str, Any]) -> list[Lies] | None:
+def _outs_after(op: OpOverload, given: dict[str, Any]) -> list[OutLayout] | None:
     """How the fake `out=` tensors of a traced call are to lie after it; None if it has none, or that is not known."""
     if not facts(op).outs or facts(op).outs != facts(op).writes or get_proxy_mode() is None:
         return None
@@ -162,38 +201,49 @@ def _outs(op: OpOverload, given: dict[str, Any]) -> list[torch.Tensor]:
     return list(tensors_in([given[name] for name in facts(op).outs]))
 
 
-def _lay_out(outs: Sequence[torch.Tensor], after: Sequence[Lies]) -> None:
+def _lay_out(outs: Sequence[torch.Tensor], after: Sequence[OutLayout]) -> None:
     with disable_proxy_modes_tracing():
         for each, lies in zip(outs, after, strict=True):
-            if len(each.shape) != len(lies.sizes) or not same_strides(lies.sizes, each.stride(), lies.strides):
-                each.resize_(lies.sizes).as_strided_(lies.sizes, lies.strides, each.storage_offset())
+            if len(each.shape) != len(lies.sizes) or not same_strides(
+                lies.sizes, each.stride(), lies.strides
+            ):
+                each.resize_(lies.sizes).as_strided_(
+                    lies.sizes, lies.strides, each.storage_offset()
+                )
 
 
 def _real_tensors(values: Iterable[object]) -> list[torch.Tensor]:
     found = [tensor for value in values for tensor in tensors_in(value)]
-    return [each for each in found if not isinstance(each, FakeTensor) and each.device.type != "meta"]
+    return [
+        each for each in found if not isinstance(each, FakeTensor) and each.device.type != "meta"
+    ]
 
 
 def is_aten(graph_module: fx.GraphModule) -> bool:
     """True if all calls are ATen calls (or pick their results, or are arithmetic on sizes)."""
     return all(
-        node.op in ("placeholder", "get_attr", "output") or (node.op == "call_function" and _is_call(node.target))
+        node.op in ("placeholder", "get_attr", "output")
+        or (node.op == "call_function" and _is_call(node.target))
         for node in graph_module.graph.nodes
     )
 
 
 def _is_call(target: object) -> bool:
-    return isinstance(target, OpOverload) or target is on_copies or getattr(target, "__module__", "") == "_operator"
+    return (
+        isinstance(target, OpOverload)
+        or target is on_copies
+        or getattr(target, "__module__", "") == "_operator"
+    )
 
 
-# --- graphs of ATen calls ----------------------------------------------------------------------------------------------
+# --- graphs of ATen calls -------------------------------------------------------------------------
 
 
 def normalised(graph_module: fx.GraphModule) -> fx.GraphModule:
     """The graph with arguments by position where the schema has them so, and with calls that say what they write.
 
-    It is the given one if there is nothing to change in it, else a copy. Raises `Refused` for calls that hide what they
-    write and have no such form.
+    It is the given one if there is nothing to change in it, else a copy. Raises `Refused` for calls
+    that hide what they write and have no such form.
     """
     if not any(_changed(node) for node in graph_module.graph.nodes):
         return graph_module
@@ -213,13 +263,17 @@ def _changed(node: fx.Node) -> tuple[OpOverload, tuple[Any, ...], dict[str, Any]
     given = bind(op, node.args, node.kwargs)
     if op in _UPDATES and _updates(op, given):
         if op is not aten.native_batch_norm.default:
-            raise Refused(f"{node.format_node()} updates statistics, and its schema does not say so; use native_batch_norm")
-        return aten._native_batch_norm_legit.default, *unbind(aten._native_batch_norm_legit.default, given)
+            raise Refused(
+                f"{node.format_node()} updates statistics, and its schema does not say so; use native_batch_norm"
+            )
+        return aten._native_batch_norm_legit.default, *unbind(
+            aten._native_batch_norm_legit.default, given
+        )
     by_position = {each.name for each in op._schema.arguments if not each.kwarg_only}
     return (op, *unbind(op, given)) if by_position & node.kwargs.keys() else None
 
 
-# --- operators whose schemas hide a mutation ---------------------------------------------------------------------------
+# --- operators whose schemas hide a mutation ------------------------------------------------------
 
 # By name the arguments that say whether an op updates the statistics that it got.
 _UPDATES: dict[OpOverload, str] = {
@@ -237,7 +291,9 @@ def _updates(op: OpOverload, given: dict[str, Any]) -> bool:
     return bool(given[_UPDATES[op]]) and any(each is not None for each in statistics)
 
 
-def _batch_norm(x: torch.Tensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, *numbers: float) -> Any:
+def _batch_norm(
+    x: torch.Tensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, *numbers: float
+) -> Any:
     """`native_batch_norm` updates the running statistics and does not say so; `_native_batch_norm_legit` does."""
     if training and mean is not None and var is not None:
         return aten._native_batch_norm_legit.default(x, weight, bias, mean, var, training, *numbers)

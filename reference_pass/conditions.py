@@ -1,10 +1,11 @@
 """When a functional op may be in place: one function a condition, and the list of them.
 
-A *candidate* says what would be done: node `b = foo(a, args)` becomes `foo_(a, args)`, and all users of `b` use `a`. A
-condition looks at one candidate and gives the reason why it may not be done, or None. The steps are those of the docstring
-of `torch.fx.passes.reinplace.reinplace`.
+A *candidate* says what would be done: node `b = foo(a, args)` becomes `foo_(a, args)`, and all
+users of `b` use `a`. A condition looks at one candidate and gives the reason why it may not be
+done, or None. The steps are those of the docstring of `torch.fx.passes.reinplace.reinplace`.
 
-Leave one out (`reinplace(gm, conditions=[...])`) and the pass makes wrong programs: that is what each is for.
+Leave one out (`reinplace(gm, conditions=[...])`) and the pass makes wrong programs: that is what
+each is for.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from torch._ops import OpOverload
 from reference_pass.alias_analysis import run_call, same_numbers, storage_of
 from reference_pass.emission import holds_a_part
 from reference_pass.liveness import Liveness
-from reference_pass.operators import (
+from reference_pass.operator_forms import (
     COPIES_STORAGE,
     SCATTERS,
     aten,
@@ -43,7 +44,9 @@ class How(Enum):
     IN_PLACE = "in place"  # (3b) foo_(a, args)
     SWAPPED = "in place of the other operand"  # foo_(args, a), for a commutative foo
     OUT = "into an operand"  # foo.out(a, args, out=a or one of args)
-    CAST_BACK = "in place with its cast"  # a.ge_(b) for a.ge(b) followed by a cast to the dtype of a
+    CAST_BACK = (
+        "in place with its cast"  # a.ge_(b) for a.ge(b) followed by a cast to the dtype of a
+    )
     SCATTER = "into its base"  # (3a) view(a, args).copy_(b) for foo_scatter(a, b, args)
     REDUNDANT = "there already"  # (5) a scatter of what lies in the base already
 
@@ -52,8 +55,8 @@ class How(Enum):
 class Slot:
     """One result and where it would go.
 
-    `value` is the tensor that it is now, `destination` the operand, `written` what would be written: the operand, or the
-    part of it that a scatter stores over.
+    `value` is the tensor that it is now, `destination` the operand, `written` what would be
+    written: the operand, or the part of it that a scatter stores over.
     """
 
     result: fx.Node | None
@@ -104,21 +107,25 @@ def same_size_and_dtype(candidate: Candidate) -> str | None:
 def same_stride(candidate: Candidate) -> str | None:
     """(1a) The operand has the strides of the result, or no use of the result can tell them apart.
 
-    Nor can the op itself: kernels draw random numbers in the order of memory, and some with several results take them to be
-    laid out alike. Fakes do not tell the strides of tensors without elements, so no view of these may go by them.
+    Nor can the op itself: kernels draw random numbers in the order of memory, and some with several
+    results take them to be laid out alike. Fakes do not tell the strides of tensors without
+    elements, so no view of these may go by them.
     """
     itself = facts(candidate.op).random or len(facts(candidate.op).writes) > 1
     for slot in candidate.slots:
         place = slot.destination.meta["val"]
         if known(slot.value.numel() == 0):
-            if slot.result is not None and (user := _viewed_without_elements(slot.result)) is not None:
+            if (
+                slot.result is not None
+                and (user := _viewed_without_elements(slot.result)) is not None
+            ):
                 return f"{slot.destination} has no elements, of such no fake tells the strides, and {user} goes by them"
             continue
-        alike = equal(place.stride(), slot.value.stride())  # all of them: a view as another dtype goes by all
+        alike = equal(
+            place.stride(), slot.value.stride()
+        )  # all of them: a view as another dtype goes by all
         if not alike and itself:
-            return (
-                f"{slot.destination} has strides {place.stride()}, the result {slot.value.stride()}, and the op goes by them"
-            )
+            return f"{slot.destination} has strides {place.stride()}, the result {slot.value.stride()}, and the op goes by them"
         if (
             not alike
             and slot.result is not None
@@ -131,8 +138,8 @@ def same_stride(candidate: Candidate) -> str | None:
 def same_place(candidate: Candidate) -> str | None:
     """(1a) The operand starts in its storage where the result does in its own, or nothing goes by that.
 
-    `as_strided` does, views of larger elements, and outputs that share a storage. Nor may a scatter of the result copy a
-    storage that it cannot, or that of a larger input.
+    `as_strided` does, views of larger elements, and outputs that share a storage. Nor may a scatter
+    of the result copy a storage that it cannot, or that of a larger input.
     """
     live = candidate.liveness
     for slot in candidate.slots:
@@ -143,8 +150,12 @@ def same_place(candidate: Candidate) -> str | None:
             tuple(place.shape), place.stride(), slot.value.stride()
         )
         moved = (place.storage_offset() - slot.value.storage_offset()) * place.itemsize
-        larger = not known(place.untyped_storage().nbytes() <= slot.value.untyped_storage().nbytes())
-        for value in _starting_with(slot.result, live) if larger or not alike or holds_a_part(place) else ():
+        larger = not known(
+            place.untyped_storage().nbytes() <= slot.value.untyped_storage().nbytes()
+        )
+        for value in (
+            _starting_with(slot.result, live) if larger or not alike or holds_a_part(place) else ()
+        ):
             shown = [] if alike else tensors_in(value.meta["val"])
             if any(len(live.returned_in(each)) > 1 for each in shown):
                 return f"{slot.destination} starts elsewhere in its storage, and outputs that share the result's show it"
@@ -186,7 +197,10 @@ def outlives_epilogue(candidate: Candidate) -> str | None:
     for slot in candidate.slots:
         if slot.result is None:
             continue
-        region, memory = Region.of(slot.destination.meta["val"]), candidate.liveness.memory(slot.written)
+        region, memory = (
+            Region.of(slot.destination.meta["val"]),
+            candidate.liveness.memory(slot.written),
+        )
         last = candidate.liveness.last_read(slot.result) if memory.writes else -1
         for write in memory.writes:
             if (
@@ -201,7 +215,8 @@ def outlives_epilogue(candidate: Candidate) -> str | None:
 def no_overlapping_operand(candidate: Candidate) -> str | None:
     """(1c) No operand, at any nesting, in args or kwargs, shares a byte with what is written.
 
-    But a pointwise op reads each element before it writes it, so an operand may have the same elements at the same bytes.
+    But a pointwise op reads each element before it writes it, so an operand may have the same
+    elements at the same bytes.
     """
     elementwise = _is_elementwise(candidate)
     written = [(slot.destination, slot.written) for slot in _writing(candidate)]
@@ -221,7 +236,8 @@ def no_overlapping_operand(candidate: Candidate) -> str | None:
 def not_repeated(candidate: Candidate) -> str | None:
     """(2b) The operand stands once among the arguments: kernels make no promise for `addmm_(a, a, a)`.
 
-    Pointwise ones do, for `mul_(a, a)`: each element is read before it is written, under whatever name.
+    Pointwise ones do, for `mul_(a, a)`: each element is read before it is written, under whatever
+    name.
     """
     if candidate.how is How.SCATTER or _is_elementwise(candidate):
         return None  # the base of a scatter is not an operand of the copy_
@@ -235,11 +251,18 @@ def not_repeated(candidate: Candidate) -> str | None:
 def no_later_use(candidate: Candidate) -> str | None:
     """(2) No alias of what is written is read later.
 
-    (2a) To make a view of it is no read. (2c) Nor is a scatter into it a read of the bytes that the scatter stores over.
+    (2a) To make a view of it is no read. (2c) Nor is a scatter into it a read of the bytes that the
+    scatter stores over.
     """
     for slot in _writing(candidate):
-        for value, read in candidate.liveness.later_reads(slot.written, Region.of(slot.written), candidate.at):
-            if read.weak and slot.result is not None and candidate.liveness.last_read(slot.result) <= read.at:
+        for value, read in candidate.liveness.later_reads(
+            slot.written, Region.of(slot.written), candidate.at
+        ):
+            if (
+                read.weak
+                and slot.result is not None
+                and candidate.liveness.last_read(slot.result) <= read.at
+            ):
                 continue  # by then the result is no longer needed
             return f"{value} shares memory with it and is read later, by {read.by}"
     return None
@@ -287,7 +310,7 @@ CONDITIONS: tuple[Condition, ...] = (
 )
 
 
-# --- what the conditions ask -------------------------------------------------------------------------------------------
+# --- what the conditions ask ----------------------------------------------------------------------
 
 
 def _writing(candidate: Candidate) -> tuple[Slot, ...]:
@@ -323,7 +346,9 @@ def _starting_with(value: fx.Node, liveness: Liveness) -> Iterator[fx.Node]:
     while todo:
         yield (each := todo.pop())
         todo.extend(
-            user for user in each.users if user in liveness.views or (user.target in COPIES_STORAGE and user.args[0] is each)
+            user
+            for user in each.users
+            if user in liveness.views or (user.target in COPIES_STORAGE and user.args[0] is each)
         )
 
 
@@ -359,7 +384,8 @@ def _copies_itself(copy: fx.Node, slot: Slot, liveness: Liveness) -> bool:
 def _tells_strides(result: fx.Node, place: torch.Tensor, liveness: Liveness) -> fx.Node | None:
     """A user to which it matters that the result has the strides of `place`, or None.
 
-    Tried out: each user is run on fakes with such an operand. A view passes the question on to its users.
+    Tried out: each user is run on fakes with such an operand. A view passes the question on to its
+    users.
     """
     todo = [result]
     instead: dict[fx.Node, Any] = {result: place}
@@ -372,9 +398,15 @@ def _tells_strides(result: fx.Node, place: torch.Tensor, liveness: Liveness) -> 
                 return user
             if user.target is aten.copy_.default and user.args[0] is not value:
                 continue
-            if user.target in SCATTERS and user.args[0] is not value and value not in nodes_in((user.args[2:], user.kwargs)):
+            if (
+                user.target in SCATTERS
+                and user.args[0] is not value
+                and value not in nodes_in((user.args[2:], user.kwargs))
+            ):
                 continue
-            if user.target is aten.view.dtype and _strides(instead[value]) != _strides(value.meta["val"]):
+            if user.target is aten.view.dtype and _strides(instead[value]) != _strides(
+                value.meta["val"]
+            ):
                 return user  # it goes by all of them
             shown = _run_with(user, instead)
             if shown is None or (isinstance(user.target, OpOverload) and facts(user.target).random):
@@ -382,7 +414,9 @@ def _tells_strides(result: fx.Node, place: torch.Tensor, liveness: Liveness) -> 
             if user in liveness.views:
                 instead[user] = shown
                 todo.append(user)
-            elif not _alike(shown, user.meta["val"]) or _strides(shown) != _strides(user.meta["val"]):
+            elif not _alike(shown, user.meta["val"]) or _strides(shown) != _strides(
+                user.meta["val"]
+            ):
                 return user  # also where a stride places nothing: what comes later may go by it
     return None
 
@@ -394,7 +428,9 @@ def _viewed_without_elements(result: fx.Node) -> fx.Node | None:
         for user in todo.pop().users:
             if user.target in (aten.view.dtype, aten.view_as_complex.default):
                 return user
-            empty = user.op == "call_function" and any(known(each.numel() == 0) for each in tensors_in(user.meta["val"]))
+            empty = user.op == "call_function" and any(
+                known(each.numel() == 0) for each in tensors_in(user.meta["val"])
+            )
             if empty and user not in seen:
                 seen.add(user)
                 todo.append(user)
@@ -415,6 +451,8 @@ def _strides(value: Any) -> list[str]:
 def _alike(one: Any, other: Any) -> bool:
     ones, others = list(tensors_in(one)), list(tensors_in(other))
     return len(ones) == len(others) and all(
-        equal(tuple(a.shape), tuple(b.shape)) and a.dtype == b.dtype and same_strides(tuple(a.shape), a.stride(), b.stride())
+        equal(tuple(a.shape), tuple(b.shape))
+        and a.dtype == b.dtype
+        and same_strides(tuple(a.shape), a.stride(), b.stride())
         for a, b in zip(ones, others, strict=True)
     )

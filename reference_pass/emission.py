@@ -13,9 +13,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.fx.node import map_aggregate
 
-from reference_pass.errors import Refused
+from reference_pass.exceptions import Refused
 from reference_pass.metadata import set_value
-from reference_pass.operators import COPIES_STORAGE, aten, copy_form, leaves_in
+from reference_pass.operator_forms import COPIES_STORAGE, aten, copy_form, leaves_in
 from reference_pass.regions import Size
 
 
@@ -23,7 +23,8 @@ from reference_pass.regions import Size
 class Emitter:
     """Adds calls to a graph and runs each on fake tensors, so that `node.meta["val"]` is true for every node.
 
-    `copies` says that views are to be emitted as view-copy ops. The caller has entered `on_fakes(mode)`.
+    `copies` says that views are to be emitted as view-copy ops. The caller has entered
+    `on_fakes(mode)`.
     """
 
     graph: fx.Graph
@@ -32,7 +33,10 @@ class Emitter:
     symbols: dict[str, Any] = field(default_factory=dict)
 
     def call(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
-        """A call and its metadata. Raises what the operator raises if it does not take these arguments."""
+        """A call and its metadata.
+
+        Raises what the operator raises if it does not take these arguments.
+        """
         if target in COPIES_STORAGE and holds_a_part(args[0].meta["val"]):
             args = (self.call(aten.clone.default, args[0]), *args[1:])
         args, kwargs = self._without_symbols((args, kwargs))
@@ -45,11 +49,14 @@ class Emitter:
             raise
         return node
 
-    def view(self, op: OpOverload, value: fx.Node, *args: Any, strides: Sequence[Size] | None = None) -> fx.Node:
+    def view(
+        self, op: OpOverload, value: fx.Node, *args: Any, strides: Sequence[Size] | None = None
+    ) -> fx.Node:
         """A view of a value, or its copy.
 
-        A value may lie in memory otherwise than in eager (a strided write leaves a dense value), so that eager's view is
-        not to be had of it; then it is copied first, to eager's strides if they are given.
+        A value may lie in memory otherwise than in eager (a strided write leaves a dense value), so
+        that eager's view is not to be had of it; then it is copied first, to eager's strides if
+        they are given.
         """
         form = copy_form(op) if self.copies else op
         assert form is not None, f"{op} has no copying form"
@@ -62,7 +69,9 @@ class Emitter:
             place = contiguous_strides(sizes) if strides is None else strides
             return self.call(form, self.laid_out(value, sizes, place), *args)
 
-    def _without_symbols(self, arguments: tuple[tuple[Any, ...], dict[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _without_symbols(
+        self, arguments: tuple[tuple[Any, ...], dict[str, Any]]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Arguments with a node for each symbolic size: the graph computes it from the sizes of its inputs."""
         symbols = [leaf for leaf in leaves_in(arguments) if isinstance(leaf, torch.SymInt)]
         missing = [each for each in symbols if str(each) not in self.symbols]
@@ -70,14 +79,18 @@ class Emitter:
             try:
                 nodes = self.graph.materialize_symints(missing)
             except (AssertionError, KeyError, RuntimeError, ValueError) as error:
-                raise Refused(f"the size {missing[0]} depends on numbers, and what is at hand does not tell it") from error
+                raise Refused(
+                    f"the size {missing[0]} depends on numbers, and what is at hand does not tell it"
+                ) from error
             self.symbols |= {str(each): node for each, node in zip(missing, nodes, strict=True)}
             for node in self.graph.nodes:
                 if "val" not in node.meta:
                     set_value(node, self.mode)
         if not symbols:
             return arguments
-        return map_aggregate(arguments, lambda a: self.symbols[str(a)] if isinstance(a, torch.SymInt) else a)
+        return map_aggregate(
+            arguments, lambda a: self.symbols[str(a)] if isinstance(a, torch.SymInt) else a
+        )
 
     def laid_out(self, value: fx.Node, sizes: Sequence[Size], strides: Sequence[Size]) -> fx.Node:
         """The value copied to memory of these strides."""

@@ -1,12 +1,14 @@
 """Functionalization: the same program without mutation.
 
-A tensor is a *view* of a storage. What a storage holds is the value of its *base*; each other view is reached from the
-base by a chain of view ops. The rules are three:
+A tensor is a *view* of a storage. What a storage holds is the value of its *base*; each other view
+is reached from the base by a chain of view ops. The rules are three:
 
-- **Reading** a view regenerates it from the base, by its chain of view ops, unless its value is known.
-- **Writing** through a view is functional: the new numbers are computed as a new value and *queued* with the view.
-- When another view of that storage is read, the queue is *applied*: each update goes up its chain by the inverses of the
-  view ops (`views.INVERSES`) and makes a new value of the base.
+- **Reading** a view regenerates it from the base, by its chain of view ops, unless its value is
+  known.
+- **Writing** through a view is functional: the new numbers are computed as a new value and *queued*
+  with the view.
+- When another view of that storage is read, the queue is *applied*: each update goes up its chain
+  by the inverses of the view ops (`views.INVERSES`) and makes a new value of the base.
 
 So the program below on the left becomes the one on the right.
 
@@ -15,19 +17,23 @@ So the program below on the left becomes the one on the right.
     return a                        a1 = view(b1, [8])
                                     return a1
 
-What the caller can see of mutation is put back at the very end, in the *epilogue*: `copy_` into each input that was
-written; then views of inputs and of results that are returned are taken, so that what shares memory in eager does so here;
-and where the program changed the metadata of an input itself (`t_`, `set_`, `resize_`), that is done to it last.
+What the caller can see of mutation is put back at the very end, in the *epilogue*: `copy_` into
+each input that was written; then views of inputs and of results that are returned are taken, so
+that what shares memory in eager does so here; and where the program changed the metadata of an
+input itself (`t_`, `set_`, `resize_`), that is done to it last.
 
-Two choices need to know the whole program, so the alias analysis (`alias_analysis.analyse`) runs first: whether a storage
-is written at all, and what its base is. Mostly the base is the input, or the tensor that was made with the storage. Where
-that one does not show all bytes that are seen (two inputs that share a storage, an `as_strided` beyond the tensor), or shows
-some twice, the base is *flat*: the storage from its first to its last byte as a tensor of one dimension. A base holds what
-memory holds: the lazy conjugate and negative bits of an input are taken off it, and are part of the chain to the views.
+Two choices need to know the whole program, so the alias analysis (`alias_analysis.analyse`) runs
+first: whether a storage is written at all, and what its base is. Mostly the base is the input, or
+the tensor that was made with the storage. Where that one does not show all bytes that are seen (two
+inputs that share a storage, an `as_strided` beyond the tensor), or shows some twice, the base is
+*flat*: the storage from its first to its last byte as a tensor of one dimension. A base holds what
+memory holds: the lazy conjugate and negative bits of an input are taken off it, and are part of the
+chain to the views.
 
-Modelled on `torch.func.functionalize` (`aten/src/ATen/FunctionalStorageImpl.h`). Differences: inputs may share storage in
-any way; identity, strides and offsets of outputs are as in eager; a number stored several times in one place by one write is
-stored once; operators without a functional form are called on copies; metadata mutation of inputs is part of the epilogue.
+Modelled on `torch.func.functionalize` (`aten/src/ATen/FunctionalStorageImpl.h`). Differences:
+inputs may share storage in any way; identity, strides and offsets of outputs are as in eager; a
+number stored several times in one place by one write is stored once; operators without a functional
+form are called on copies; metadata mutation of inputs is part of the epilogue.
 """
 
 from __future__ import annotations
@@ -35,6 +41,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -58,8 +65,8 @@ from reference_pass.alias_analysis import (
 )
 from reference_pass.capture import Sizes, capture
 from reference_pass.emission import Emitter, contiguous_strides
-from reference_pass.errors import Refused
-from reference_pass.operators import (
+from reference_pass.exceptions import Refused
+from reference_pass.operator_forms import (
     COPIES_STORAGE,
     aten,
     bind,
@@ -81,15 +88,19 @@ Views = Literal["alias", "copy"]
 
 
 def functionalize(
-    function: Callable[..., Any], *sample_args: object, views: Views = "alias", sizes: Sizes = "fixed"
+    function: Callable[..., Any],
+    *sample_args: object,
+    views: Views = "alias",
+    sizes: Sizes = "fixed",
 ) -> fx.GraphModule:
     """The function, or graph module, as a graph module that mutates nothing but its inputs, at its end.
 
-    `views="copy"` emits view-copy ops only, so that nothing in the graph aliases but what must: at its end, where eager's
-    outputs share memory, and at its start, where the memory around an input is not to be had as the input sees it (it has a
-    lazy conjugate or negative bit, or its storage holds no whole number of its elements). `sizes="symbolic"` traces a
-    function for all sizes, not those of the sample arguments alone. The sample arguments are not mutated. Raises `Refused`
-    with a reason where it cannot be right.
+    `views="copy"` emits view-copy ops only, so that nothing in the graph aliases but what must: at
+    its end, where eager's outputs share memory, and at its start, where the memory around an input
+    is not to be had as the input sees it (it has a lazy conjugate or negative bit, or its storage
+    holds no whole number of its elements). `sizes="symbolic"` traces a function for all sizes, not
+    those of the sample arguments alone. The sample arguments are not mutated. Raises `Refused` with
+    a reason where it cannot be right.
     """
     if views not in ("alias", "copy"):
         raise Refused(f"views={views!r} is neither 'alias' nor 'copy'")
@@ -97,43 +108,53 @@ def functionalize(
     metas = [node.meta.get("val") for node in captured.graph.nodes if node.op == "placeholder"]
     inputs = metas if sizes == "symbolic" and captured is not function else sample_args
     if len(metas) != len(inputs):
-        raise Refused(f"the graph takes {len(metas)} inputs, but {len(inputs)} sample arguments were given")
+        raise Refused(
+            f"the graph takes {len(metas)} inputs, but {len(inputs)} sample arguments were given"
+        )
     try:
         analysis = analyse(captured, inputs)
         _refuse_moved_twice(captured, analysis, sample_args)
         with on_fakes(analysis.mode):
             return _Functionalization(captured, analysis, views == "copy").run(inputs)
     except GuardOnDataDependentSymNode as error:
-        raise Refused(f"a size depends on numbers, and what is done goes by it: {error.cond}") from error
+        raise Refused(
+            f"a size depends on numbers, and what is done goes by it: {error.cond}"
+        ) from error
 
 
-# --- storages and views as the rewriting sees them ---------------------------------------------------------------------
+# --- storages and views as the rewriting sees them ------------------------------------------------
 
 
 @dataclass(slots=True, eq=False)
-class Storage:
+class FunctionalStorage:
     """One storage of the program: its base, what is queued, and how often it changed.
 
-    `origin` is the input (a node of the new graph) that it came with, None if the program made it. It is `flat` if its base
-    is all of it in one dimension, `constant` if it is never written and needs no base.
+    `origin` is the input (a node of the new graph) that it came with, None if the program made it.
+    It is `flat` if its base is all of it in one dimension, `constant` if it is never written and
+    needs no base.
     """
 
-    root: View = field(init=False)
+    root: FunctionalView = field(init=False)
     origin: fx.Node | None
-    queue: list[tuple[View, fx.Node]] = field(default_factory=list)
+    queue: list[tuple[FunctionalView, fx.Node]] = field(default_factory=list)
     version: int = 0
     flat: bool = False
     constant: bool = False
-    views: dict[object, View] = field(default_factory=dict)  # by the key of their geometry
+    views: dict[object, FunctionalView] = field(
+        default_factory=dict
+    )  # by the key of their geometry
 
 
 @dataclass(slots=True, eq=False)
-class View:
-    """One way to see a storage: the base (no parent), or a step from a parent. `value` is what it held at `version`."""
+class FunctionalView:
+    """One way to see a storage: the base (no parent), or a step from a parent.
 
-    storage: Storage
+    `value` is what it held at `version`.
+    """
+
+    storage: FunctionalStorage
     geometry: Geometry | None = None
-    parent: View | None = None
+    parent: FunctionalView | None = None
     step: Step | None = None
     value: fx.Node | None = None
     version: int = 0
@@ -157,12 +178,16 @@ class _Functionalization:
         self.analysis = analysis
         self.graph = fx.Graph()
         self.emit = Emitter(self.graph, analysis.mode, copies)
-        self.storages: dict[int, Storage] = {}
-        self.view_of: dict[int, View] = {}  # by identity of the tensor object in the analysis
+        self.storages: dict[int, FunctionalStorage] = {}
+        self.view_of: dict[
+            int, FunctionalView
+        ] = {}  # by identity of the tensor object in the analysis
         self.input_of: dict[int, fx.Node] = {}  # the same for inputs
-        self.plain: dict[fx.Node, Any] = {}  # values that are no tensors (symbols), by node of the captured graph
-        self.view_at_start: dict[int, View] = {}
-        self.at_end: dict[View, fx.Node] = {}
+        self.plain: dict[
+            fx.Node, Any
+        ] = {}  # values that are no tensors (symbols), by node of the captured graph
+        self.view_at_start: dict[int, FunctionalView] = {}
+        self.at_end: dict[FunctionalView, fx.Node] = {}
         self.anchored = self._find_anchored()
         self.copied_whole = self._find_copied_whole()
         self.returned_twice = self._find_returned_twice()
@@ -179,7 +204,7 @@ class _Functionalization:
         module.recompile()
         return module
 
-    # Inputs. -----------------------------------------------------------------------------------------------------------
+    # Inputs. --------------------------------------------------------------------------------------
 
     def _inputs(self, nodes: list[fx.Node], sample_args: Sequence[object]) -> None:
         fakes = iter(fake_inputs(self.analysis.mode, sample_args))
@@ -192,7 +217,10 @@ class _Functionalization:
             if node.op == "placeholder":
                 new.meta = {"val": next(fakes), "val_of": ()}
             else:
-                new.meta = {"val": fake_value(self.analysis.mode, attribute(node)), "val_of": (node.target,)}
+                new.meta = {
+                    "val": fake_value(self.analysis.mode, attribute(node)),
+                    "val_of": (node.target,),
+                }
             if isinstance(effect.value, torch.Tensor):
                 geometry = effect.shows[id(effect.value)]
                 shown.setdefault(geometry.storage, []).append((new, geometry, id(effect.value)))
@@ -208,13 +236,13 @@ class _Functionalization:
         A storage that is never written needs no base: each input keeps its value.
         """
         node, geometry, _ = min(group, key=lambda each: each[1].conj + each[1].neg)
-        storage = self.storages[number] = Storage(origin=node)
+        storage = self.storages[number] = FunctionalStorage(origin=node)
         constant = storage.constant = self._is_constant(number)
         plain = _without_bits(geometry)
         if constant:
-            storage.root = View(storage, geometry, value=node)
+            storage.root = FunctionalView(storage, geometry, value=node)
         elif all(plain.same(_without_bits(each)) for _, each, _ in group) and self._is_base(plain):
-            storage.root = View(storage, plain, value=node)
+            storage.root = FunctionalView(storage, plain, value=node)
             if plain is not geometry:
                 storage.root.hold(self._like_eager(self._plain(node, self.emit.view), plain))
         else:
@@ -224,28 +252,39 @@ class _Functionalization:
         for node, each, identity in group:
             view = self._find(storage, each)
             if view is None:
-                view = View(storage, each) if constant else self._by_geometry(storage, each, storage.root)
+                view = (
+                    FunctionalView(storage, each)
+                    if constant
+                    else self._by_geometry(storage, each, storage.root)
+                )
                 storage.views[each.key] = view
                 view.value = node
             self.view_of[identity] = self.view_at_start[identity] = view
 
-    def _new_storage(self, value: fx.Node, geometry: Geometry) -> View:
-        """A storage that the program makes. Its base is the tensor made with it, if that one shows all, else flat."""
-        storage = self.storages[geometry.storage] = Storage(origin=None)
+    def _new_storage(self, value: fx.Node, geometry: Geometry) -> FunctionalView:
+        """A storage that the program makes.
+
+        Its base is the tensor made with it, if that one shows all, else flat.
+        """
+        storage = self.storages[geometry.storage] = FunctionalStorage(origin=None)
         number, shown = geometry.storage, value.meta["val"]
         placed = known(shown.storage_offset() == geometry.offset)
         # As_strided, and outputs that share a storage, show where they lie in it.
         stays = placed or not (number in self.anchored or number in self.returned_twice)
         if stays and self._is_constant(number):
-            storage.constant, storage.root = True, View(storage, geometry, value=value)
+            storage.constant, storage.root = True, FunctionalView(storage, geometry, value=value)
             return storage.root
-        if stays and self._is_base(geometry) and (number not in self.returned_twice or known(geometry.offset == 0)):
-            storage.root = View(storage, geometry, value=value)
+        if (
+            stays
+            and self._is_base(geometry)
+            and (number not in self.returned_twice or known(geometry.offset == 0))
+        ):
+            storage.root = FunctionalView(storage, geometry, value=value)
             return storage.root
         if placed and number not in self.copied_whole:
             self._make_flat(storage, value)
         else:
-            storage.flat, storage.root = True, View(storage)
+            storage.flat, storage.root = True, FunctionalView(storage)
             storage.root.hold(self._around(number, shown, value))
         view = storage.views[geometry.key] = self._by_geometry(storage, geometry, storage.root)
         if placed and number not in self.copied_whole:
@@ -259,7 +298,9 @@ class _Functionalization:
         if number in self.copied_whole:
             around = self._read(self.storages[self.copied_whole[number]].root)
             # A scatter into it makes it a copy; without elements there is none.
-            return self.emit.call(aten.clone.default, around) if known(shown.numel() == 0) else around
+            return (
+                self.emit.call(aten.clone.default, around) if known(shown.numel() == 0) else around
+            )
         count = self.analysis.storages.held[number].nbytes() // shown.element_size()
         return self.emit.call(aten.new_zeros.default, value, [count])
 
@@ -277,7 +318,10 @@ class _Functionalization:
             if effect.copied is not None:
                 anchored.setdefault(effect.copied.storage, []).append(effect.copied)
             for geometry in effect.moved.values():
-                if view_form(node.target) not in INVERSES or view_form(node.target) is aten.as_strided.default:
+                if (
+                    view_form(node.target) not in INVERSES
+                    or view_form(node.target) is aten.as_strided.default
+                ):
                     anchored.setdefault(geometry.storage, []).append(geometry)
                 met.add(geometry.storage)
         return anchored
@@ -295,7 +339,9 @@ class _Functionalization:
                 copied[geometry.storage] = self.analysis.storages.number(operand), geometry
         whole: dict[int, int] = {}
         for number, (source, geometry) in reversed(copied.items()):
-            more = any(not contains(geometry.region, each.region) for each in self.analysis.seen[number])
+            more = any(
+                not contains(geometry.region, each.region) for each in self.analysis.seen[number]
+            )
             if more or number in whole.values():
                 whole[number] = source
         return whole
@@ -303,7 +349,11 @@ class _Functionalization:
     def _find_returned_twice(self) -> set[int]:
         """The storages of which several tensors are returned, or one at several places."""
         output = next(iter(reversed(self.captured.graph.nodes)))
-        returned = [t for node in nodes_in(output.args) for t in tensors_in(self.analysis.effects[node].value)]
+        returned = [
+            t
+            for node in nodes_in(output.args)
+            for t in tensors_in(self.analysis.effects[node].value)
+        ]
         numbers = [self.analysis.storages.number(each) for each in returned]
         return {each for each in numbers if numbers.count(each) > 1}
 
@@ -312,17 +362,27 @@ class _Functionalization:
             return True
         if isinstance(node.target, OpOverload) and facts(node.target).writes:
             return True  # an argument handed back
-        given = bind(node.target, node.args, node.kwargs) if isinstance(node.target, OpOverload) else {}
+        given = (
+            bind(node.target, node.args, node.kwargs) if isinstance(node.target, OpOverload) else {}
+        )
         storage = self.analysis.effects[node].shows[id(values[index])].storage
         if storage in self.analysis.written or self.emit.copies:
-            parents = [each for node in node.all_input_nodes for each in self.analysis.effects[node].shows.values()]
+            parents = [
+                each
+                for node in node.all_input_nodes
+                for each in self.analysis.effects[node].shows.values()
+            ]
             if any(each.storage == storage and overlaps_itself(each.region) for each in parents):
                 return False  # what is stored in one place of such a parent shows in others
         return steps(node.target, given, values[index], index, values[:index]) is not None
 
     def _is_constant(self, number: int) -> bool:
         """True if a storage is never written, so that its views need no base to be regenerated from."""
-        if number in self.copied_whole or number in self.copied_whole.values() or number in self.analysis.written:
+        if (
+            number in self.copied_whole
+            or number in self.copied_whole.values()
+            or number in self.analysis.written
+        ):
             return False
         return not (self.emit.copies and number in self.anchored)
 
@@ -334,9 +394,16 @@ class _Functionalization:
         number = geometry.storage
         if number in self.copied_whole or number in self.copied_whole.values():
             return False
-        if number in self.analysis.grown or geometry.conj or geometry.neg or overlaps_itself(geometry.region):
+        if (
+            number in self.analysis.grown
+            or geometry.conj
+            or geometry.neg
+            or overlaps_itself(geometry.region)
+        ):
             return False
-        if number in self.anchored and not (is_dense(geometry.region) and known(geometry.offset == 0)):
+        if number in self.anchored and not (
+            is_dense(geometry.region) and known(geometry.offset == 0)
+        ):
             return False
         if any(each.dtype != geometry.dtype for each in self.anchored.get(number, ())):
             return False
@@ -345,18 +412,21 @@ class _Functionalization:
             return False
         return all(contains(geometry.region, each.region) for each in self.anchored.get(number, ()))
 
-    def _make_flat(self, storage: Storage, shown: fx.Node) -> None:
+    def _make_flat(self, storage: FunctionalStorage, shown: fx.Node) -> None:
         storage.flat = True
-        storage.root = View(storage)
+        storage.root = FunctionalView(storage)
         value = self._whole(shown, shown.meta["val"].untyped_storage().nbytes(), self.emit.view)
-        if value.meta["val"].dtype == torch.bool:  # a move of bools may make its bytes 0 or 1, and others may see them
+        if (
+            value.meta["val"].dtype == torch.bool
+        ):  # a move of bools may make its bytes 0 or 1, and others may see them
             value = self.emit.view(aten.view.dtype, value, torch.uint8)
         storage.root.hold(value)
 
     def _whole(self, shown: fx.Node, nbytes: Any, view: Callable[..., fx.Node]) -> fx.Node:
         """The first bytes of a tensor's storage in one dimension: as its elements, or as bytes if they are no whole number.
 
-        Emitted by `view`, and what leads there by aliases: a copy would hold no more than what the tensor shows.
+        Emitted by `view`, and what leads there by aliases: a copy would hold no more than what the
+        tensor shows.
         """
         dtype = shown.meta["val"].dtype
         shown = self._plain(shown, self.emit.call)
@@ -369,31 +439,41 @@ class _Functionalization:
     def _plain(self, shown: fx.Node, view: Callable[..., fx.Node]) -> fx.Node:
         """What memory holds where a tensor lies: its numbers without its lazy conjugate and negative bits."""
         tensor = shown.meta["val"]
-        for bit, op in ((tensor.is_conj(), aten._conj.default), (tensor.is_neg(), aten._neg_view.default)):
+        for bit, op in (
+            (tensor.is_conj(), aten._conj.default),
+            (tensor.is_neg(), aten._neg_view.default),
+        ):
             if bit:
                 shown = view(op, shown)
         return shown
 
-    # Views of storages. ------------------------------------------------------------------------------------------------
+    # Views of storages. ---------------------------------------------------------------------------
 
-    def _find(self, storage: Storage, geometry: Geometry) -> View | None:
+    def _find(self, storage: FunctionalStorage, geometry: Geometry) -> FunctionalView | None:
         root = storage.root
-        return root if root.geometry is not None and root.geometry.same(geometry) else storage.views.get(geometry.key)
+        return (
+            root
+            if root.geometry is not None and root.geometry.same(geometry)
+            else storage.views.get(geometry.key)
+        )
 
-    def _by_geometry(self, storage: Storage, geometry: Geometry, parent: View) -> View:
+    def _by_geometry(
+        self, storage: FunctionalStorage, geometry: Geometry, parent: FunctionalView
+    ) -> FunctionalView:
         """A view by where it lies, whatever op it came from: `as_strided` of the base, or of an alias of it.
 
-        What it starts from may have the lazy conjugate and negative bits already; `as_strided` keeps them.
+        What it starts from may have the lazy conjugate and negative bits already; `as_strided`
+        keeps them.
         """
         view = parent if storage.constant else storage.root
         start = view.geometry
         if storage.constant and start is not None and start.dtype != geometry.dtype:
             for bit, op in ((start.conj, aten._conj.default), (start.neg, aten._neg_view.default)):
                 if bit:
-                    view = View(storage, None, view, (op, ()))
+                    view = FunctionalView(storage, None, view, (op, ()))
             # None of its elements: these may be seen as any dtype, and lie in the same storage.
-            view = View(storage, None, view, (aten.as_strided.default, ([0], [1], 0)))
-            view = View(storage, None, view, (aten.view.dtype, (geometry.dtype,)))
+            view = FunctionalView(storage, None, view, (aten.as_strided.default, ([0], [1], 0)))
+            view = FunctionalView(storage, None, view, (aten.view.dtype, (geometry.dtype,)))
             start = None
         if storage.flat:
             base = self._read(storage.root).meta["val"]
@@ -402,23 +482,33 @@ class _Functionalization:
             if base.dtype != wanted:
                 if not known(nbytes % wanted.itemsize == 0):
                     whole = nbytes // wanted.itemsize * wanted.itemsize // base.element_size()
-                    view = View(storage, None, view, (aten.slice.Tensor, (0, 0, whole, 1)))
-                view = View(storage, None, view, (aten.view.dtype, (wanted,)))
+                    view = FunctionalView(
+                        storage, None, view, (aten.slice.Tensor, (0, 0, whole, 1))
+                    )
+                view = FunctionalView(storage, None, view, (aten.view.dtype, (wanted,)))
         if start is None or not _without_bits(start).same(_without_bits(geometry)):
             lies = (list(geometry.sizes), list(geometry.strides), geometry.offset)
-            view = View(storage, None, view, (aten.as_strided.default, lies))
+            view = FunctionalView(storage, None, view, (aten.as_strided.default, lies))
         if storage.flat and geometry.dtype == torch.bool:
-            view = View(storage, None, view, (aten.view.dtype, (torch.bool,)))
+            view = FunctionalView(storage, None, view, (aten.view.dtype, (torch.bool,)))
         conj, neg = (False, False) if start is None else (start.conj, start.neg)
-        for differs, op in ((geometry.conj != conj, aten._conj.default), (geometry.neg != neg, aten._neg_view.default)):
+        for differs, op in (
+            (geometry.conj != conj, aten._conj.default),
+            (geometry.neg != neg, aten._neg_view.default),
+        ):
             if differs:
-                view = View(storage, None, view, (op, ()))
+                view = FunctionalView(storage, None, view, (op, ()))
         view.geometry = geometry
         return view
 
     def _reached(
-        self, node: fx.Node, given: dict[str, Any], index: int, values: list[torch.Tensor], geometry: Geometry
-    ) -> View:
+        self,
+        node: fx.Node,
+        given: dict[str, Any],
+        index: int,
+        values: list[torch.Tensor],
+        geometry: Geometry,
+    ) -> FunctionalView:
         """The view that is result `index` of a call, on a storage that is known already."""
         storage = self.storages[geometry.storage]
         view = self._find(storage, geometry)
@@ -440,12 +530,12 @@ class _Functionalization:
         else:
             view = parent
             for step in steps_down:
-                view = View(storage, None, view, step)
+                view = FunctionalView(storage, None, view, step)
             view.geometry = geometry
         storage.views[geometry.key] = view
         return view
 
-    def _operand_in(self, node: fx.Node, storage: int) -> View | None:
+    def _operand_in(self, node: fx.Node, storage: int) -> FunctionalView | None:
         """The operand of a call that lies in a storage."""
         for each in node.all_input_nodes:
             for tensor in tensors_in(self.analysis.effects[each].value):
@@ -454,9 +544,9 @@ class _Functionalization:
                     return view
         return None
 
-    # Reading and writing. ----------------------------------------------------------------------------------------------
+    # Reading and writing. -------------------------------------------------------------------------
 
-    def _read(self, view: View) -> fx.Node:
+    def _read(self, view: FunctionalView) -> fx.Node:
         """The value of a view now."""
         storage = view.storage
         if storage.queue:
@@ -466,7 +556,7 @@ class _Functionalization:
             self._apply(storage)
         return self._regenerate(view)
 
-    def _regenerate(self, view: View) -> fx.Node:
+    def _regenerate(self, view: FunctionalView) -> fx.Node:
         """The value of a view by its chain, from the nearest ancestor whose value is known."""
         chain = []
         while view.current is None:
@@ -476,22 +566,32 @@ class _Functionalization:
         value = view.current
         for each in reversed(chain):
             assert each.step is not None
-            above = None if each.parent is None or each.parent.geometry is None else each.parent.geometry.strides
+            above = (
+                None
+                if each.parent is None or each.parent.geometry is None
+                else each.parent.geometry.strides
+            )
             value = each.hold(self.emit.view(each.step[0], value, *each.step[1], strides=above))
         return value
 
-    def _write(self, view: View, value: fx.Node) -> None:
+    def _write(self, view: FunctionalView, value: fx.Node) -> None:
         """Store the new contents of a view."""
         tensor = value.meta["val"]
         geometry = view.geometry
         assert geometry is not None
         if geometry.region.empty:
             return
-        if len(tensor.shape) != len(geometry.sizes) or any(map(_differ, tensor.shape, geometry.sizes)):
-            raise Refused(f"a value of size {list(tensor.shape)} is stored in a tensor of size {list(geometry.sizes)}")
+        if len(tensor.shape) != len(geometry.sizes) or any(
+            map(_differ, tensor.shape, geometry.sizes)
+        ):
+            raise Refused(
+                f"a value of size {list(tensor.shape)} is stored in a tensor of size {list(geometry.sizes)}"
+            )
         if tensor.dtype != geometry.dtype:
             value = self.emit.call(aten._to_copy.default, value, dtype=geometry.dtype)
-        if is_dense(geometry.region) and not same_strides(geometry.sizes, value.meta["val"].stride(), geometry.strides):
+        if is_dense(geometry.region) and not same_strides(
+            geometry.sizes, value.meta["val"].stride(), geometry.strides
+        ):
             value = self.emit.call(aten.copy.default, self._read(view), value)
         queue = view.storage.queue
         if queue and queue[-1][0] is view:
@@ -500,7 +600,7 @@ class _Functionalization:
             queue.clear()
         queue.append((view, value))
 
-    def _apply(self, storage: Storage) -> None:
+    def _apply(self, storage: FunctionalStorage) -> None:
         """Apply what is queued, oldest first."""
         queue, storage.queue = storage.queue, []
         for view, value in queue:
@@ -508,7 +608,8 @@ class _Functionalization:
             while view.parent is not None:
                 assert view.step is not None
                 parent = view.parent
-                value = INVERSES[view.step[0]](self.emit, lambda at=parent: self._regenerate(at), value, view.step[1])  # type: ignore[misc]
+                inverse, arguments = INVERSES[view.step[0]], view.step[1]
+                value = inverse(self.emit, partial(self._regenerate, parent), value, arguments)
                 view = parent
                 chain.append((view, value))
             value = self._as_base(view, value)
@@ -517,20 +618,22 @@ class _Functionalization:
                 each.hold(new)
             view.hold(value)
 
-    def _as_base(self, root: View, value: fx.Node) -> fx.Node:
+    def _as_base(self, root: FunctionalView, value: fx.Node) -> fx.Node:
         """A base lies in memory as the storage does in eager, since `as_strided` and outputs show it."""
         wanted = root.geometry.strides if root.geometry is not None else (1,)
         if same_strides(value.meta["val"].shape, value.meta["val"].stride(), wanted):
             return value
         return self.emit.call(aten.copy.default, self._regenerate(root), value)
 
-    # Calls. ------------------------------------------------------------------------------------------------------------
+    # Calls. ---------------------------------------------------------------------------------------
 
     def _call(self, node: fx.Node, effect: Effect) -> None:
         op = node.target
         if op is operator.getitem and not _is_plain(effect.value):
             return  # it picks a tensor that is known already
-        if not isinstance(op, OpOverload) or not (facts(op).writes or self._needs_no_call(node, effect)):
+        if not isinstance(op, OpOverload) or not (
+            facts(op).writes or self._needs_no_call(node, effect)
+        ):
             self._functional(node, effect)
             return
         given = self._given(node)
@@ -541,12 +644,16 @@ class _Functionalization:
         values = list(tensors_in(effect.value))
         for index, tensor in enumerate(values):
             if id(tensor) not in self.view_of:
-                self.view_of[id(tensor)] = self._reached(node, given, index, values, effect.shows[id(tensor)])
+                self.view_of[id(tensor)] = self._reached(
+                    node, given, index, values, effect.shows[id(tensor)]
+                )
 
     def _needs_no_call(self, node: fx.Node, effect: Effect) -> bool:
         """True if all that a call returns is tensors on storages that are known: views, to be regenerated when read."""
         values = list(tensors_in(effect.value))
-        return bool(values) and all(effect.shows[id(each)].storage in self.storages for each in values)
+        return bool(values) and all(
+            effect.shows[id(each)].storage in self.storages for each in values
+        )
 
     def _functional(self, node: fx.Node, effect: Effect) -> None:
         """A call that writes nothing: the same call on current values."""
@@ -557,7 +664,9 @@ class _Functionalization:
         args, kwargs = self._arguments(node.args, exact), self._arguments(node.kwargs, exact)
         if node.target is not aten.as_strided_scatter.default:
             new = self.emit.call(node.target, *args, **kwargs)
-            if isinstance(effect.value, torch.Tensor):  # `reshape` copies or not, by strides, which may be others here
+            if isinstance(
+                effect.value, torch.Tensor
+            ):  # `reshape` copies or not, by strides, which may be others here
                 new = self._apart(new, operand_storages(new))
             self._define(node, effect, effect.value, new)
             return
@@ -565,18 +674,29 @@ class _Functionalization:
         base = self._geometry(node.args[0])
         offset = base.offset if given.get("storage_offset") is None else given["storage_offset"]
         lies = (given["size"], given["stride"], offset)
-        self._define(node, effect, effect.value, self._as_strided_scatter(node, given["self"], given["src"], lies))
+        self._define(
+            node,
+            effect,
+            effect.value,
+            self._as_strided_scatter(node, given["self"], given["src"], lies),
+        )
         view = self.view_of[id(effect.value)]
         if view.storage.flat:  # more is seen of what it stored than what it shows
-            shown = self.analysis.storages.geometry(effect.value.as_strided(*node.args[2:4], offset))
+            shown = self.analysis.storages.geometry(
+                effect.value.as_strided(*node.args[2:4], offset)
+            )
             self._write(self._by_geometry(view.storage, shown, view.storage.root), given["src"])
 
     def _copy_of_view(self, node: fx.Node, geometry: Geometry) -> fx.Node:
         """The numbers of a view by where it lies, contiguous: by the base, since its operand may lie elsewhere here."""
         storage = self.storages[geometry.storage]
-        view = self._by_geometry(storage, geometry, self._operand_in(node, geometry.storage) or storage.root)
+        view = self._by_geometry(
+            storage, geometry, self._operand_in(node, geometry.storage) or storage.root
+        )
         if view.step is None:
-            return self.emit.call(aten.clone.default, self._read(view), memory_format=torch.contiguous_format)
+            return self.emit.call(
+                aten.clone.default, self._read(view), memory_format=torch.contiguous_format
+            )
         assert view.parent is not None
         return self.emit.call(copy_form(view.step[0]), self._read(view.parent), *view.step[1])
 
@@ -595,7 +715,9 @@ class _Functionalization:
             geometry = effect.shows[id(shown)]
             if geometry.storage in self.storages:
                 storage = self.storages[geometry.storage]
-                view = self._find(storage, geometry) or self._by_geometry(storage, geometry, storage.root)
+                view = self._find(storage, geometry) or self._by_geometry(
+                    storage, geometry, storage.root
+                )
                 storage.views[geometry.key] = view
                 view.hold(new)
             else:
@@ -624,7 +746,9 @@ class _Functionalization:
     def _argument(self, node: fx.Node, exact: bool) -> Any:
         if node in self.plain:
             return self.plain[node]
-        return _map_tensors(self.analysis.effects[node].value, lambda tensor: self._value_of(tensor, exact))
+        return _map_tensors(
+            self.analysis.effects[node].value, lambda tensor: self._value_of(tensor, exact)
+        )
 
     def _value_of(self, tensor: torch.Tensor, exact: bool) -> fx.Node:
         view = self.view_of[id(tensor)]
@@ -639,7 +763,9 @@ class _Functionalization:
         given: dict[str, Any] = on_values(bind(node.target, node.args, node.kwargs), self.plain.get)
         return given
 
-    def _as_strided_scatter(self, node: fx.Node, base: fx.Node, source: fx.Node, lies: tuple[Any, Any, Any]) -> fx.Node:
+    def _as_strided_scatter(
+        self, node: fx.Node, base: fx.Node, source: fx.Node, lies: tuple[Any, Any, Any]
+    ) -> fx.Node:
         """This op goes by the offset of its operand and by the memory around it, so both are made as in eager."""
         geometry, shown = self._geometry(node.args[0]), base.meta["val"]
         (tensor,) = tensors_in(self.analysis.effects[node.args[0]].value)  # type: ignore[index]
@@ -656,7 +782,7 @@ class _Functionalization:
         around = self.emit.call(aten.as_strided_scatter.default, around, source, *lies)
         return self.emit.view(aten.as_strided.default, around, *own)
 
-    # Calls that write. -------------------------------------------------------------------------------------------------
+    # Calls that write. ----------------------------------------------------------------------------
 
     def _mutation(self, node: fx.Node, effect: Effect, op: OpOverload) -> None:
         """Compute what is written as new values, and queue them."""
@@ -665,10 +791,16 @@ class _Functionalization:
         self._refuse_two_writes(op, views)
         form = functional_form(op)
         exact = facts(op).random
-        if exact and not all(_is_contiguous(each.geometry) for each in views if each.geometry is not None):
+        if exact and not all(
+            _is_contiguous(each.geometry) for each in views if each.geometry is not None
+        ):
             form = None  # random numbers come in the order of memory, and a functional form has other memory
         in_place = facts(op).writes == facts(op).names[:1]
-        old = self._overwritten(views[0]) if in_place and form is not None and overwrites(form) else None
+        old = (
+            self._overwritten(views[0])
+            if in_place and form is not None and overwrites(form)
+            else None
+        )
         first = () if old is None else (old,)
         args = (*first, *self._arguments(node.args[len(first) :], exact))
         kwargs = self._arguments(node.kwargs, exact)
@@ -684,17 +816,24 @@ class _Functionalization:
         returned = effect.value if len(op._schema.returns) > 1 else (effect.value,)
         for place, index in enumerate(known_facts.fresh):
             self._define(node, effect, returned[index], results[place])
-        contents = [leaf for each in results[len(known_facts.fresh) :] for leaf in self._leaves(each)]
+        contents = [
+            leaf for each in results[len(known_facts.fresh) :] for leaf in self._leaves(each)
+        ]
         for view, value in zip(views, contents, strict=True):
             self._write(view, value)
 
-    def _overwritten(self, view: View) -> fx.Node | None:
+    def _overwritten(self, view: FunctionalView) -> fx.Node | None:
         """A value of a view from before what is queued, if all of that is about to be stored over."""
         queue = view.storage.queue
-        return view.current if queue and (view is view.storage.root or queue[-1][0] is view) else None
+        return (
+            view.current if queue and (view is view.storage.root or queue[-1][0] is view) else None
+        )
 
     def _parts(self, value: fx.Node) -> list[fx.Node]:
-        """The results of a call, one node each. A single tensor, or a single list of tensors, is one result."""
+        """The results of a call, one node each.
+
+        A single tensor, or a single list of tensors, is one result.
+        """
         shown = value.meta["val"]
         if isinstance(shown, tuple):
             return [self.emit.call(operator.getitem, value, index) for index in range(len(shown))]
@@ -707,28 +846,40 @@ class _Functionalization:
             return [self.emit.call(operator.getitem, value, index) for index in range(len(shown))]
         return [] if shown is None else [value]
 
-    def _refuse_two_writes(self, op: OpOverload, views: list[View]) -> None:
-        together: dict[Storage, list[View]] = {}
+    def _refuse_two_writes(self, op: OpOverload, views: list[FunctionalView]) -> None:
+        together: dict[FunctionalStorage, list[FunctionalView]] = {}
         for one in views:
             others = together.setdefault(one.storage, [])
             if any(_may_overlap(one, other) for other in others):
-                raise Refused(f"{op} writes the same memory through two arguments: eager leaves open which write stays")
+                raise Refused(
+                    f"{op} writes the same memory through two arguments: eager leaves open which write stays"
+                )
             others.append(one)
 
-    def _refuse_overlapping_operands(self, node: fx.Node, op: OpOverload, written: list[View]) -> None:
+    def _refuse_overlapping_operands(
+        self, node: fx.Node, op: OpOverload, written: list[FunctionalView]
+    ) -> None:
         """An operator that is known by its schema alone may read and write in any order."""
         reads = [
             self.view_of[id(tensor)]
             for name, value in bind(op, node.args, node.kwargs).items()
             if name not in facts(op).writes
-            for each in ([value] if isinstance(value, fx.Node) else value if isinstance(value, (list, tuple)) else [])
+            for each in (
+                [value]
+                if isinstance(value, fx.Node)
+                else value
+                if isinstance(value, (list, tuple))
+                else []
+            )
             if isinstance(each, fx.Node)
             for tensor in tensors_in(self.analysis.effects[each].value)
         ]
         if any(_may_overlap(one, other) for one in written for other in reads):
-            raise Refused(f"{op} reads memory that it writes; without a functional form, what it reads first is unknown")
+            raise Refused(
+                f"{op} reads memory that it writes; without a functional form, what it reads first is unknown"
+            )
 
-    # Calls that change metadata. ---------------------------------------------------------------------------------------
+    # Calls that change metadata. ------------------------------------------------------------------
 
     def _move(self, node: fx.Node, effect: Effect, identity: int, geometry: Geometry) -> None:
         """A tensor object sees memory otherwise from now on."""
@@ -736,7 +887,9 @@ class _Functionalization:
         assert isinstance(op, OpOverload)
         if geometry.storage not in self.storages:
             old = self._read(self.view_of[identity])
-            empty = self.emit.call(aten.new_empty_strided.default, old, list(geometry.sizes), list(geometry.strides))
+            empty = self.emit.call(
+                aten.new_empty_strided.default, old, list(geometry.sizes), list(geometry.strides)
+            )
             self.view_of[identity] = self._new_storage(empty, geometry)
             return
         storage = self.storages[geometry.storage]
@@ -745,15 +898,23 @@ class _Functionalization:
         view = self._find(storage, geometry)
         if view is None:
             old_view, form = self.view_of[identity], view_form(op)
-            if form in INVERSES and form is not aten.as_strided.default and old_view.storage is storage:
-                given = [value for name, value in self._given(node).items() if name != facts(op).names[0]]
-                view = View(storage, geometry, old_view, (form, tuple(given)))
+            if (
+                form in INVERSES
+                and form is not aten.as_strided.default
+                and old_view.storage is storage
+            ):
+                given = [
+                    value for name, value in self._given(node).items() if name != facts(op).names[0]
+                ]
+                view = FunctionalView(storage, geometry, old_view, (form, tuple(given)))
             else:
-                view = self._by_geometry(storage, geometry, old_view if old_view.storage is storage else storage.root)
+                view = self._by_geometry(
+                    storage, geometry, old_view if old_view.storage is storage else storage.root
+                )
             storage.views[geometry.key] = view
         self.view_of[identity] = view
 
-    def _grow(self, storage: Storage, nbytes: int) -> None:
+    def _grow(self, storage: FunctionalStorage, nbytes: int) -> None:
         """`resize_` made a storage larger. What the new bytes hold is open; here they are zero."""
         value = self._read(storage.root)
         count = -(-nbytes // value.meta["val"].element_size()) - value.meta["val"].numel()
@@ -762,27 +923,37 @@ class _Functionalization:
         storage.version += 1
         storage.root.hold(grown)
 
-    # The end. ----------------------------------------------------------------------------------------------------------
+    # The end. -------------------------------------------------------------------------------------
 
     def _finish(self, output: fx.Node) -> None:
         """The epilogue, and the outputs."""
         returned = [
-            id(tensor) for node in output.all_input_nodes for tensor in tensors_in(self.analysis.effects[node].value)
+            id(tensor)
+            for node in output.all_input_nodes
+            for tensor in tensors_in(self.analysis.effects[node].value)
         ]
         for identity in returned:
             self._apply(self.view_of[identity].storage)
         inputs = {storage_of(node.meta["val"]) for node in self.input_of.values()}
-        changed = {storage: self._apart(self._read(storage.root), inputs) for storage in self._changed()}
+        changed = {
+            storage: self._apart(self._read(storage.root), inputs) for storage in self._changed()
+        }
         for storage, value in changed.items():
             destination = self.at_end[storage.root] = self._destination(storage, value)
             self.emit.call(aten.copy_.default, destination, value)
-        moved = [identity for identity, node in self.input_of.items() if self._has_moved(identity, node)]
-        taken = {identity: node for identity, node in self.input_of.items() if identity not in moved}
+        moved = [
+            identity for identity, node in self.input_of.items() if self._has_moved(identity, node)
+        ]
+        taken = {
+            identity: node for identity, node in self.input_of.items() if identity not in moved
+        }
         objects = set(self.input_of.values())  # each stands for one tensor object already
         for identity in (*returned, *moved):
             if identity not in taken:
                 node = self._at_end(self.view_of[identity])
-                taken[identity] = self.emit.call(aten.alias.default, node) if node in objects else node
+                taken[identity] = (
+                    self.emit.call(aten.alias.default, node) if node in objects else node
+                )
                 objects.add(taken[identity])
         for identity in moved:  # last: from here on the input is another tensor
             self.emit.call(aten.set_.source_Tensor, self.input_of[identity], taken[identity])
@@ -795,18 +966,24 @@ class _Functionalization:
             user.target is aten.resize_.default and user.args[0] is node for user in node.users
         )
 
-    def _changed(self) -> list[Storage]:
+    def _changed(self) -> list[FunctionalStorage]:
         """The storages of inputs that were written."""
         for each in self.storages.values():
             if each.origin is not None:
                 self._apply(each)
-        return [each for each in self.storages.values() if each.version > 0 and each.origin is not None]
+        return [
+            each for each in self.storages.values() if each.version > 0 and each.origin is not None
+        ]
 
     def _apart(self, value: fx.Node, storages: Collection[int]) -> fx.Node:
         """The value, or a copy if it lies in one of these storages."""
-        return self.emit.call(aten.clone.default, value) if storage_of(value.meta["val"]) in storages else value
+        return (
+            self.emit.call(aten.clone.default, value)
+            if storage_of(value.meta["val"]) in storages
+            else value
+        )
 
-    def _destination(self, storage: Storage, value: fx.Node) -> fx.Node:
+    def _destination(self, storage: FunctionalStorage, value: fx.Node) -> fx.Node:
         """Where the new contents of an input's storage are copied to: the input, or all of its storage."""
         assert storage.origin is not None
         if not storage.flat:
@@ -814,7 +991,9 @@ class _Functionalization:
         nbytes = value.meta["val"].numel() * value.meta["val"].element_size()
         given = storage.origin.meta["val"]
         if nbytes > given.untyped_storage().nbytes():
-            count = -(-nbytes // given.element_size())  # from where the storage starts; the input starts at its offset
+            count = -(
+                -nbytes // given.element_size()
+            )  # from where the storage starts; the input starts at its offset
             placed = 0 if known(given.storage_offset() >= count) else given.storage_offset()
             self.emit.call(aten.resize_.default, storage.origin, [count - placed])
         whole = self._whole(storage.origin, nbytes, self.emit.call)
@@ -822,7 +1001,7 @@ class _Functionalization:
             whole = self.emit.call(aten.view.dtype, whole, value.meta["val"].dtype)
         return whole
 
-    def _at_end(self, view: View) -> fx.Node:
+    def _at_end(self, view: FunctionalView) -> fx.Node:
         """A view of the memory that remains: of an input, or of the final value of a base."""
         chain = []
         while (node := self._remains(view)) is None:
@@ -834,7 +1013,7 @@ class _Functionalization:
             node = self.at_end[each] = self.emit.call(each.step[0], node, *each.step[1])
         return node
 
-    def _remains(self, view: View) -> fx.Node | None:
+    def _remains(self, view: FunctionalView) -> fx.Node | None:
         """What is at hand of a view at the end; None if it is to be had from its parent."""
         storage = view.storage
         if view in self.at_end:
@@ -857,7 +1036,9 @@ class _Functionalization:
         return _map_tensors(self.analysis.effects[node].value, lambda tensor: taken[id(tensor)])
 
 
-def _refuse_moved_twice(captured: fx.GraphModule, analysis: Analysis, sample_args: Sequence[object]) -> None:
+def _refuse_moved_twice(
+    captured: fx.GraphModule, analysis: Analysis, sample_args: Sequence[object]
+) -> None:
     """One object as two arguments is two inputs of the graph, and one does not see that the other is moved."""
     given = tree_leaves(list(sample_args))
     identities = [id(each) for each in given if isinstance(each, torch.Tensor)]
@@ -865,7 +1046,9 @@ def _refuse_moved_twice(captured: fx.GraphModule, analysis: Analysis, sample_arg
     placeholders = (node for node in captured.graph.nodes if node.op == "placeholder")
     for node, each in zip(placeholders, given, strict=False):
         if id(analysis.effects[node].value) in moved and identities.count(id(each)) > 1:
-            raise Refused(f"one tensor is passed twice, and its metadata is mutated through {node.name}")
+            raise Refused(
+                f"one tensor is passed twice, and its metadata is mutated through {node.name}"
+            )
 
 
 def _without_bits(geometry: Geometry) -> Geometry:
@@ -873,7 +1056,10 @@ def _without_bits(geometry: Geometry) -> Geometry:
     if not (geometry.conj or geometry.neg):
         return geometry
     return replace(
-        geometry, conj=False, neg=False, key=(geometry.storage, (geometry.dtype, False, False), *geometry.key[2:])
+        geometry,
+        conj=False,
+        neg=False,
+        key=(geometry.storage, (geometry.dtype, False, False), *geometry.key[2:]),
     )
 
 
@@ -884,7 +1070,11 @@ def _preference(geometry: Geometry) -> tuple[int, bool, int]:
 
 def _moves_only(op: OpOverload) -> bool:
     """True if an op writes the metadata of its argument, not its contents."""
-    return view_form(op) is not None or op.overloadpacket in (aten.set_, aten.resize_, aten.resize_as_)
+    return view_form(op) is not None or op.overloadpacket in (
+        aten.set_,
+        aten.resize_,
+        aten.resize_as_,
+    )
 
 
 def _is_contiguous(geometry: Geometry) -> bool:
@@ -895,7 +1085,7 @@ def _overlaps_itself(geometry: Geometry | None) -> bool:
     return geometry is not None and overlaps_itself(geometry.region)
 
 
-def _may_overlap(one: View, other: View) -> bool:
+def _may_overlap(one: FunctionalView, other: FunctionalView) -> bool:
     if one.storage is not other.storage or one.geometry is None or other.geometry is None:
         return False
     return overlap(one.geometry.region, other.geometry.region)
@@ -924,4 +1114,8 @@ def has_effect(node: fx.Node) -> bool:
         return True
     if not isinstance(node.target, OpOverload):
         return False
-    return bool(facts(node.target).writes) or facts(node.target).random or not node.target._schema.returns
+    return (
+        bool(facts(node.target).writes)
+        or facts(node.target).random
+        or not node.target._schema.returns
+    )

@@ -1,7 +1,8 @@
 """The invariants of FX passes, as checks: each looks at a graph module and says what is wrong, or None.
 
-They are what `torch/_inductor/fx_passes/README.md` asks of a pass: no mutation but a `copy_` epilogue, true metadata, and no
-new aliasing between inputs and outputs. A pass names the ones that it requires and the ones that it ensures (`pipeline.py`).
+They are what `torch/_inductor/fx_passes/README.md` asks of a pass: no mutation but a `copy_`
+epilogue, true metadata, and no new aliasing between inputs and outputs. A pass names the ones that
+it requires and the ones that it ensures (`pipeline.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from reference_pass.alias_analysis import (
 )
 from reference_pass.capture import is_aten
 from reference_pass.metadata import run, value_of
-from reference_pass.operators import EPILOGUE, aten, nodes_in, tensors_in, writes
+from reference_pass.operator_forms import EPILOGUE, aten, nodes_in, tensors_in, writes
 from reference_pass.regions import Region, known, overlap, overlaps_itself
 
 Invariant: TypeAlias = Callable[[fx.GraphModule], str | None]
@@ -67,7 +68,9 @@ def metadata_is_true(graph_module: fx.GraphModule) -> str | None:
                 if "val" not in node.meta:
                     return f"{node} has no metadata"
                 values[node] = run(node, lambda each: values[each], mode)
-            for one, other in zip(tensors_in(node.meta["val"]), tensors_in(values[node]), strict=False):
+            for one, other in zip(
+                tensors_in(node.meta["val"]), tensors_in(values[node]), strict=False
+            ):
                 if _differ(one, other) or noted.number(one) != real.number(other):
                     return (
                         f"{node} is noted as {_shows(one)} on storage {noted.number(one)},"
@@ -84,7 +87,11 @@ def no_copy_reads_what_it_writes(graph_module: fx.GraphModule) -> str | None:
             one, other = Region.of(place), Region.of(source)
             if overlaps_itself(one):
                 return f"{node.format_node()} writes to a region that overlaps itself"
-            if storage_of(place) == storage_of(source) and overlap(one, other) and not one.same(other):
+            if (
+                storage_of(place) == storage_of(source)
+                and overlap(one, other)
+                and not one.same(other)
+            ):
                 return f"{node.format_node()} reads what it writes"
     return None
 
@@ -95,7 +102,9 @@ def aliases_at_end(graph_module: fx.GraphModule) -> Aliases:
     places = [(node.name, node) for node in nodes if node.op == "placeholder"]
     inputs = len(places)
     places += [(f"output {i}", leaf) for i, leaf in enumerate(nodes_in(nodes[-1].args))]
-    storages = [(name, {storage_of(each) for each in tensors_in(node.meta["val"])}) for name, node in places]
+    storages = [
+        (name, {storage_of(each) for each in tensors_in(node.meta["val"])}) for name, node in places
+    ]
     return frozenset(
         (name, other_name)
         for index, (name, own) in enumerate(storages)
@@ -113,10 +122,19 @@ def _shows(tensor: torch.Tensor) -> str:
 
 
 def _differ(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """True if two tensors have different metadata. Sizes that depend on numbers are other symbols in each run."""
-    if one.dtype != other.dtype or one.dim() != other.dim() or known(one.storage_offset() != other.storage_offset()):
+    """True if two tensors have different metadata.
+
+    Sizes that depend on numbers are other symbols in each run.
+    """
+    if (
+        one.dtype != other.dtype
+        or one.dim() != other.dim()
+        or known(one.storage_offset() != other.storage_offset())
+    ):
         return True
     if any(known(a != b) for a, b in zip(one.shape, other.shape, strict=True)):
         return True
     pairs = zip(one.shape, one.stride(), other.stride(), strict=True)
-    return not any(known(n == 0) for n in one.shape) and any(known(n != 1) and known(a != b) for n, a, b in pairs)
+    return not any(known(n == 0) for n in one.shape) and any(
+        known(n != 1) and known(a != b) for n, a, b in pairs
+    )

@@ -1,11 +1,12 @@
 """Live ranges: who reads which bytes, and until when.
 
-Time is the position of a node in the graph. A value is *read* at a position if what it holds matters there. Making a view
-is no read, its users are; nor is asking for a size, or overwriting. A scatter reads its base but for what it stores over.
-What is returned is read at the end, and the caller reads each input after that, unless the graph has overwritten it by then.
+Time is the position of a node in the graph. A value is *read* at a position if what it holds
+matters there. Making a view is no read, its users are; nor is asking for a size, or overwriting. A
+scatter reads its base but for what it stores over. What is returned is read at the end, and the
+caller reads each input after that, unless the graph has overwritten it by then.
 
-All questions go by storage: values of one storage are kept together, and only those that are still to be read. So a
-question costs as much as there are live values in one storage.
+All questions go by storage: values of one storage are kept together, and only those that are still
+to be read. So a question costs as much as there are live values in one storage.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from reference_pass.alias_analysis import operand_storages, storage_of, written_tensors
 from reference_pass.metadata import alike, operands_noted, set_value, value_of
-from reference_pass.operators import (
+from reference_pass.operator_forms import (
     COPIES_STORAGE,
     EPILOGUE,
     SCATTERS,
@@ -47,8 +48,8 @@ END = 1 << 62  # after all nodes: the caller
 class Read:
     """A read of a value at a position: of all its bytes, or, by a scatter, of those that it does not store over.
 
-    It is `weak` if it will store over the value without looking at it, and only asks for the memory. It is of the `whole`
-    storage if what lies around the value is read, too.
+    It is `weak` if it will store over the value without looking at it, and only asks for the
+    memory. It is of the `whole` storage if what lies around the value is read, too.
     """
 
     at: int
@@ -111,7 +112,9 @@ class Liveness:
                 self._add(operand, Read(END, node))
         elif node.target is aten.copy_.default:
             for tensor in written_tensors(node, value_of):
-                self.memory(tensor).writes.append(Write(self.position[node], node, Region.of(tensor)))
+                self.memory(tensor).writes.append(
+                    Write(self.position[node], node, Region.of(tensor))
+                )
         elif node.target is aten.set_.source_Tensor:  # the caller gets to see the source
             source = node.args[1]
             assert isinstance(source, fx.Node)
@@ -133,9 +136,11 @@ class Liveness:
             whole = node in self.whole and operand is node.all_input_nodes[0]
             yield operand, Read(at, node, is_scatter and not whole, weak and not whole, whole)
 
-    # Questions. --------------------------------------------------------------------------------------------------------
+    # Questions. -----------------------------------------------------------------------------------
 
-    def later_reads(self, tensor: torch.Tensor, region: Region, after: int) -> Iterator[tuple[fx.Node, Read]]:
+    def later_reads(
+        self, tensor: torch.Tensor, region: Region, after: int
+    ) -> Iterator[tuple[fx.Node, Read]]:
         """Who reads bytes of a region after a position, and sees what it holds at that position."""
         memory = self.memory(tensor)
         for value, reads in list(memory.values.items()):
@@ -144,7 +149,9 @@ class Liveness:
                 memory.values[value] = live
             else:
                 del memory.values[value]
-            touched = live and any(overlap(Region.of(t), region) for t in tensors_in(value.meta["val"]))
+            touched = live and any(
+                overlap(Region.of(t), region) for t in tensors_in(value.meta["val"])
+            )
             for read in live:
                 if touched or read.whole:
                     if read.is_scatter and contains(Region.of(stored_over(read.by)), region):
@@ -154,7 +161,9 @@ class Liveness:
 
     def overwritten(self, memory: Memory, region: Region, after: int, before: int) -> bool:
         """True if the graph stores over all of a region between two positions."""
-        return any(after < each.at < before and contains(each.region, region) for each in memory.writes)
+        return any(
+            after < each.at < before and contains(each.region, region) for each in memory.writes
+        )
 
     def caller_reads(self, tensor: torch.Tensor, region: Region, after: int) -> bool:
         """True if the caller sees what a region holds at a position, since it belongs to an input."""
@@ -186,10 +195,13 @@ class Liveness:
             for _ in range(times)
         ]
 
-    # Changes. ----------------------------------------------------------------------------------------------------------
+    # Changes. -------------------------------------------------------------------------------------
 
     def replace(self, node: fx.Node, by: fx.Node, value: Any) -> None:
-        """Let all users of a node, whose value was `value`, use another one. Their metadata follows."""
+        """Let all users of a node, whose value was `value`, use another one.
+
+        Their metadata follows.
+        """
         users = list(node.users)
         node.replace_all_uses_with(by)
         self._hand_on(node, value, by)
@@ -227,7 +239,8 @@ class Liveness:
 def _reads_whole(graph: fx.Graph) -> set[fx.Node]:
     """What reads more of a storage than its first operand shows.
 
-    `as_strided_copy` does, and copies and scatters of whose own storage more is looked at, by `as_strided`, than they show.
+    `as_strided_copy` does, and copies and scatters of whose own storage more is looked at, by
+    `as_strided`, than they show.
     """
     copies: dict[int, fx.Node] = {}
     seen: dict[int, list[torch.Tensor]] = {}
@@ -243,7 +256,9 @@ def _reads_whole(graph: fx.Graph) -> set[fx.Node]:
     copied: set[int] = set()
     for number, node in reversed(copies.items()):
         region = Region.of(node.meta["val"])
-        if number in copied or any(not contains(region, Region.of(each)) for each in seen.get(number, ())):
+        if number in copied or any(
+            not contains(region, Region.of(each)) for each in seen.get(number, ())
+        ):
             whole.add(node)
             copied.add(storage_of(node.all_input_nodes[0].meta["val"]))
     return whole

@@ -18,7 +18,7 @@ from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
 from reference_pass.capture import Sizes, capture
 from reference_pass.conditions import CONDITIONS, Condition
-from reference_pass.errors import Broken
+from reference_pass.exceptions import Broken
 from reference_pass.functionalize import Views, functionalize
 from reference_pass.invariants import (
     Aliases,
@@ -49,7 +49,8 @@ def checked(on: bool = True) -> Iterator[None]:
 class _Pass(PassBase):
     """A pass over a graph module. `needs` and `gives` are the invariants that it requires and ensures.
 
-    If it `keeps_aliases`, it also ensures that no input and output, and no two outputs, share a storage that did not before.
+    If it `keeps_aliases`, it also ensures that no input and output, and no two outputs, share a
+    storage that did not before.
     """
 
     needs: ClassVar[tuple[Invariant, ...]] = (is_aten_graph,)
@@ -75,9 +76,13 @@ class _Pass(PassBase):
         if _CHECKS[-1]:
             self._check(made, self.gives, "ensures")
             if self.keeps_aliases and (new := aliases_at_end(made) - self._before):
-                raise Broken(f"{type(self).__name__} ensures no new aliasing, but {sorted(new)} share storage")
+                raise Broken(
+                    f"{type(self).__name__} ensures no new aliasing, but {sorted(new)} share storage"
+                )
 
-    def _check(self, graph_module: fx.GraphModule, invariants: Sequence[Invariant], verb: str) -> None:
+    def _check(
+        self, graph_module: fx.GraphModule, invariants: Sequence[Invariant], verb: str
+    ) -> None:
         for invariant in invariants:
             if (wrong := invariant(graph_module)) is not None:
                 raise Broken(f"{type(self).__name__} {verb} {invariant.__name__}: {wrong}")
@@ -86,7 +91,12 @@ class _Pass(PassBase):
 class Functionalize(_Pass):
     """`functionalize` as a pass. It makes a new graph module: take that of the result."""
 
-    gives: ClassVar[tuple[Invariant, ...]] = (is_aten_graph, is_functional, metadata_is_true, no_copy_reads_what_it_writes)
+    gives: ClassVar[tuple[Invariant, ...]] = (
+        is_aten_graph,
+        is_functional,
+        metadata_is_true,
+        no_copy_reads_what_it_writes,
+    )
     keeps_aliases: ClassVar[bool] = False  # a graph with mutation has no metadata to compare with
 
     def __init__(self, *sample_args: object, views: Views = "alias") -> None:
@@ -103,7 +113,12 @@ class RemoveNoOps(_Pass):
     """`remove_noops` as a pass."""
 
     needs: ClassVar[tuple[Invariant, ...]] = (is_aten_graph, is_functional)
-    gives: ClassVar[tuple[Invariant, ...]] = (is_aten_graph, is_functional, metadata_is_true, no_copy_reads_what_it_writes)
+    gives: ClassVar[tuple[Invariant, ...]] = (
+        is_aten_graph,
+        is_functional,
+        metadata_is_true,
+        no_copy_reads_what_it_writes,
+    )
 
     def call(self, graph_module: fx.GraphModule) -> PassResult:
         """Drop what does nothing."""
@@ -116,7 +131,11 @@ class Reinplace(_Pass):
     """`reinplace` as a pass."""
 
     needs: ClassVar[tuple[Invariant, ...]] = (is_aten_graph, is_functional)
-    gives: ClassVar[tuple[Invariant, ...]] = (is_aten_graph, metadata_is_true, no_copy_reads_what_it_writes)
+    gives: ClassVar[tuple[Invariant, ...]] = (
+        is_aten_graph,
+        metadata_is_true,
+        no_copy_reads_what_it_writes,
+    )
 
     def __init__(self, *sample_args: object, conditions: Sequence[Condition] = CONDITIONS) -> None:
         super().__init__(*sample_args)
@@ -130,12 +149,17 @@ class Reinplace(_Pass):
 
 
 def pipeline(
-    function: Callable[..., Any], *sample_args: object, views: Views = "alias", sizes: Sizes = "fixed"
+    function: Callable[..., Any],
+    *sample_args: object,
+    views: Views = "alias",
+    sizes: Sizes = "fixed",
 ) -> fx.GraphModule:
     """The function, or graph module, functionalized, without no-ops, and reinplaced."""
     graph_module = capture(function, sample_args, sizes)
     if sizes == "symbolic":
-        sample_args = tuple(node.meta["val"] for node in graph_module.graph.nodes if node.op == "placeholder")
+        sample_args = tuple(
+            node.meta["val"] for node in graph_module.graph.nodes if node.op == "placeholder"
+        )
     for each in (Functionalize(*sample_args, views=views), RemoveNoOps(), Reinplace()):
         result = each(graph_module)
         assert result is not None

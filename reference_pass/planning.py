@@ -1,10 +1,11 @@
 """Second thoughts: going back on a decision that cost more than it saved.
 
-The walk of `reinplace` takes each chance that it meets, and one can cost two later ones: a small result that is written into
-a large base and returned makes the base the caller's, so that nothing else may be written there and returned. So whenever
-something is refused that shares memory with a value that is returned, the walk notes the decisions by which the two came to
-lie together: its *regrets*. Then it is done again without one of them, a few times, and what allocates less and does not
-take more memory at its peak is kept.
+The walk of `reinplace` takes each chance that it meets, and one can cost two later ones: a small
+result that is written into a large base and returned makes the base the caller's, so that nothing
+else may be written there and returned. So whenever something is refused that shares memory with a
+value that is returned, the walk notes the decisions by which the two came to lie together: its
+*regrets*. Then it is done again without one of them, a few times, and what allocates less and does
+not take more memory at its peak is kept.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from torch import fx
 
 from reference_pass.alias_analysis import operand_storages, storage_of
 from reference_pass.liveness import Liveness
-from reference_pass.operators import tensors_in
+from reference_pass.operator_forms import tensors_in
 from reference_pass.regions import Size
 
 WALKS = 8  # at most, after the first
@@ -29,8 +30,8 @@ WALKS = 8  # at most, after the first
 class Footprint:
     """What a graph allocates: calls with a result in a storage of their own (of a byte or more), and bytes at the peak.
 
-    A storage is live from the call that makes it to the last that has it as an operand; outputs are live to the end. Inputs
-    are not counted, nor bytes that go by symbols.
+    A storage is live from the call that makes it to the last that has it as an operand; outputs are
+    live to the end. Inputs are not counted, nor bytes that go by symbols.
     """
 
     calls: int
@@ -52,7 +53,11 @@ def footprint(graph: fx.Graph) -> Footprint:
         dies |= dict.fromkeys(taken, at)
         if node.op != "call_function":
             continue  # inputs are there before and after, whatever the pass does
-        own = {storage_of(each): each for each in tensors_in(node.meta["val"]) if storage_of(each) not in taken}
+        own = {
+            storage_of(each): each
+            for each in tensors_in(node.meta["val"])
+            if storage_of(each) not in taken
+        }
         for number, tensor in own.items():
             size: Size = tensor.untyped_storage().nbytes()
             nbytes[number] = size if isinstance(size, int) else 0
@@ -70,7 +75,9 @@ class Regrets:
 
     def __init__(self, liveness: Liveness) -> None:
         self.liveness = liveness
-        self.written: dict[fx.Node, str] = {}  # into which values a result went, and by which node first
+        self.written: dict[
+            fx.Node, str
+        ] = {}  # into which values a result went, and by which node first
         self.found: dict[str, None] = {}
 
     def note(self, destination: fx.Node, by: fx.Node) -> None:
@@ -84,7 +91,10 @@ class Regrets:
         own = self._chain(destination)
         for returned in self.liveness.returned_in(destination.meta["val"]):
             other = self._chain(returned)
-            for way in ([each for each in own if each not in other], [each for each in other if each not in own]):
+            for way in (
+                [each for each in own if each not in other],
+                [each for each in other if each not in own],
+            ):
                 written = [self.written[each] for each in way if each in self.written]
                 self.found |= dict.fromkeys(written[:1])
 

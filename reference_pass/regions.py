@@ -1,12 +1,14 @@
 """Regions: which bytes of its storage a tensor covers.
 
-Two views of one storage may differ in item size, so every question of overlap is asked in bytes. A region is small
-enough to be written down: as an integer that has bit i set if byte i belongs to it. Then overlap is `&`, containment is
-`& ~`, and a region overlaps itself if it has fewer bits than its elements have bytes. Shifting such an integer by a
-stride and or-ing it moves all elements at once, and doubling the shift needs log(size) steps a dimension.
+Two views of one storage may differ in item size, so every question of overlap is asked in bytes. A
+region is small enough to be written down: as an integer that has bit i set if byte i belongs to it.
+Then overlap is `&`, containment is `& ~`, and a region overlaps itself if it has fewer bits than
+its elements have bytes. Shifting such an integer by a stride and or-ing it moves all elements at
+once, and doubling the shift needs log(size) steps a dimension.
 
-Large regions are first divided by what all their strides have in common. If an integer of `MOST_BITS` is still too
-short, or a size is a symbol, the answer is the safe one: they overlap, they are not contained, they overlap themselves.
+Large regions are first divided by what all their strides have in common. If an integer of
+`MOST_BITS` is still too short, or a size is a symbol, the answer is the safe one: they overlap,
+they are not contained, they overlap themselves.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ def same_strides(sizes: tuple[Size, ...], one: tuple[Size, ...], other: tuple[Si
     """True if two strides place the elements alike; that of a dimension of size one or less means nothing."""
     if any(known(size == 0) for size in sizes):
         return True
-    return all(known(size == 1) or known(a == b) for size, a, b in zip(sizes, one, other, strict=True))
+    return all(
+        known(size == 1) or known(a == b) for size, a, b in zip(sizes, one, other, strict=True)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +58,15 @@ class Region:
     def of(cls, tensor: torch.Tensor) -> Region:
         """The region of a tensor in its storage."""
         item = tensor.element_size()
-        kept = [(n, s) for n, s in zip(tensor.shape, tensor.stride(), strict=True) if not known(n == 1)]
-        return cls(tensor.storage_offset() * item, tuple(n for n, _ in kept), tuple(s * item for _, s in kept), item)
+        kept = [
+            (n, s) for n, s in zip(tensor.shape, tensor.stride(), strict=True) if not known(n == 1)
+        ]
+        return cls(
+            tensor.storage_offset() * item,
+            tuple(n for n, _ in kept),
+            tuple(s * item for _, s in kept),
+            item,
+        )
 
     @property
     def fixed(self) -> bool:
@@ -65,7 +76,11 @@ class Region:
     @property
     def end(self) -> int:
         """One past the last byte."""
-        return int(self.start + sum((n - 1) * s for n, s in zip(self.sizes, self.strides, strict=True)) + self.itemsize)
+        return int(
+            self.start
+            + sum((n - 1) * s for n, s in zip(self.sizes, self.strides, strict=True))
+            + self.itemsize
+        )
 
     @property
     def empty(self) -> bool:
@@ -98,7 +113,12 @@ def contains(outer: Region, inner: Region) -> bool:
     """True if every byte of `inner` is one of `outer`, for sure."""
     if inner.empty or outer.same(inner):
         return True
-    if outer.empty or not (outer.fixed and inner.fixed) or inner.start < outer.start or inner.end > outer.end:
+    if (
+        outer.empty
+        or not (outer.fixed and inner.fixed)
+        or inner.start < outer.start
+        or inner.end > outer.end
+    ):
         return False
     if is_dense(outer):
         return True
@@ -110,10 +130,14 @@ def overlaps_itself(region: Region) -> bool:
     """True if two elements share a byte, or may."""
     if region.empty or is_dense(region):
         return False
-    if _nested(region) or not region.fixed:  # strides that step over all that smaller ones reach never meet again
+    if (
+        _nested(region) or not region.fixed
+    ):  # strides that step over all that smaller ones reach never meet again
         return not _nested(region)
     masks = _masks(region)
-    return masks is None or masks[0].bit_count() != prod(region.sizes) * (region.itemsize // _unit(region))
+    return masks is None or masks[0].bit_count() != prod(region.sizes) * (
+        region.itemsize // _unit(region)
+    )
 
 
 def is_dense(region: Region) -> bool:
@@ -138,7 +162,10 @@ def _nested(region: Region) -> bool:
 
 def _ascending(region: Region) -> list[tuple[Size, Size]]:
     """Strides and sizes by ascending stride; symbols by the sizes that they stand for at the moment."""
-    return sorted(zip(region.strides, region.sizes, strict=True), key=lambda each: (_hint(each[0]), _hint(each[1])))
+    return sorted(
+        zip(region.strides, region.sizes, strict=True),
+        key=lambda each: (_hint(each[0]), _hint(each[1])),
+    )
 
 
 def _hint(size: Size) -> int:
@@ -158,7 +185,13 @@ def _masks(*regions: Region) -> tuple[int, ...] | None:
     if max(each.end for each in regions) - low > MOST_BITS * unit:
         return None
     return tuple(
-        _mask((r.start - low) // unit, r.sizes, tuple(s // unit for s in r.strides), r.itemsize // unit) for r in regions
+        _mask(
+            (r.start - low) // unit,
+            r.sizes,
+            tuple(s // unit for s in r.strides),
+            r.itemsize // unit,
+        )
+        for r in regions
     )
 
 

@@ -1,19 +1,23 @@
 """Reinplacing: mutation put back where it is safe, to save memory.
 
-One walk over the graph, in order. For each functional op there are candidates: to write its result into its first operand,
-or into another one if it commutes or has an `out=` form; for a scatter, to store its source straight into its base. The
-first candidate that meets all `CONDITIONS` is done at once, so that later decisions see the graph as it is by then. What
-that turns out to cost later is looked at once more in `planning`.
+One walk over the graph, in order. For each functional op there are candidates: to write its result
+into its first operand, or into another one if it commutes or has an `out=` form; for a scatter, to
+store its source straight into its base. The first candidate that meets all `CONDITIONS` is done at
+once, so that later decisions see the graph as it is by then. What that turns out to cost later is
+looked at once more in `planning`.
 
 Differences to `torch.fx.passes.reinplace.reinplace`, whose docstring is the specification:
 
-- Memory is reasoned about in bytes. Two slices of one base that do not overlap do not hinder each other.
-- A scatter reads its base only outside of what it stores over. That one fact is step (2c): a write through a view is safe
-  if all that follows is a scatter over these bytes, whatever its source; and at the scatter itself, if the source lies where
-  it would be stored, nothing is left to do (5).
-- The caller reads the inputs after the graph has ended. That is step (1b), and the optimisation noted there comes for free:
-  a `copy_` into the input stores over what was there, so nobody reads it.
-- What is not in place is recorded with the condition that forbids it, what is with the way in which it is (`decisions`).
+- Memory is reasoned about in bytes. Two slices of one base that do not overlap do not hinder each
+  other.
+- A scatter reads its base only outside of what it stores over. That one fact is step (2c): a write
+  through a view is safe if all that follows is a scatter over these bytes, whatever its source; and
+  at the scatter itself, if the source lies where it would be stored, nothing is left to do (5).
+- The caller reads the inputs after the graph has ended. That is step (1b), and the optimisation
+  noted there comes for free: a `copy_` into the input stores over what was there, so nobody reads
+  it.
+- What is not in place is recorded with the condition that forbids it, what is with the way in which
+  it is (`decisions`).
 """
 
 from __future__ import annotations
@@ -29,12 +33,20 @@ from torch._ops import OpOverload
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from reference_pass.alias_analysis import fake_mode, on_fakes, same_numbers, storage_of
-from reference_pass.conditions import CONDITIONS, Candidate, Condition, How, Slot, no_later_use, no_new_alias
-from reference_pass.errors import Refused
+from reference_pass.conditions import (
+    CONDITIONS,
+    Candidate,
+    Condition,
+    How,
+    Slot,
+    no_later_use,
+    no_new_alias,
+)
+from reference_pass.exceptions import Refused
 from reference_pass.functionalize import has_effect
 from reference_pass.liveness import Liveness, stored_over
 from reference_pass.metadata import note_value, set_value, update_metadata
-from reference_pass.operators import (
+from reference_pass.operator_forms import (
     EPILOGUE,
     SCATTERS,
     aten,
@@ -56,7 +68,8 @@ from reference_pass.planning import Regrets, Walk, best_walk
 class Decision:
     """What was decided about a node: how it is in place, or None.
 
-    For each candidate that was refused: how it would have been, the name of the condition, and the reason.
+    For each candidate that was refused: how it would have been, the name of the condition, and the
+    reason.
     """
 
     node: str
@@ -70,15 +83,19 @@ def reinplace(
 ) -> fx.GraphModule:
     """Turn functional ops of a functional ATen graph into in-place ones. Changes the graph module and returns it.
 
-    Sample arguments tell which inputs share storage; without them, the metadata of the placeholders does. The decisions
-    are left in `graph_module.meta["reinplace"]`. Raises `Refused` if the graph mutates anything but its inputs at its end.
+    Sample arguments tell which inputs share storage; without them, the metadata of the placeholders
+    does. The decisions are left in `graph_module.meta["reinplace"]`. Raises `Refused` if the graph
+    mutates anything but its inputs at its end.
     """
     update_metadata(graph_module, *sample_args)
     _require_functional(graph_module.graph)
     graph_module.graph.eliminate_dead_code(has_effect)  # what nobody needs is no read
     mode = fake_mode(graph_module, sample_args)
     with on_fakes(mode):
-        best = best_walk(graph_module.graph, lambda graph, kept: _Reinplacing(graph, mode, conditions, kept).run())
+        best = best_walk(
+            graph_module.graph,
+            lambda graph, kept: _Reinplacing(graph, mode, conditions, kept).run(),
+        )
     graph_module.graph = best.graph  # which compiles it anew
     graph_module.meta["reinplace"] = best.decisions
     return graph_module
@@ -93,11 +110,15 @@ def decisions(graph_module: fx.GraphModule) -> tuple[Decision, ...]:
 def _require_functional(graph: fx.Graph) -> None:
     for node in graph.nodes:
         if writes(node.target) and node.target not in EPILOGUE:
-            raise Refused(f"{node.format_node()} writes to its operand: functionalize the graph first")
+            raise Refused(
+                f"{node.format_node()} writes to its operand: functionalize the graph first"
+            )
 
 
 class _Reinplacing:
-    def __init__(self, graph: fx.Graph, mode: Any, conditions: Sequence[Condition], kept: frozenset[str]) -> None:
+    def __init__(
+        self, graph: fx.Graph, mode: Any, conditions: Sequence[Condition], kept: frozenset[str]
+    ) -> None:
         self.graph = graph
         self.mode = mode
         self.conditions = conditions
@@ -110,7 +131,12 @@ class _Reinplacing:
         for node in list(self.graph.nodes):
             if node.op != "call_function" or (not node.users and node.target is not on_copies):
                 continue
-            refused, barred, done, op = [], [], None, str(node.args[0] if node.target is on_copies else node.target)
+            refused, barred, done, op = (
+                [],
+                [],
+                None,
+                str(node.args[0] if node.target is on_copies else node.target),
+            )
             for candidate in self._candidates(node):
                 broken = self._broken(candidate)
                 if broken is None:
@@ -141,7 +167,7 @@ class _Reinplacing:
                 return condition.__name__, reason
         return None
 
-    # What could be done. -----------------------------------------------------------------------------------------------
+    # What could be done. --------------------------------------------------------------------------
 
     def _candidates(self, node: fx.Node) -> Iterator[Candidate]:
         op = node.target
@@ -178,7 +204,12 @@ class _Reinplacing:
     def _in_place(self, node: fx.Node, op: OpOverload, form: OpOverload) -> Iterator[Candidate]:
         """(3b) The in-place form, on the first operand or, if it commutes, on the second; or together with a cast."""
         given = bind(op, node.args, node.kwargs)
-        slots = self._slots(node, [given[each] for each in facts(form).names if each in facts(form).writes], given, form)
+        slots = self._slots(
+            node,
+            [given[each] for each in facts(form).names if each in facts(form).writes],
+            given,
+            form,
+        )
         if slots:
             yield Candidate(node, How.IN_PLACE, form, node.args, node.kwargs, slots, self.liveness)
         if is_commutative(op, given):
@@ -195,7 +226,9 @@ class _Reinplacing:
     def _out(self, node: fx.Node, op: OpOverload, *, is_first_tried: bool) -> Iterator[Candidate]:
         """The `out=` form, into any operand: each element is read before it is written."""
         form = out_form(op)
-        if form is None or torch.Tag.generated in form.tags:  # generated ones compute elsewhere and copy
+        if (
+            form is None or torch.Tag.generated in form.tags
+        ):  # generated ones compute elsewhere and copy
             return
         given = bind(op, node.args, node.kwargs)
         operands = [each for each in given.values() if isinstance(each, fx.Node)]
@@ -212,9 +245,13 @@ class _Reinplacing:
         given = bind(op, node.args[1:], node.kwargs)
         slots = self._slots(node, [given.get(each) for each in facts(op).writes], given, op)
         if slots:
-            yield Candidate(node, How.IN_PLACE, op, node.args[1:], node.kwargs, slots, self.liveness)
+            yield Candidate(
+                node, How.IN_PLACE, op, node.args[1:], node.kwargs, slots, self.liveness
+            )
 
-    def _slots(self, node: fx.Node, written: list[Any], given: dict[str, Any], form: OpOverload) -> tuple[Slot, ...]:
+    def _slots(
+        self, node: fx.Node, written: list[Any], given: dict[str, Any], form: OpOverload
+    ) -> tuple[Slot, ...]:
         """One slot for each tensor that the mutating form writes; none if it cannot be told which result is which."""
         value = node.meta["val"]
         if isinstance(value, torch.Tensor):
@@ -243,7 +280,7 @@ class _Reinplacing:
                 return ()
         return tuple(slots)
 
-    # Doing it. ---------------------------------------------------------------------------------------------------------
+    # Doing it. ------------------------------------------------------------------------------------
 
     def _apply(self, candidate: Candidate) -> None:
         node = candidate.node
@@ -268,14 +305,20 @@ class _Reinplacing:
             if user.target is operator.getitem and not user.users:
                 self._erase(user)
         for slot in candidate.slots:
-            if slot.result is not None and slot.result is not node and slot.result.target is not operator.getitem:
+            if (
+                slot.result is not None
+                and slot.result is not node
+                and slot.result.target is not operator.getitem
+            ):
                 self._erase(slot.result)  # the cast
 
     def _set_value(self, candidate: Candidate) -> None:
         node, returns = candidate.node, candidate.op._schema.returns
         if len(returns) == len(candidate.slots) == 1 and not facts(candidate.op).fresh:
             (slot,) = candidate.slots
-            note_value(node, slot.destination.meta["val"])  # it hands back what it writes: there is no need to run it
+            note_value(
+                node, slot.destination.meta["val"]
+            )  # it hands back what it writes: there is no need to run it
         else:
             set_value(node, self.mode)
 
@@ -337,8 +380,12 @@ def _picked(node: fx.Node) -> dict[int, fx.Node] | None:
     return picked
 
 
-def _list_slots(picked: dict[int, fx.Node], values: Sequence[torch.Tensor], written: Any) -> tuple[Slot, ...]:
-    if not isinstance(written, (list, tuple)) or not all(isinstance(each, fx.Node) for each in written):
+def _list_slots(
+    picked: dict[int, fx.Node], values: Sequence[torch.Tensor], written: Any
+) -> tuple[Slot, ...]:
+    if not isinstance(written, (list, tuple)) or not all(
+        isinstance(each, fx.Node) for each in written
+    ):
         return ()
     return tuple(
         Slot(picked.get(index), value, own, own.meta["val"])
@@ -349,14 +396,28 @@ def _list_slots(picked: dict[int, fx.Node], values: Sequence[torch.Tensor], writ
 def _cast_back(node: fx.Node, given: dict[str, Any]) -> fx.Node | None:
     """(1a) The one user of a node, if that casts it to the dtype of the first operand, as functionalization emits it."""
     own = next(iter(given.values()), None)
-    if len(node.users) != 1 or not isinstance(own, fx.Node) or not isinstance(node.meta["val"], torch.Tensor):
+    if (
+        len(node.users) != 1
+        or not isinstance(own, fx.Node)
+        or not isinstance(node.meta["val"], torch.Tensor)
+    ):
         return None
     (user,) = node.users
-    if user.target is not aten._to_copy.default or user.args[0] is not node or set(user.kwargs) != {"dtype"}:
+    if (
+        user.target is not aten._to_copy.default
+        or user.args[0] is not node
+        or set(user.kwargs) != {"dtype"}
+    ):
         return None
     value, dtype = node.meta["val"], own.meta["val"].dtype
-    casts = user.kwargs["dtype"] == dtype and torch.can_cast(value.dtype, dtype) and value.dtype != dtype
-    casts = casts and value.dtype.is_complex == dtype.is_complex  # there is no abs_ of complex numbers
+    casts = (
+        user.kwargs["dtype"] == dtype
+        and torch.can_cast(value.dtype, dtype)
+        and value.dtype != dtype
+    )
+    casts = (
+        casts and value.dtype.is_complex == dtype.is_complex
+    )  # there is no abs_ of complex numbers
     assert isinstance(node.target, OpOverload)
     return user if casts and is_pointwise(node.target) else None
 

@@ -1,15 +1,18 @@
 """Views and their inverses.
 
-A view op shows part of a tensor, its *parent*. If new numbers are stored through the view, the parent changes: its new
-contents are the *inverse* of the view op, applied to the old contents and the new numbers. Mostly that is a scatter:
+A view op shows part of a tensor, its *parent*. If new numbers are stored through the view, the
+parent changes: its new contents are the *inverse* of the view op, applied to the old contents and
+the new numbers. Mostly that is a scatter:
 
     view     v = select(p, dim, index)          new p = select_scatter(p, new v, dim, index)
 
-and for views that show everything it is a view again, back to the form of the parent. `INVERSES` is the whole list, one
-entry a view op. A view through any other op is described by its geometry and regenerated with `as_strided`.
+and for views that show everything it is a view again, back to the form of the parent. `INVERSES` is
+the whole list, one entry a view op. A view through any other op is described by its geometry and
+regenerated with `as_strided`.
 
-Where a view shows an element several times (`expand`, `unfold`, `as_strided`), a program that means something stores the
-same number in all of these places. So it is enough to store it once, and that is what these inverses do.
+Where a view shows an element several times (`expand`, `unfold`, `as_strided`), a program that means
+something stores the same number in all of these places. So it is enough to store it once, and that
+is what these inverses do.
 """
 
 from __future__ import annotations
@@ -22,11 +25,12 @@ from torch import fx
 from torch._ops import OpOverload
 
 from reference_pass.emission import Emitter
-from reference_pass.operators import aten
+from reference_pass.operator_forms import aten
 from reference_pass.regions import known
 
 Step: TypeAlias = tuple[OpOverload, tuple[Any, ...]]  # a view op and its arguments after the tensor
-# (emitter, the parent's value if asked for, the new value of the view, the view op's other arguments) -> new parent
+# (emitter, the parent's value if asked for, the new value of the view, the view op's other
+# arguments) -> new parent
 Inverse: TypeAlias = Callable[[Emitter, Callable[[], fx.Node], fx.Node, tuple[Any, ...]], fx.Node]
 
 
@@ -35,41 +39,63 @@ def _rank(value: fx.Node) -> int:
     return rank
 
 
-def _unchanged(emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]) -> fx.Node:
+def _unchanged(
+    emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]
+) -> fx.Node:
     return new
 
 
-def _of_view(emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]) -> fx.Node:
+def _of_view(
+    emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]
+) -> fx.Node:
     return emit.view(aten.view.default, new, list(parent().meta["val"].shape))
 
 
-def _of_t(emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]) -> fx.Node:
+def _of_t(
+    emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]
+) -> fx.Node:
     return emit.view(aten.t.default, new)
 
 
-def _of_transpose(emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]) -> fx.Node:
+def _of_transpose(
+    emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]
+) -> fx.Node:
     return emit.view(aten.transpose.int, new, *args)
 
 
-def _of_permute(emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]) -> fx.Node:
+def _of_permute(
+    emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]
+) -> fx.Node:
     (dims,) = args
     rank = len(dims)
-    return emit.view(aten.permute.default, new, [[each % rank for each in dims].index(dim) for dim in range(rank)])
+    return emit.view(
+        aten.permute.default,
+        new,
+        [[each % rank for each in dims].index(dim) for dim in range(rank)],
+    )
 
 
-def _of_select(emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]) -> fx.Node:
+def _of_select(
+    emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]
+) -> fx.Node:
     return emit.call(aten.select_scatter.default, parent(), new, *args)
 
 
-def _of_slice(emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]) -> fx.Node:
+def _of_slice(
+    emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]
+) -> fx.Node:
     return emit.call(aten.slice_scatter.default, parent(), new, *args)
 
 
-def _of_diagonal(emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]) -> fx.Node:
+def _of_diagonal(
+    emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]
+) -> fx.Node:
     return emit.call(aten.diagonal_scatter.default, parent(), new, *args)
 
 
-def _of_squeeze(emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]) -> fx.Node:
+def _of_squeeze(
+    emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]
+) -> fx.Node:
     shape = parent().meta["val"].shape
     rank = max(len(shape), 1)
     named = range(len(shape)) if not args else [args[0]] if isinstance(args[0], int) else args[0]
@@ -79,11 +105,15 @@ def _of_squeeze(emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args
     return new
 
 
-def _of_unsqueeze(emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]) -> fx.Node:
+def _of_unsqueeze(
+    emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]
+) -> fx.Node:
     return emit.view(aten.squeeze.dim, new, *args)
 
 
-def _of_expand(emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]) -> fx.Node:
+def _of_expand(
+    emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]
+) -> fx.Node:
     shape = parent().meta["val"].shape
     for _ in range(_rank(new) - len(shape)):
         new = emit.view(aten.select.int, new, 0, 0)
@@ -93,7 +123,9 @@ def _of_expand(emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args:
     return new
 
 
-def _of_unfold(emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]) -> fx.Node:
+def _of_unfold(
+    emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]
+) -> fx.Node:
     dim, window, step = args
     whole = parent()
     rank = _rank(whole)
@@ -101,45 +133,70 @@ def _of_unfold(emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args:
         return emit.view(aten.select.int, new, 0, 0)
     dim %= rank
     count = new.meta["val"].shape[dim]
-    if not isinstance(count, int) or window <= count:  # the k-th elements of all windows lie in one slice of the parent
+    if (
+        not isinstance(count, int) or window <= count
+    ):  # the k-th elements of all windows lie in one slice of the parent
         for k in range(window):
             piece = emit.view(aten.select.int, new, -1, k)
-            whole = emit.call(aten.slice_scatter.default, whole, piece, dim, k, k + (count - 1) * step + 1, step)
+            whole = emit.call(
+                aten.slice_scatter.default, whole, piece, dim, k, k + (count - 1) * step + 1, step
+            )
         return whole
     for k in range(count):  # each window is a slice of the parent
         piece = emit.view(aten.select.int, new, dim, k)
         order = [*range(dim), rank - 1, *range(dim, rank - 1)]
         piece = emit.view(aten.permute.default, piece, order)
-        whole = emit.call(aten.slice_scatter.default, whole, piece, dim, k * step, k * step + window)
+        whole = emit.call(
+            aten.slice_scatter.default, whole, piece, dim, k * step, k * step + window
+        )
     return whole
 
 
-def _of_as_strided(emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]) -> fx.Node:
+def _of_as_strided(
+    emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]
+) -> fx.Node:
     sizes, strides, offset = args
     for dim in reversed(range(len(sizes))):  # the same element again and again: the first will do
         if known(strides[dim] == 0):
             new = emit.view(aten.select.int, new, dim, 0)
     kept = [(n, s) for n, s in zip(sizes, strides, strict=True) if not known(s == 0)]
-    return emit.call(aten.as_strided_scatter.default, parent(), new, [n for n, _ in kept], [s for _, s in kept], offset)
+    return emit.call(
+        aten.as_strided_scatter.default,
+        parent(),
+        new,
+        [n for n, _ in kept],
+        [s for _, s in kept],
+        offset,
+    )
 
 
-def _of_view_dtype(emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]) -> fx.Node:
+def _of_view_dtype(
+    emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]
+) -> fx.Node:
     return emit.view(aten.view.dtype, new, parent().meta["val"].dtype)
 
 
-def _of_view_as_real(emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]) -> fx.Node:
+def _of_view_as_real(
+    emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]
+) -> fx.Node:
     return emit.view(aten.view_as_complex.default, new)
 
 
-def _of_view_as_complex(emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]) -> fx.Node:
+def _of_view_as_complex(
+    emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]
+) -> fx.Node:
     return emit.view(aten.view_as_real.default, new)
 
 
-def _of_conj(emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]) -> fx.Node:
+def _of_conj(
+    emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]
+) -> fx.Node:
     return emit.call(aten._conj_physical.default, new)
 
 
-def _of_neg_view(emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]) -> fx.Node:
+def _of_neg_view(
+    emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]
+) -> fx.Node:
     return emit.call(aten.neg.default, new)
 
 
@@ -168,7 +225,7 @@ INVERSES: dict[OpOverload, Inverse] = {
 }
 
 
-# --- other view ops, as steps of the ones above ------------------------------------------------------------------------
+# --- other view ops, as steps of the ones above ---------------------------------------------------
 
 
 def steps(
@@ -181,8 +238,9 @@ def steps(
 ) -> list[Step] | None:
     """A view op as steps that have inverses; None if it is not known how.
 
-    `given` are its arguments by name but the tensor, `shown` the view, `index` its place among several results and
-    `before` the results in front of it. `conj` says that the tensor has the lazy conjugate bit.
+    `given` are its arguments by name but the tensor, `shown` the view, `index` its place among
+    several results and `before` the results in front of it. `conj` says that the tensor has the
+    lazy conjugate bit.
     """
     if not isinstance(op, OpOverload):
         return None
@@ -198,15 +256,24 @@ def steps(
         return [(aten.slice.Tensor, (given.get("dim", 0), sum(sizes[:-1]), sum(sizes), 1))]
     if op is aten.unbind.int:
         return [(aten.select.int, (given.get("dim", 0), index))]
-    if op is aten.narrow.default and all(isinstance(given[each], int) for each in ("start", "length")):
+    if op is aten.narrow.default and all(
+        isinstance(given[each], int) for each in ("start", "length")
+    ):
         start = given["start"] if given["start"] >= 0 else None
         if start is not None:
             return [(aten.slice.Tensor, (given["dim"], start, start + given["length"], 1))]
     if op in (aten.real.default, aten.imag.default):
-        part: list[Step] = [(aten.view_as_real.default, ()), (aten.select.int, (-1, int(op is aten.imag.default)))]
+        part: list[Step] = [
+            (aten.view_as_real.default, ()),
+            (aten.select.int, (-1, int(op is aten.imag.default))),
+        ]
         if not conj:
             return part
-        return [(aten._conj.default, ()), *part, *([(aten._neg_view.default, ())] if op is aten.imag.default else [])]
+        return [
+            (aten._conj.default, ()),
+            *part,
+            *([(aten._neg_view.default, ())] if op is aten.imag.default else []),
+        ]
     return None
 
 

@@ -1,7 +1,7 @@
 """Targets *aot* and *aot-epilogue*: AOTAutograd called directly, for inference, its graph run in eager.
 
-They differ in who writes mutated inputs back: `aot` keeps these writes in the graph (as Inductor asks for), `aot-epilogue`
-returns the new contents and lets the runtime wrapper copy them.
+They differ in who writes mutated inputs back: `aot` keeps these writes in the graph (as Inductor
+asks for), `aot-epilogue` returns the new contents and lets the runtime wrapper copy them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from torch._functorch.aot_autograd import aot_function
 from oracles.contract import Contract, Promise, Refusal, Waiver, written_inputs_apart
 from oracles.stage import Stage
 from programs.values import clone_inputs
-from targets.functionalize import (
+from targets.target import Build, Function, Target
+from targets.torch_functionalize import (
     AS_STRIDED_IN_CHAIN,
     DATA_DEPENDENT_SHAPE,
     NUMBER_OF_A_TRACER,
@@ -24,7 +25,6 @@ from targets.functionalize import (
     OVERLAP_BEYOND_EXPAND,
     OVERLAPPING_INPUT,
 )
-from targets.target import Build, Function, Target
 
 CONTRACT = Contract(
     waivers=(
@@ -34,7 +34,10 @@ CONTRACT = Contract(
             " regenerated from it (torch/_functorch/_aot_autograd/input_output_analysis.py)",
             unless=written_inputs_apart,
         ),
-        Waiver(Promise.SAME_ERROR, "a functional op does not raise on overlapping memory where its in-place form must"),
+        Waiver(
+            Promise.SAME_ERROR,
+            "a functional op does not raise on overlapping memory where its in-place form must",
+        ),
         OTHER_DECOMPOSITION,
     ),
     premises=(OVERLAP_BEYOND_EXPAND, OVERLAPPING_INPUT),
@@ -50,7 +53,9 @@ CONTRACT = Contract(
 )
 
 
-def build(function: Function, inputs: Sequence[torch.Tensor], *, keep_input_mutations: bool) -> Build:
+def build(
+    function: Function, inputs: Sequence[torch.Tensor], *, keep_input_mutations: bool
+) -> Build:
     """Compile on the first call: AOTAutograd has no inputs to trace with before."""
     stages: list[Stage] = []
 
@@ -65,7 +70,10 @@ def build(function: Function, inputs: Sequence[torch.Tensor], *, keep_input_muta
         return run
 
     compiled = aot_function(
-        function, fw_compiler=compiler, keep_inference_input_mutations=keep_input_mutations, enable_log=False
+        function,
+        fw_compiler=compiler,
+        keep_inference_input_mutations=keep_input_mutations,
+        enable_log=False,
     )
     return Build(compiled, stages)
 

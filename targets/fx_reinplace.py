@@ -11,9 +11,9 @@ from torch import fx
 from torch.fx.passes.reinplace import reinplace
 
 from oracles.stage import Stage
-from targets import functionalize
-from targets.functionalize import DATA_DEPENDENT_SHAPE
+from targets import torch_functionalize
 from targets.target import Build, Function, Target
+from targets.torch_functionalize import DATA_DEPENDENT_SHAPE
 
 RECIPE = """
 import copy
@@ -30,7 +30,7 @@ def compiled(program, inputs):
 
 def build(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
     """Functionalize, keep that stage, and put mutation back into a copy of it."""
-    functional = functionalize.build(function, inputs).stages[0]
+    functional = torch_functionalize.build(function, inputs).stages[0]
     module: fx.GraphModule = copy.deepcopy(functional.graph)
     reinplaced = reinplace(module, *inputs)
     return Build(reinplaced, [functional, Stage("reinplaced", reinplaced, functional=False)])
@@ -39,8 +39,11 @@ def build(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
 TARGET = Target(
     name="fx-reinplace",
     summary="functionalize, then torch.fx.passes.reinplace.reinplace, run in eager",
-    contract=replace(functionalize.CONTRACT, refusals=(*functionalize.CONTRACT.refusals, DATA_DEPENDENT_SHAPE)),
+    contract=replace(
+        torch_functionalize.CONTRACT,
+        refusals=(*torch_functionalize.CONTRACT.refusals, DATA_DEPENDENT_SHAPE),
+    ),
     build=build,
     recipe=RECIPE,
-    after=functionalize.TARGET,
+    after=torch_functionalize.TARGET,
 )

@@ -1,6 +1,7 @@
 """Targets *reference* and *reference-copy*: the passes of `reference_pass`, their graph run in eager.
 
-They promise all that eager does: the one waiver is of terms, where two decompositions of one operator compute the same.
+They promise all that eager does: the one waiver is of terms, where two decompositions of one
+operator compute the same.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from programs.execution import ProgramFunction, as_graph
 from reference_pass.functionalize import Views, functionalize
 from reference_pass.noops import remove_noops
 from reference_pass.reinplace import reinplace
-from targets.functionalize import NUMBER_OF_A_TRACER, OTHER_DECOMPOSITION
 from targets.target import Build, Function, Target
+from targets.torch_functionalize import NUMBER_OF_A_TRACER, OTHER_DECOMPOSITION
 
 CONTRACT = Contract(
     waivers=(OTHER_DECOMPOSITION,),
@@ -35,7 +36,10 @@ CONTRACT = Contract(
 
 
 def build(function: Function, inputs: Sequence[torch.Tensor], *, views: Views) -> Build:
-    """Run the passes one by one, and keep the graph after each. A program is taken as its graph, without a trace."""
+    """Run the passes one by one, and keep the graph after each.
+
+    A program is taken as its graph, without a trace.
+    """
     functional = functionalize(untraced(function), *inputs, views=views)
     plain = remove_noops(copy.deepcopy(functional))
     return staged(functional, plain, reinplace(copy.deepcopy(plain)))

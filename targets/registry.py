@@ -5,14 +5,14 @@ from __future__ import annotations
 import difflib
 
 from programs.errors import UserError
-from targets import aot, functionalize, fx_reinplace, identity, reference
+from targets import aot, fx_reinplace, identity, reference, torch_functionalize
 from targets.target import Target
 
 TARGETS: dict[str, Target] = {
     each.name: each
     for each in (
         identity.TARGET,
-        functionalize.TARGET,
+        torch_functionalize.TARGET,
         fx_reinplace.TARGET,
         aot.AOT,
         aot.AOT_EPILOGUE,

@@ -16,7 +16,10 @@ Function: TypeAlias = Callable[..., object]
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """What a target made of a function. `stages` is complete once the function has run (some targets build lazily)."""
+    """What a target made of a function.
+
+    `stages` is complete once the function has run (some targets build lazily).
+    """
 
     function: Function
     stages: list[Stage]
@@ -26,9 +29,10 @@ class Build:
 class Target:
     """A system under test.
 
-    `build(function, inputs)` compiles the function for these inputs, which it may mutate: they are not used again.
-    `recipe` is Python source that needs torch alone and defines `compiled(program, inputs)` to the same effect.
-    `after` is the target that this one builds on or varies: what that one breaks already is not this one's fault.
+    `build(function, inputs)` compiles the function for these inputs, which it may mutate: they are
+    not used again. `recipe` is Python source that needs torch alone and defines `compiled(program,
+    inputs)` to the same effect. `after` is the target that this one builds on or varies: what that
+    one breaks already is not this one's fault.
     """
 
     name: str

@@ -1,8 +1,9 @@
 """`Symptom` and `Signature`: what makes two violations the same bug.
 
-While a program is being reduced, every candidate must keep the *symptom*: the target at fault, the oracle and the kind of
-violation. What is left at the end has a *signature*: the symptom and the ops of the reduced program; for an error
-the symptom alone, since its message tells bugs apart better than the ops that lead to it. Equal signatures are one finding.
+While a program is being reduced, every candidate must keep the *symptom*: the target at fault, the
+oracle and the kind of violation. What is left at the end has a *signature*: the symptom and the ops
+of the reduced program; for an error the symptom alone, since its message tells bugs apart better
+than the ops that lead to it. Equal signatures are one finding.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from programs.errors import Rejected
 from programs.program import Program
 from programs.trace import Trace
 from targets.target import Target
-from trials.trial import Subject, Trial, run_trial
+from trials.trial import Case, Trial, run_trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +50,13 @@ def signature(symptom: Symptom, program: Program) -> Signature:
     return Signature(symptom, ops)
 
 
-def at_fault(subject: Subject, target: Target, trial: Trial, violation: Violation) -> tuple[Target, Violation]:
+def at_fault(
+    subject: Case, target: Target, trial: Trial, violation: Violation
+) -> tuple[Target, Violation]:
     """The earliest target that this one builds on which breaks a promise already, and its main violation.
 
-    Whatever an earlier target does wrong clouds what a later one does, so a later one is blamed for programs only on
-    which all earlier ones are right.
+    Whatever an earlier target does wrong clouds what a later one does, so a later one is blamed for
+    programs only on which all earlier ones are right.
     """
     if target.after is None:
         return target, violation
@@ -69,7 +72,7 @@ def shows(program: Program, target: Target, symptom: Symptom) -> bool:
 
     The main violation must be the one meant, and must come again on a second run.
     """
-    subject = Subject.of(program)
+    subject = Case.of(program)
     try:
         first, main = _main_violation(subject, target)
         if main is None or (main.oracle, main.kind) != (symptom.oracle, symptom.kind):
@@ -81,7 +84,7 @@ def shows(program: Program, target: Target, symptom: Symptom) -> bool:
 
 
 def _main_violation(
-    subject: Subject, target: Target, eager: tuple[Observation, Trace] | None = None
+    subject: Case, target: Target, eager: tuple[Observation, Trace] | None = None
 ) -> tuple[Trial, Violation | None]:
     trial = run_trial(subject, target, eager=eager)
     return trial, next(iter(trial.judgement.violations), None)

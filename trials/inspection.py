@@ -7,27 +7,34 @@ from typing import Any
 
 import torch
 
+from oracles.equivalence import ValueHashes, run_uninterpreted
 from oracles.judge import INSIDE, Inside, Judgement, excluded, judge_inside
 from oracles.stage_run import StageRun, run_stage
-from oracles.terms import Terms, run_terms
 from programs.errors import InternalError, Rejected
 from targets.target import Target
-from trials.trial import SEED, Subject, Trial
+from trials.trial import SEED, Case, Trial
 
 
-def look_inside(subject: Subject, target: Target, trial: Trial) -> Judgement:
+def look_inside(subject: Case, target: Target, trial: Trial) -> Judgement:
     """What the oracles on terms and stages say of a trial. Nothing is said of one that raised, was refused or not judged.
 
     Raises `InternalError` if a run that went well before fails now.
     """
     if trial.judgement.refused is not None:
         return excluded(trial.judgement.refused, INSIDE)
-    if trial.build is None or trial.target is None or trial.eager.error is not None or trial.target.error is not None:
+    if (
+        trial.build is None
+        or trial.target is None
+        or trial.eager.error is not None
+        or trial.target.error is not None
+    ):
         return excluded("there is no run to look into", INSIDE)
     function = trial.build.function
 
-    def terms(*, named: bool = False) -> tuple[Terms, Terms]:
-        return _terms(subject.function, subject, named=named), _terms(function, subject, named=named)
+    def terms(*, named: bool = False) -> tuple[ValueHashes, ValueHashes]:
+        return _terms(subject.function, subject, named=named), _terms(
+            function, subject, named=named
+        )
 
     stages: list[StageRun] = []
     for stage in trial.build.stages:
@@ -35,14 +42,18 @@ def look_inside(subject: Subject, target: Target, trial: Trial) -> Judgement:
         if given is not None:
             torch.manual_seed(SEED)
             stages.append(run_stage(stage, given))
-    return judge_inside(target.contract, Inside(terms(), lambda: terms(named=True), stages), trial.trace)
+    return judge_inside(
+        target.contract, Inside(terms(), lambda: terms(named=True), stages), trial.trace
+    )
 
 
-def _terms(function: Callable[..., Any], subject: Subject, *, named: bool) -> Terms:
+def _terms(function: Callable[..., Any], subject: Case, *, named: bool) -> ValueHashes:
     torch.manual_seed(SEED)
     try:
-        return run_terms(function, subject.fresh_inputs(), named=named)
+        return run_uninterpreted(function, subject.fresh_inputs(), named=named)
     except (Rejected, InternalError):
         raise
     except Exception as error:
-        raise InternalError(f"following the terms of a run failed: {type(error).__name__}: {error}") from error
+        raise InternalError(
+            f"following the terms of a run failed: {type(error).__name__}: {error}"
+        ) from error

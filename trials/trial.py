@@ -21,19 +21,19 @@ SEED = 0  # of torch's random numbers, the same before each run
 
 
 @dataclass(slots=True)
-class Subject:
+class Case:
     """Something to test: a function, and how to make fresh inputs for it."""
 
     function: Function
     fresh_inputs: Callable[[], Sequence[torch.Tensor]]
 
     @classmethod
-    def of(cls, program: Program) -> Subject:
+    def of(cls, program: Program) -> Case:
         """A program with its own inputs."""
         return cls(ProgramFunction(program), lambda: input_tensors(program))
 
     @classmethod
-    def of_function(cls, function: Function, inputs: Sequence[torch.Tensor]) -> Subject:
+    def of_function(cls, function: Function, inputs: Sequence[torch.Tensor]) -> Case:
         """Any function, on clones of the given inputs."""
         return cls(function, lambda: clone_inputs(inputs))
 
@@ -77,7 +77,7 @@ class Trial:
     build: Build | None = None
 
 
-def observed_eager(subject: Subject, spent: Spent) -> tuple[Observation, Trace]:
+def observed_eager(subject: Case, spent: Spent) -> tuple[Observation, Trace]:
     """The eager run. Raises `Undefined` if it has no single meaning."""
     start = time.perf_counter()
     torch.manual_seed(SEED)
@@ -88,23 +88,33 @@ def observed_eager(subject: Subject, spent: Spent) -> tuple[Observation, Trace]:
 
 
 def run_trial(
-    subject: Subject,
+    subject: Case,
     target: Target,
     spent: Spent | None = None,
     eager: tuple[Observation, Trace] | None = None,
 ) -> Trial:
-    """Run and judge. Raises `Rejected` if eager gives no single meaning or the target is not for this function."""
+    """Run and judge.
+
+    Raises `Rejected` if eager gives no single meaning or the target is not for this function.
+    """
     spent = spent if spent is not None else Spent()
     expected, trace = eager or observed_eager(subject, spent)
     premise = target.contract.unmet(trace)
     if premise is not None:
-        return Trial(expected, trace, None, excluded(f"premise '{premise.name}' is not met: {premise.reason}"))
+        return Trial(
+            expected,
+            trace,
+            None,
+            excluded(f"premise '{premise.name}' is not met: {premise.reason}"),
+        )
     sample, inputs = subject.fresh_inputs(), subject.fresh_inputs()
     builds: list[Build] = []
 
     def build_and_run(*tensors: torch.Tensor) -> object:
         builds.append(target.build(subject.function, sample))
-        torch.manual_seed(SEED)  # again: a build that traces with real tensors draws random numbers, too
+        torch.manual_seed(
+            SEED
+        )  # again: a build that traces with real tensors draws random numbers, too
         return builds[0].function(*tensors)
 
     FakeTensorMode.cache_clear()  # it outlives a program, and what it holds can change what the next one compiles to

@@ -1,19 +1,23 @@
 """Oracle for all sizes: no input and output, and no two outputs, share a byte for any sizes for which they do not in eager.
 
-For a pair there is a storage, sizes, strides and offsets as terms of the sizes, before (in eager) and after (of a target).
-What decides it, from the cheapest on; the first that does is named in the proof:
+For a pair there is a storage, sizes, strides and offsets as terms of the sizes, before (in eager)
+and after (of a target). What decides it, from the cheapest on; the first that does is named in the
+proof:
 
 1. after, they lie in two storages; or they lie to each other as before, term by term;
-2. some sizes, tried one by one: these refute, if any does; or two elements that, by z3, share a byte in eager at all sizes;
+2. some sizes, tried one by one: these refute, if any does; or two elements that, by z3, share a
+   byte in eager at all sizes;
 3. z3, with sizes and index tuples as unknowns, is asked for a byte that both hold: there is none;
 4. z3 is asked for sizes for which the two lie to each other otherwise than before: there are none;
-5. z3 again, now told what the products are; sizes that it names in vain are excluded, and it goes on;
+5. z3 again, now told what the products are; sizes that it names in vain are excluded, and it goes
+   on;
 6. all sizes in range, one by one, as far as time allows.
 
-Products of unknowns (an index and a symbolic stride) are what makes such questions hard. In 3 and 4 a product is a number
-of its own of which z3 only knows what follows from its factors being positive, negative, larger than those of another
-product, and so on (see `Terms.product`). That leaves linear arithmetic, and allows more than there is: what has no model
-then is impossible for sure, but a model means nothing.
+Products of unknowns (an index and a symbolic stride) are what makes such questions hard. In 3 and 4
+a product is a number of its own of which z3 only knows what follows from its factors being
+positive, negative, larger than those of another product, and so on (see `SizeQuestion.product`).
+That leaves linear arithmetic, and allows more than there is: what has no model then is impossible
+for sure, but a model means nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +34,13 @@ import z3
 
 from oracles import smt
 from oracles.proofs.assumptions import Premises, Sizes
-from oracles.proofs.size_terms import Pair, Terms, Untranslatable, alike_in_dims, same_relation
+from oracles.proofs.size_terms import (
+    RegionPair,
+    SizeQuestion,
+    Untranslatable,
+    alike_in_dims,
+    same_relation,
+)
 from oracles.proofs.symbolic import Layout, RegionsAt, SymbolicRegion
 from oracles.smt import Disjoint, Session, Unknown
 from programs.errors import Rejected
@@ -40,7 +50,10 @@ MOST_ROUNDS = 64  # sizes that z3 may name in vain
 
 
 class Answer(Enum):
-    """What is known of a pair. Vacuous: the premises contradict each other, so that anything would be proved."""
+    """What is known of a pair.
+
+    Vacuous: the premises contradict each other, so that anything would be proved.
+    """
 
     PROVED = "proved"
     REFUTED = "refuted"
@@ -50,7 +63,10 @@ class Answer(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """The answer for a pair of tensors, and how it was found. A refutation comes with the sizes of all symbols."""
+    """The answer for a pair of tensors, and how it was found.
+
+    A refutation comes with the sizes of all symbols.
+    """
 
     one: str
     other: str
@@ -69,7 +85,12 @@ class _Decision:
 
 def pairs(names: Sequence[str]) -> list[tuple[str, str]]:
     """Every input with every output, and every two outputs, by name."""
-    return [(one, other) for at, other in enumerate(names) for one in names[:at] if other.startswith("output")]
+    return [
+        (one, other)
+        for at, other in enumerate(names)
+        for one in names[:at]
+        if other.startswith("output")
+    ]
 
 
 def prove(before: Layout, after: Layout, premises: Premises, limit: float = 10.0) -> list[Proof]:
@@ -85,20 +106,32 @@ def prove(before: Layout, after: Layout, premises: Premises, limit: float = 10.0
         elif one not in after or other not in after:
             found = _Decision(Answer.UNKNOWN, "after, there is no such output")
         else:
-            found = _Question((before[one], before[other]), (after[one], after[other]), settled, limit).decide()
+            found = _Question(
+                (before[one], before[other]), (after[one], after[other]), settled, limit
+            ).decide()
         sizes = None if found.sizes is None else premises.whole(found.sizes)
-        proofs.append(Proof(one, other, found.answer, found.how, 1e3 * (time.perf_counter() - start), sizes))
+        proofs.append(
+            Proof(one, other, found.answer, found.how, 1e3 * (time.perf_counter() - start), sizes)
+        )
     return proofs
 
 
-def shared(one: SymbolicRegion, other: SymbolicRegion, premises: Premises, limit: float = 10.0) -> Proof:
+def shared(
+    one: SymbolicRegion, other: SymbolicRegion, premises: Premises, limit: float = 10.0
+) -> Proof:
     """Decide whether two regions of one storage share no byte for any sizes: `prove` for two that were apart before."""
     start = time.perf_counter()
     apart = replace(one, storage=-1), replace(other, storage=-2)
     pair = one.replaced(premises.equal), other.replaced(premises.equal)
     settled = _settled(premises, limit)
-    found = settled if isinstance(settled, _Decision) else _Question(apart, pair, settled, limit).decide()
-    return Proof("one", "other", found.answer, found.how, 1e3 * (time.perf_counter() - start), found.sizes)
+    found = (
+        settled
+        if isinstance(settled, _Decision)
+        else _Question(apart, pair, settled, limit).decide()
+    )
+    return Proof(
+        "one", "other", found.answer, found.how, 1e3 * (time.perf_counter() - start), found.sizes
+    )
 
 
 def _settled(premises: Premises, limit: float) -> Premises | _Decision:
@@ -114,23 +147,25 @@ def _settled(premises: Premises, limit: float) -> Premises | _Decision:
         return replace(premises, samples=(sizes,))
     if asked.exhausted:
         return contradict
-    return _Decision(Answer.UNKNOWN, f"it is not known whether any sizes fulfil the premises: {asked.reason}")
+    return _Decision(
+        Answer.UNKNOWN, f"it is not known whether any sizes fulfil the premises: {asked.reason}"
+    )
 
 
-# --- one pair ----------------------------------------------------------------------------------------------------------
+# --- one pair -------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class _Question:
     """One pair, before and after. `reasons` is why steps that could have decided did not."""
 
-    before: Pair
-    after: Pair
+    before: RegionPair
+    after: RegionPair
     premises: Premises
     limit: float
     reasons: list[str] = field(default_factory=list)
     deadline: float = field(init=False)
-    _terms: Terms | None = None  # of the question whether the two share a byte
+    _terms: SizeQuestion | None = None  # of the question whether the two share a byte
     _wanted: list[Any] = field(default_factory=list)
     _regions: tuple[RegionsAt, ...] | None = None  # after, and before if they were in one storage
 
@@ -193,17 +228,25 @@ class _Question:
         if not self._together_before:
             return None
         for sizes in self.premises.samples[:1]:
-            witness = smt.decide(self.before[0].at(sizes), self.before[1].at(sizes), max(1, int(1e3 * self.limit / 4)))
+            witness = smt.decide(
+                self.before[0].at(sizes),
+                self.before[1].at(sizes),
+                max(1, int(1e3 * self.limit / 4)),
+            )
             if isinstance(witness, smt.Witness):
                 terms = _terms(self.premises)
-                holds = terms.at_indices_share_a_byte(self.before, (witness.indices_a, witness.indices_b))
-                return self._without_products("shared in eager, by z3", terms, [z3.Not(z3.And(*holds))])
+                holds = terms.at_indices_share_a_byte(
+                    self.before, (witness.indices_a, witness.indices_b)
+                )
+                return self._without_products(
+                    "shared in eager, by z3", terms, [z3.Not(z3.And(*holds))]
+                )
         return None
 
     def _by_linear_facts(self) -> _Decision | None:
         return self._without_products("z3", *self._shared_byte())
 
-    def _shared_byte(self) -> tuple[Terms, list[Any]]:
+    def _shared_byte(self) -> tuple[SizeQuestion, list[Any]]:
         """The question whether the two share a byte after, for z3."""
         if self._terms is None:
             self._terms = _terms(self.premises)
@@ -214,12 +257,18 @@ class _Question:
         if not self._together_before or not alike_in_dims(self.before, self.after):
             return None
         terms = _terms(self.premises)
-        return self._without_products("as in eager, by z3", terms, [terms.lie_otherwise(self.before, self.after)])
+        return self._without_products(
+            "as in eager, by z3", terms, [terms.lie_otherwise(self.before, self.after)]
+        )
 
-    def _without_products(self, how: str, terms: Terms, wanted: Sequence[Any]) -> _Decision | None:
+    def _without_products(
+        self, how: str, terms: SizeQuestion, wanted: Sequence[Any]
+    ) -> _Decision | None:
         """Proved if what is wanted contradicts what is known of products; the sizes of a model are worth a try."""
         names = list(self.premises.ranges)
-        answer = _ask([*terms.facts, *wanted], [terms.name(str(each)) for each in names], self._in(0.25))
+        answer = _ask(
+            [*terms.facts, *wanted], [terms.name(str(each)) for each in names], self._in(0.25)
+        )
         if isinstance(answer, Disjoint):
             return _Decision(Answer.PROVED, how)
         if isinstance(answer, Unknown):
@@ -249,10 +298,14 @@ class _Question:
             if self._refutes(sizes):
                 return _Decision(Answer.REFUTED, "all sizes", sizes)
             count += 1
-        return None if time.perf_counter() >= self.deadline else _Decision(Answer.PROVED, f"all {count} sizes")
+        return (
+            None
+            if time.perf_counter() >= self.deadline
+            else _Decision(Answer.PROVED, f"all {count} sizes")
+        )
 
 
-# --- z3 ----------------------------------------------------------------------------------------------------------------
+# --- z3 -------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -262,7 +315,7 @@ class _Asking:
     In the end it is `exhausted`, if there are no others, or `reason` says why it ended.
     """
 
-    terms: Terms
+    terms: SizeQuestion
     wanted: Sequence[Any]
     premises: Premises
     deadline: float
@@ -289,18 +342,24 @@ class _Asking:
         self.reason = f"z3 named {MOST_ROUNDS} sizes in vain"
 
 
-def _terms(premises: Premises) -> Terms:
+def _terms(premises: Premises) -> SizeQuestion:
     """The premises for z3.
 
-    One that cannot be translated is left out: then more is proved, and what is refuted is checked anyway.
+    One that cannot be translated is left out: then more is proved, and what is refuted is checked
+    anyway.
     """
-    terms = Terms(Session.here("sizes").context, {str(name): bounds for name, bounds in premises.ranges.items()})
+    terms = SizeQuestion(
+        Session.here("sizes").context,
+        {str(name): bounds for name, bounds in premises.ranges.items()},
+    )
     for each in premises.conditions:
         with contextlib.suppress(Untranslatable):
             terms.facts.append(terms.condition(each))
     return terms
 
 
-def _ask(conditions: Sequence[Any], names: Sequence[Any], deadline: float) -> tuple[int, ...] | Disjoint | Unknown:
+def _ask(
+    conditions: Sequence[Any], names: Sequence[Any], deadline: float
+) -> tuple[int, ...] | Disjoint | Unknown:
     left = max(1, int(1e3 * (deadline - time.perf_counter())))
     return Session.here("sizes").ask(conditions, names, left)

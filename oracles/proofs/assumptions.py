@@ -1,6 +1,7 @@
 """For which sizes something is said: ranges and conditions of symbols, and the values of terms at given sizes.
 
-Terms are those of torch's symbolic sizes: of sympy, with torch's own quotients, remainders, minima and maxima.
+Terms are those of torch's symbolic sizes: of sympy, with torch's own quotients, remainders, minima
+and maxima.
 """
 
 from __future__ import annotations
@@ -32,15 +33,17 @@ _DRAWS = 400
 class Premises:
     """For which sizes: the free symbols with their ranges, and conditions on them.
 
-    `equal` are the other symbols, as terms of these. `samples` are sizes that fulfil all of it, as far as a short search
-    found any.
+    `equal` are the other symbols, as terms of these. `samples` are sizes that fulfil all of it, as
+    far as a short search found any.
     """
 
     ranges: Mapping[Expr, tuple[int, int | None]]
     conditions: tuple[Expr, ...]
     equal: Mapping[Expr, Expr]
     samples: tuple[Sizes, ...] = ()
-    _values: Callable[..., Sequence[Any]] = field(default=lambda *sizes: (), repr=False, compare=False)
+    _values: Callable[..., Sequence[Any]] = field(
+        default=lambda *sizes: (), repr=False, compare=False
+    )
 
     @classmethod
     def of(
@@ -54,9 +57,14 @@ class Premises:
         solved = _solved(ranges, guards, equal)
         conditions: list[Expr] = []
         for name, term in solved.items():
-            (low, high), (least, most) = ranges[name], ranges.get(term, (-math.inf, None))  # what a symbol's own range says
+            (low, high), (least, most) = (
+                ranges[name],
+                ranges.get(term, (-math.inf, None)),
+            )  # what a symbol's own range says
             conditions += [sympy.Ge(term, low)] if least < low else []
-            conditions += [sympy.Le(term, high)] if high is not None and (most is None or most > high) else []
+            conditions += (
+                [sympy.Le(term, high)] if high is not None and (most is None or most > high) else []
+            )
         conditions += [each.xreplace(solved) for each in guards]
         kept = tuple(dict.fromkeys(each for each in conditions if each != sympy.true))
         free = {name: bounds for name, bounds in ranges.items() if name not in solved}
@@ -66,7 +74,8 @@ class Premises:
     def holds(self, sizes: Sizes) -> bool:
         """Whether these sizes, of the free symbols in their order, are in range and fulfil all conditions."""
         inside = all(
-            low <= sizes[name] and (high is None or sizes[name] <= high) for name, (low, high) in self.ranges.items()
+            low <= sizes[name] and (high is None or sizes[name] <= high)
+            for name, (low, high) in self.ranges.items()
         )
         return inside and self._fulfilled(tuple(sizes.values()))
 
@@ -91,8 +100,14 @@ class Premises:
         return count
 
     def every(self, deadline: float) -> Iterator[Sizes]:
-        """All sizes that fulfil the premises, until the deadline by `time.perf_counter`. The ranges are bounded."""
-        spans = [range(low, (high if high is not None else low) + 1) for low, high in self.ranges.values()]
+        """All sizes that fulfil the premises, until the deadline by `time.perf_counter`.
+
+        The ranges are bounded.
+        """
+        spans = [
+            range(low, (high if high is not None else low) + 1)
+            for low, high in self.ranges.values()
+        ]
         for chosen in _choices(spans):
             if self._fulfilled(chosen):
                 yield dict(zip(self.ranges, chosen, strict=True))
@@ -101,13 +116,22 @@ class Premises:
 
     def _search(self, hints: Sizes) -> Iterator[Sizes]:
         """Candidates that hold, each once: the hints, the smallest, those next to them, and draws of small sizes."""
-        if any(high is not None and high < low for low, high in self.ranges.values()) or sympy.false in self.conditions:
+        if (
+            any(high is not None and high < low for low, high in self.ranges.values())
+            or sympy.false in self.conditions
+        ):
             return
         draw = random.Random(0)
         lows = {name: low for name, (low, _) in self.ranges.items()}
-        reach = {name: min(low + 15, high if high is not None else low + 15) for name, (low, high) in self.ranges.items()}
+        reach = {
+            name: min(low + 15, high if high is not None else low + 15)
+            for name, (low, high) in self.ranges.items()
+        }
         near = ({**lows, name: low + 1} for name, low in lows.items())
-        drawn = ({name: draw.randint(low, reach[name]) for name, low in lows.items()} for _ in range(_DRAWS))
+        drawn = (
+            {name: draw.randint(low, reach[name]) for name, low in lows.items()}
+            for _ in range(_DRAWS)
+        )
         seen = set()
         for each in itertools.chain([{name: hints[name] for name in lows}, lows], near, drawn):
             key = tuple(each.values())
@@ -125,7 +149,9 @@ def _choices(spans: Sequence[range]) -> Iterator[tuple[int, ...]]:
         yield from ((*rest, last) for last in spans[-1])
 
 
-def _solved(ranges: Mapping[Expr, object], guards: Sequence[Expr], equal: Mapping[Expr, Expr]) -> dict[Expr, Expr]:
+def _solved(
+    ranges: Mapping[Expr, object], guards: Sequence[Expr], equal: Mapping[Expr, Expr]
+) -> dict[Expr, Expr]:
     """Symbols that are equal to a term of others, by the equations among the guards; no term holds a solved symbol."""
     equations = list(equal.items())
     for each in guards:
@@ -134,13 +160,20 @@ def _solved(ranges: Mapping[Expr, object], guards: Sequence[Expr], equal: Mappin
     solved: dict[Expr, Expr] = {}
     for name, term in equations:
         term = term.xreplace(solved)
-        if name not in ranges or name in solved or name in term.free_symbols or not term.free_symbols <= ranges.keys():
+        if (
+            name not in ranges
+            or name in solved
+            or name in term.free_symbols
+            or not term.free_symbols <= ranges.keys()
+        ):
             continue
-        solved = {known: each.xreplace({name: term}) for known, each in solved.items()} | {name: term}
+        solved = {known: each.xreplace({name: term}) for known, each in solved.items()} | {
+            name: term
+        }
     return solved
 
 
-# --- terms in numbers --------------------------------------------------------------------------------------------------
+# --- terms in numbers -----------------------------------------------------------------------------
 
 
 def _product(*factors: Any) -> Any:
@@ -174,7 +207,10 @@ _MEANING: dict[type, Callable[..., Any]] = {
 
 
 def evaluate(term: Expr, sizes: Sizes) -> Any:
-    """The value of a term or condition at given sizes. Raises `Rejected` if it has symbols of no given size."""
+    """The value of a term or condition at given sizes.
+
+    Raises `Rejected` if it has symbols of no given size.
+    """
     if isinstance(term, sympy.Symbol):
         if term not in sizes:
             raise Rejected(f"the size {term} depends on numbers")
@@ -203,17 +239,28 @@ def compiled(symbols: Sequence[Expr], terms: Sequence[Expr]) -> Callable[..., Se
     """
     for each in terms:
         if not each.free_symbols <= set(symbols):
-            raise Rejected(f"the sizes {', '.join(sorted(map(str, each.free_symbols - set(symbols))))} depend on numbers")
+            raise Rejected(
+                f"the sizes {', '.join(sorted(map(str, each.free_symbols - set(symbols))))} depend on numbers"
+            )
     if not all(_is_plain(part) for each in terms for part in sympy.preorder_traversal(each)):
-        return lambda *sizes: [evaluate(each, dict(zip(symbols, sizes, strict=True))) for each in terms]
-    printer = _Calls({"fully_qualified_modules": False, "inline": True, "allow_unknown_functions": True})
+        return lambda *sizes: [
+            evaluate(each, dict(zip(symbols, sizes, strict=True))) for each in terms
+        ]
+    printer = _Calls(
+        {"fully_qualified_modules": False, "inline": True, "allow_unknown_functions": True}
+    )
     modules = [_OF_TORCH, "math"]
-    found: Callable[..., Sequence[Any]] = sympy.lambdify(symbols, list(terms), modules, printer=printer, cse=True)
+    found: Callable[..., Sequence[Any]] = sympy.lambdify(
+        symbols, list(terms), modules, printer=printer, cse=True
+    )
     return found
 
 
 class _Calls(PythonCodePrinter):  # type: ignore[misc]
-    """Prints torch's functions as calls. Sympy takes those that have the names of its own for operators."""
+    """Prints torch's functions as calls.
+
+    Sympy takes those that have the names of its own for operators.
+    """
 
     def _print_Function(self, term: Expr) -> str:  # noqa: N802 - sympy looks for these names
         return f"{type(term).__name__}({', '.join(map(self._print, term.args))})"
@@ -221,11 +268,19 @@ class _Calls(PythonCodePrinter):  # type: ignore[misc]
     _print_Mod = _print_Max = _print_Min = _print_Function  # noqa: N815
 
 
-_OF_TORCH = {kind.__name__: meaning for kind, meaning in _MEANING.items() if kind.__module__ == of_torch.__name__}
+_OF_TORCH = {
+    kind.__name__: meaning
+    for kind, meaning in _MEANING.items()
+    if kind.__module__ == of_torch.__name__
+}
 
 
 def _is_plain(term: Expr) -> bool:
     """Whether a term, its parts aside, is the same in Python: no fraction, which would become a float."""
     if isinstance(term, sympy.Pow):
         return bool(term.args[1].is_Integer and term.args[1] >= 0)
-    return isinstance(term, (sympy.Symbol, sympy.Integer)) or type(term) in _MEANING or term in (sympy.true, sympy.false)
+    return (
+        isinstance(term, (sympy.Symbol, sympy.Integer))
+        or type(term) in _MEANING
+        or term in (sympy.true, sympy.false)
+    )

@@ -1,8 +1,9 @@
 """Terms of sizes and indices as arithmetic that z3 can decide.
 
-A term becomes a polynomial in symbols, one symbol for each quotient, remainder, minimum or maximum in it, with what is
-known of that. A polynomial becomes a linear sum in which each product is a number of its own, in Horner's form: the address
-`i*n1*n2 + j*n2 + k` is `n2*(n1*i + j) + k`, and two rows that differ keep a distance of at least `n2`.
+A term becomes a polynomial in symbols, one symbol for each quotient, remainder, minimum or maximum
+in it, with what is known of that. A polynomial becomes a linear sum in which each product is a
+number of its own, in Horner's form: the address `i*n1*n2 + j*n2 + k` is `n2*(n1*i + j) + k`, and
+two rows that differ keep a distance of at least `n2`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from oracles.proofs.symbolic import SymbolicRegion
 Monomial: TypeAlias = tuple[str, ...]  # names of symbols, in order, each as often as it is a factor
 Polynomial: TypeAlias = dict[Monomial, int]
 Bounds: TypeAlias = tuple[int, int | None]
-Pair: TypeAlias = tuple[SymbolicRegion, SymbolicRegion]
+RegionPair: TypeAlias = tuple[SymbolicRegion, SymbolicRegion]
 
 _RELATIONS: dict[type, Any] = {
     sympy.Eq: lambda difference: difference == 0,
@@ -44,11 +45,12 @@ class Untranslatable(Exception):
 
 
 @dataclass(slots=True)
-class Terms:
+class SizeQuestion:
     """A question in the making: the names in it, and what z3 is to know of them.
 
-    `facts` hold for all sizes and are linear. `equations` say what the products are; with them z3 decides the question as it
-    is, without them a weaker one, of which only "there is no model" carries over.
+    `facts` hold for all sizes and are linear. `equations` say what the products are; with them z3
+    decides the question as it is, without them a weaker one, of which only "there is no model"
+    carries over.
     """
 
     context: Any
@@ -58,7 +60,9 @@ class Terms:
     indices: set[str] = field(default_factory=set)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
     _atoms: dict[Expr, str] = field(default_factory=dict)
-    _products: dict[str, dict[frozenset[tuple[Monomial, int]], tuple[Any, Any]]] = field(default_factory=dict)
+    _products: dict[str, dict[frozenset[tuple[Monomial, int]], tuple[Any, Any]]] = field(
+        default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         for name, (low, high) in self.bounds.items():
@@ -70,7 +74,7 @@ class Terms:
         """The unknown of that name."""
         return z3.Int(name, self.context)
 
-    # From terms to polynomials. ------------------------------------------------------------------------------------------
+    # From terms to polynomials. -------------------------------------------------------------------
 
     def polynomial(self, term: Expr) -> Polynomial:
         """A term as a polynomial. Raises `Untranslatable`."""
@@ -94,7 +98,10 @@ class Terms:
         return {(self._atoms[term],): 1}
 
     def _combined(self, term: Expr) -> Polynomial:
-        """A sum or a product. With fractions in it, it is an exact quotient as a whole; no part of `n0/2 + n1/2` need be."""
+        """A sum or a product.
+
+        With fractions in it, it is an exact quotient as a whole; no part of `n0/2 + n1/2` need be.
+        """
         if not all(each.is_Integer for each in term.atoms(sympy.Rational)):
             above, below = term.as_numer_denom()
             if below != 1:
@@ -113,17 +120,27 @@ class Terms:
                 rest = added(value, scaled(multiplied(divisor, new), -1))
             else:
                 quotient: Polynomial = {(f"{name}q",): 1}
-                self.facts.append(self.number(added(value, scaled(multiplied(divisor, quotient), -1), scaled(new, -1))) == 0)
+                self.facts.append(
+                    self.number(
+                        added(value, scaled(multiplied(divisor, quotient), -1), scaled(new, -1))
+                    )
+                    == 0
+                )
                 rest = new
             below = self.number(added(divisor, scaled(rest, -1))) > 0
-            self.facts.append(z3.Implies(self.number(divisor) > 0, z3.And(self.number(rest) >= 0, below)))
+            self.facts.append(
+                z3.Implies(self.number(divisor) > 0, z3.And(self.number(rest) >= 0, below))
+            )
         elif kind is of_torch.ModularIndexing:
             value, divisor, modulus = term.args
             same = self.polynomial(of_torch.PythonMod(of_torch.FloorDiv(value, divisor), modulus))
             self.facts.append(self.number(added(new, scaled(same, -1))) == 0)
         elif kind in (of_torch.Min, of_torch.Max, sympy.Min, sympy.Max):
             sign = 1 if kind in (of_torch.Max, sympy.Max) else -1
-            over = [self.number(scaled(added(new, scaled(self.polynomial(each), -1)), sign)) for each in term.args]
+            over = [
+                self.number(scaled(added(new, scaled(self.polynomial(each), -1)), sign))
+                for each in term.args
+            ]
             self.facts += [*(each >= 0 for each in over), z3.Or(*(each == 0 for each in over))]
         else:
             raise Untranslatable(kind.__name__)
@@ -134,7 +151,9 @@ class Terms:
         if term in (sympy.true, sympy.false):
             return z3.BoolVal(bool(term), self.context)
         if type(term) in _RELATIONS:
-            difference = self.number(added(self.polynomial(term.lhs), scaled(self.polynomial(term.rhs), -1)))
+            difference = self.number(
+                added(self.polynomial(term.lhs), scaled(self.polynomial(term.rhs), -1))
+            )
             return _RELATIONS[type(term)](difference)
         parts = [self.condition(each) for each in term.args]
         if isinstance(term, sympy.And):
@@ -145,21 +164,27 @@ class Terms:
             return z3.Not(parts[0])
         raise Untranslatable(type(term).__name__)
 
-    # From polynomials to linear sums. ------------------------------------------------------------------------------------
+    # From polynomials to linear sums. -------------------------------------------------------------
 
     def number(self, polynomial: Polynomial) -> Any:
         """A polynomial as a sum of unknowns, some of which stand for products."""
         factor = self._commonest_factor(polynomial)
         if factor is None:
-            parts = (count * self.name(each[0]) if each else count for each, count in polynomial.items())
+            parts = (
+                count * self.name(each[0]) if each else count for each, count in polynomial.items()
+            )
             return z3.Sum(z3.IntVal(0, self.context), *parts)
-        inner = {without(each, factor): count for each, count in polynomial.items() if factor in each}
+        inner = {
+            without(each, factor): count for each, count in polynomial.items() if factor in each
+        }
         outer = {each: count for each, count in polynomial.items() if factor not in each}
         return self.product(factor, inner) + self.number(outer)
 
     def _commonest_factor(self, polynomial: Polynomial) -> str | None:
         """The size that most products share, if there is a product."""
-        counts = Counter(name for each in polynomial if len(each) > 1 for name in set(each) - self.indices)
+        counts = Counter(
+            name for each in polynomial if len(each) > 1 for name in set(each) - self.indices
+        )
         return min(counts, key=lambda name: (-counts[name], name), default=None)
 
     def product(self, factor: str, inner: Polynomial) -> Any:
@@ -184,7 +209,10 @@ class Terms:
             z3.Implies(times <= -2, value <= -2 * size),
         ]
         if high is not None:
-            facts += [z3.Implies(times >= 0, value <= high * times), z3.Implies(times <= 0, value >= high * times)]
+            facts += [
+                z3.Implies(times >= 0, value <= high * times),
+                z3.Implies(times <= 0, value >= high * times),
+            ]
         for other, theirs in known.values():
             facts += [
                 z3.Implies(times == other, value == theirs),
@@ -197,7 +225,7 @@ class Terms:
         known[key] = (times, value)
         return value
 
-    # Regions. ------------------------------------------------------------------------------------------------------------
+    # Regions. -------------------------------------------------------------------------------------
 
     def share_a_byte(self, one: SymbolicRegion, other: SymbolicRegion) -> list[Any]:
         """Conditions that some element of each holds the same byte; the indices are `i0`, `i1`, ... and `j0`, `j1`, ..."""
@@ -209,10 +237,14 @@ class Terms:
                 self.indices.add(index)
                 last = added(self.polynomial(size), {(index,): -1, (): -1})
                 conditions += [self.name(index) >= 0, self.number(last) >= 0]
-                distance = added(distance, scaled(multiplied(self.polynomial(stride), {(index,): 1}), sign))
+                distance = added(
+                    distance, scaled(multiplied(self.polynomial(stride), {(index,): 1}), sign)
+                )
         return [*conditions, *self._near(distance, one.itemsize, other.itemsize)]
 
-    def at_indices_share_a_byte(self, pair: Pair, indices: tuple[tuple[int, ...], tuple[int, ...]]) -> list[Any]:
+    def at_indices_share_a_byte(
+        self, pair: RegionPair, indices: tuple[tuple[int, ...], tuple[int, ...]]
+    ) -> list[Any]:
         """Conditions that each region has the element of these indices, and that the two hold the same byte."""
         distance = added(self.polynomial(pair[1].start), scaled(self.polynomial(pair[0].start), -1))
         conditions = []
@@ -230,18 +262,21 @@ class Terms:
             return [apart == 0]
         return [apart < item // unit, apart > -(other // unit)]
 
-    def lie_otherwise(self, one: Pair, other: Pair) -> Any:
+    def lie_otherwise(self, one: RegionPair, other: RegionPair) -> Any:
         """The condition that two pairs of regions, alike in dims, do not lie to each other in the same way."""
-        distances = [self.number(self.polynomial(a - b)) != 0 for a, b in zip(_relation(one), _relation(other), strict=True)]
+        distances = [
+            self.number(self.polynomial(a - b)) != 0
+            for a, b in zip(_relation(one), _relation(other), strict=True)
+        ]
         return z3.Or(*distances)
 
 
-def _relation(pair: Pair) -> list[Expr]:
+def _relation(pair: RegionPair) -> list[Expr]:
     one, other = pair
     return [other.start - one.start, *one.sizes, *one.strides, *other.sizes, *other.strides]
 
 
-# --- polynomials -------------------------------------------------------------------------------------------------------
+# --- polynomials ----------------------------------------------------------------------------------
 
 
 def added(*polynomials: Polynomial) -> Polynomial:
@@ -269,13 +304,17 @@ def without(monomial: Monomial, factor: str) -> Monomial:
     return monomial[:at] + monomial[at + 1 :]
 
 
-def same_relation(one: Pair, other: Pair) -> bool:
+def same_relation(one: RegionPair, other: RegionPair) -> bool:
     """Whether two regions lie to each other as two others do, term by term."""
     return alike_in_dims(one, other) and all(
-        a == b or sympy.expand(a - b) == 0 for a, b in zip(_relation(one), _relation(other), strict=True)
+        a == b or sympy.expand(a - b) == 0
+        for a, b in zip(_relation(one), _relation(other), strict=True)
     )
 
 
-def alike_in_dims(one: Pair, other: Pair) -> bool:
+def alike_in_dims(one: RegionPair, other: RegionPair) -> bool:
     """Whether the regions of two pairs have as many dims, and elements as large."""
-    return all((len(a.sizes), a.itemsize) == (len(b.sizes), b.itemsize) for a, b in zip(one, other, strict=True))
+    return all(
+        (len(a.sizes), a.itemsize) == (len(b.sizes), b.itemsize)
+        for a, b in zip(one, other, strict=True)
+    )

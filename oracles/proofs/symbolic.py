@@ -1,11 +1,13 @@
 """A function with sizes as symbols: where its inputs and outputs lie, as terms of the sizes, and for which sizes it is so.
 
-The function runs on fake tensors whose sizes are symbols of one `ShapeEnv`. What torch asks of the sizes on the way (is the
-tensor contiguous, do these two broadcast) it answers for the sample and notes as a *guard*: the run is true for all sizes
-that fulfil the guards. So guards are premises, as is the range that the caller asks about.
+The function runs on fake tensors whose sizes are symbols of one `ShapeEnv`. What torch asks of the
+sizes on the way (is the tensor contiguous, do these two broadcast) it answers for the sample and
+notes as a *guard*: the run is true for all sizes that fulfil the guards. So guards are premises, as
+is the range that the caller asks about.
 
-Which sizes become symbols: those of two or more of an input that fills a storage of its own. Torch takes 0 and 1 for
-constants, and so do we the layout of an input that shares its storage or leaves gaps in it.
+Which sizes become symbols: those of two or more of an input that fills a storage of its own. Torch
+takes 0 and 1 for constants, and so do we the layout of an input that shares its storage or leaves
+gaps in it.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from programs.errors import Rejected
 from programs.regions import Region
 from programs.values import clone_inputs
 
-Function: TypeAlias = Callable[..., object]
+TracedFunction: TypeAlias = Callable[..., object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,9 @@ class SymbolicRegion:
         """The same with symbols replaced by terms."""
         new = [each.xreplace(terms) for each in self.terms]
         dims = len(self.sizes)
-        return SymbolicRegion(self.storage, new[0], tuple(new[1 : dims + 1]), tuple(new[dims + 1 :]), self.itemsize)
+        return SymbolicRegion(
+            self.storage, new[0], tuple(new[1 : dims + 1]), tuple(new[dims + 1 :]), self.itemsize
+        )
 
     def at(self, sizes: Sizes) -> Region:
         """The region at given sizes, its start counted from the start of its storage."""
@@ -71,15 +75,22 @@ class SymbolicInputs:
 
     def __init__(self, samples: Sequence[torch.Tensor]) -> None:
         self.samples = clone_inputs(samples)
-        self.env = ShapeEnv(duck_shape=False)  # equal sizes of the sample are not taken for one symbol
-        self.mode = FakeTensorMode(shape_env=self.env, allow_non_fake_inputs=True, allow_fallback_kernels=False)
-        self.mode.cache_enabled = False  # it forgets offset and size of the storage that a scatter copies
+        self.env = ShapeEnv(
+            duck_shape=False
+        )  # equal sizes of the sample are not taken for one symbol
+        self.mode = FakeTensorMode(
+            shape_env=self.env, allow_non_fake_inputs=True, allow_fallback_kernels=False
+        )
+        self.mode.cache_enabled = (
+            False  # it forgets offset and size of the storage that a scatter copies
+        )
         self.names: dict[Expr, Expr] = {}  # our symbols by torch's
         self.hints: dict[Expr, int] = {}
         self.storages: list[Any] = []  # held, so that no address is used twice
         symbolic = _fills_own_storage(self.samples)
         self._shapes = [
-            self._symbols(index, each) if index in symbolic else tuple(each.shape) for index, each in enumerate(self.samples)
+            self._symbols(index, each) if index in symbolic else tuple(each.shape)
+            for index, each in enumerate(self.samples)
         ]
         self.symbolic = symbolic
         self.shapes = tuple(tuple(map(self._term, shape)) for shape in self._shapes)
@@ -104,20 +115,33 @@ class SymbolicInputs:
         with self.mode, torch.no_grad():
             for index, (sample, shape) in enumerate(zip(self.samples, self._shapes, strict=True)):
                 if index in self.symbolic:
-                    made.append(torch.empty_strided(shape, _strides(shape, sample.stride()), dtype=sample.dtype))
+                    made.append(
+                        torch.empty_strided(
+                            shape, _strides(shape, sample.stride()), dtype=sample.dtype
+                        )
+                    )
                     continue
                 storage = sample.untyped_storage()
                 if storage._cdata not in storages:
-                    storages[storage._cdata] = torch.empty(storage.nbytes(), dtype=torch.uint8).untyped_storage()
+                    storages[storage._cdata] = torch.empty(
+                        storage.nbytes(), dtype=torch.uint8
+                    ).untyped_storage()
                 empty: Any = torch.empty(0, dtype=sample.dtype)
-                made.append(empty.set_(storages[storage._cdata], sample.storage_offset(), sample.shape, sample.stride()))
+                made.append(
+                    empty.set_(
+                        storages[storage._cdata],
+                        sample.storage_offset(),
+                        sample.shape,
+                        sample.stride(),
+                    )
+                )
         return made
 
-    def layout(self, function: Function, name: str = "the function") -> Layout:
+    def layout(self, function: TracedFunction, name: str = "the function") -> Layout:
         """Where inputs and outputs lie after a run of the function, which errors call by that name.
 
-        Raises `Rejected` if it cannot run with sizes as symbols, or makes integers of numbers: of these torch takes much for
-        granted (that they are not 1, say) and notes no guard.
+        Raises `Rejected` if it cannot run with sizes as symbols, or makes integers of numbers: of
+        these torch takes much for granted (that they are not 1, say) and notes no guard.
         """
         observation = observe(function, self.fresh(), _on_symbols(self.mode))
         self.env.pending_fresh_unbacked_symbols.clear()  # else the next run looks for them among its results
@@ -144,7 +168,11 @@ class SymbolicInputs:
         )
 
     def _term(self, value: Any) -> Expr:
-        return value.node.expr.xreplace(self.names) if isinstance(value, torch.SymInt) else sympy.Integer(value)
+        return (
+            value.node.expr.xreplace(self.names)
+            if isinstance(value, torch.SymInt)
+            else sympy.Integer(value)
+        )
 
     def premises(self, low: int, high: int | None) -> Premises:
         """What is known of the sizes: they are from `low` to `high` (None: no bound), and all guards so far hold.
@@ -155,9 +183,15 @@ class SymbolicInputs:
         for symbol, name in self.names.items():
             allowed = self.env.var_to_range[symbol]
             most = None if not allowed.upper.is_Integer else int(allowed.upper)
-            ranges[name] = max(low, int(allowed.lower)), min(high, most, key=_unbounded_last) if most is not None else high
+            ranges[name] = (
+                max(low, int(allowed.lower)),
+                min(high, most, key=_unbounded_last) if most is not None else high,
+            )
         guards = [each.expr.xreplace(self.names) for each in self.env.guards]
-        equal = {self.names.get(one, one): other.xreplace(self.names) for one, other in self.env.replacements.items()}
+        equal = {
+            self.names.get(one, one): other.xreplace(self.names)
+            for one, other in self.env.replacements.items()
+        }
         found = Premises.of(ranges, guards, equal, self.hints)
         if all(size >= low and (high is None or size <= high) for size in self.hints.values()):
             own = {name: self.hints[name] for name in found.ranges}
@@ -171,11 +205,15 @@ class SymbolicInputs:
         for index in self.symbolic:
             sample = self.samples[index]
             shape = [int(evaluate(each, sizes)) for each in self.shapes[index]]
-            numbers = torch.empty(0, dtype=sample.dtype).set_(sample.untyped_storage(), 0, (sample.numel(),), (1,))
+            numbers = torch.empty(0, dtype=sample.dtype).set_(
+                sample.untyped_storage(), 0, (sample.numel(),), (1,)
+            )
             count = math.prod(shape)
             filled = numbers.repeat(-(-count // sample.numel()))[:count].clone()
             strides = _strides(shape, sample.stride())
-            tensors[index] = torch.empty(0, dtype=sample.dtype).set_(filled.untyped_storage(), 0, shape, strides)
+            tensors[index] = torch.empty(0, dtype=sample.dtype).set_(
+                filled.untyped_storage(), 0, shape, strides
+            )
         return tensors
 
 
@@ -183,16 +221,26 @@ def disagreements(layout: Layout, observation: Observation, sizes: Sizes) -> set
     """The tensors that lie otherwise in a real run at these sizes than the layout says: fake tensors are not always true."""
     real = observation.tensors()
     wrong = set(real.keys() ^ layout.keys())
-    storages: dict[int, tuple[int, str]] = {}  # where each storage of the layout starts, and who says so
-    for name in (each for each in real if each in layout):  # in order, inputs first: the first in a storage owns it
-        start, actual, expected = real[name].untyped_storage().data_ptr(), Region.of(real[name]), layout[name].at(sizes)
+    storages: dict[
+        int, tuple[int, str]
+    ] = {}  # where each storage of the layout starts, and who says so
+    for name in (
+        each for each in real if each in layout
+    ):  # in order, inputs first: the first in a storage owns it
+        start, actual, expected = (
+            real[name].untyped_storage().data_ptr(),
+            Region.of(real[name]),
+            layout[name].at(sizes),
+        )
         if not _same_bytes(expected, actual, start):
             wrong.add(name)
         if 0 in actual.sizes:  # it lies nowhere
             continue
         number = layout[name].storage
         known, owner = storages.setdefault(number, (start, name))
-        others = {each for other, (place, each) in storages.items() if place == start and other != number}
+        others = {
+            each for other, (place, each) in storages.items() if place == start and other != number
+        }
         if known != start or others:
             wrong |= {name, owner, *others}
     return wrong
@@ -215,7 +263,10 @@ class RegionsAt:
 
     def at(self, sizes: Sizes) -> tuple[Region, Region]:
         """Both at the given sizes of the symbols, in their order."""
-        values, (m, n) = tuple(map(int, self.values(*sizes.values()))), self.dims  # of fractions, whole ones come out
+        values, (m, n) = (
+            tuple(map(int, self.values(*sizes.values()))),
+            self.dims,
+        )  # of fractions, whole ones come out
         one, other = values[: 2 * m + 1], values[2 * m + 1 :]
         return (
             Region(one[0], one[1 : m + 1], one[m + 1 :], self.itemsizes[0]),
@@ -223,7 +274,7 @@ class RegionsAt:
         )
 
 
-# --- tensors -----------------------------------------------------------------------------------------------------------
+# --- tensors --------------------------------------------------------------------------------------
 
 
 def _fills_own_storage(tensors: Sequence[torch.Tensor]) -> set[int]:

@@ -72,14 +72,26 @@ def test_fuzz_where_runs_is_a_file(call, tmp_path):
             GOOD + "    raise ValueError('two\\nlines')\ndef inputs():\n    raise KeyError(3)\n",
             ["inputs() raises KeyError: 3", "line 8"],
         ),
-        (GOOD.replace("torch.ones(3)", "torch.ones(3), 5"), ["inputs()[1] is 5 of type int, not a tensor"]),
+        (
+            GOOD.replace("torch.ones(3)", "torch.ones(3), 5"),
+            ["inputs()[1] is 5 of type int, not a tensor"],
+        ),
         (GOOD.replace("torch.ones(3)", "[None]"), ["inputs()[0] is None of type NoneType"]),
-        (GOOD.replace("torch.ones(3)", "{'x': torch.ones(3)}"), ["of type dict; return a tuple of tensors"]),
+        (
+            GOOD.replace("torch.ones(3)", "{'x': torch.ones(3)}"),
+            ["of type dict; return a tuple of tensors"],
+        ),
         (GOOD.replace("torch.ones(3)", "None"), ["returns None"]),
-        (GOOD.replace("torch.ones(3)", "torch.ones(3).to_sparse()"), ["inputs()[0] is of layout torch.sparse_coo"]),
+        (
+            GOOD.replace("torch.ones(3)", "torch.ones(3).to_sparse()"),
+            ["inputs()[0] is of layout torch.sparse_coo"],
+        ),
         (GOOD.replace("torch.ones(3)", "torch.ones(3, device='meta')"), ["a meta tensor"]),
         (GOOD.replace("torch.ones(3)", "torch.ones(3).cfloat().conj()"), ["resolve_conj()"]),
-        (GOOD.replace("(x)", "(x, y)"), ["program(x, y)", "1 tensor", "missing a required argument: 'y'"]),
+        (
+            GOOD.replace("(x)", "(x, y)"),
+            ["program(x, y)", "1 tensor", "missing a required argument: 'y'"],
+        ),
         (GOOD.replace("torch.ones(3)", "()"), ["0 tensors"]),
         (GOOD.replace("return x", "raise SystemExit(4)"), ["sys.exit(4)"]),
     ],
@@ -121,17 +133,23 @@ def test_check_names_the_place_in_a_program(call, tmp_path):
         "instructions": [{"op": "aten.ad_.Tensor", "args": []}],
     }
     (tmp_path / "program.json").write_text(json.dumps(program))
-    assert_bad_input(call("check", "program.json"), "program.json: instructions[0].op", "aten.add_.Tensor")
+    assert_bad_input(
+        call("check", "program.json"), "program.json: instructions[0].op", "aten.add_.Tensor"
+    )
 
 
 def test_check_with_other_names(call, tmp_path):
     (tmp_path / "mine.py").write_text(GOOD)
-    assert_bad_input(call("check", "mine.py", "--function", "f"), "no 'f'", "it defines inputs, program")
+    assert_bad_input(
+        call("check", "mine.py", "--function", "f"), "no 'f'", "it defines inputs, program"
+    )
     assert_bad_input(call("check", "mine.py", "--inputs", "g"), "no 'g'")
     assert_bad_input(call("check", "mine.py", "--target", "idntity"), "'identity'")
 
 
-@pytest.mark.parametrize("arguments", [["check"], ["show"], ["nonsense"], ["--nonsense"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments", [["check"], ["show"], ["nonsense"], ["--nonsense"]], ids=" ".join
+)
 def test_usage(call, arguments):
     assert_bad_input(call(*arguments), "--help")
 
@@ -142,7 +160,11 @@ def test_usage(call, arguments):
         ("aot-values-00000000", {}, "no finding 'aot-values-00000000'"),
         ("folder", {"folder/x": ""}, "it has no program.json"),
         ("folder", {"folder/program.json": "{"}, "it has no finding.json"),
-        ("folder", {"folder/program.json": "{", "folder/finding.json": "{}"}, "program.json: line 1"),
+        (
+            "folder",
+            {"folder/program.json": "{", "folder/finding.json": "{}"},
+            "program.json: line 1",
+        ),
         ("run", {"run/findings/aot-values-1/x": ""}, "name one of its findings: aot-values-1"),
         ("aot-values-2", {"runs/1/findings/aot-values-1/x": ""}, "did you mean 'aot-values-1'?"),
     ],
@@ -176,7 +198,9 @@ def test_an_unexpected_mistake_keeps_its_traceback(call, monkeypatch):
     outcome = call("ops")
     assert outcome.code == 3
     assert "Traceback" in outcome.err
-    assert outcome.err.splitlines()[-1].startswith("aliasproof: a mistake of aliasproof itself: ZeroDivisionError: oops")
+    assert outcome.err.splitlines()[-1].startswith(
+        "aliasproof: a mistake of aliasproof itself: ZeroDivisionError: oops"
+    )
 
 
 def test_interrupted(call, monkeypatch):

@@ -17,7 +17,16 @@ from programs.serialization import dumps
 from targets.registry import TARGETS
 from targets.target import Build
 
-ORACLES = {"errors", "values", "inputs", "aliasing", "metadata", "terms", "hazards", "rules"}
+ORACLES = {
+    "errors",
+    "values",
+    "inputs",
+    "aliasing",
+    "metadata",
+    "equivalence",
+    "clobbers",
+    "invariants",
+}
 SAFE = ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "identity")
 
 # In torch 2.13, zeroing an expanded input through AOTAutograd gives it other numbers than zero.
@@ -51,12 +60,15 @@ def increments(x):
     return x.add_(1) * 2
 
 
-# --- the command -------------------------------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------
 
 
 def test_nothing_wrong(call, write):
     outcome = call(
-        "check", write("import torch\ndef program(x):\n    return x + 1\ndef inputs():\n    return [torch.ones(2)]\n")
+        "check",
+        write(
+            "import torch\ndef program(x):\n    return x + 1\ndef inputs():\n    return [torch.ones(2)]\n"
+        ),
     )
     assert outcome.code == 0
     assert "Nothing wrong: functionalize, fx-reinplace, aot, aot-epilogue, identity." in outcome.out
@@ -75,16 +87,24 @@ def test_a_miscompile_of_torch(call, write):
 def test_what_an_earlier_target_breaks_is_shown_once(call, write):
     outcome = call("check", write(MISCOMPILED), "--target", "aot", "--target", "aot-epilogue")
     assert "wrong value (output 0), as in aot" in outcome.out
-    assert outcome.out.count("first wrong index") == 2  # values and inputs of aot, and not of aot-epilogue
+    assert (
+        outcome.out.count("first wrong index") == 2
+    )  # values and inputs of aot, and not of aot-epilogue
 
 
 def test_json(call, write, forgetful_target):
-    file = write("import torch\ndef program(x):\n    return x.add_(1)\ndef inputs():\n    return torch.zeros(2)\n")
+    file = write(
+        "import torch\ndef program(x):\n    return x.add_(1)\ndef inputs():\n    return torch.zeros(2)\n"
+    )
     outcome = call("check", file, "--target", "forgetful", "--target", "identity", "--json")
     assert outcome.code == 1
     found = json.loads(outcome.out)
     assert set(found) == {"file", "torch", "notes", "eager", "targets", "violated"}
-    assert (found["file"], found["torch"], found["violated"]) == ("mine.py", torch.__version__, True)
+    assert (found["file"], found["torch"], found["violated"]) == (
+        "mine.py",
+        torch.__version__,
+        True,
+    )
     assert found["eager"]["judged"] is True
     assert found["eager"]["outputs"] == ["tensor([1., 1.])"]
     assert set(found["targets"]) == {"forgetful", "identity"}
@@ -120,11 +140,16 @@ def test_eager_leaves_it_undefined(call, write):
     """
     outcome = call("check", write(text))
     assert outcome.code == 0
-    assert "no single meaning: aten.add_.Tensor writes through a region that overlaps itself" in outcome.out
+    assert (
+        "no single meaning: aten.add_.Tensor writes through a region that overlaps itself"
+        in outcome.out
+    )
     found = json.loads(call("check", "mine.py", "--json").out)
     assert found["eager"]["judged"] is False
     assert "no single meaning" in found["eager"]["reason"]
-    verdicts = {r["verdict"] for target in found["targets"].values() for r in target["oracles"].values()}
+    verdicts = {
+        r["verdict"] for target in found["targets"].values() for r in target["oracles"].values()
+    }
     assert verdicts == {"not applicable"}
 
 
@@ -139,7 +164,9 @@ def test_eager_raises(call, write):
 
 def test_other_names_and_neighbours(call, write, tmp_path):
     (tmp_path / "neighbour.py").write_text("def f(x):\n    return x.sin()\n")
-    file = write("import torch\nfrom neighbour import f\ndef made():\n    return (torch.ones(1),)\n")
+    file = write(
+        "import torch\nfrom neighbour import f\ndef made():\n    return (torch.ones(1),)\n"
+    )
     assert call("check", file, "--function", "f", "--inputs", "made", "--target", "aot").code == 0
     assert not (tmp_path / "__pycache__" / "mine.pyc").exists()
 
@@ -166,7 +193,7 @@ def test_a_program_and_the_folder_of_a_finding(call, tmp_path):
     assert call("check", tmp_path).code == 0
 
 
-# --- the function ------------------------------------------------------------------------------------------------------
+# --- the function ---------------------------------------------------------------------------------
 
 
 @dataclass
@@ -213,8 +240,14 @@ def test_any_function_that_torch_runs(function):
     assert not found.violated
     for name, each in found.results.items():
         for oracle, report in each.reports.items():
-            inside = oracle in ("terms", "hazards", "rules")  # not all promise these, and not all show a graph
-            assert report.verdict is Verdict.HOLDS or (inside and report.verdict is Verdict.NOT_APPLICABLE), (name, oracle)
+            inside = oracle in (
+                "equivalence",
+                "clobbers",
+                "invariants",
+            )  # not all promise these, and not all show a graph
+            assert report.verdict is Verdict.HOLDS or (
+                inside and report.verdict is Verdict.NOT_APPLICABLE
+            ), (name, oracle)
 
 
 def test_data_dependent_branches_are_run_where_they_can_be():
@@ -240,8 +273,14 @@ def test_state_of_a_module_is_compared(forgetful_target):
     norm = torch.nn.BatchNorm1d(3)
     found = check(norm, [torch.randn(4, 3)], ["aot", "forgetful"])
     assert not found.results["aot"].violated
-    places = {each.place for each in found.results["forgetful"].violations if each.oracle == "inputs"}
-    assert places == {"input 1", "input 2", "input 3"}  # the count of batches, the running mean and variance
+    places = {
+        each.place for each in found.results["forgetful"].violations if each.oracle == "inputs"
+    }
+    assert places == {
+        "input 1",
+        "input 2",
+        "input 3",
+    }  # the count of batches, the running mean and variance
     assert "input 1 (num_batches_tracked)" in found.notes[0]
 
 
@@ -249,7 +288,9 @@ def test_inputs_that_share_a_storage_still_do(forgetful_target):
     base = torch.zeros(4)
     found = check(lambda x, y: x.add_(y), [base[:3], base[1:]], ["identity"])
     assert "reads memory that it is writing" in (found.eager.unjudged or "")
-    found = check(lambda x, y: (x.add_(1), y + 0)[1], [base[:3], base[1:]], ["identity", "forgetful"])
+    found = check(
+        lambda x, y: (x.add_(1), y + 0)[1], [base[:3], base[1:]], ["identity", "forgetful"]
+    )
     assert [each.kind for each in found.results["forgetful"].violations] == [
         "wrong value",
         "input ends wrong",
@@ -292,9 +333,13 @@ def test_a_violation_counts_if_it_comes_again(monkeypatch):
     def wrong_at_first(function, inputs) -> Build:
         builds.append(function)
         difference = 1 if len(builds) == 1 else 0
-        return Build(lambda x: [each + difference if difference else each for each in function(x)], [])
+        return Build(
+            lambda x: [each + difference if difference else each for each in function(x)], []
+        )
 
-    monkeypatch.setitem(TARGETS, "moody", replace(TARGETS["identity"], name="moody", build=wrong_at_first))
+    monkeypatch.setitem(
+        TARGETS, "moody", replace(TARGETS["identity"], name="moody", build=wrong_at_first)
+    )
     found = check(lambda x: x * 2, [torch.ones(2)], ["moody"])
     assert not found.violated
     assert found.results["moody"].reports["values"].verdict is Verdict.UNKNOWN

@@ -11,7 +11,7 @@ from aliasproof.explaining import explain, graph_text, letter, step_of
 from programs.program import Input, Instruction, Program, Ref, Storage
 from programs.serialization import dumps
 from reference_pass.conditions import CONDITIONS
-from reference_pass.errors import Refused
+from reference_pass.exceptions import Refused
 
 MUTATES = """
 import torch
@@ -51,20 +51,31 @@ def lines_of(out, title):
     return part.splitlines()[1:]
 
 
-# --- the command -------------------------------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------
 
 
 def test_the_program_its_graphs_and_the_decisions(call, write):
     outcome = call("explain", write(MUTATES))
     assert (outcome.code, outcome.err) == (0, "")
     assert "    y.view(2, 2).mul_(3)" in lines_of(outcome.out, "program")
-    assert any("aten.mul_.Scalar" in each or "aten.mul_.Tensor" in each for each in lines_of(outcome.out, "ATen calls"))
+    assert any(
+        "aten.mul_.Scalar" in each or "aten.mul_.Tensor" in each
+        for each in lines_of(outcome.out, "ATen calls")
+    )
     functional = lines_of(outcome.out, "functional graph")
     assert functional[0].split() == ["x", "=", "input", "float32[4]", "A"]
-    assert [each for each in functional if "!" in each] == [each for each in functional if "copy_" in each]
-    assert any("aten.mul_.Tensor" in each and each.endswith("B!") for each in lines_of(outcome.out, "reinplaced graph"))
+    assert [each for each in functional if "!" in each] == [
+        each for each in functional if "copy_" in each
+    ]
+    assert any(
+        "aten.mul_.Tensor" in each and each.endswith("B!")
+        for each in lines_of(outcome.out, "reinplaced graph")
+    )
     said = "\n".join(lines_of(outcome.out, "decisions"))
-    assert "add = aten.add.Tensor\n  kept because\n    in place: (2) no_later_use: x shares memory" in said
+    assert (
+        "add = aten.add.Tensor\n  kept because\n    in place: (2) no_later_use: x shares memory"
+        in said
+    )
     assert "mul = aten.mul.Tensor\n  in place because all conditions hold" in said
 
 
@@ -81,7 +92,9 @@ def test_a_stored_program(call, tmp_path, given):
     assert outcome.code == 0
     assert "def program(x0):" in lines_of(outcome.out, "program")
     assert "def inputs():" in lines_of(outcome.out, "program")
-    (view,) = (each for each in lines_of(outcome.out, "ATen calls") if "aten.select.int(x0, 0, 2)" in each)
+    (view,) = (
+        each for each in lines_of(outcome.out, "ATen calls") if "aten.select.int(x0, 0, 2)" in each
+    )
     assert view.endswith("float32[] offset 2  A")
     assert "aten.copy_" not in "\n".join(lines_of(outcome.out, "ATen calls"))
 
@@ -90,12 +103,32 @@ def test_json(call, write):
     outcome = call("explain", write(MUTATES), "--json")
     assert outcome.code == 0
     found = json.loads(outcome.out)
-    assert set(found) == {"file", "views", "torch", "notes", "program", "functional", "reinplaced", "decisions"}
-    assert (found["file"], found["views"], found["torch"]) == ("mine.py", "alias", torch.__version__)
+    assert set(found) == {
+        "file",
+        "views",
+        "torch",
+        "notes",
+        "program",
+        "functional",
+        "reinplaced",
+        "decisions",
+    }
+    assert (found["file"], found["views"], found["torch"]) == (
+        "mine.py",
+        "alias",
+        torch.__version__,
+    )
     assert "def program(x):" in found["program"]["source"]
     first = found["functional"][0]
     assert (first["name"], first["call"], first["writes"]) == ("x", "input", [])
-    lies = {"dtype": "float32", "sizes": [4], "strides": [1], "offset": 0, "contiguous": True, "storage": "A"}
+    lies = {
+        "dtype": "float32",
+        "sizes": [4],
+        "strides": [1],
+        "offset": 0,
+        "contiguous": True,
+        "storage": "A",
+    }
     assert first["tensors"] == [lies]
     for each in found["decisions"]:
         assert set(each) == {"node", "op", "in_place", "how", "refused"}
@@ -114,15 +147,28 @@ def test_what_the_file_prints_is_no_result(call, write):
 
 def test_tensors_that_the_function_holds_are_inputs(call, write):
     outcome = call(
-        "explain", write(MUTATES.replace("def program", "held = torch.ones(4)\ndef program").replace("1\n", "held\n", 1))
+        "explain",
+        write(
+            MUTATES.replace("def program", "held = torch.ones(4)\ndef program").replace(
+                "1\n", "held\n", 1
+            )
+        ),
     )
     assert outcome.err == "note: input 1 is held, which the function holds\n"
-    assert any(each.split()[-4:] == ["=", "input", "float32[4]", "B"] for each in lines_of(outcome.out, "functional graph"))
+    assert any(
+        each.split()[-4:] == ["=", "input", "float32[4]", "B"]
+        for each in lines_of(outcome.out, "functional graph")
+    )
 
 
 def test_nothing_to_decide(call, write):
     outcome = call(
-        "explain", write(MUTATES.replace("    y = x + 1\n    y.view(2, 2).mul_(3)\n    x.add_(1)\n", "    y = x[1:]\n"))
+        "explain",
+        write(
+            MUTATES.replace(
+                "    y = x + 1\n    y.view(2, 2).mul_(3)\n    x.add_(1)\n", "    y = x[1:]\n"
+            )
+        ),
     )
     assert lines_of(outcome.out, "decisions")[0].startswith("No op could be in place")
 
@@ -132,10 +178,22 @@ def test_nothing_to_decide(call, write):
     [
         (MUTATES, ["--views", "neither"], ["--views neither", "alias, copy"]),
         (MUTATES, ["--function", "other"], ["mine.py defines no 'other'"]),
-        (MUTATES.replace("x + 1", "x + torch.ones(7)"), [], ["mine.py: it cannot be traced: RuntimeError", "(line 5)"]),
+        (
+            MUTATES.replace("x + 1", "x + torch.ones(7)"),
+            [],
+            ["mine.py: it cannot be traced: RuntimeError", "(line 5)"],
+        ),
         (MUTATES.replace("x + 1", "1 / 0"), [], ["it cannot be traced: ZeroDivisionError"]),
-        (MUTATES.replace("x.add_(1)", "raise SystemExit(4)"), [], ["mine.py: program calls sys.exit(4)"]),
-        (MUTATES.replace("x + 1", "torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))"), [], ["mine.py: ", "cond"]),
+        (
+            MUTATES.replace("x.add_(1)", "raise SystemExit(4)"),
+            [],
+            ["mine.py: program calls sys.exit(4)"],
+        ),
+        (
+            MUTATES.replace("x + 1", "torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))"),
+            [],
+            ["mine.py: ", "cond"],
+        ),
     ],
     ids=["views", "function", "sizes", "raises", "exits", "branches"],
 )
@@ -155,7 +213,9 @@ def test_a_program_that_is_refused_is_bad_input(call, write, monkeypatch, step):
     monkeypatch.setattr(aliasproof.explaining, step, refuse)
     outcome = call("explain", write(MUTATES))
     assert (outcome.code, outcome.out) == (2, "")
-    assert outcome.err == "aliasproof: mine.py: the reference pass refuses it: a reason of two lines\n"
+    assert (
+        outcome.err == "aliasproof: mine.py: the reference pass refuses it: a reason of two lines\n"
+    )
 
 
 def test_a_file_that_is_not_there(call):
@@ -164,7 +224,7 @@ def test_a_file_that_is_not_there(call):
     assert "nowhere.py does not exist" in outcome.err
 
 
-# --- what is said ------------------------------------------------------------------------------------------------------
+# --- what is said ---------------------------------------------------------------------------------
 
 
 def test_an_op_that_is_kept_says_the_condition_its_step_and_the_reason():
@@ -188,8 +248,17 @@ def test_an_op_that_is_in_place_in_another_way_says_what_was_refused_first():
 def test_views_share_the_letter_of_their_base():
     found = explain(lambda x, y: (x.t()[1:], y + 1), [torch.ones(3, 2), torch.ones(2)])
     stored = {each.name: each.storages for each in found.functional if each.name}
-    assert (stored["x"], stored["y"], stored["t"], stored["slice_1"], stored["add"]) == ("A", "B", "A", "A", "C")
-    assert str(next(each for each in found.functional if each.name == "t").tensors[0]) == "float32[2, 3] strides [1, 2]"
+    assert (stored["x"], stored["y"], stored["t"], stored["slice_1"], stored["add"]) == (
+        "A",
+        "B",
+        "A",
+        "A",
+        "C",
+    )
+    assert (
+        str(next(each for each in found.functional if each.name == "t").tensors[0])
+        == "float32[2, 3] strides [1, 2]"
+    )
 
 
 def test_a_list_that_is_written_shows_each_storage():
@@ -198,7 +267,9 @@ def test_a_list_that_is_written_shows_each_storage():
         torch._foreach_mul_(pair, 2)
         return pair
 
-    (line,) = (each for each in explain(program, [torch.ones(2)]).program if "_foreach_mul_" in each.call)
+    (line,) = (
+        each for each in explain(program, [torch.ones(2)]).program if "_foreach_mul_" in each.call
+    )
     assert (line.storages, line.tensors) == ("B!, C!", ())
 
 

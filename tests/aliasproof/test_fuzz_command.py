@@ -17,12 +17,22 @@ import aliasproof
 ROOT = Path(aliasproof.__file__).parents[1]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "100"}
 COMMAND = (sys.executable, "-m", "aliasproof", "fuzz", "--workers", "2")
-SEEDS = range(5)  # to look for one that finds something, so that these tests live on when what a seed means changes
+SEEDS = range(
+    5
+)  # to look for one that finds something, so that these tests live on when what a seed means changes
 
 
 def fuzz(folder: Path, arguments: Sequence[object]) -> subprocess.CompletedProcess[str]:
     command = [*COMMAND, *map(str, arguments)]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120, env=ENVIRONMENT)
+    return subprocess.run(
+        command,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env=ENVIRONMENT,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +40,10 @@ def campaign(tmp_path_factory):
     """A campaign that found something: its seed, its folder, and what it printed."""
     for seed in SEEDS:
         folder = tmp_path_factory.mktemp("campaign")  # of its own, so that it holds one run
-        done = fuzz(folder, ["--target", "functionalize", "--programs", 25, "--seed", seed, "--fail-on-findings"])
+        done = fuzz(
+            folder,
+            ["--target", "functionalize", "--programs", 25, "--seed", seed, "--fail-on-findings"],
+        )
         if done.returncode:
             return seed, folder, done
     pytest.fail("no seed finds anything")
@@ -53,25 +66,53 @@ def test_what_is_printed(campaign):
 def test_what_is_kept(campaign):
     _, folder, done = campaign
     run = next((folder / "runs").iterdir())
-    assert {each.name for each in run.iterdir()} <= {"findings", "unconfirmed", "suspicions", "run.json"}
+    assert {each.name for each in run.iterdir()} <= {
+        "findings",
+        "unconfirmed",
+        "suspicions",
+        "run.json",
+    }
     outcome = json.loads((run / "run.json").read_text())
-    assert {each["identifier"] for each in outcome["findings"]} == {each.name for each in (run / "findings").iterdir()}
+    assert {each["identifier"] for each in outcome["findings"]} == {
+        each.name for each in (run / "findings").iterdir()
+    }
     for finding in (run / "findings").iterdir():
-        assert {each.name for each in finding.iterdir()} == {"program.json", "finding.json", "reproducer.py"}
+        assert {each.name for each in finding.iterdir()} == {
+            "program.json",
+            "finding.json",
+            "reproducer.py",
+        }
         assert finding.name in done.stdout
 
 
 def test_the_reproducer_shows_the_bug(campaign):
     _, folder, _ = campaign
     script = next(folder.glob("runs/*/findings/*/reproducer.py"))
-    done = subprocess.run([sys.executable, "-I", script], cwd="/", capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-I", script],
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
     assert done.returncode == 1
     assert "BUG: " in done.stdout
 
 
 def test_the_same_seed_finds_the_same(campaign, tmp_path):
     seed, folder, _ = campaign
-    arguments = ["--target", "functionalize", "--programs", 25, "--seed", seed, "--run", "again", "--json"]
+    arguments = [
+        "--target",
+        "functionalize",
+        "--programs",
+        25,
+        "--seed",
+        seed,
+        "--run",
+        "again",
+        "--json",
+    ]
     done = fuzz(tmp_path, arguments)
     assert done.returncode == 0, done.stderr  # findings alone are no failure
     again = json.loads(done.stdout)
@@ -84,12 +125,25 @@ def test_the_same_seed_finds_the_same(campaign, tmp_path):
     ]
     for each in again["findings"]:
         program = (tmp_path / each["folder"] / "program.json").read_text()
-        assert program == next(folder.glob(f"runs/*/findings/{each['identifier']}/program.json")).read_text()
+        assert (
+            program
+            == next(folder.glob(f"runs/*/findings/{each['identifier']}/program.json")).read_text()
+        )
 
 
 def test_ctrl_c_keeps_what_was_found(campaign, tmp_path):
     seed, _, _ = campaign
-    command = [*COMMAND, "--target", "functionalize", "--seconds", "100", "--seed", str(seed), "--run", "run"]
+    command = [
+        *COMMAND,
+        "--target",
+        "functionalize",
+        "--seconds",
+        "100",
+        "--seed",
+        str(seed),
+        "--run",
+        "run",
+    ]
     command += ["--workers", "1"]  # so that few findings wait to be confirmed when the signal comes
     running = subprocess.Popen(
         command,
@@ -102,7 +156,9 @@ def test_ctrl_c_keeps_what_was_found(campaign, tmp_path):
     )
     try:
         deadline = time.monotonic() + 90
-        while not list(tmp_path.glob("run/findings/*/reproducer.py")) and time.monotonic() < deadline:
+        while (
+            not list(tmp_path.glob("run/findings/*/reproducer.py")) and time.monotonic() < deadline
+        ):
             time.sleep(0.1)
         kept = [each.name for each in tmp_path.glob("run/findings/*")]
         os.killpg(running.pid, signal.SIGINT)  # as a terminal does: to all processes of the command

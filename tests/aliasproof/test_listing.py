@@ -29,11 +29,22 @@ def test_targets_as_json(call):
     found = {each["name"]: each for each in json.loads(call("targets", "--json").out)["targets"]}
     assert list(found) == list(TARGETS)
     for name, target in TARGETS.items():
-        assert set(found[name]) == {"name", "summary", "waived", "premises", "refusals", "builds on"}
+        assert set(found[name]) == {
+            "name",
+            "summary",
+            "waived",
+            "premises",
+            "refusals",
+            "builds on",
+        }
         assert [each["promise"] for each in found[name]["waived"]] == [
             w.promise.name.lower() for w in target.contract.waivers
         ]
-        assert all(each["reason"] for part in ("waived", "premises", "refusals") for each in found[name][part])
+        assert all(
+            each["reason"]
+            for part in ("waived", "premises", "refusals")
+            for each in found[name][part]
+        )
     assert found["aot-epilogue"]["builds on"] == "aot"
 
 
@@ -56,7 +67,12 @@ def test_ops_as_json(call):
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     return subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, check=True, timeout=60, env=environment
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env=environment,
     )
 
 
@@ -69,7 +85,9 @@ def test_torch_is_not_loaded_to_say_little(option):
 def test_help_answers_at_once():
     before = sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
     assert "Usage" in python("-m", "aliasproof", "fuzz", "--help").stdout
-    seconds = sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]) - before  # of work: other processes do not count
+    seconds = (
+        sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]) - before
+    )  # of work: other processes do not count
     assert seconds < 1  # it takes 0.25; loading torch alone takes 2
 
 

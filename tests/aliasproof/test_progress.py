@@ -27,7 +27,11 @@ SILENT = Finding(
     3, 20, 5, 2, "2.13.0",
 )  # fmt: skip
 LOUD = replace(
-    SILENT, identifier="aot-errors-87654321", target="aot", oracle="errors", kind="raises RuntimeError: " + "so long " * 30
+    SILENT,
+    identifier="aot-errors-87654321",
+    target="aot",
+    oracle="errors",
+    kind="raises RuntimeError: " + "so long " * 30,
 )
 
 
@@ -39,12 +43,28 @@ def campaign() -> Campaign:
     unconfirmed = {"aot-values-1": "did not"}
     folder = Path("runs/20260101-120000")
     return Campaign(
-        plan, folder, tallies, findings, unconfirmed, reducing=2, confirming=1, repeats=4, deaths=1, elapsed=45.0
+        plan,
+        folder,
+        tallies,
+        findings,
+        unconfirmed,
+        reducing=2,
+        confirming=1,
+        repeats=4,
+        deaths=1,
+        elapsed=45.0,
     )
 
 
 def terminal(width: int) -> Console:
-    return Console(file=io.StringIO(), force_terminal=True, width=width, highlight=False, markup=False, no_color=True)
+    return Console(
+        file=io.StringIO(),
+        force_terminal=True,
+        width=width,
+        highlight=False,
+        markup=False,
+        no_color=True,
+    )
 
 
 def printed(console: Console) -> str:
@@ -57,11 +77,18 @@ def test_the_outcome_fits_the_terminal(campaign, width):
     console = Console(file=io.StringIO(), width=width, highlight=False, markup=False)
     print_outcome(console, campaign)
     lines = printed(console).splitlines()
-    first, last = (next(i for i, line in enumerate(lines) if line.startswith(start)) for start in ("target", "size"))
+    first, last = (
+        next(i for i, line in enumerate(lines) if line.startswith(start))
+        for start in ("target", "size")
+    )
     assert all(len(line) <= width for line in lines[first:last])
     for finding in (SILENT, LOUD):
-        assert any(finding.identifier in line for line in lines)  # on one line, so that it can be copied
-    assert "    aliasproof show runs/20260101-120000/findings/aot-epilogue-metadata-12345678" in lines
+        assert any(
+            finding.identifier in line for line in lines
+        )  # on one line, so that it can be copied
+    assert (
+        "    aliasproof show runs/20260101-120000/findings/aot-epilogue-metadata-12345678" in lines
+    )
 
 
 def test_the_outcome_names_silent_findings_first_and_shows_the_shortest(campaign):
@@ -84,7 +111,9 @@ def test_the_outcome_without_findings(campaign):
     campaign.interrupted = True
     console = Console(file=io.StringIO(), width=100)
     print_outcome(console, campaign)
-    assert printed(console).startswith("Interrupted; what was found until then is kept.\nNothing found.\n")
+    assert printed(console).startswith(
+        "Interrupted; what was found until then is kept.\nNothing found.\n"
+    )
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])

@@ -9,14 +9,14 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from aliasproof.proving import Covered, Range, prove_build, prove_function
-from benchmarks.all_sizes import even_arena, no_clones
+from benchmarks.proof_rates import even_arena, no_clones
 from oracles.contract import Contract, Premise
 from oracles.proofs.all_sizes import Answer
 from programs.program import Input, Instruction, Program, Ref, Storage
 from programs.regions import Region, overlap
 from programs.serialization import dumps
 from targets.registry import TARGETS
-from targets.symbolic import SYMBOLIC
+from targets.symbolic_sizes import SYMBOLIC
 from targets.target import Build, Target
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "proofs.md"
@@ -64,16 +64,20 @@ def planted(monkeypatch):
     """Puts a target with a symbolic build among all targets."""
 
     def plant(name, build):
-        monkeypatch.setitem(TARGETS, name, Target(name, "", Contract(), lambda *_: Build(never_run, []), ""))
+        monkeypatch.setitem(
+            TARGETS, name, Target(name, "", Contract(), lambda *_: Build(never_run, []), "")
+        )
         monkeypatch.setitem(SYMBOLIC, name, build)
 
     return plant
 
 
-# --- what is right is proved -------------------------------------------------------------------------------------------
+# --- what is right is proved ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("target", ["identity", "functionalize", "aot", "aot-epilogue", "reference", "reference-copy"])
+@pytest.mark.parametrize(
+    "target", ["identity", "functionalize", "aot", "aot-epilogue", "reference", "reference-copy"]
+)
 @pytest.mark.parametrize("sizes", [Range(1, 64), Range(2, None)])
 def test_a_right_target_adds_no_alias_at_any_size(target, sizes):
     (found,) = prove_function(halves, [torch.ones(6, 4)], [target], sizes)
@@ -119,7 +123,7 @@ def test_a_program_is_proved_at_the_sizes_that_it_was_made_for():
     assert set(answers(beyond).values()) == {Answer.VACUOUS}
 
 
-# --- what is wrong is refuted, and the refutation shown ----------------------------------------------------------------
+# --- what is wrong is refuted, and the refutation shown -------------------------------------------
 
 
 def test_a_dropped_clone_is_refuted_by_sizes_that_show_it():
@@ -156,7 +160,9 @@ def test_a_target_that_is_wrong_at_odd_sizes_only_is_refuted_by_an_odd_size():
     ((size,),) = refuted.counterexample.shapes
     assert size % 2 == 1
     assert refuted.counterexample.indices == ((size - 1,), (0,))
-    found = prove_build(lambda x: (x + 1, x + 2), [torch.ones(6)], stand_in(), even_arena, Range(6, 6))
+    found = prove_build(
+        lambda x: (x + 1, x + 2), [torch.ones(6)], stand_in(), even_arena, Range(6, 6)
+    )
     assert set(answers(found).values()) == {Answer.PROVED}
 
 
@@ -202,7 +208,9 @@ def test_a_proof_is_held_against_a_real_run_also_if_the_sample_is_out_of_range(s
     def build(function, fakes):
         return lambda x: x.clone() if isinstance(x, FakeTensor) else x
 
-    found = prove_build(lambda x: x.view(64, -1).clone(), [torch.ones(128)], stand_in(), build, sizes)
+    found = prove_build(
+        lambda x: x.view(64, -1).clone(), [torch.ones(128)], stand_in(), build, sizes
+    )
     assert answers(found) == {("input 0", "output 0"): Answer.UNKNOWN}
 
 
@@ -214,7 +222,7 @@ def test_what_the_target_does_not_promise_is_not_refuted():
     assert "promises nothing: it is not for this" in pair.proof.how
 
 
-# --- what is not decided says why --------------------------------------------------------------------------------------
+# --- what is not decided says why -----------------------------------------------------------------
 
 
 def test_a_target_without_symbolic_form_is_unknown():
@@ -265,14 +273,16 @@ def test_no_time_is_unknown():
         return x + 1, torch.stack((x, x))
 
     def answer(limit):
-        found = prove_build(function, [torch.ones(6, 4)], stand_in(), lambda *_: packed, limit=limit)
+        found = prove_build(
+            function, [torch.ones(6, 4)], stand_in(), lambda *_: packed, limit=limit
+        )
         return answers(found)["output 0", "output 1"]
 
     assert answer(1e-3) is Answer.UNKNOWN
     assert answer(10.0) is Answer.PROVED
 
 
-# --- the command -------------------------------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -310,7 +320,9 @@ def test_a_refutation_ends_in_exit_code_1_and_can_be_checked_by_hand(call, mine,
 
 def test_json_holds_all_of_it(call, mine, planted):
     planted("careless", no_clones)
-    done = call("prove", mine, "--target", "careless", "--target", "reference", "--sizes", "2:", "--json")
+    done = call(
+        "prove", mine, "--target", "careless", "--target", "reference", "--sizes", "2:", "--json"
+    )
     assert done.code == 1
     given = json.loads(done.out)
     assert given["sizes"] == [2, None]
@@ -321,7 +333,10 @@ def test_json_holds_all_of_it(call, mine, planted):
     assert reference["counts"] == {"proved": 6, "refuted": 0, "unknown": 0, "vacuous": 0}
     refuted = [each for each in careless["pairs"] if each["answer"] == "refuted"]
     assert refuted
-    assert all(set(each["counterexample"]) == {"sizes of inputs", "indices", "shared byte"} for each in refuted)
+    assert all(
+        set(each["counterexample"]) == {"sizes of inputs", "indices", "shared byte"}
+        for each in refuted
+    )
     assert all(each["counterexample"] is None for each in reference["pairs"])
 
 
@@ -342,12 +357,17 @@ def test_a_stored_program_is_proved(call, tmp_path):
     path = tmp_path / "program.json"
     path.write_text(dumps(program))
     done = call("prove", path, "--target", "reference")
-    assert (done.code, done.out.splitlines()[-1]) == (0, "1 proved, 0 refuted, 0 unknown, 0 vacuous")
+    assert (done.code, done.out.splitlines()[-1]) == (
+        0,
+        "1 proved, 0 refuted, 0 unknown, 0 vacuous",
+    )
 
 
 def test_it_is_said_if_no_size_is_a_symbol(call, tmp_path):
     path = tmp_path / "one.py"
-    path.write_text("import torch\ndef program(x): return x + 1\ndef inputs(): return torch.ones(1)\n")
+    path.write_text(
+        "import torch\ndef program(x): return x + 1\ndef inputs(): return torch.ones(1)\n"
+    )
     done = call("prove", path, "--target", "reference", "--sizes", "2:3")
     assert "no size became a symbol" in done.err
     assert "input 0 is [1]\n" in done.out
@@ -356,18 +376,27 @@ def test_it_is_said_if_no_size_is_a_symbol(call, tmp_path):
 
 def test_inputs_that_the_function_holds_are_named(call, tmp_path):
     path = tmp_path / "held.py"
-    path.write_text("import torch\nW = torch.ones(5)\ndef program(x): return x * W\ndef inputs(): return torch.ones(5)\n")
-    assert "input 0 is [n0], input 1 (W) is [n1]; sizes" in call("prove", path, "--target", "reference").out
+    path.write_text(
+        "import torch\nW = torch.ones(5)\ndef program(x): return x * W\ndef inputs(): return torch.ones(5)\n"
+    )
+    assert (
+        "input 0 is [n0], input 1 (W) is [n1]; sizes"
+        in call("prove", path, "--target", "reference").out
+    )
     given = json.loads(call("prove", path, "--target", "reference", "--json").out)
     assert given["targets"]["reference"]["held by the function"] == ["W"]
 
 
 def test_premises_are_written_as_python_has_them():
-    (found,) = prove_function(lambda x: x.unflatten(0, (2, -1))[:, 1:], [torch.ones(6, 4)], ["reference"])
+    (found,) = prove_function(
+        lambda x: x.unflatten(0, (2, -1))[:, 1:], [torch.ones(6, 4)], ["reference"]
+    )
     assert "(n0 == 2 or Mod(n0, 2) == 0)" in found.premises
 
 
-@pytest.mark.parametrize("large", [lambda n: n * 0.5 > 2, lambda n: n / 2 > 2, lambda n: n**0.5 + 1 > 3])
+@pytest.mark.parametrize(
+    "large", [lambda n: n * 0.5 > 2, lambda n: n / 2 > 2, lambda n: n**0.5 + 1 > 3]
+)
 def test_a_guard_in_fractions_is_a_premise(large):
     def program(x):
         return x[1:].clone() if large(x.shape[0]) else x
@@ -384,9 +413,13 @@ def test_whether_function_or_target_fails_on_symbols_is_said():
         return lambda x: x.no_such_method()
 
     found = prove_build(lambda x: x + 1, [torch.ones(4)], stand_in(), build)
-    assert found.pairs[0].proof.how.startswith("with sizes as symbols, the target raises AttributeError")
+    assert found.pairs[0].proof.how.startswith(
+        "with sizes as symbols, the target raises AttributeError"
+    )
     found = prove_build(lambda x: x[: int(x.sum())], [torch.ones(4)], stand_in(), build)
-    assert found.pairs[0].proof.how.startswith("with sizes as symbols, the function raises GuardOnDataDependent")
+    assert found.pairs[0].proof.how.startswith(
+        "with sizes as symbols, the function raises GuardOnDataDependent"
+    )
 
 
 @pytest.mark.parametrize(
@@ -410,7 +443,9 @@ def test_bad_options_end_in_one_line(call, mine, options, message):
 
 def test_a_function_that_raises_in_eager_is_bad_input(call, tmp_path):
     path = tmp_path / "wrong.py"
-    path.write_text("import torch\ndef program(x): return x.view(3, 3)\ndef inputs(): return torch.ones(4)\n")
+    path.write_text(
+        "import torch\ndef program(x): return x.view(3, 3)\ndef inputs(): return torch.ones(4)\n"
+    )
     done = call("prove", path, "--target", "reference")
     assert done.code == 2
     assert "eager raises RuntimeError" in done.err
@@ -428,5 +463,9 @@ def test_the_document_shows_what_the_command_prints(call, tmp_path):
 
 def plain(text):
     """Lines without times and widths."""
-    lines = [re.sub(r" +[\d.]+$", "", line) for line in text.splitlines() if line and " in torch " not in line]
+    lines = [
+        re.sub(r" +[\d.]+$", "", line)
+        for line in text.splitlines()
+        if line and " in torch " not in line
+    ]
     return [re.sub(r"[ ─]+", " ", line).strip() for line in lines]

@@ -82,11 +82,16 @@ def test_the_graphs_of_the_stages(call, keep):
 
 
 @pytest.mark.parametrize(
-    "given", ["runs/some-run/findings/aot-inputs-1", "runs/some-run/findings/aot-inputs-1/finding.json"]
+    "given",
+    ["runs/some-run/findings/aot-inputs-1", "runs/some-run/findings/aot-inputs-1/finding.json"],
 )
 def test_a_bug_that_is_gone(call, keep, given):
     keep(replace(FINDING, identifier="aot-inputs-1", target="aot"))
-    assert call("show", given).out.strip().endswith(f"Gone in torch {torch.__version__}: target and eager do the same.")
+    assert (
+        call("show", given)
+        .out.strip()
+        .endswith(f"Gone in torch {torch.__version__}: target and eager do the same.")
+    )
 
 
 def test_another_violation_than_the_one_found(call, keep):
@@ -104,14 +109,31 @@ def test_the_newest_of_equal_names(call, keep, tmp_path):
 @pytest.mark.parametrize(
     ("confirmation", "ending"),
     [
-        (Confirmation(True, "BUG: aot: dies of signal 11", "exits 1"), f"Still there in torch {torch.__version__}."),
-        (Confirmation(False, "gone", "exits 0"), f"Gone in torch {torch.__version__}: the reproducer exits 0."),
+        (
+            Confirmation(True, "BUG: aot: dies of signal 11", "exits 1"),
+            f"Still there in torch {torch.__version__}.",
+        ),
+        (
+            Confirmation(False, "gone", "exits 0"),
+            f"Gone in torch {torch.__version__}: the reproducer exits 0.",
+        ),
     ],
 )
-def test_a_target_that_died_is_not_run_in_this_process(call, keep, monkeypatch, confirmation, ending):
+def test_a_target_that_died_is_not_run_in_this_process(
+    call, keep, monkeypatch, confirmation, ending
+):
     monkeypatch.setattr(aliasproof.showing, "confirm", lambda script: confirmation)
     monkeypatch.setattr(aliasproof.showing, "run_trial", None)
-    keep(replace(FINDING, identifier="aot-errors-1", target="aot", oracle="errors", kind="dies of signal 11", place="call"))
+    keep(
+        replace(
+            FINDING,
+            identifier="aot-errors-1",
+            target="aot",
+            oracle="errors",
+            kind="dies of signal 11",
+            place="call",
+        )
+    )
     assert call("show", "aot-errors-1").out.strip().endswith(ending)
 
 

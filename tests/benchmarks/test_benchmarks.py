@@ -1,4 +1,7 @@
-"""The benchmarks run, at tiny sizes, and their figures fit together. How fast anything is, is not tested."""
+"""The benchmarks run, at tiny sizes, and their figures fit together.
+
+How fast anything is, is not tested.
+"""
 
 import json
 from dataclasses import asdict
@@ -6,15 +9,17 @@ from dataclasses import asdict
 import pytest
 import torch
 
-from benchmarks import against_torch, generation, overlap, passes, throughput
+from benchmarks import against_torch, generation, overlap, pass_cost, throughput
 from benchmarks.__main__ import BENCHMARKS, main
-from benchmarks.tables import Result, Table, plain
+from benchmarks.tables import Figures, Table, plain
 from targets.registry import target
 
 
 @pytest.fixture(scope="module")
 def checked() -> throughput.Throughput:
-    return throughput.measure((target("identity"), target("functionalize")), shards=2, programs=5, warm_up=1)
+    return throughput.measure(
+        (target("identity"), target("functionalize")), shards=2, programs=5, warm_up=1
+    )
 
 
 @pytest.fixture(scope="module")
@@ -28,8 +33,8 @@ def decided() -> overlap.Overlap:
 
 
 @pytest.fixture(scope="module")
-def timed() -> passes.Passes:
-    return passes.measure(sizes=(10, 40), limit=0.0)
+def timed() -> pass_cost.PassTimings:
+    return pass_cost.measure(sizes=(10, 40), limit=0.0)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +44,14 @@ def compared() -> against_torch.AgainstTorch:
 
 def test_the_shares_of_each_target_sum_to_one(checked):
     for account in checked.accounts:
-        assert set(account.shares) == {"generation", "eager", "target", "oracles", "inside", "other"}
+        assert set(account.shares) == {
+            "generation",
+            "eager",
+            "target",
+            "oracles",
+            "inside",
+            "other",
+        }
         assert sum(account.shares.values()) == pytest.approx(1)
         assert all(share >= 0 for share in account.shares.values())
         assert account.harness_share == pytest.approx(1 - account.shares["target"])
@@ -73,9 +85,16 @@ def test_all_pairs_are_the_sum_of_the_kinds(decided):
 
 
 def test_both_passes_are_timed_on_all_chains_until_torch_takes_too_long(timed):
-    for timings, chains in ((timed.reinplace, passes.CHAINS), (timed.functionalize, passes.PROGRAMS)):
-        assert [(each.chain, each.nodes) for each in timings] == [(name, nodes) for name in chains for nodes in (10, 40)]
-        assert all(each.ours > 0 and (each.theirs is None) == (each.nodes == 40) for each in timings)
+    for timings, chains in (
+        (timed.reinplace, pass_cost.CHAINS),
+        (timed.functionalize, pass_cost.PROGRAMS),
+    ):
+        assert [(each.chain, each.nodes) for each in timings] == [
+            (name, nodes) for name in chains for nodes in (10, 40)
+        ]
+        assert all(
+            each.ours > 0 and (each.theirs is None) == (each.nodes == 40) for each in timings
+        )
 
 
 def test_what_the_passes_save_is_counted_against_the_same_graph(compared):
@@ -87,13 +106,15 @@ def test_what_the_passes_save_is_counted_against_the_same_graph(compared):
 
 
 def test_memory_counts_what_allocates_and_what_is_live_at_once():
-    graph = passes.graph_of(passes.elementwise, 3)
-    assert against_torch.memory(graph, [torch.ones(4)]) == against_torch.Memory(fresh=3, peak=3 * 16)
+    graph = pass_cost.graph_of(pass_cost.elementwise, 3)
+    assert against_torch.memory(graph, [torch.ones(4)]) == against_torch.Allocations(
+        fresh=3, peak=3 * 16
+    )
 
 
 @pytest.mark.parametrize("name", ["checked", "drawn", "decided", "timed", "compared"])
 def test_a_result_can_be_printed_and_written(name, request):
-    result: Result = request.getfixturevalue(name)
+    result: Figures = request.getfixturevalue(name)
     for table in result.tables():
         assert all(len(row) == len(table.columns) for row in table.rows)
         assert plain(table).startswith(table.title)
@@ -115,7 +136,10 @@ def test_the_named_benchmark_runs_and_writes_its_figures(monkeypatch, tmp_path, 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(["speed"], "unknown benchmark 'speed'"), (["--json", "no/such/folder/f.json"], "cannot write no/such/folder/f.json")],
+    [
+        (["speed"], "unknown benchmark 'speed'"),
+        (["--json", "no/such/folder/f.json"], "cannot write no/such/folder/f.json"),
+    ],
 )
 def test_bad_arguments_end_in_one_line(arguments, message, capsys):
     with pytest.raises(SystemExit) as stop:

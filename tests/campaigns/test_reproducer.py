@@ -71,25 +71,37 @@ def test_death_is_shown_by_a_child(tmp_path: Path) -> None:
     recipe = "import os\n\n\ndef compiled(program, inputs):\n    os.kill(os.getpid(), 11)"
     target = replace(TARGETS["identity"], recipe=recipe)
     path = tmp_path / "reproducer.py"
-    path.write_text(render(CLEARED, target, Violation("errors", "dies of signal 11", "call"), exact=True))
+    path.write_text(
+        render(CLEARED, target, Violation("errors", "dies of signal 11", "call"), exact=True)
+    )
     confirmation = confirm(path)
     assert (confirmation.shown, confirmation.ending) == (True, "exits 1"), confirmation.output
 
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_imports_torch_and_what_it_accuses_alone(name: str) -> None:
-    text = render(CLEARED, TARGETS[name], Violation("values", "wrong value", "output 0"), exact=False)
+    text = render(
+        CLEARED, TARGETS[name], Violation("values", "wrong value", "output 0"), exact=False
+    )
     imported = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             imported |= {each.name.split(".")[0] for each in node.names}
         elif isinstance(node, ast.ImportFrom):
             imported.add(str(node.module).split(".")[0])
-    assert imported <= {"copy", "logging", "sys", "torch", *(["reference_pass"] if name.startswith("reference") else [])}
+    assert imported <= {
+        "copy",
+        "logging",
+        "sys",
+        "torch",
+        *(["reference_pass"] if name.startswith("reference") else []),
+    }
 
 
 def test_the_printed_program_is_the_program(tmp_path: Path) -> None:
-    text = render(CLEARED, TARGETS["identity"], Violation("values", "wrong value", "output 0"), exact=True)
+    text = render(
+        CLEARED, TARGETS["identity"], Violation("values", "wrong value", "output 0"), exact=True
+    )
     scope: dict[str, object] = {"__name__": "reproducer"}
     exec(compile(text.replace("\nmain()\n", "\n"), "reproducer", "exec"), scope)
     inputs, program = scope["inputs"], scope["program"]

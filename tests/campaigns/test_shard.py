@@ -32,11 +32,15 @@ def test_a_failure_reduces_to_the_same_twice() -> None:
 
 def test_what_does_not_fail_is_not_reduced() -> None:
     failure = run_shard(Shard(3, "functionalize")).failures[0]
-    assert reduce_failure(Failure(replace(failure.symptom, kind="another"), failure.program)) is None
+    assert (
+        reduce_failure(Failure(replace(failure.symptom, kind="another"), failure.program)) is None
+    )
 
 
 @pytest.mark.parametrize(("oracle", "reduced"), [("errors", 2), ("values", 12 + 22)])
-def test_errors_are_reduced_once_or_twice_and_silent_ones_again_and_again(oracle: str, reduced: int) -> None:
+def test_errors_are_reduced_once_or_twice_and_silent_ones_again_and_again(
+    oracle: str, reduced: int
+) -> None:
     symptom = Symptom("aot", oracle, "a kind")
     assert sum(worth_reducing(symptom, number) for number in range(1, 101)) == reduced
 
@@ -79,7 +83,9 @@ def test_a_plan_covers_its_programs(programs: int, counts: list[int]) -> None:
 
 
 def test_plans_of_neighbouring_seeds_share_no_shard() -> None:
-    seeds = [{each.seed for each in Plan(("aot",), seed=seed, programs=1000).shards()} for seed in (0, 1)]
+    seeds = [
+        {each.seed for each in Plan(("aot",), seed=seed, programs=1000).shards()} for seed in (0, 1)
+    ]
     assert not seeds[0] & seeds[1]
 
 
@@ -94,10 +100,14 @@ class _Pool:
         return Future()
 
 
-def test_a_dead_worker_costs_one_program_and_is_no_finding_unless_it_dies_again(tmp_path: Path) -> None:
+def test_a_dead_worker_costs_one_program_and_is_no_finding_unless_it_dies_again(
+    tmp_path: Path,
+) -> None:
     shard, pool = Shard(5, "identity", count=4), _Pool()
     (tmp_path / "findings").mkdir()
-    runner = _Runner(Campaign(Plan(("identity",)), tmp_path, {"identity": Tally()}), lambda campaign: None)
+    runner = _Runner(
+        Campaign(Plan(("identity",)), tmp_path, {"identity": Tally()}), lambda campaign: None
+    )
     runner.queue = deque()
     dead: Future[Any] = runner._schedule(pool, shard)  # type: ignore[arg-type]
     Blame(str(runner._blame_file(shard)))(2)

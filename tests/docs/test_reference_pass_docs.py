@@ -12,7 +12,7 @@ import pytest
 from aliasproof.explaining import explain, step_of
 from reference_pass.conditions import CONDITIONS
 from targets.registry import TARGETS
-from trials.trial import Subject, run_trial
+from trials.trial import Case, run_trial
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reference_pass.md"
 EXAMPLE = re.compile(
@@ -63,7 +63,7 @@ def test_every_program_of_the_document_is_an_example():
 @pytest.mark.parametrize("title", EXAMPLES)
 def test_a_compiled_example_does_what_eager_does(title, target):
     function, inputs = defined(EXAMPLES[title]["code"])
-    trial = run_trial(Subject.of_function(function, inputs), TARGETS[target])
+    trial = run_trial(Case.of_function(function, inputs), TARGETS[target])
     assert trial.eager.error is None
     assert trial.judgement.violations == []
     assert trial.judgement.refused is None
@@ -81,7 +81,12 @@ def test_the_table_of_conditions_is_what_their_docstrings_say():
 
 def rewrite():
     text = DOCUMENT.read_text(encoding="utf-8")
-    text = EXAMPLE.sub(lambda each: each[0].replace(f"```text\n{each['shown']}", f"```text\n{printed(each['code'])}"), text)
+    text = EXAMPLE.sub(
+        lambda each: each[0].replace(
+            f"```text\n{each['shown']}", f"```text\n{printed(each['code'])}"
+        ),
+        text,
+    )
     DOCUMENT.write_text(TABLE.sub(lambda _: table(), text), encoding="utf-8")
 
 

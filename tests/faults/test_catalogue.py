@@ -16,13 +16,27 @@ from reference_pass.reinplace import decisions
 from reference_pass.views import INVERSES
 from targets.reference import REFERENCE
 
-SOURCE = re.compile(r"pytorch/(pytorch|functorch)#\d+|\bof (reference_pass|torch/_inductor)/|\b(condition|rule|step) ")
-MODULES = ("analysis", "conditions", "copies", "epilogue", "metadata", "numbers", "outputs", "views", "writes")
+SOURCE = re.compile(
+    r"pytorch/(pytorch|functorch)#\d+|\bof (reference_pass|torch/_inductor)/|\b(condition|rule|step) "
+)
+MODULES = (
+    "analysis",
+    "conditions",
+    "copies",
+    "epilogue",
+    "metadata",
+    "numbers",
+    "outputs",
+    "views",
+    "writes",
+)
 
 
 def test_there_are_forty_faults() -> None:
     assert len(FAULTS) >= 40
-    assert sum(len(import_module(f"faults.{each}").FAULTS) for each in MODULES) == len(FAULTS)  # no name twice
+    assert sum(len(import_module(f"faults.{each}").FAULTS) for each in MODULES) == len(
+        FAULTS
+    )  # no name twice
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)

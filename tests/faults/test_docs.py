@@ -15,4 +15,6 @@ def test_each_fault_is_described(fault) -> None:
 
 
 def test_no_other_is() -> None:
-    assert sum(line.startswith("| ") for line in TEXT.splitlines()) == len(FAULTS) + TEXT.count("| fault |")
+    assert sum(line.startswith("| ") for line in TEXT.splitlines()) == len(FAULTS) + TEXT.count(
+        "| fault |"
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from faults.matrix import ALL_ORACLES, Matrix, Row, kill_matrix, row_of, row_of_target
+from faults.matrix import ALL_ORACLES, FaultRow, Matrix, kill_matrix, row_of, row_of_target
 from targets.reference import REFERENCE
 from targets.target import Target
 
@@ -16,14 +16,16 @@ KILLED_BY = {
     "last output is not returned again": "values",
     "output is no input any more": "aliasing",
     "without same stride": "metadata",
-    "clamps are dropped": "terms",
-    "results go straight into their place": "hazards",
-    "a call in place notes a new tensor": "rules",
+    "clamps are dropped": "equivalence",
+    "results go straight into their place": "clobbers",
+    "a call in place notes a new tensor": "invariants",
 }
 
 
 def test_no_oracle_kills_the_reference() -> None:
-    assert row_of_target(REFERENCE, seed=0, most_programs=100, further=0) == Row("reference", 100, 0)
+    assert row_of_target(REFERENCE, seed=0, most_programs=100, further=0) == FaultRow(
+        "reference", 100, 0
+    )
 
 
 def test_a_target_of_the_right_graphs_is_not_judged() -> None:
@@ -41,7 +43,7 @@ def test_a_fault_is_killed_by_its_oracle(fault: str, oracle: str) -> None:
 
 def test_a_lost_mutation_is_killed_by_inputs_and_by_terms() -> None:
     row = row_of("epilogue is dead code", seed=0, most_programs=20, further=20)
-    assert row.first["inputs"] == row.first["terms"] == row.killed
+    assert row.first["inputs"] == row.first["equivalence"] == row.killed
     assert row.tried <= row.killed + 20
 
 
@@ -52,11 +54,14 @@ def test_a_row_is_the_same_again_and_in_other_processes() -> None:
 
 
 def test_what_a_matrix_says() -> None:
-    rows = (Row("without same stride", 9, 0, {"metadata": 4}), Row("imag is real", 9, 1, {"values": 2, "terms": 7}))
-    matrix = Matrix(0, ALL_ORACLES, (*rows, Row("expand is summed", 9, 0)))
+    rows = (
+        FaultRow("without same stride", 9, 0, {"metadata": 4}),
+        FaultRow("imag is real", 9, 1, {"values": 2, "equivalence": 7}),
+    )
+    matrix = Matrix(0, ALL_ORACLES, (*rows, FaultRow("expand is summed", 9, 0)))
     assert matrix.survivors == ["expand is summed"]
     assert matrix.median == 3
     assert matrix.only_killer_of("metadata") == ["without same stride"]
-    assert matrix.only_killer_of("terms") == matrix.only_killer_of("values") == []
-    assert matrix.only_killer_of("values", without=["terms"]) == ["imag is real"]
+    assert matrix.only_killer_of("equivalence") == matrix.only_killer_of("values") == []
+    assert matrix.only_killer_of("values", without=["equivalence"]) == ["imag is real"]
     assert matrix.to_json()["most"] == 4

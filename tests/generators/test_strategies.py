@@ -17,9 +17,9 @@ import torch
 from hypothesis import HealthCheck, find, given, settings
 
 import generators
-from generators.features import DTYPES, GROUPS, HAZARDS, LAYOUTS, Features, swarm
+from generators.features import DTYPES, GROUPS, LAYOUTS, SCENARIOS, Features, swarm
 from generators.operators import OPERATORS
-from generators.scenarios import HAZARDS as PLAYED
+from generators.scenarios import SCENARIOS as PLAYED
 from generators.scene import COUNTS, Counts
 from generators.strategies import EVERYTHING, programs, sample
 from oracles.observation import observe_eager
@@ -46,7 +46,7 @@ def drawn() -> list[Program]:
     return list(swarmed())
 
 
-# --- valid and well defined --------------------------------------------------------------------------------------------
+# --- valid and well defined -----------------------------------------------------------------------
 
 
 @given(programs())
@@ -81,7 +81,7 @@ def test_few_draws_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert COUNTS.undefined + COUNTS.raised < 0.2 * COUNTS.kept
 
 
-# --- deterministic -----------------------------------------------------------------------------------------------------
+# --- deterministic --------------------------------------------------------------------------------
 
 
 def test_the_same_seed_draws_the_same_programs() -> None:
@@ -109,7 +109,7 @@ def test_another_process_draws_the_same_programs() -> None:
     assert answer.stdout.strip() == hashlib.sha256(ours.encode()).hexdigest()
 
 
-# --- varied ------------------------------------------------------------------------------------------------------------
+# --- varied ---------------------------------------------------------------------------------------
 
 
 def test_every_operator_occurs() -> None:
@@ -126,11 +126,13 @@ def test_every_dtype_occurs_in_an_input(drawn: list[Program]) -> None:
 
 
 def test_hazards_are_all_switches_that_are_drawn_as_instructions() -> None:
-    assert set(PLAYED) == set(HAZARDS) - {"shared inputs", "reinterpreted storage"}
+    assert set(PLAYED) == set(SCENARIOS) - {"shared inputs", "reinterpreted storage"}
 
 
-@pytest.mark.parametrize("hazard", PLAYED)
-def test_every_hazard_succeeds_where_it_is_switched_on_and_only_there(hazard: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("scenario", PLAYED)
+def test_every_hazard_succeeds_where_it_is_switched_on_and_only_there(
+    scenario: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     completed: Counter[str] = Counter()
 
     def counted(name: str, original: Callable[..., None]) -> Callable[..., None]:
@@ -142,16 +144,21 @@ def test_every_hazard_succeeds_where_it_is_switched_on_and_only_there(hazard: st
 
     for name, original in PLAYED.items():
         monkeypatch.setitem(PLAYED, name, counted(name, original))
-    # Features that no other test uses, since the hazards of features are cached.
-    list(sample(Features(hazards=(hazard,), instructions=7), 1, 40))
-    assert set(completed) == {hazard}
-    assert completed[hazard] >= 10
+    # Features that no other test uses, since the scenarios of features are cached.
+    list(sample(Features(scenarios=(scenario,), instructions=7), 1, 40))
+    assert set(completed) == {scenario}
+    assert completed[scenario] >= 10
 
 
 def region(program: Program, view: Input) -> Region:
     """The region of an input, in an address space where storages are far apart."""
     size = view.dtype.itemsize
-    return Region((view.storage << 32) + view.offset * size, view.sizes, tuple(s * size for s in view.strides), size)
+    return Region(
+        (view.storage << 32) + view.offset * size,
+        view.sizes,
+        tuple(s * size for s in view.strides),
+        size,
+    )
 
 
 def is_dense(view: Input) -> bool:
@@ -160,11 +167,19 @@ def is_dense(view: Input) -> bool:
 
 LAYOUT_SHOWS: dict[str, Callable[[Input], bool]] = {
     "contiguous": lambda view: is_dense(view) and view.offset == 0,
-    "transposed": lambda view: view.strides == dense_strides(view.sizes[::-1])[::-1] and not is_dense(view),
-    "gaps": lambda view: view.strides == tuple(2 * each for each in dense_strides(view.sizes)) and view.sizes != (),
+    "transposed": lambda view: (
+        view.strides == dense_strides(view.sizes[::-1])[::-1] and not is_dense(view)
+    ),
+    "gaps": lambda view: (
+        view.strides == tuple(2 * each for each in dense_strides(view.sizes)) and view.sizes != ()
+    ),
     "offset": lambda view: view.offset > 0,
-    "expanded": lambda view: any(n > 1 and s == 0 for n, s in zip(view.sizes, view.strides, strict=True)),
-    "overlapping": lambda view: len(view.sizes) > 1 and 0 not in view.sizes and set(view.strides) == {1},
+    "expanded": lambda view: any(
+        n > 1 and s == 0 for n, s in zip(view.sizes, view.strides, strict=True)
+    ),
+    "overlapping": lambda view: (
+        len(view.sizes) > 1 and 0 not in view.sizes and set(view.strides) == {1}
+    ),
 }
 
 
@@ -172,14 +187,18 @@ LAYOUT_SHOWS: dict[str, Callable[[Input], bool]] = {
 def test_every_layout_occurs_where_it_is_switched_on(layout: str, drawn: list[Program]) -> None:
     views = [each for program in drawn for each in program.inputs]
     assert sum(map(LAYOUT_SHOWS[layout], views)) >= 10
-    alone = Features(layouts=(layout,), hazards=(), groups=("view",))
+    alone = Features(layouts=(layout,), scenarios=(), groups=("view",))
     views = [each for program in sample(alone, 1, 30) for each in program.inputs]
     assert sum(map(LAYOUT_SHOWS[layout], views)) >= 5
 
 
 def test_only_the_layouts_that_are_switched_on_occur() -> None:
-    plain = Features(layouts=("contiguous",), hazards=())
-    assert all(is_dense(each) and each.offset == 0 for program in sample(plain, 1, 100) for each in program.inputs)
+    plain = Features(layouts=("contiguous",), scenarios=())
+    assert all(
+        is_dense(each) and each.offset == 0
+        for program in sample(plain, 1, 100)
+        for each in program.inputs
+    )
 
 
 @pytest.mark.parametrize(
@@ -192,7 +211,9 @@ def test_only_the_layouts_that_are_switched_on_occur() -> None:
         ("not a multiple of a vector register", lambda view: region_numel(view) == 17),
     ],
 )
-def test_every_kind_of_size_occurs(size: str, shows: Callable[[Input], bool], drawn: list[Program]) -> None:
+def test_every_kind_of_size_occurs(
+    size: str, shows: Callable[[Input], bool], drawn: list[Program]
+) -> None:
     assert any(shows(each) for program in drawn for each in program.inputs)
 
 
@@ -213,8 +234,14 @@ def sharing(drawn: list[Program]) -> Iterator[tuple[Region, Region]]:
     [
         ("the same view", lambda one, other: one == other and one.numel > 0),
         ("overlapping in part", lambda one, other: overlap(one, other) and one != other),
-        ("side by side", lambda one, other: not overlap(one, other) and one.numel * other.numel > 0),
-        ("another item size", lambda one, other: one.itemsize != other.itemsize and overlap(one, other)),
+        (
+            "side by side",
+            lambda one, other: not overlap(one, other) and one.numel * other.numel > 0,
+        ),
+        (
+            "another item size",
+            lambda one, other: one.itemsize != other.itemsize and overlap(one, other),
+        ),
         ("one overlaps itself", lambda one, other: overlaps_itself(one) and overlap(one, other)),
     ],
 )
@@ -230,20 +257,27 @@ def test_inputs_that_share_are_moved_against_each_other() -> None:
 
 
 def test_inputs_share_no_storage_unless_switched_on() -> None:
-    features = Features(hazards=tuple(each for each in HAZARDS if each != "shared inputs"))
+    features = Features(scenarios=tuple(each for each in SCENARIOS if each != "shared inputs"))
     assert list(sharing(list(sample(features, 1, 100)))) == []
 
 
 def test_outputs_are_of_every_kind(drawn: list[Program]) -> None:
     assert {len(program.outputs) for program in drawn} == {0, 1, 2, 3, 4}
     inputs = [{each.name for each in program.inputs} for program in drawn]
-    assert sum(bool(names & set(program.outputs)) for names, program in zip(inputs, drawn, strict=True)) > 50
-    results = [result for program in drawn for each in program.instructions[-1:] for result in each.results]
+    assert (
+        sum(
+            bool(names & set(program.outputs)) for names, program in zip(inputs, drawn, strict=True)
+        )
+        > 50
+    )
+    results = [
+        result for program in drawn for each in program.instructions[-1:] for result in each.results
+    ]
     assert sum(bool(set(program.outputs) & set(results)) for program in drawn) > 50
     assert sum(len(set(program.outputs)) == len(program.outputs) for program in drawn) == len(drawn)
 
 
-# --- the switches ------------------------------------------------------------------------------------------------------
+# --- the switches ---------------------------------------------------------------------------------
 
 
 def test_swarm_is_deterministic_and_turns_each_switch_on_and_off() -> None:
@@ -253,11 +287,13 @@ def test_swarm_is_deterministic_and_turns_each_switch_on_and_off() -> None:
         ("dtypes", DTYPES, 1),
         ("groups", GROUPS, 1),
         ("layouts", LAYOUTS, 1),
-        ("hazards", HAZARDS, 0),
+        ("scenarios", SCENARIOS, 0),
     ):
         switches = [getattr(each, name) for each in shards]
         assert all(set(each) <= set(everything) for each in switches)
-        assert all(each[:plain] == everything[:plain] for each in switches), "the plainest is always on"
+        assert all(each[:plain] == everything[:plain] for each in switches), (
+            "the plainest is always on"
+        )
         for switch in everything[plain:]:
             assert 20 < sum(switch in each for each in switches) < 180
     assert {each.large for each in shards} == {True, False}
@@ -276,10 +312,13 @@ def test_dtypes_are_respected() -> None:
         assert {each.dtype for each in program.storages} <= {*features.dtypes} | index
         assert {each.dtype for each in program.inputs} <= {*features.dtypes} | index
     without = Features(dtypes=(torch.float64,), groups=("view", "in-place"))
-    assert {each.dtype for program in sample(without, 1, 50) for each in program.inputs} == {torch.float64}
+    assert {each.dtype for program in sample(without, 1, 50) for each in program.inputs} == {
+        torch.float64
+    }
 
 
-# Ops that other groups bring along: a mask is compared into being, a scatter's source is made from a view.
+# Ops that other groups bring along: a mask is compared into being, a scatter's source is made from
+# a view.
 BROUGHT_ALONG = {
     "view": set(),
     "in-place": {"aten.gt.Scalar", "aten.eq.Scalar"},
@@ -300,35 +339,43 @@ BROUGHT_ALONG = {
 @pytest.mark.parametrize("group", GROUPS)
 def test_groups_are_respected(group: str) -> None:
     allowed = {each.name for each in OPERATORS if each.group == group} | BROUGHT_ALONG[group]
-    drawn = list(sample(Features(groups=(group,), hazards=()), 1, 40))
+    drawn = list(sample(Features(groups=(group,), scenarios=()), 1, 40))
     seen = {each.op for program in drawn for each in program.instructions}
     assert seen <= allowed
     assert len(seen) >= 3
 
 
 def test_sizes_stay_small_unless_large_is_switched_on() -> None:
-    small = sample(Features(large=False, hazards=()), 1, 100)
+    small = sample(Features(large=False, scenarios=()), 1, 100)
     assert max(region_numel(each) for program in small for each in program.inputs) <= 32
-    large = sample(Features(large=True, hazards=()), 1, 100)
+    large = sample(Features(large=True, scenarios=()), 1, 100)
     assert max(region_numel(each) for program in large for each in program.inputs) >= 256
 
 
 def test_the_number_of_steps_is_respected() -> None:
-    assert all(len(each) <= 1 for each in sample(Features(groups=("view",), hazards=(), instructions=1), 1, 50))
-    longest = max(len(each) for each in sample(Features(hazards=(), groups=("view",), instructions=12), 1, 50))
+    assert all(
+        len(each) <= 1
+        for each in sample(Features(groups=("view",), scenarios=(), instructions=1), 1, 50)
+    )
+    longest = max(
+        len(each)
+        for each in sample(Features(scenarios=(), groups=("view",), instructions=12), 1, 50)
+    )
     assert 8 <= longest <= 12
 
 
 def test_features_are_described_in_plain_json_values() -> None:
-    described = Features(dtypes=(torch.float32,), hazards=("swap",)).describe()
+    described = Features(dtypes=(torch.float32,), scenarios=("swap",)).describe()
     assert described["dtypes"] == ["float32"]
-    assert described["hazards"] == ["swap"]
+    assert described["scenarios"] == ["swap"]
     assert described["large"] is True
 
 
-# --- small once shrunk -------------------------------------------------------------------------------------------------
+# --- small once shrunk ----------------------------------------------------------------------------
 
-SHRINK = settings(max_examples=500, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+SHRINK = settings(
+    max_examples=500, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+)
 
 
 def test_a_mutation_shrinks_to_at_most_two_instructions() -> None:

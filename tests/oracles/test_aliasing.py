@@ -31,10 +31,26 @@ def viewed_bytes(x: Tensor, first: int, last: int) -> Tensor:
 
 
 NEW = {
-    "input and output": (lambda x: x + 0, lambda x: x.view(6), "new alias between input and output"),
-    "input and a part": (lambda x: x[0, 1:2] + 0, lambda x: x[0, 1:2], "new alias between input and output"),
-    "input and a transpose": (lambda x: x.t().clone(), lambda x: x.t(), "new alias between input and output"),
-    "outputs": (lambda x: (x + 1, x + 1), lambda x: (y := x + 1, y), "new alias between output and output"),
+    "input and output": (
+        lambda x: x + 0,
+        lambda x: x.view(6),
+        "new alias between input and output",
+    ),
+    "input and a part": (
+        lambda x: x[0, 1:2] + 0,
+        lambda x: x[0, 1:2],
+        "new alias between input and output",
+    ),
+    "input and a transpose": (
+        lambda x: x.t().clone(),
+        lambda x: x.t(),
+        "new alias between input and output",
+    ),
+    "outputs": (
+        lambda x: (x + 1, x + 1),
+        lambda x: (y := x + 1, y),
+        "new alias between output and output",
+    ),
     "parts of outputs": (
         lambda x: (x[0] + 0, x[:, 0] + 0),
         lambda x: (y := x + 0) is None or (y[0], y[:, 0]),
@@ -95,14 +111,17 @@ def test_how_inputs_overlap_each_other_is_the_callers_doing(runs) -> None:
 
 
 def test_the_witness_can_be_checked_by_hand(runs) -> None:
-    # The output is the last column of the input: elements [0, 2] and [1, 2] of a 2 x 3 matrix of 4-byte numbers.
+    # The output is the last column of the input: elements [0, 2] and [1, 2] of a 2 x 3 matrix of
+    # 4-byte numbers.
     (violation,) = judge(NEW_ONLY, *runs(lambda x: x[:, 2] + 0, lambda x: x[:, 2], [X])).violations
     assert violation.place == "input 0, output 0"
     row = 1 if violation.evidence["index in the second"] == [1] else 0
     assert violation.evidence["index in the second"] == [row]
     assert violation.evidence["index in the first"] == [row, 2]
     first_byte = 4 * (3 * row + 2)
-    assert violation.evidence["shared byte, from the start of the first"] in range(first_byte, first_byte + 4)
+    assert violation.evidence["shared byte, from the start of the first"] in range(
+        first_byte, first_byte + 4
+    )
 
 
 def test_the_witness_of_a_single_shared_byte(runs) -> None:
@@ -131,13 +150,19 @@ def test_an_output_that_newly_overlaps_itself_is_seen(runs) -> None:
 
 def test_inputs_that_come_to_share_are_seen(runs) -> None:
     both = runs(lambda x, y: None, lambda x, y: (y.set_(x), None)[1], [X, X.clone()])
-    assert [each.kind for each in judge(ALL, *both).violations] == ["new alias between input and input"]
+    assert [each.kind for each in judge(ALL, *both).violations] == [
+        "new alias between input and input"
+    ]
 
 
-# --- aliases lost ------------------------------------------------------------------------------------------------------
+# --- aliases lost ---------------------------------------------------------------------------------
 
 LOST = {
-    "input and output": (lambda x: x[1:], lambda x: x[1:].clone(), "lost alias between input and output"),
+    "input and output": (
+        lambda x: x[1:],
+        lambda x: x[1:].clone(),
+        "lost alias between input and output",
+    ),
     "outputs": (
         lambda x: (y := x + 0, y.t()),
         lambda x: (y := x + 0, y.t().clone()),
@@ -159,13 +184,16 @@ def test_a_lost_alias_is_seen_where_it_is_promised(runs, name: str) -> None:
     assert judge(waiving(Promise.KEEPS_ALIASES), *runs(eager, target, [X])) == HOLDS
 
 
-# --- identity ----------------------------------------------------------------------------------------------------------
+# --- identity -------------------------------------------------------------------------------------
 
 
 def test_an_output_that_is_no_longer_the_input_is_seen(runs) -> None:
     both = runs(lambda x: x.add_(1), lambda x: x.add_(1).view(2, 3), [X])
     (violation,) = judge(ALL, *both).violations
-    assert (violation.kind, violation.place) == ("output is no longer the input itself", "output 0, input 0")
+    assert (violation.kind, violation.place) == (
+        "output is no longer the input itself",
+        "output 0, input 0",
+    )
     assert judge(waiving(Promise.IDENTITY), *both) == HOLDS
 
 
@@ -183,13 +211,19 @@ def test_an_output_that_is_the_wrong_input_is_seen(runs) -> None:
 
 
 def test_identity_is_judged_where_the_waiver_does_not_apply(runs) -> None:
-    contract = Contract(waivers=(Waiver(Promise.IDENTITY, "for this test", unless=lambda trace: len(trace.inputs) == 1),))
+    contract = Contract(
+        waivers=(
+            Waiver(Promise.IDENTITY, "for this test", unless=lambda trace: len(trace.inputs) == 1),
+        )
+    )
     lost = judge(contract, *runs(lambda x: x, lambda x: x.view(2, 3), [X]))
     assert [each.kind for each in lost.violations] == ["output is no longer the input itself"]
-    assert judge(contract, *runs(lambda x, y: x, lambda x, y: x.view(2, 3), [X, X.clone()])) == HOLDS
+    assert (
+        judge(contract, *runs(lambda x, y: x, lambda x, y: x.view(2, 3), [X, X.clone()])) == HOLDS
+    )
 
 
-# --- undecided ---------------------------------------------------------------------------------------------------------
+# --- undecided ------------------------------------------------------------------------------------
 
 
 def test_outputs_that_do_not_match_leave_it_unknown(runs) -> None:
@@ -230,5 +264,10 @@ def test_only_new_aliases_are_put_to_z3(runs, monkeypatch: pytest.MonkeyPatch) -
 def test_a_witness_is_checked_by_plain_arithmetic() -> None:
     a, b = Region(0, (2, 3), (12, 4), 4), Region(8, (2,), (12,), 4)
     assert Witness((1, 2), (1,), 20).check(a, b)
-    for wrong in (Witness((1, 2), (1,), 24), Witness((0, 2), (1,), 20), Witness((1, 3), (1,), 20), Witness((2,), (1,), 20)):
+    for wrong in (
+        Witness((1, 2), (1,), 24),
+        Witness((0, 2), (1,), 20),
+        Witness((1, 3), (1,), 20),
+        Witness((2,), (1,), 20),
+    ):
         assert not wrong.check(a, b)

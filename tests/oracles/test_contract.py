@@ -28,12 +28,16 @@ NOTHING = Trace()
 def test_everything_is_promised_that_is_not_waived(promise: Promise) -> None:
     assert Contract().promises(promise, NOTHING)
     assert not Contract(waivers=(Waiver(promise, "a reason"),)).promises(promise, NOTHING)
-    others = Contract(waivers=tuple(Waiver(each, "a reason") for each in Promise if each is not promise))
+    others = Contract(
+        waivers=tuple(Waiver(each, "a reason") for each in Promise if each is not promise)
+    )
     assert others.promises(promise, NOTHING)
 
 
 def test_a_waiver_may_apply_to_some_runs_only() -> None:
-    contract = Contract(waivers=(Waiver(Promise.VALUES, "a reason", unless=no_overlapping_as_strided),))
+    contract = Contract(
+        waivers=(Waiver(Promise.VALUES, "a reason", unless=no_overlapping_as_strided),)
+    )
     assert contract.promises(Promise.VALUES, Trace(overlapping_as_strided=False))
     assert not contract.promises(Promise.VALUES, Trace(overlapping_as_strided=True))
 
@@ -79,17 +83,31 @@ BASE = torch.zeros(6)
     ("x", "y", "function", "disjoint"),
     [
         pytest.param(BASE[:3], BASE[3:], lambda x, y: x.add_(y), True, id="side by side"),
-        pytest.param(BASE[:4], BASE[3:], lambda x, y: x.add_(1), False, id="overlapping, the first written"),
-        pytest.param(BASE[:4], BASE[3:], lambda x, y: y.add_(1), False, id="overlapping, the second written"),
-        pytest.param(BASE[:4], BASE[3:], lambda x, y: x[:1].add_(1), False, id="overlapping, written elsewhere"),
+        pytest.param(
+            BASE[:4], BASE[3:], lambda x, y: x.add_(1), False, id="overlapping, the first written"
+        ),
+        pytest.param(
+            BASE[:4], BASE[3:], lambda x, y: y.add_(1), False, id="overlapping, the second written"
+        ),
+        pytest.param(
+            BASE[:4],
+            BASE[3:],
+            lambda x, y: x[:1].add_(1),
+            False,
+            id="overlapping, written elsewhere",
+        ),
         pytest.param(BASE[:4], BASE[3:], lambda x, y: x[:3] + y, True, id="overlapping, only read"),
         pytest.param(BASE[::2], BASE[1::2], lambda x, y: x.add_(y), True, id="interleaved"),
         pytest.param(BASE, BASE.clone(), lambda x, y: x.add_(y), True, id="two storages"),
-        pytest.param(BASE.view(torch.uint8)[7:9], BASE[2:], lambda x, y: x.zero_(), False, id="one byte"),
+        pytest.param(
+            BASE.view(torch.uint8)[7:9], BASE[2:], lambda x, y: x.zero_(), False, id="one byte"
+        ),
         pytest.param(BASE[:0], BASE, lambda x, y: y.add_(1), True, id="no elements"),
     ],
 )
-def test_written_inputs_that_overlap(x: torch.Tensor, y: torch.Tensor, function, disjoint: bool) -> None:
+def test_written_inputs_that_overlap(
+    x: torch.Tensor, y: torch.Tensor, function, disjoint: bool
+) -> None:
     assert written_inputs_disjoint(traced(function, x, y)) == disjoint
 
 
@@ -110,7 +128,9 @@ def test_written_inputs_that_share_are_not_apart() -> None:
         pytest.param(lambda x: x, False, True, id="none"),
     ],
 )
-def test_writes_through_regions_that_overlap_themselves(view, overlapping: bool, from_expand: bool) -> None:
+def test_writes_through_regions_that_overlap_themselves(
+    view, overlapping: bool, from_expand: bool
+) -> None:
     trace = traced(lambda x: view(x).zero_(), BASE.clone())
     assert bool(trace.overlapping_writes) == overlapping
     assert overlapping_writes_come_from_expand(trace) == from_expand

@@ -53,7 +53,9 @@ def test_the_plainest_symptom_comes_first(runs) -> None:
     assert [each.oracle for each in judgement.violations] == ["values", "inputs", "aliasing"]
 
 
-@pytest.mark.parametrize(("eager", "target"), [(lambda x: x, failing), (failing, lambda x: x), (failing, failing)])
+@pytest.mark.parametrize(
+    ("eager", "target"), [(lambda x: x, failing), (failing, lambda x: x), (failing, failing)]
+)
 def test_after_an_error_there_is_nothing_to_compare(runs, eager, target) -> None:
     judgement = judge(ALL, *runs(eager, target, [X]))
     assert list(judgement.reports) == NAMES

@@ -17,10 +17,25 @@ WRONG = {
     "size": (lambda x: x + 1, lambda x: (x + 1)[:, :2], "wrong size", Promise.SIZE_AND_DTYPE),
     "rank": (lambda x: x + 1, lambda x: (x + 1)[None], "wrong size", Promise.SIZE_AND_DTYPE),
     "an empty size": (lambda x: x[:0], lambda x: x[:, :0], "wrong size", Promise.SIZE_AND_DTYPE),
-    "stride": (lambda x: x + 1, lambda x: (x + 1).t().contiguous().t(), "wrong stride", Promise.STRIDE),
-    "expanded": (lambda x: x[:1].expand(2, 3), lambda x: x[:1].expand(2, 3).clone(), "wrong stride", Promise.STRIDE),
+    "stride": (
+        lambda x: x + 1,
+        lambda x: (x + 1).t().contiguous().t(),
+        "wrong stride",
+        Promise.STRIDE,
+    ),
+    "expanded": (
+        lambda x: x[:1].expand(2, 3),
+        lambda x: x[:1].expand(2, 3).clone(),
+        "wrong stride",
+        Promise.STRIDE,
+    ),
     "offset": (lambda x: x[1:], lambda x: x[1:] + 0, "wrong storage offset", Promise.OFFSET),
-    "device": (lambda x: x + 1, lambda x: (x + 1).to("meta"), "wrong device", Promise.SIZE_AND_DTYPE),
+    "device": (
+        lambda x: x + 1,
+        lambda x: (x + 1).to("meta"),
+        "wrong device",
+        Promise.SIZE_AND_DTYPE,
+    ),
     "input size": (lambda x: x, lambda x: x.unsqueeze_(0), "wrong size", Promise.SIZE_AND_DTYPE),
 }
 
@@ -47,7 +62,9 @@ def test_an_input_that_ends_with_another_shape_is_seen(runs, target) -> None:
     (violation,) = judge(ALL, *both).violations
     assert (violation.kind, violation.place) == ("input ends with another shape", "input 0")
     assert violation.evidence["eager"] == [[2, 3], [3, 1]]
-    assert judge(Contract(waivers=(Waiver(Promise.INPUT_METADATA, "for this test"),)), *both) == HOLDS
+    assert (
+        judge(Contract(waivers=(Waiver(Promise.INPUT_METADATA, "for this test"),)), *both) == HOLDS
+    )
 
 
 def test_an_input_that_ends_with_another_dtype_is_seen(runs) -> None:
@@ -59,7 +76,9 @@ def test_an_input_that_ends_with_another_dtype_is_seen(runs) -> None:
         ("input ends with another dtype", "input 0")
     ]
     assert judge(ALL, *runs(widen, widen, [X])) == HOLDS
-    assert judge(Contract(waivers=(Waiver(Promise.INPUT_METADATA, "for this test"),)), *both) == HOLDS
+    assert (
+        judge(Contract(waivers=(Waiver(Promise.INPUT_METADATA, "for this test"),)), *both) == HOLDS
+    )
 
 
 def test_every_output_is_looked_at_and_named_once(runs) -> None:
@@ -79,7 +98,10 @@ def test_the_evidence_shows_both(runs) -> None:
 
 RIGHT = {
     "equal": (lambda x: x[:, 1:], lambda x: x[:, 1:]),
-    "a stride along one element": (lambda x: x[:1] + 0, lambda x: (x + 0)[:1].as_strided((1, 3), (77, 1))),
+    "a stride along one element": (
+        lambda x: x[:1] + 0,
+        lambda x: (x + 0)[:1].as_strided((1, 3), (77, 1)),
+    ),
     "strides of nothing": (lambda x: x[:0], lambda x: torch.empty(0, 3).as_strided((0, 3), (5, 7))),
     "an offset that nobody sees": (lambda x: (x + 1)[1], lambda x: (x + 1)[0]),
     "the offset of nothing": (lambda x: x[2:], lambda x: x[:0]),

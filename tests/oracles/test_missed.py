@@ -56,11 +56,15 @@ def test_numbers_that_hide_a_difference_do_not_make_an_opportunity() -> None:
 
 def test_a_scatter_into_what_nobody_needs_again() -> None:
     function = lambda x: torch.select_scatter(x + 1, x[0] * 2, 0, 1)  # noqa: E731
-    assert found(function, X) == [("aten.select_scatter.default", "aten.select.int and aten.copy_.default")]
+    assert found(function, X) == [
+        ("aten.select_scatter.default", "aten.select.int and aten.copy_.default")
+    ]
 
 
 def test_a_copy_that_could_go_and_one_that_could_not() -> None:
-    assert found(lambda x: x.clone().sum(), X) == [("aten.clone.default", "nothing: a copy that could go")]
+    assert found(lambda x: x.clone().sum(), X) == [
+        ("aten.clone.default", "nothing: a copy that could go")
+    ]
     assert found(lambda x: x.clone(), X) == []
     assert found(lambda x: (y := x.clone(), x.zero_(), y)[2], X) == []
 
@@ -82,7 +86,9 @@ def test_a_call_that_would_read_what_it_writes_is_none() -> None:
 
 def test_a_tensor_that_the_module_holds_is_not_to_be_written() -> None:
     graph = fx.Graph()
-    product = graph.call_function(torch.ops.aten.mul.Tensor, (graph.get_attr("weight"), graph.placeholder("x")))
+    product = graph.call_function(
+        torch.ops.aten.mul.Tensor, (graph.get_attr("weight"), graph.placeholder("x"))
+    )
     graph.output((graph.call_function(torch.ops.aten.neg.default, (product,)),))
     root = torch.nn.Module()
     root.weight = torch.nn.Buffer(X.clone())
@@ -103,7 +109,13 @@ def test_a_scatter_with_arguments_by_name() -> None:
     negative = graph.call_function(torch.ops.aten.neg.default, (graph.placeholder("x"),))
     source = graph.placeholder("y")
     scatter = torch.ops.aten.slice_scatter.default
-    graph.output((graph.call_function(scatter, (negative,), {"src": source, "dim": 0, "start": 1, "end": 3}),))
+    graph.output(
+        (
+            graph.call_function(
+                scatter, (negative,), {"src": source, "dim": 0, "start": 1, "end": 3}
+            ),
+        )
+    )
     stage = Stage("final", fx.GraphModule(torch.nn.Module(), graph), functional=False)
     found = missed(stage, lambda: [X.clone(), X[:2].clone()])
     assert [each.instead for each in found] == ["aten.slice.Tensor and aten.copy_.default"]

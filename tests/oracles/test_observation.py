@@ -16,13 +16,19 @@ from programs.errors import Rejected
 from programs.regions import Region, overlap
 from programs.values import clone_inputs, input_tensors
 
-# --- fresh inputs ------------------------------------------------------------------------------------------------------
+# --- fresh inputs ---------------------------------------------------------------------------------
 
 BASE = torch.arange(12.0)
 
 
 def layout(tensor: Tensor) -> tuple[object, ...]:
-    return tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.untyped_storage().tolist()
+    return (
+        tensor.dtype,
+        tensor.shape,
+        tensor.stride(),
+        tensor.storage_offset(),
+        tensor.untyped_storage().tolist(),
+    )
 
 
 @pytest.mark.parametrize(
@@ -80,7 +86,7 @@ def test_an_input_that_stands_twice_stays_one_object() -> None:
     assert third is not one
 
 
-# --- observations ------------------------------------------------------------------------------------------------------
+# --- observations ---------------------------------------------------------------------------------
 
 
 def test_an_observation_holds_the_very_tensors() -> None:
@@ -107,7 +113,9 @@ def test_storages_are_those_from_before_the_run() -> None:
     assert seen.inputs[0].untyped_storage()._cdata != before
 
 
-@pytest.mark.parametrize("error", [RuntimeError("a"), AssertionError(), RecursionError(), NotImplementedError()])
+@pytest.mark.parametrize(
+    "error", [RuntimeError("a"), AssertionError(), RecursionError(), NotImplementedError()]
+)
 def test_an_error_is_part_of_the_observation(error: Exception) -> None:
     def function(x: Tensor) -> None:
         x.zero_()
@@ -118,7 +126,9 @@ def test_an_error_is_part_of_the_observation(error: Exception) -> None:
     assert seen.inputs[0].tolist() == [0, 0], "what was done before stays visible"
 
 
-@pytest.mark.parametrize("error", [Rejected("a"), Undefined("b"), KeyboardInterrupt(), SystemExit()])
+@pytest.mark.parametrize(
+    "error", [Rejected("a"), Undefined("b"), KeyboardInterrupt(), SystemExit()]
+)
 def test_what_is_meant_for_others_passes(error: BaseException) -> None:
     def function(x: Tensor) -> None:
         raise error

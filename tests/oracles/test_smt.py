@@ -37,7 +37,9 @@ class Pair:
 def every_byte(region: Region) -> set[int]:
     found: set[int] = set()
     for index in itertools.product(*(range(size) for size in region.sizes)):
-        start = region.start + sum(i * stride for i, stride in zip(index, region.strides, strict=True))
+        start = region.start + sum(
+            i * stride for i, stride in zip(index, region.strides, strict=True)
+        )
         found.update(range(start, start + region.itemsize))
     return found
 
@@ -53,7 +55,9 @@ def random_region(draw: random.Random) -> Region:
         extent += max(size - 1, 0) * strides[-1]
     order = draw.sample(range(len(sizes)), len(sizes))
     start = draw.randint(100_000, 100_100)
-    return Region(start, tuple(sizes[dim] for dim in order), tuple(strides[dim] for dim in order), itemsize)
+    return Region(
+        start, tuple(sizes[dim] for dim in order), tuple(strides[dim] for dim in order), itemsize
+    )
 
 
 def anywhere(draw: random.Random, a: Region) -> Region:
@@ -63,7 +67,9 @@ def anywhere(draw: random.Random, a: Region) -> Region:
 def touching(draw: random.Random, a: Region) -> Region:
     b = random_region(draw)
     length = b.interval[1] - b.start
-    return replace(b, start=draw.choice([a.interval[1], a.start - length]) + draw.choice([-1, 0, 0, 1]))
+    return replace(
+        b, start=draw.choice([a.interval[1], a.start - length]) + draw.choice([-1, 0, 0, 1])
+    )
 
 
 def interleaved(draw: random.Random, a: Region) -> Region:
@@ -75,12 +81,19 @@ def interleaved(draw: random.Random, a: Region) -> Region:
 def in_a_gap(draw: random.Random, a: Region) -> Region:
     """Some bytes somewhere between the first and the last of the other."""
     low, end = a.interval
-    return Region(draw.randint(low, end), (draw.choice([1, 1, 2]),), (draw.choice([1, 48]),), draw.choice([1, 1, 2, 4]))
+    return Region(
+        draw.randint(low, end),
+        (draw.choice([1, 1, 2]),),
+        (draw.choice([1, 48]),),
+        draw.choice([1, 1, 2, 4]),
+    )
 
 
 def random_pair(draw: random.Random) -> Pair:
     a = random_region(draw)
-    partner = draw.choice([anywhere, touching, interleaved, interleaved, in_a_gap, in_a_gap, in_a_gap])
+    partner = draw.choice(
+        [anywhere, touching, interleaved, interleaved, in_a_gap, in_a_gap, in_a_gap]
+    )
     pair = [a, partner(draw, a)]
     draw.shuffle(pair)
     return Pair(pair[0], pair[1], frozenset(every_byte(pair[0]) & every_byte(pair[1])))
@@ -123,7 +136,9 @@ def test_the_pairs_are_a_healthy_mix(pairs: list[Pair]) -> None:
 
 
 @pytest.mark.parametrize("decider", [overlap, by_numpy])
-def test_fast_deciders_agree_with_brute_force(decider: Callable[[Region, Region], bool], pairs: list[Pair]) -> None:
+def test_fast_deciders_agree_with_brute_force(
+    decider: Callable[[Region, Region], bool], pairs: list[Pair]
+) -> None:
     assert wrong(decider, pairs) == []
     assert wrong(decider, [Pair(pair.b, pair.a, pair.shared) for pair in pairs]) == []
 
@@ -133,7 +148,7 @@ def test_z3_agrees_with_brute_force(count: int, pairs: list[Pair]) -> None:
     assert wrong(by_z3, pairs[:count]) == []
 
 
-# Deciders that a hurried person might write. -------------------------------------------------------------------------
+# Deciders that a hurried person might write. ------------------------------------------------------
 
 
 def by_interval(a: Region, b: Region) -> bool:
@@ -185,12 +200,14 @@ def off_by_one(a: Region, b: Region) -> bool:
         off_by_one,
     ],
 )
-def test_the_pairs_tell_a_wrong_decider(planted: Callable[[Region, Region], bool], pairs: list[Pair]) -> None:
+def test_the_pairs_tell_a_wrong_decider(
+    planted: Callable[[Region, Region], bool], pairs: list[Pair]
+) -> None:
     assert len(wrong(planted, pairs)) > 0.01 * COUNT
     assert wrong(planted, pairs[:500]), "the quick test would miss it"
 
 
-# Witnesses -----------------------------------------------------------------------------------------------------------
+# Witnesses ----------------------------------------------------------------------------------------
 
 ROWS = Region(1 << 46, (3, 4), (16, 4), 4)
 
@@ -245,7 +262,9 @@ def test_an_answer_does_not_depend_on_the_questions_before(pairs: list[Pair]) ->
 def test_a_forked_child_gives_the_same_answers(pairs: list[Pair]) -> None:
     expected = [decide(pair.a, pair.b) for pair in pairs[:20]]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of a fork beside threads: our point
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # Python 3.12 warns of a fork beside threads: our point
         child = os.fork()
     if child == 0:
         same = False

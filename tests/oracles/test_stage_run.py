@@ -25,7 +25,9 @@ def stage(inputs: str, *calls: tuple[Any, ...], returned: str = "") -> Stage:
         nodes[name] = graph.placeholder(name)
     for name, target, *args in calls:
         kwargs = args.pop() if args and isinstance(args[-1], dict) else {}
-        arguments, named = fx.node.map_aggregate((tuple(args), kwargs), lambda each: nodes.get(each, each))
+        arguments, named = fx.node.map_aggregate(
+            (tuple(args), kwargs), lambda each: nodes.get(each, each)
+        )
         nodes[name] = graph.create_node("call_function", target, arguments, named, name=name)
     graph.output(tuple(nodes[name] for name in returned.split()))
     return Stage("tested", fx.GraphModule(torch.nn.Module(), graph), functional=False)
@@ -41,7 +43,13 @@ X = torch.arange(6.0).view(2, 3)
 
 
 def test_a_view_lies_in_the_storage_of_its_base() -> None:
-    nodes = ran("x", ("y", aten.select.int, "x", 1, 1), ("z", aten.neg.default, "y"), inputs=[X.clone()], returned="z")
+    nodes = ran(
+        "x",
+        ("y", aten.select.int, "x", 1, 1),
+        ("z", aten.neg.default, "y"),
+        inputs=[X.clone()],
+        returned="z",
+    )
     assert nodes["x"].places == (Place(0, 0, (2, 3), (3, 1), torch.float32, conj=False, neg=False),)
     assert nodes["y"].places == (Place(0, 1, (2,), (3,), torch.float32, conj=False, neg=False),)
     assert nodes["y"].places[0].region == Region(4, (2,), (12,), 4)
@@ -91,7 +99,9 @@ def test_what_a_call_writes_and_reads() -> None:
 
 
 def test_operands_stand_in_the_order_of_the_schema() -> None:
-    call = ran("x y", ("sub", aten.sub_.Tensor, {"other": "y", "self": "x"}), inputs=[X.clone(), X.clone()])["sub"].call
+    call = ran(
+        "x y", ("sub", aten.sub_.Tensor, {"other": "y", "self": "x"}), inputs=[X.clone(), X.clone()]
+    )["sub"].call
     assert call is not None
     assert [each.argument for each in call.operands] == ["self", "other"]
 
@@ -112,7 +122,10 @@ def test_whether_a_call_without_a_tensor_shows_numbers() -> None:
         ("size", aten.sym_size.int, "x", 0),
         inputs=[X.clone()],
     )
-    assert {name: each.call.shows_numbers for name, each in nodes.items() if each.call} == {"equal": True, "size": False}
+    assert {name: each.call.shows_numbers for name, each in nodes.items() if each.call} == {
+        "equal": True,
+        "size": False,
+    }
 
 
 @pytest.mark.parametrize("op", [aten.t_.default, aten.unsqueeze_.default])
@@ -150,15 +163,26 @@ def test_whether_a_copy_stores_one_value_in_one_place() -> None:
     def windows(line: torch.Tensor) -> torch.Tensor:
         return line.as_strided((2, 2), (1, 1))
 
-    sources = (windows(torch.arange(3.0)), torch.arange(4.0).view(2, 2), torch.full((2, 1), torch.nan))
+    sources = (
+        windows(torch.arange(3.0)),
+        torch.arange(4.0).view(2, 2),
+        torch.full((2, 1), torch.nan),
+    )
     for source, uneven in zip(sources, (False, True, False), strict=True):
-        call = ran("x y", ("copy_", aten.copy_.default, "x", "y"), inputs=[windows(torch.zeros(3)), source])["copy_"].call
+        call = ran(
+            "x y", ("copy_", aten.copy_.default, "x", "y"), inputs=[windows(torch.zeros(3)), source]
+        )["copy_"].call
         assert call is not None
         assert call.uneven is uneven
 
 
 def test_an_error_ends_the_run_and_is_kept() -> None:
-    tested = stage("x", ("y", aten.neg.default, "x"), ("z", aten.view.default, "y", [7]), ("w", aten.neg.default, "z"))
+    tested = stage(
+        "x",
+        ("y", aten.neg.default, "x"),
+        ("z", aten.view.default, "y", [7]),
+        ("w", aten.neg.default, "z"),
+    )
     done = run_stage(tested, [X.clone()])
     assert done.error is not None
     assert done.error[0].name == "z"
@@ -197,7 +221,10 @@ def test_an_attribute_that_is_not_there_ends_the_run() -> None:
     module.graph = graph
     done = run_stage(Stage("tested", module, functional=False), [])
     assert done.error is not None
-    assert (done.error[0].op, str(done.error[1])) == ("get_attr", "the module has no attribute weight")
+    assert (done.error[0].op, str(done.error[1])) == (
+        "get_attr",
+        "the module has no attribute weight",
+    )
 
 
 def test_of_a_storage_the_largest_size_is_noted() -> None:
@@ -223,15 +250,22 @@ def test_elements_are_the_same_whatever_places_nothing() -> None:
         return run_stage(stage("x"), [tensor]).nodes[0].places[0]
 
     column = torch.zeros(4)
-    assert place(column.as_strided((4, 1), (1, 7))).same_elements(place(column.as_strided((4, 1), (1, 1))))
+    assert place(column.as_strided((4, 1), (1, 7))).same_elements(
+        place(column.as_strided((4, 1), (1, 1)))
+    )
     assert place(column.as_strided((1, 4), (9, 1))).same_elements(place(column))
-    assert not place(column.view(4, 1)).same_elements(place(column))  # broadcast: (4, 1) is a column
+    assert not place(column.view(4, 1)).same_elements(
+        place(column)
+    )  # broadcast: (4, 1) is a column
     assert not place(column[1:]).same_elements(place(column[:3]))
 
 
 def test_a_node_in_one_line() -> None:
     tested = stage(
-        "x", ("add_1", aten.add.Tensor, "x", 1, {"alpha": 2}), ("one", operator.getitem, "add_1", 0), returned="one"
+        "x",
+        ("add_1", aten.add.Tensor, "x", 1, {"alpha": 2}),
+        ("one", operator.getitem, "add_1", 0),
+        returned="one",
     )
     assert [describe(node) for node in tested.graph.graph.nodes] == [
         "x = input",

@@ -12,7 +12,7 @@ from torch._higher_order_ops.auto_functionalize import auto_functionalized
 from torch._higher_order_ops.cond import cond_op
 
 from oracles.contract import Contract
-from oracles.terms import judge, run_terms
+from oracles.equivalence import judge, run_uninterpreted
 from oracles.verdict import Report, Verdict
 from programs.trace import Trace
 from programs.values import clone_inputs
@@ -30,9 +30,9 @@ NARROW = torch.arange(6, dtype=torch.int32)
 
 def report(eager: Function, target: Function, *inputs: Tensor) -> Report:
     torch.manual_seed(0)
-    one = run_terms(eager, clone_inputs(inputs))
+    one = run_uninterpreted(eager, clone_inputs(inputs))
     torch.manual_seed(0)
-    return judge(Contract(), one, run_terms(target, clone_inputs(inputs)), Trace())
+    return judge(Contract(), one, run_uninterpreted(target, clone_inputs(inputs)), Trace())
 
 
 def in_inference_mode(function: Function) -> Function:
@@ -43,7 +43,7 @@ def in_inference_mode(function: Function) -> Function:
     return run
 
 
-# --- the same ----------------------------------------------------------------------------------------------------------
+# --- the same -------------------------------------------------------------------------------------
 
 NORM = (M, torch.ones(4), torch.ones(4), torch.zeros(3, 4), torch.zeros(4), torch.zeros(4))
 
@@ -51,7 +51,9 @@ NORM = (M, torch.ones(4), torch.ones(4), torch.zeros(3, 4), torch.zeros(4), torc
 def norm_out(training: bool) -> Function:
     def run(x: Tensor, mean: Tensor, var: Tensor, *outs: Tensor) -> None:
         names = ("out", "save_mean", "save_invstd")
-        aten.native_batch_norm.out(x, None, None, mean, var, training, 0.1, 1e-5, **dict(zip(names, outs, strict=True)))
+        aten.native_batch_norm.out(
+            x, None, None, mean, var, training, 0.1, 1e-5, **dict(zip(names, outs, strict=True))
+        )
 
     return run
 
@@ -81,14 +83,22 @@ SAME: dict[str, Case] = {
         lambda out: out.copy_(torch.arange(6.0)),
         (X,),
     ),
-    "zeros into out=, and filled": (lambda out: torch.zeros(6, out=out), lambda out: out.zero_(), (X,)),
+    "zeros into out=, and filled": (
+        lambda out: torch.zeros(6, out=out),
+        lambda out: out.zero_(),
+        (X,),
+    ),
     "random numbers into out=": (
         lambda x, out: torch.normal(x, 1.0, out=out),
         lambda x, out: out.copy_(torch.normal(x, 1.0)),
         (X, X + 1),
     ),
     "a batch norm into out=": (norm_out(training=True), norm_copied(training=True), NORM),
-    "a batch norm by running statistics into out=": (norm_out(training=False), norm_copied(training=False), NORM),
+    "a batch norm by running statistics into out=": (
+        norm_out(training=False),
+        norm_copied(training=False),
+        NORM,
+    ),
     "a random fill whose functional form has another name": (
         lambda x: x.normal_(),
         lambda x: x.copy_(aten.normal_functional.default(x)),
@@ -153,10 +163,14 @@ def test_it_holds(name: str) -> None:
     assert report(eager, target, *inputs).violations == ()
 
 
-# --- not the same ------------------------------------------------------------------------------------------------------
+# --- not the same ---------------------------------------------------------------------------------
 
 HIDDEN: dict[str, Case] = {
-    "which dimension is indexed": (lambda s, i: s[:, i] * 0, lambda s, i: s[i, :] * 0, (S, INDICES)),
+    "which dimension is indexed": (
+        lambda s, i: s[:, i] * 0,
+        lambda s, i: s[i, :] * 0,
+        (S, INDICES),
+    ),
     "which dimension is stored to": (
         lambda s, i: aten.index_put_.default(s, [None, i], s[:1, :1] * 0),
         lambda s, i: aten.index_put_.default(s, [i, None], s[:1, :1] * 0),
@@ -196,7 +210,7 @@ def test_a_difference_is_seen(name: str) -> None:
     assert report(eager, target, *inputs).verdict is Verdict.VIOLATED
 
 
-# --- custom operators --------------------------------------------------------------------------------------------------
+# --- custom operators -----------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -207,10 +221,19 @@ def custom() -> Iterator[Any]:
             ("clone(Tensor x, float scale) -> Tensor", lambda x, scale: x * scale),
             ("empty(Tensor x) -> Tensor", lambda x: x * 0),
             ("zeros_like(Tensor x) -> Tensor", lambda x: x * 0),
-            ("rounded(Tensor x, ScalarType dtype) -> Tensor", lambda x, dtype: x.to(dtype).to(x.dtype)),
-            ("first(Tensor?[] xs) -> Tensor", lambda xs: xs[0] * 0 if xs[0] is not None else xs[1] * 0),
+            (
+                "rounded(Tensor x, ScalarType dtype) -> Tensor",
+                lambda x, dtype: x.to(dtype).to(x.dtype),
+            ),
+            (
+                "first(Tensor?[] xs) -> Tensor",
+                lambda xs: xs[0] * 0 if xs[0] is not None else xs[1] * 0,
+            ),
             ("add_more(Tensor(a!) x, Tensor y) -> Tensor", lambda x, y: (x.add_(y), y * 2)[1]),
-            ("accumulate(Tensor x, *, Tensor(a!) out) -> ()", lambda x, out: (out.add_(x), None)[1]),
+            (
+                "accumulate(Tensor x, *, Tensor(a!) out) -> ()",
+                lambda x, out: (out.add_(x), None)[1],
+            ),
             ("look(Tensor x) -> ()", lambda x: None),
             ("counted(Tensor x) -> (Tensor, int)", lambda x: (x + 1, int(x.count_nonzero()))),
             ("total(Tensor[] xs) -> Tensor", lambda xs: sum(xs) * 0),
@@ -221,20 +244,31 @@ def custom() -> Iterator[Any]:
 
 
 CUSTOM: dict[str, tuple[Callable[[Any], Function], Callable[[Any], Function]]] = {
-    "an argument of `clone`": (lambda ops: lambda x: ops.clone(x, 0.0), lambda ops: lambda x: ops.clone(x, -0.0)),
+    "an argument of `clone`": (
+        lambda ops: lambda x: ops.clone(x, 0.0),
+        lambda ops: lambda x: ops.clone(x, -0.0),
+    ),
     "what `empty` reads": (lambda ops: ops.empty, lambda ops: lambda x: ops.empty(x + 1)),
-    "what `zeros_like` reads": (lambda ops: ops.zeros_like, lambda ops: lambda x: ops.zeros_like(x + 1)),
+    "what `zeros_like` reads": (
+        lambda ops: ops.zeros_like,
+        lambda ops: lambda x: ops.zeros_like(x + 1),
+    ),
     "a dtype that the result does not show": (
         lambda ops: lambda x: ops.rounded(x, torch.int32),
         lambda ops: lambda x: ops.rounded(x, torch.float16),
     ),
-    "the place in a list": (lambda ops: lambda x: ops.first([x, None]), lambda ops: lambda x: ops.first([None, x])),
+    "the place in a list": (
+        lambda ops: lambda x: ops.first([x, None]),
+        lambda ops: lambda x: ops.first([None, x]),
+    ),
     "what a pointwise one reads in a list": (
         lambda ops: lambda x: ops.total([x, x]),
         lambda ops: lambda x: ops.total([x, x * 1]),
     ),
     "what is in `out`": (
-        lambda ops: lambda x: (ops.accumulate(x, out=x[:0].new_zeros(6)), ops.accumulate(x, out=x))[1],
+        lambda ops: (
+            lambda x: (ops.accumulate(x, out=x[:0].new_zeros(6)), ops.accumulate(x, out=x))[1]
+        ),
         lambda ops: lambda x: (b := x.new_zeros(6), ops.accumulate(x, out=b), x.copy_(b), None)[3],
     ),
 }
@@ -261,7 +295,7 @@ def test_a_mutation_is_followed_through_auto_functionalized(custom: Any) -> None
     assert report(add_more, lambda x, y: target(x, y * 1), X, X + 1).verdict is Verdict.VIOLATED
 
 
-# --- numbers in the open -----------------------------------------------------------------------------------------------
+# --- numbers in the open --------------------------------------------------------------------------
 
 
 def test_an_op_without_results_lets_no_number_into_the_open(custom: Any) -> None:
@@ -270,7 +304,8 @@ def test_an_op_without_results_lets_no_number_into_the_open(custom: Any) -> None
 
 def test_a_number_beside_a_tensor_is_in_the_open(custom: Any) -> None:
     assert (
-        "for such numbers only" in report(lambda x: x * custom.counted(x)[1], lambda x: x * custom.counted(x)[1], X).reason
+        "for such numbers only"
+        in report(lambda x: x * custom.counted(x)[1], lambda x: x * custom.counted(x)[1], X).reason
     )
 
 

@@ -50,18 +50,38 @@ def case(name: str, function: Function, *inputs: Tensor) -> ParameterSet:
 
 
 DEFINED = [
-    case("a mask that is what it fills", lambda x: x.masked_fill_(x, torch.tensor(True)), vector(dtype=torch.bool)),
-    case("one element that is all three", lambda x: x[0].masked_fill_(x[0], x[0]), vector(dtype=torch.bool)),
+    case(
+        "a mask that is what it fills",
+        lambda x: x.masked_fill_(x, torch.tensor(True)),
+        vector(dtype=torch.bool),
+    ),
+    case(
+        "one element that is all three",
+        lambda x: x[0].masked_fill_(x[0], x[0]),
+        vector(dtype=torch.bool),
+    ),
     case("one value through expand", lambda x: x.expand(3, 4).zero_(), vector()),
     case("one value through unfold", lambda x: x.unfold(0, 2, 1).fill_(7), vector()),
-    case("one value through as_strided", lambda x: x.as_strided((2, 2), (1, 1)).copy_(torch.ones(2, 2)), vector()),
-    case("equal where it overlaps", lambda x: x.as_strided((2, 2), (1, 1)).copy_(matrix(3)[:2, :2] * 0), vector()),
+    case(
+        "one value through as_strided",
+        lambda x: x.as_strided((2, 2), (1, 1)).copy_(torch.ones(2, 2)),
+        vector(),
+    ),
+    case(
+        "equal where it overlaps",
+        lambda x: x.as_strided((2, 2), (1, 1)).copy_(matrix(3)[:2, :2] * 0),
+        vector(),
+    ),
     case(
         "different values, equal where they meet",
         lambda x: x.as_strided((2, 2), (1, 1)).copy_(torch.tensor([[1.0, 2.0], [2.0, 3.0]])),
         vector(),
     ),
-    case("NaN in both places", lambda x: x.as_strided((2, 2), (1, 1)).copy_(torch.full((2, 2), NAN)), vector()),
+    case(
+        "NaN in both places",
+        lambda x: x.as_strided((2, 2), (1, 1)).copy_(torch.full((2, 2), NAN)),
+        vector(),
+    ),
     case("add to itself", lambda x: x.add_(x), vector()),
     case("multiply its own transpose view", lambda x: x.t().mul_(x.t()), matrix()),
     case("copy onto itself", lambda x: x.copy_(x), vector()),
@@ -70,20 +90,50 @@ DEFINED = [
     case("out= is the operand", lambda x: torch.add(x, 1, out=x), vector()),
     case("out= beside the operand", lambda x: torch.add(x[:2], 1, out=x[2:]), vector()),
     case("reads an overlapping operand", lambda x: x.expand(2, 4) + x.unfold(0, 4, 1), vector()),
-    case("index_put_, different indices", lambda x: x.index_put_((indices(0, 1),), numbers(1, 2)), vector()),
-    case("index_put_, equal indices added", lambda x: x.index_put_((indices(0, 0),), numbers(1, 2), True), vector()),
+    case(
+        "index_put_, different indices",
+        lambda x: x.index_put_((indices(0, 1),), numbers(1, 2)),
+        vector(),
+    ),
+    case(
+        "index_put_, equal indices added",
+        lambda x: x.index_put_((indices(0, 0),), numbers(1, 2), True),
+        vector(),
+    ),
     case("index_put_ by mask", lambda x: x.index_put_((x > 2,), torch.tensor(9.0)), vector()),
-    case("scatter_, different indices", lambda x: x.scatter_(0, indices(2, 0), numbers(1, 2)), vector()),
-    case("scatter_, equal only across columns", lambda x: x.scatter_(0, indices(0, 0, 0)[None], matrix()), matrix()),
+    case(
+        "scatter_, different indices",
+        lambda x: x.scatter_(0, indices(2, 0), numbers(1, 2)),
+        vector(),
+    ),
+    case(
+        "scatter_, equal only across columns",
+        lambda x: x.scatter_(0, indices(0, 0, 0)[None], matrix()),
+        matrix(),
+    ),
     case("scatter_ of one value", lambda x: x.scatter_(0, indices(1, 1), 5.0), vector()),
-    case("index_add_, equal indices", lambda x: x.index_add_(0, indices(0, 0), numbers(1, 2)), vector()),
+    case(
+        "index_add_, equal indices",
+        lambda x: x.index_add_(0, indices(0, 0), numbers(1, 2)),
+        vector(),
+    ),
     case("empty, filled before it is read", lambda x: torch.empty(4).fill_(1) + x, vector()),
     case("empty, only the filled part is read", lambda x: half_filled()[:2] + x[:2], vector()),
-    case("empty, filled in two parts", lambda x: (half := half_filled(), half[2:].copy_(x[2:]), half + 1)[2], vector()),
+    case(
+        "empty, filled in two parts",
+        lambda x: (half := half_filled(), half[2:].copy_(x[2:]), half + 1)[2],
+        vector(),
+    ),
     case("empty as out=", lambda x: torch.add(x, 1, out=torch.empty(4)), vector()),
     case("empty as out= of another size", lambda x: torch.add(x, 1, out=torch.empty(0)), vector()),
-    case("empty, filled with random numbers", lambda x: (torch.empty(4).uniform_(), torch.dropout(x, 0.5, True)), vector()),
-    case("empty, lengthened, then filled", lambda x: torch.empty(2).resize_(4).fill_(1) + x, vector()),
+    case(
+        "empty, filled with random numbers",
+        lambda x: (torch.empty(4).uniform_(), torch.dropout(x, 0.5, True)),
+        vector(),
+    ),
+    case(
+        "empty, lengthened, then filled", lambda x: torch.empty(2).resize_(4).fill_(1) + x, vector()
+    ),
     case("fill with its own number", lambda x: x.fill_(x[1]), vector()),
     case("empty, never used", lambda x: (torch.empty(4), x + 1)[1], vector()),
     case("empty, without elements", lambda x: torch.empty(0, 3), vector()),
@@ -91,10 +141,23 @@ DEFINED = [
     case("fraction above -1 to uint8", lambda x: x.to(torch.uint8), numbers(-0.5, 254.5)),
     case("NaN to bool", lambda x: x.to(torch.bool), numbers(NAN)),
     case("large int to uint8", lambda x: x.to(torch.uint8), indices(300, -1)),
-    case("bytes 0 and 1 as bool", lambda x: x.view(torch.bool).logical_not(), torch.tensor([0, 1], dtype=torch.uint8)),
-    case("other bytes as bool, overwritten", lambda x: x.view(torch.bool).zero_(), torch.tensor([7], dtype=torch.uint8)),
+    case(
+        "bytes 0 and 1 as bool",
+        lambda x: x.view(torch.bool).logical_not(),
+        torch.tensor([0, 1], dtype=torch.uint8),
+    ),
+    case(
+        "other bytes as bool, overwritten",
+        lambda x: x.view(torch.bool).zero_(),
+        torch.tensor([7], dtype=torch.uint8),
+    ),
     case("foreach, disjoint targets", lambda x: torch._foreach_add_([x[:2], x[2:]], 1), vector()),
-    case("two out= side by side", lambda x, b: torch.aminmax(x, dim=0, out=(b[:3], b[3:])), matrix(), vector(6)),
+    case(
+        "two out= side by side",
+        lambda x, b: torch.aminmax(x, dim=0, out=(b[:3], b[3:])),
+        matrix(),
+        vector(6),
+    ),
 ]
 
 UNDEFINED = [
@@ -108,17 +171,33 @@ UNDEFINED = [
     ),
     (
         "aten.{op} scatters into a tensor that overlaps itself",
-        [case("select_scatter.default", lambda x: x.expand(2, 4).select_scatter(x, 0, 0), vector())],
+        [
+            case(
+                "select_scatter.default", lambda x: x.expand(2, 4).select_scatter(x, 0, 0), vector()
+            )
+        ],
     ),
     (
         "aten.{op} scatters through a view that overlaps itself",
-        [case("as_strided_scatter.default", lambda x: x.as_strided_scatter(matrix(2), (2, 2), (1, 1)), vector())],
+        [
+            case(
+                "as_strided_scatter.default",
+                lambda x: x.as_strided_scatter(matrix(2), (2, 2), (1, 1)),
+                vector(),
+            )
+        ],
     ),
     (
         "aten.{op} writes different values to one place",
         [
-            case("copy_.default", lambda x: x.as_strided((2, 2), (1, 1)).copy_(matrix(2)), vector()),
-            case("copy_.default", lambda x: x.as_strided((2, 2), (1, 1)).copy_(numbers(1, NAN)), vector()),
+            case(
+                "copy_.default", lambda x: x.as_strided((2, 2), (1, 1)).copy_(matrix(2)), vector()
+            ),
+            case(
+                "copy_.default",
+                lambda x: x.as_strided((2, 2), (1, 1)).copy_(numbers(1, NAN)),
+                vector(),
+            ),
         ],
     ),
     (
@@ -127,40 +206,79 @@ UNDEFINED = [
             case("copy_.default", lambda x: x[1:].copy_(x[:-1]), vector()),
             case("add_.Tensor", lambda x: x.add_(x.t()), matrix()),
             case("add_.Tensor", lambda x: x.add_(x[0]), matrix()),
-            case("add_.Tensor", lambda x: x.view(torch.int32)[1:].add_(x.view(torch.int32)[:-1]), vector()),
+            case(
+                "add_.Tensor",
+                lambda x: x.view(torch.int32)[1:].add_(x.view(torch.int32)[:-1]),
+                vector(),
+            ),
             case("add.out", lambda x: torch.add(x[1:], 1, out=x[:-1]), vector()),
-            case("masked_fill_.Tensor", lambda x: x.masked_fill_(x[1, 1], torch.tensor(True)), matrix().bool()),
+            case(
+                "masked_fill_.Tensor",
+                lambda x: x.masked_fill_(x[1, 1], torch.tensor(True)),
+                matrix().bool(),
+            ),
             case("cumsum.out", lambda x: torch.cumsum(x, 0, out=x), vector()),
             case("mm.out", lambda x: torch.mm(x, x, out=x), matrix()),
             case("index_put_.default", lambda x: x.index_put_((indices(0, 1),), x[1:3]), vector()),
-            case("_foreach_add_.List", lambda x: torch._foreach_add_([x[:2], x[2:]], [x[2:], x[:2]]), vector()),
+            case(
+                "_foreach_add_.List",
+                lambda x: torch._foreach_add_([x[:2], x[2:]], [x[2:], x[:2]]),
+                vector(),
+            ),
         ],
     ),
     (
         "aten.{op} writes the same memory through two arguments",
         [
-            case("_foreach_add_.Scalar", lambda x: torch._foreach_add_([x[:3], x[1:]], 1), vector()),
+            case(
+                "_foreach_add_.Scalar", lambda x: torch._foreach_add_([x[:3], x[1:]], 1), vector()
+            ),
             case("_foreach_add_.Scalar", lambda x: torch._foreach_add_([x, x], 1), vector()),
-            case("aminmax.out", lambda x, b: torch.aminmax(x, dim=0, out=(b[:3], b[2:])), matrix(), vector(5)),
+            case(
+                "aminmax.out",
+                lambda x, b: torch.aminmax(x, dim=0, out=(b[:3], b[2:])),
+                matrix(),
+                vector(5),
+            ),
         ],
     ),
     (
         "aten.{op} stores twice at the same index",
         [
-            case("index_put_.default", lambda x: x.index_put_((indices(0, 0),), numbers(1, 2)), vector()),
-            case("index_put_.default", lambda x: x.index_put_((indices(0, -4),), numbers(1, 2)), vector()),
-            case("index_put.default", lambda x: x.index_put((indices(3, 3),), numbers(1, 2)), vector()),
+            case(
+                "index_put_.default",
+                lambda x: x.index_put_((indices(0, 0),), numbers(1, 2)),
+                vector(),
+            ),
+            case(
+                "index_put_.default",
+                lambda x: x.index_put_((indices(0, -4),), numbers(1, 2)),
+                vector(),
+            ),
+            case(
+                "index_put.default",
+                lambda x: x.index_put((indices(3, 3),), numbers(1, 2)),
+                vector(),
+            ),
             case("scatter_.src", lambda x: x.scatter_(0, indices(1, 1), numbers(1, 2)), vector()),
-            case("scatter_.src", lambda x: x.scatter_(1, indices(0, 2, 0)[None], matrix()), matrix()),
+            case(
+                "scatter_.src", lambda x: x.scatter_(1, indices(0, 2, 0)[None], matrix()), matrix()
+            ),
             case("scatter.src", lambda x: x.scatter(0, indices(1, 1), numbers(1, 2)), vector()),
-            case("index_copy_.default", lambda x: x.index_copy_(0, indices(2, 2), numbers(1, 2)), vector()),
+            case(
+                "index_copy_.default",
+                lambda x: x.index_copy_(0, indices(2, 2), numbers(1, 2)),
+                vector(),
+            ),
             case("put_.default", lambda x: x.put_(indices(0, 0), numbers(1, 2)), vector()),
         ],
     ),
     (
         "aten.{op} converts a number that the integer dtype cannot hold",
         [
-            case("copy_.default", lambda x: x.copy_(torch.full((4,), NAN)), vector(dtype=torch.int64)),
+            case(
+                "copy_.default", lambda x: x.copy_(torch.full((4,), NAN)), vector(dtype=torch.int64)
+            ),
             case("_to_copy.default", lambda x: x.to(torch.int64), numbers(1, NAN)),
             case("_to_copy.default", lambda x: x.to(torch.int32), numbers(1, 1e30)),
             case("_to_copy.default", lambda x: x.to(torch.uint8), numbers(256)),
@@ -171,9 +289,21 @@ UNDEFINED = [
     (
         "aten.{op} reads a bool that is neither 0 nor 1",
         [
-            case("logical_not.default", lambda x: x.view(torch.bool).logical_not(), torch.tensor([7], dtype=torch.uint8)),
-            case("clone.default", lambda x: x.view(torch.bool).clone(), torch.tensor([1, 2], dtype=torch.uint8)),
-            case("bitwise_not_.default", lambda x: x.view(torch.bool).bitwise_not_(), torch.tensor([2], dtype=torch.uint8)),
+            case(
+                "logical_not.default",
+                lambda x: x.view(torch.bool).logical_not(),
+                torch.tensor([7], dtype=torch.uint8),
+            ),
+            case(
+                "clone.default",
+                lambda x: x.view(torch.bool).clone(),
+                torch.tensor([1, 2], dtype=torch.uint8),
+            ),
+            case(
+                "bitwise_not_.default",
+                lambda x: x.view(torch.bool).bitwise_not_(),
+                torch.tensor([2], dtype=torch.uint8),
+            ),
         ],
     ),
     (
@@ -184,7 +314,11 @@ UNDEFINED = [
             case("add_.Tensor", lambda x: torch.empty_like(x).add_(1), vector()),
             case("copy_.default", lambda x: x.copy_(x.new_empty(4)), vector()),
             case("add.Tensor", lambda x: x[:2].clone().resize_(4) + x, vector()),
-            case("clone.default", lambda x: torch.empty_strided((2, 2), (1, 2)).t()[1].clone(), vector()),
+            case(
+                "clone.default",
+                lambda x: torch.empty_strided((2, 2), (1, 2)).t()[1].clone(),
+                vector(),
+            ),
         ],
     ),
     (
@@ -245,7 +379,7 @@ def test_programs_are_watched_like_functions() -> None:
         observe_eager(ProgramFunction(program), input_tensors(program))
 
 
-# --- the trace ---------------------------------------------------------------------------------------------------------
+# --- the trace ------------------------------------------------------------------------------------
 
 
 def traced(function: Function, *inputs: Tensor) -> Trace:
@@ -277,7 +411,9 @@ def test_the_trace_tells_where_inputs_lie() -> None:
 def test_the_trace_tells_which_inputs_are_written(function: Function, written: list[int]) -> None:
     x, y = vector(), vector()
     trace = traced(function, x, y)
-    assert [index for index, each in enumerate(trace.inputs) if each.storage in trace.written] == written
+    assert [
+        index for index, each in enumerate(trace.inputs) if each.storage in trace.written
+    ] == written
 
 
 ROUNDING = [
@@ -286,15 +422,23 @@ ROUNDING = [
     pytest.param(lambda x: x.sum(), "aten.sum.default", id="the order of a sum"),
     pytest.param(lambda x: x @ x, "aten.dot.default", id="the order of a product"),
     pytest.param(lambda x: x.long().sum(), None, id="integers"),
-    pytest.param(lambda x: x.to(torch.complex64) * 2, "aten.mul.Tensor", id="fused in a complex product"),
-    pytest.param(lambda x: x.bfloat16().sub(x.bfloat16(), alpha=3), "aten.sub.Tensor", id="fused with alpha"),
+    pytest.param(
+        lambda x: x.to(torch.complex64) * 2, "aten.mul.Tensor", id="fused in a complex product"
+    ),
+    pytest.param(
+        lambda x: x.bfloat16().sub(x.bfloat16(), alpha=3), "aten.sub.Tensor", id="fused with alpha"
+    ),
     pytest.param(lambda x: x.sub(x, alpha=-1), None, id="a factor that is none"),
-    pytest.param(lambda x: (x.cumsum(0), x.sigmoid()), "aten.cumsum.default", id="the first is named"),
+    pytest.param(
+        lambda x: (x.cumsum(0), x.sigmoid()), "aten.cumsum.default", id="the first is named"
+    ),
 ]
 
 
 @pytest.mark.parametrize(("function", "first"), ROUNDING)
-def test_the_trace_names_the_first_op_that_leaves_a_rounding_open(function: Function, first: str | None) -> None:
+def test_the_trace_names_the_first_op_that_leaves_a_rounding_open(
+    function: Function, first: str | None
+) -> None:
     assert traced(function, vector()).rounding.first == first
 
 
@@ -324,29 +468,47 @@ def test_what_comes_of_an_open_rounding_is_not_exact(function: Function, exact: 
         pytest.param(lambda x: x.cos(), False, id="no other dtype"),
     ],
 )
-def test_the_trace_notes_open_bits_that_are_read_as_another_dtype(function: Function, read_as_bits: bool) -> None:
+def test_the_trace_notes_open_bits_that_are_read_as_another_dtype(
+    function: Function, read_as_bits: bool
+) -> None:
     observed, trace = observe_eager(function, [vector()])
     assert any(map(trace.bits_open, (*observed.outputs, *observed.inputs))) == read_as_bits
 
 
 def test_open_bits_in_one_tensor_say_nothing_of_another() -> None:
-    observed, trace = observe_eager(lambda x, y: (x.neg(), y.cos().view(torch.int32)), [vector(), vector()])
+    observed, trace = observe_eager(
+        lambda x, y: (x.neg(), y.cos().view(torch.int32)), [vector(), vector()]
+    )
     assert list(map(trace.bits_open, observed.outputs)) == [False, True]
 
 
 @pytest.mark.parametrize(
     ("sizes", "strides", "overlapping"),
-    [((2, 2), (1, 1), True), ((3,), (0,), True), ((2, 2), (2, 1), False), ((2,), (3,), False), ((0, 2), (0, 0), False)],
+    [
+        ((2, 2), (1, 1), True),
+        ((3,), (0,), True),
+        ((2, 2), (2, 1), False),
+        ((2,), (3,), False),
+        ((0, 2), (0, 0), False),
+    ],
 )
-def test_the_trace_notes_overlapping_as_strided(sizes: tuple[int, ...], strides: tuple[int, ...], overlapping: bool) -> None:
-    assert traced(lambda x: x.as_strided(sizes, strides), vector()).overlapping_as_strided == overlapping
+def test_the_trace_notes_overlapping_as_strided(
+    sizes: tuple[int, ...], strides: tuple[int, ...], overlapping: bool
+) -> None:
+    assert (
+        traced(lambda x: x.as_strided(sizes, strides), vector()).overlapping_as_strided
+        == overlapping
+    )
     assert not traced(lambda x: x.expand(2, 4), vector()).overlapping_as_strided
 
 
 @pytest.mark.parametrize(
-    ("sizes", "strides", "offset", "outside"), [((2,), (1,), 2, False), ((4,), (1,), 0, True), ((2,), (2,), 2, True)]
+    ("sizes", "strides", "offset", "outside"),
+    [((2,), (1,), 2, False), ((4,), (1,), 0, True), ((2,), (2,), 2, True)],
 )
-def test_the_trace_notes_as_strided_that_reaches_out(sizes, strides, offset: int, outside: bool) -> None:
+def test_the_trace_notes_as_strided_that_reaches_out(
+    sizes, strides, offset: int, outside: bool
+) -> None:
     """The input is elements 2 and 3 of a storage of five."""
     assert traced(lambda x: x.as_strided(sizes, strides, offset), vector(5)[2:4]).outside == outside
 

@@ -50,7 +50,13 @@ def printed(program: Program) -> tuple[list[Tensor], list[Tensor]]:
 
 
 def traits(tensor: Tensor) -> tuple[object, ...]:
-    return tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.untyped_storage().tolist()
+    return (
+        tensor.dtype,
+        tensor.shape,
+        tensor.stride(),
+        tensor.storage_offset(),
+        tensor.untyped_storage().tolist(),
+    )
 
 
 @pytest.mark.parametrize("way", [interpreted, generated, printed])
@@ -61,8 +67,13 @@ def test_every_way_gives_equal_tensors_and_leaves_equal_storages(way: Way) -> No
             (inputs, outputs), (other_inputs, other_outputs) = called(program), way(program)
         assert list(map(traits, other_outputs)) == list(map(traits, outputs)), source(program)
         assert list(map(traits, other_inputs)) == list(map(traits, inputs)), source(program)
-        ours = [next((i for i, each in enumerate(inputs) if each is output), None) for output in outputs]
-        theirs = [next((i for i, each in enumerate(other_inputs) if each is output), None) for output in other_outputs]
+        ours = [
+            next((i for i, each in enumerate(inputs) if each is output), None) for output in outputs
+        ]
+        theirs = [
+            next((i for i, each in enumerate(other_inputs) if each is output), None)
+            for output in other_outputs
+        ]
         assert theirs == ours, "an output that is an input stays that object"
         count += 1
     assert count == 300
@@ -115,21 +126,30 @@ def test_too_few_inputs_are_refused() -> None:
         run(SEVERAL, input_tensors(SEVERAL)[:1])
 
 
-# --- the graph ---------------------------------------------------------------------------------------------------------
+# --- the graph ------------------------------------------------------------------------------------
 
 
 class NoCalls(TorchDispatchMode):
     """Fails at any ATen call."""
 
-    def __torch_dispatch__(self, func: object, types: object, args: object = (), kwargs: object = None) -> object:
+    def __torch_dispatch__(
+        self, func: object, types: object, args: object = (), kwargs: object = None
+    ) -> object:
         pytest.fail(f"{func} is called")
 
 
-def test_a_graph_is_built_without_tracing_and_without_running(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_is_built_without_tracing_and_without_running(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def fail(*args: object, **kwargs: object) -> None:
         pytest.fail("traces")
 
-    for owner, name in ((fx.Tracer, "trace"), (fx, "symbolic_trace"), (proxy_tensor, "make_fx"), (torch.jit, "trace")):
+    for owner, name in (
+        (fx.Tracer, "trace"),
+        (fx, "symbolic_trace"),
+        (proxy_tensor, "make_fx"),
+        (torch.jit, "trace"),
+    ):
         monkeypatch.setattr(owner, name, fail)
     programs = list(sampled())
     with NoCalls():
@@ -141,14 +161,21 @@ def test_a_graph_is_built_without_tracing_and_without_running(monkeypatch: pytes
 def test_a_graph_has_a_node_for_each_instruction_and_each_tensor_of_a_list() -> None:
     graph = as_graph(SEVERAL)
     targets = [str(node.target) for node in graph.nodes if node.op == "call_function"]
-    assert [each for each in targets if each.startswith("aten.")] == [each.op for each in SEVERAL.instructions]
+    assert [each for each in targets if each.startswith("aten.")] == [
+        each.op for each in SEVERAL.instructions
+    ]
     assert sum("getitem" in each for each in targets) == 2
     assert [node.name for node in graph.nodes if node.op == "placeholder"] == ["x", "y"]
 
 
 @pytest.mark.parametrize(
     ("op", "one"),
-    [("aten.add.Tensor", True), ("aten.add_.Tensor", True), ("aten.split.Tensor", False), ("aten.topk.default", False)],
+    [
+        ("aten.add.Tensor", True),
+        ("aten.add_.Tensor", True),
+        ("aten.split.Tensor", False),
+        ("aten.topk.default", False),
+    ],
 )
 def test_ops_that_return_one_tensor(op: str, one: bool) -> None:
     assert returns_one_tensor(resolve(op)) == one

@@ -88,7 +88,14 @@ def check_runs_alike(program: Program) -> None:
 
 def layout(tensor: torch.Tensor) -> tuple:
     storage = bytes(tensor.untyped_storage().tolist())
-    return tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset(), tensor._base, storage
+    return (
+        tensor.dtype,
+        tensor.shape,
+        tensor.stride(),
+        tensor.storage_offset(),
+        tensor._base,
+        storage,
+    )
 
 
 def sharing(tensors: list[torch.Tensor]) -> list[int]:
@@ -103,7 +110,12 @@ def test_every_kind_of_argument_is_printed_and_read() -> None:
 
 
 def test_operators_of_other_namespaces_are_printed_in_full() -> None:
-    program = Program(EVERY_KIND.storages, INPUTS, (Instruction("prims.neg.default", (X,), results=("v",)),), ("v",))
+    program = Program(
+        EVERY_KIND.storages,
+        INPUTS,
+        (Instruction("prims.neg.default", (X,), results=("v",)),),
+        ("v",),
+    )
     assert "v = torch.ops.prims.neg.default(x)" in source(program)
     check_reads_back(program)
 
@@ -125,8 +137,14 @@ LAYOUTS = [
     ([Storage(F32, 6)], [Input("x", 0, F32, (3, 2), (1, 3))]),
     ([Storage(F32, 6)], [Input("x", 0, F32, (1, 6), (99, 1))]),
     ([Storage(F32, 6)], [Input("x", 0, F32, (6,), (1,)), Input("s0", 0, F32, (6,), (1,))]),
-    ([Storage(F32, 9), Storage(F32, 4)], [Input("x", 1, F32, (2,), (2,), 1), Input("y", 1, F32, (3,), (0,))]),
-    ([Storage(F32, 4)], [Input("x", 0, torch.complex64, (2,), (1,)), Input("y", 0, torch.int8, (5,), (3,), 1)]),
+    (
+        [Storage(F32, 9), Storage(F32, 4)],
+        [Input("x", 1, F32, (2,), (2,), 1), Input("y", 1, F32, (3,), (0,))],
+    ),
+    (
+        [Storage(F32, 4)],
+        [Input("x", 0, torch.complex64, (2,), (1,)), Input("y", 0, torch.int8, (5,), (3,), 1)],
+    ),
     ([Storage(torch.bool, 64)], [Input("x", 0, torch.bool, (8, 8), (8, 1))]),
     ([Storage(torch.int64, 64)], [Input("x", 0, torch.int64, (8, 8), (8, 1))]),
 ]
@@ -147,7 +165,10 @@ def test_numbers_are_those_of_the_storage(dtype: torch.dtype, length: int) -> No
         storage = Storage(dtype, length)
         printed = eval(numbers(storage, index, seed), {"torch": torch})  # noqa: S307 - our own text
         assert printed.dtype == dtype
-        assert printed.untyped_storage().tolist() == fill(storage, index, seed).untyped_storage().tolist()
+        assert (
+            printed.untyped_storage().tolist()
+            == fill(storage, index, seed).untyped_storage().tolist()
+        )
 
 
 @pytest.mark.parametrize("dtype", [F32, torch.int64, torch.bool, torch.complex64, torch.bfloat16])

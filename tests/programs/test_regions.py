@@ -19,7 +19,9 @@ def element_bytes(region: Region) -> list[int]:
     """Every byte of every element: twice, if two elements share it."""
     found: list[int] = []
     for index in itertools.product(*(range(size) for size in region.sizes)):
-        start = region.start + sum(i * stride for i, stride in zip(index, region.strides, strict=True))
+        start = region.start + sum(
+            i * stride for i, stride in zip(index, region.strides, strict=True)
+        )
         found += range(start, start + region.itemsize)
     return found
 
@@ -27,7 +29,9 @@ def element_bytes(region: Region) -> list[int]:
 def nests(region: Region) -> bool:
     """Whether each stride steps over all that the smaller ones cover; then no element can meet another."""
     extent = region.itemsize
-    for stride, size in sorted((abs(stride), size) for size, stride in zip(region.sizes, region.strides, strict=True)):
+    for stride, size in sorted(
+        (abs(stride), size) for size, stride in zip(region.sizes, region.strides, strict=True)
+    ):
         if size > 1 and stride < extent:
             return False
         extent += (size - 1) * stride
@@ -48,7 +52,9 @@ def random_region(draw: random.Random) -> Region:
             extent += max(size - 1, 0) * strides[-1]
     order = draw.sample(range(len(sizes)), len(sizes))
     start = draw.randint(0, 40)
-    return Region(start, tuple(sizes[dim] for dim in order), tuple(strides[dim] for dim in order), itemsize)
+    return Region(
+        start, tuple(sizes[dim] for dim in order), tuple(strides[dim] for dim in order), itemsize
+    )
 
 
 BASE = torch.zeros(16, 16)
@@ -66,7 +72,11 @@ FLAT = BASE.view(-1)
         (BASE[:, :9], BASE[:, 8:], True),
         (BASE[:, ::2], BASE[:, 1::2], False),
         (BASE[:, ::2], BASE[:, 1::3], True),
-        (FLAT[::6], FLAT[1::9], False),  # 6i = 9j + 1 has no solution: the greatest common divisor decides
+        (
+            FLAT[::6],
+            FLAT[1::9],
+            False,
+        ),  # 6i = 9j + 1 has no solution: the greatest common divisor decides
         (FLAT[::6], FLAT[7::9], False),
         (FLAT[::6], FLAT[3::9], True),
         (BASE.diagonal(), BASE[1:].diagonal(), False),
@@ -81,7 +91,9 @@ FLAT = BASE.view(-1)
         (BASE.view(torch.uint8)[:, 4:5], BASE[:, :1], False),
     ],
 )
-def test_views_overlap_where_they_share_a_byte(a: torch.Tensor, b: torch.Tensor, expected: bool) -> None:
+def test_views_overlap_where_they_share_a_byte(
+    a: torch.Tensor, b: torch.Tensor, expected: bool
+) -> None:
     assert overlap(Region.of(a), Region.of(b)) is expected
     assert overlap(Region.of(b), Region.of(a)) is expected
 
@@ -97,11 +109,16 @@ def test_views_overlap_where_they_share_a_byte(a: torch.Tensor, b: torch.Tensor,
         (BASE[2].expand(1, 16), False),
         (FLAT.unfold(0, 3, 3), False),
         (FLAT.unfold(0, 3, 2), True),
-        (FLAT.as_strided((2, 3), (3, 2)), False),  # 0 2 4 and 3 5 7: does not nest, still no element twice
+        (
+            FLAT.as_strided((2, 3), (3, 2)),
+            False,
+        ),  # 0 2 4 and 3 5 7: does not nest, still no element twice
         (FLAT.as_strided((2, 4), (4, 2)), True),  # 0 2 4 6 and 4 6 8 10
     ],
 )
-def test_a_view_overlaps_itself_where_two_elements_share_a_byte(tensor: torch.Tensor, expected: bool) -> None:
+def test_a_view_overlaps_itself_where_two_elements_share_a_byte(
+    tensor: torch.Tensor, expected: bool
+) -> None:
     assert overlaps_itself(Region.of(tensor)) is expected
 
 
@@ -122,7 +139,9 @@ def test_random_regions_against_brute_force() -> None:
         distinct = sorted(set(every))
         assert overlaps_itself(region) == (len(distinct) < len(every)), region
         assert region.numel * region.itemsize == len(every)
-        assert region.interval == ((distinct[0], distinct[-1] + 1) if distinct else (region.start, region.start))
+        assert region.interval == (
+            (distinct[0], distinct[-1] + 1) if distinct else (region.start, region.start)
+        )
         assert region.addresses().tolist() == distinct
         with_itself += len(distinct) < len(every)
         hard += len(distinct) == len(every) and not nests(region)
@@ -158,7 +177,9 @@ def random_view(draw: random.Random, tensor: torch.Tensor) -> torch.Tensor:
                 tensor.select(dim, start) if size and tensor.dim() > 1 else tensor,
                 tensor.unsqueeze(0).expand(2, *tensor.shape),
                 tensor.diagonal() if tensor.dim() > 1 else tensor,
-                tensor.view(torch.uint8) if tensor.is_contiguous() and tensor.stride(-1) == 1 else tensor,
+                tensor.view(torch.uint8)
+                if tensor.is_contiguous() and tensor.stride(-1) == 1
+                else tensor,
             ]
         )
     return tensor
@@ -169,7 +190,9 @@ def test_random_views_of_one_base_against_brute_force() -> None:
     overlapping = disjoint = 0
     while overlapping + disjoint < 10_000:
         sizes = draw.choice([(30,), (6, 10), (8, 8), (3, 4, 5)])
-        base = torch.zeros(sizes, dtype=draw.choice([torch.bool, torch.int16, torch.float32, torch.complex64]))
+        base = torch.zeros(
+            sizes, dtype=draw.choice([torch.bool, torch.int16, torch.float32, torch.complex64])
+        )
         views = [Region.of(random_view(draw, base)) for _ in range(5)]
         covered = [set(element_bytes(view)) for view in views]
         for one, other in itertools.combinations(range(5), 2):
@@ -205,7 +228,9 @@ def numpy_array(region: Region) -> np.ndarray:
 
 # The ways to search: as it comes, with a bit set at once, without bit sets.
 @pytest.mark.parametrize(("few_choices", "most_bits"), [(16, 1 << 22), (-1, 1 << 60), (16, 0)])
-def test_large_regions_against_numpy(monkeypatch: pytest.MonkeyPatch, few_choices: int, most_bits: int) -> None:
+def test_large_regions_against_numpy(
+    monkeypatch: pytest.MonkeyPatch, few_choices: int, most_bits: int
+) -> None:
     monkeypatch.setattr(regions, "_FEW_CHOICES", few_choices)
     monkeypatch.setattr(regions, "_MOST_BITS", most_bits)
     draw = random.Random(3)
@@ -229,14 +254,23 @@ def test_large_regions_of_one_base_take_no_search(monkeypatch: pytest.MonkeyPatc
     left = Region(0, (rows, columns // 2), (4 * columns, 4), 4)
     assert not overlap(left, Region(2 * columns, (rows, columns // 2), (4 * columns, 4), 4))
     assert overlap(left, Region(2 * columns - 4, (rows, columns // 2), (4 * columns, 4), 4))
-    assert not overlap(Region(0, (rows, columns // 2), (4 * columns, 8), 4), Region(4, (rows * columns // 2,), (8,), 4))
+    assert not overlap(
+        Region(0, (rows, columns // 2), (4 * columns, 8), 4),
+        Region(4, (rows * columns // 2,), (8,), 4),
+    )
     assert not overlaps_itself(left)
 
 
 @pytest.mark.parametrize(("sizes", "strides"), [((2, 2), (4,)), ((2,), (8, 4))])
-def test_sizes_and_strides_are_of_one_length(sizes: tuple[int, ...], strides: tuple[int, ...]) -> None:
+def test_sizes_and_strides_are_of_one_length(
+    sizes: tuple[int, ...], strides: tuple[int, ...]
+) -> None:
     region = Region(0, sizes, strides, 4)
     other = Region(2, (), (), 4)
-    for question in (region.addresses, lambda: overlaps_itself(region), lambda: overlap(region, other)):
+    for question in (
+        region.addresses,
+        lambda: overlaps_itself(region),
+        lambda: overlap(region, other),
+    ):
         with pytest.raises(ValueError, match="zip"):
             question()

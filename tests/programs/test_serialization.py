@@ -54,7 +54,9 @@ def test_generated_programs_survive(program: Program) -> None:
 def test_the_text_is_strict_json_with_an_instruction_a_line() -> None:
     text = dumps(EVERY_KIND)
     assert json.loads(text, parse_constant=pytest.fail) == to_json(EVERY_KIND)
-    assert sum('"op"' in line for line in text.splitlines()) == text.count('"op"') == len(EVERY_KIND)
+    assert (
+        sum('"op"' in line for line in text.splitlines()) == text.count('"op"') == len(EVERY_KIND)
+    )
     assert dumps(loads(text)) == text
 
 
@@ -65,7 +67,9 @@ def test_fields_with_a_default_may_be_left_out() -> None:
             "instructions": [{"op": "aten.zero_.default", "args": [{"ref": "x"}]}], "outputs": []}"""
     )
     zero = Instruction("aten.zero_.default", (X,))
-    assert program == Program((Storage(torch.float32, 1),), (Input("x", 0, torch.float32, (1,), (1,)),), (zero,), ())
+    assert program == Program(
+        (Storage(torch.float32, 1),), (Input("x", 0, torch.float32, (1,), (1,)),), (zero,), ()
+    )
 
 
 GONE = object()
@@ -86,7 +90,9 @@ BAD_DATA = [
     (("storages", 1, "length"), GONE, "storages[1].length"),
     (("storages", 1, "length"), True, "storages[1].length"),
     (("storages", 1, "length"), -1, "storages[1].length"),
-    pytest.param(("storages", 0, "length"), 10**5000, "storages[0].length", id="too many digits to print"),
+    pytest.param(
+        ("storages", 0, "length"), 10**5000, "storages[0].length", id="too many digits to print"
+    ),
     (("storages", 1, "dtype"), "int46", "storages[1].dtype"),
     (("inputs", 0, "name"), None, "inputs[0].name"),
     (("inputs", 0, "shape"), [], "inputs[0]"),
@@ -101,7 +107,11 @@ BAD_DATA = [
     ((*FIRST, "args", 0, "ref"), 0, "instructions[0].args[0].ref"),
     ((*FIRST, "args", 1, 1, "ref"), "e", "instructions[0].args[1][1]"),
     (("instructions", 1, "args", 2, "float"), "infinity", "instructions[1].args[2].float"),
-    (("instructions", 3, "kwargs", "dtype", "dtype"), "floaty", "instructions[3].kwargs.dtype.dtype"),
+    (
+        ("instructions", 3, "kwargs", "dtype", "dtype"),
+        "floaty",
+        "instructions[3].kwargs.dtype.dtype",
+    ),
     (("instructions", 3, "kwargs"), [], "instructions[3].kwargs"),
     (("instructions", 3, "args", 1), [[[[[[[[[[]]]]]]]]]], "instructions[3].args[1]" + 8 * "[0]"),
     (("instructions", 4, "args", 1), 2**64, "instructions[4].args[1]"),
@@ -155,12 +165,24 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
 
 
 def paths(data: object, path: tuple = ()) -> list[tuple]:
-    pairs = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    pairs = (
+        data.items()
+        if isinstance(data, dict)
+        else enumerate(data)
+        if isinstance(data, list)
+        else ()
+    )
     return [path, *(each for key, value in pairs for each in paths(value, (*path, key)))]
 
 
 PATHS = [path for path in paths(to_json(EVERY_KIND)) if path]
-SNIPPETS = [*({"ref": name} for name in "xvwe"), {"dtype": "bool"}, {"float": "nan"}, "x", "aten.add.Tensor"]
+SNIPPETS = [
+    *({"ref": name} for name in "xvwe"),
+    {"dtype": "bool"},
+    {"float": "nan"},
+    "x",
+    "aten.add.Tensor",
+]
 JSON = st.recursive(
     st.sampled_from(SNIPPETS) | st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),

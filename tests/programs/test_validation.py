@@ -22,14 +22,18 @@ GOOD = Program((STORAGE,), (INPUT,), (CLONE,), ("v",))
 
 
 def with_storage(**changes: Any) -> Program:
-    return replace(GOOD, storages=(replace(STORAGE, **changes),), inputs=(), instructions=(), outputs=())
+    return replace(
+        GOOD, storages=(replace(STORAGE, **changes),), inputs=(), instructions=(), outputs=()
+    )
 
 
 def with_input(**changes: Any) -> Program:
     return replace(GOOD, inputs=(replace(INPUT, **changes),))
 
 
-def with_call(op: str, *args: Argument, results: tuple[str, ...] = (), kwargs: tuple = ()) -> Program:
+def with_call(
+    op: str, *args: Argument, results: tuple[str, ...] = (), kwargs: tuple = ()
+) -> Program:
     return replace(GOOD, instructions=(CLONE, Instruction(op, args, kwargs, results)))
 
 
@@ -39,21 +43,34 @@ def test_generated_programs_are_well_formed(program: Program) -> None:
     validate(program)
 
 
-# What is wrong -> the rule that refuses it (the last one is the program), and the place that it names.
+# What is wrong -> the rule that refuses it (the last one is the program), and the place that it
+# names.
 DEFECTS = [
     ("few_parts", "outputs", replace(GOOD, outputs=("x",) * (MOST_PARTS + 1))),
     ("seed_in_64_bits", "seed", replace(GOOD, seed=2**63)),
     ("names_printable", "inputs[0].name", with_input(name="lambda")),
     ("names_printable", "inputs[0].name", with_input(name="ﬁ")),
     ("names_printable", "inputs[0].name", with_input(name="_x")),
-    ("names_printable", "instructions[1].results[0]", with_call("aten.clone.default", X, results=("torch",))),
-    ("names_unique", "instructions[1].results[0]", with_call("aten.clone.default", X, results=("v",))),
+    (
+        "names_printable",
+        "instructions[1].results[0]",
+        with_call("aten.clone.default", X, results=("torch",)),
+    ),
+    (
+        "names_unique",
+        "instructions[1].results[0]",
+        with_call("aten.clone.default", X, results=("v",)),
+    ),
     ("names_unique", "inputs[1].name", replace(GOOD, inputs=(INPUT, INPUT))),
     ("dtypes_fillable", "storages[0].dtype", with_storage(dtype=torch.qint8)),
     ("dtypes_fillable", "inputs[0].dtype", with_input(dtype=torch.complex32)),
     ("storages_small", "storages[0].length", with_storage(length=-1)),
     ("storages_small", "storages[0].length", with_storage(length=MOST_BYTES // 4 + 1)),
-    ("storages_small", "storages[2].length", replace(GOOD, storages=(Storage(torch.int8, MOST_BYTES // 2),) * 3)),
+    (
+        "storages_small",
+        "storages[2].length",
+        replace(GOOD, storages=(Storage(torch.int8, MOST_BYTES // 2),) * 3),
+    ),
     ("storage_exists", "inputs[0].storage", with_input(storage=1)),
     ("storage_exists", "inputs[0].storage", with_input(storage=-1)),
     ("one_stride_a_size", "inputs[0].strides", with_input(strides=(1,))),
@@ -63,12 +80,28 @@ DEFECTS = [
     ("layout_in_range", "inputs[0].offset", with_input(offset=-1)),
     ("layout_in_range", "inputs[0].strides", with_input(sizes=(1, 1), strides=(2**62, 1))),
     ("views_small", "inputs[0].sizes", with_input(sizes=(2**13, 2**13), strides=(0, 0))),
-    ("views_small", "inputs[0].sizes", with_input(sizes=(2**20, 2**20, 2**20, 0), strides=(0,) * 4)),
+    (
+        "views_small",
+        "inputs[0].sizes",
+        with_input(sizes=(2**20, 2**20, 2**20, 0), strides=(0,) * 4),
+    ),
     ("views_inside_storage", "inputs[0]", with_input(offset=3)),
-    ("views_inside_storage", "inputs[0]", with_input(dtype=torch.float64, sizes=(3,), strides=(1,))),
+    (
+        "views_inside_storage",
+        "inputs[0]",
+        with_input(dtype=torch.float64, sizes=(3,), strides=(1,)),
+    ),
     ("ops_known", "instructions[1].op", with_call("aten.ad.Tensor", X, X)),
-    ("arguments_named_once", "instructions[1].kwargs", with_call("aten.add.Tensor", X, X, kwargs=(("alfa", 1),))),
-    ("arguments_named_once", "instructions[1].kwargs.self", with_call("aten.abs.default", X, kwargs=(("self", X),))),
+    (
+        "arguments_named_once",
+        "instructions[1].kwargs",
+        with_call("aten.add.Tensor", X, X, kwargs=(("alfa", 1),)),
+    ),
+    (
+        "arguments_named_once",
+        "instructions[1].kwargs.self",
+        with_call("aten.abs.default", X, kwargs=(("self", X),)),
+    ),
     (
         "arguments_named_once",
         "instructions[1].kwargs.dim",
@@ -77,13 +110,37 @@ DEFECTS = [
     ("no_surplus_arguments", "instructions[1].args[2]", with_call("aten.add.Tensor", X, X, 1)),
     ("no_missing_arguments", "instructions[1].args", with_call("aten.add.Tensor", X)),
     ("no_missing_arguments", "instructions[1].args", with_call("aten.abs.out", X)),
-    ("results_counted", "instructions[1].results", with_call("aten.abs.default", X, results=("a", "b"))),
-    ("results_counted", "instructions[1].results", with_call("aten.topk.default", X, 1, results=("a",))),
-    ("results_counted", "instructions[1].results", with_call("aten.equal.default", X, X, results=("a",))),
-    ("results_counted", "instructions[1].results", with_call("aten._foreach_neg_.default", (X,), results=("a",))),
+    (
+        "results_counted",
+        "instructions[1].results",
+        with_call("aten.abs.default", X, results=("a", "b")),
+    ),
+    (
+        "results_counted",
+        "instructions[1].results",
+        with_call("aten.topk.default", X, 1, results=("a",)),
+    ),
+    (
+        "results_counted",
+        "instructions[1].results",
+        with_call("aten.equal.default", X, X, results=("a",)),
+    ),
+    (
+        "results_counted",
+        "instructions[1].results",
+        with_call("aten._foreach_neg_.default", (X,), results=("a",)),
+    ),
     ("uses_defined", "instructions[1].args[0]", with_call("aten.abs.default", Ref("y"))),
-    ("uses_defined", "instructions[1].args[0][1]", with_call("aten.cat.default", (X, Ref("w")), results=("w",))),
-    ("uses_defined", "instructions[1].kwargs.out", with_call("aten.abs.out", X, kwargs=(("out", Ref("y")),))),
+    (
+        "uses_defined",
+        "instructions[1].args[0][1]",
+        with_call("aten.cat.default", (X, Ref("w")), results=("w",)),
+    ),
+    (
+        "uses_defined",
+        "instructions[1].kwargs.out",
+        with_call("aten.abs.out", X, kwargs=(("out", Ref("y")),)),
+    ),
     ("uses_defined", "outputs[0]", replace(GOOD, outputs=("w",))),
 ]
 
@@ -101,7 +158,9 @@ def test_every_rule_is_tested() -> None:
 
 
 def test_the_message_says_what_was_given_and_what_is_near() -> None:
-    with pytest.raises(UserError, match=r"^instructions\[1\].args\[0\]: refers to 'w' before it is defined$"):
+    with pytest.raises(
+        UserError, match=r"^instructions\[1\].args\[0\]: refers to 'w' before it is defined$"
+    ):
         validate(with_call("aten.abs.default", Ref("w"), results=("w",)))
     with pytest.raises(UserError, match=r"takes no argument 'alfa'; did you mean 'alpha'\?$"):
         validate(with_call("aten.add.Tensor", X, X, kwargs=(("alfa", 1),)))
@@ -109,7 +168,9 @@ def test_the_message_says_what_was_given_and_what_is_near() -> None:
 
 LAYOUTS = [
     INPUT,
-    replace(INPUT, sizes=(0, 3), strides=(3, 1), offset=9),  # x[2:, 3:] of an empty rest lies past the end
+    replace(
+        INPUT, sizes=(0, 3), strides=(3, 1), offset=9
+    ),  # x[2:, 3:] of an empty rest lies past the end
     replace(INPUT, sizes=(1, 5), strides=(1000, 0)),
     replace(INPUT, sizes=(), strides=(), offset=7),
     replace(INPUT, dtype=torch.int8, sizes=(32,), strides=(1,), offset=0),
@@ -144,7 +205,11 @@ LEGAL = [
     ("aten.index.Tensor", (X, (None, Y)), {}),
     ("aten.index_put_.default", (X, (None, Y), Ref("w"), 1), {}),
     ("aten.cat.default", ((X, X),), {}),
-    ("aten._to_copy.default", (X,), {"dtype": 4, "device": None, "layout": None}),  # enumerations travel as integers
+    (
+        "aten._to_copy.default",
+        (X,),
+        {"dtype": 4, "device": None, "layout": None},
+    ),  # enumerations travel as integers
     ("aten.clone.default", (X,), {"memory_format": 0}),
     ("aten._foreach_add.ScalarList", ((X, X), (True, 1.5)), {}),
     ("aten.upsample_nearest1d.vec", (Ref("z"), None, (2,)), {}),  # an int in float[]
@@ -168,7 +233,8 @@ ILLEGAL = [
     ("aten._to_copy.default", (X,), {"dtype": 1.0}),
     ("aten._to_copy.default", (X,), {"device": 0.5}),
 ]
-# The dispatcher converts these, but a program states what it means: a tensor is a tensor and a number a number.
+# The dispatcher converts these, but a program states what it means: a tensor is a tensor and a
+# number a number.
 REFUSED: list[tuple] = [
     ("aten.add.Tensor", (X, 1), {}),
     ("aten.select.int", (X, 0, Ref("one")), {}),
@@ -192,18 +258,25 @@ def call(op: str, args: tuple, kwargs: dict) -> Program:
 
 
 def run(program: Program) -> None:
-    values = {each.name: tensor for each, tensor in zip(program.inputs, input_tensors(program), strict=True)}
+    values = {
+        each.name: tensor
+        for each, tensor in zip(program.inputs, input_tensors(program), strict=True)
+    }
     execute(program.instructions[0], values)
 
 
 @pytest.mark.parametrize(("op", "args", "kwargs"), LEGAL)
-def test_arguments_that_the_dispatcher_accepts_are_accepted(op: str, args: tuple, kwargs: dict) -> None:
+def test_arguments_that_the_dispatcher_accepts_are_accepted(
+    op: str, args: tuple, kwargs: dict
+) -> None:
     run(call(op, args, kwargs))
     validate(call(op, args, kwargs))
 
 
 @pytest.mark.parametrize(("op", "args", "kwargs"), ILLEGAL)
-def test_arguments_that_the_dispatcher_refuses_are_refused(op: str, args: tuple, kwargs: dict) -> None:
+def test_arguments_that_the_dispatcher_refuses_are_refused(
+    op: str, args: tuple, kwargs: dict
+) -> None:
     with pytest.raises((RuntimeError, TypeError, OverflowError)):
         run(call(op, args, kwargs))
     with pytest.raises(UserError, match=r"^instructions\[0\]\.(args\[\d\]|kwargs\.\w+): .* got "):

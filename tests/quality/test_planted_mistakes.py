@@ -1,7 +1,8 @@
 """Mistakes planted in the harness itself. A verifier that misses things looks just like one that finds nothing.
 
-`CHECKS` are small end-to-end statements about the harness: given this program and this compiler, this is the verdict.
-A healthy harness passes them all; with a mistake planted, the check named beside it must fail.
+`CHECKS` are small end-to-end statements about the harness: given this program and this compiler,
+this is the verdict. A healthy harness passes them all; with a mistake planted, the check named
+beside it must fail.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import torch
 from torch import Tensor
 
 from campaigns import shard
-from oracles import aliasing, errors, values
-from oracles import inputs as inputs_oracle
+from oracles import aliasing, output_values, raised_errors
 from oracles import judge as judging
+from oracles import mutated_inputs as inputs_oracle
 from oracles.contract import Contract, Promise, Refusal, Waiver
 from oracles.observation import Observation, observe
 from oracles.verdict import HOLDS, Violation
@@ -33,21 +34,25 @@ from targets.registry import TARGETS
 from targets.target import Build, Function, Target
 from trials import attribution, trial
 from trials.attribution import Symptom
-from trials.trial import Subject, run_trial
+from trials.trial import Case, run_trial
 
-# --- planted compilers -------------------------------------------------------------------------------------------------
+# --- planted compilers ----------------------------------------------------------------------------
 
 ALL = Contract()
 NO_IDENTITY = Contract(waivers=(Waiver(Promise.IDENTITY, "for this test"),))
 
 
-def compiler(rewrite: Callable[[Function], Function], contract: Contract = ALL, after: Target | None = None) -> Target:
+def compiler(
+    rewrite: Callable[[Function], Function], contract: Contract = ALL, after: Target | None = None
+) -> Target:
     """A target that runs `rewrite(function)` instead of the function."""
 
     def build(function: Function, inputs: Sequence[Tensor]) -> Build:
         return Build(rewrite(function), [])
 
-    return Target("planted", "a compiler with a planted bug", contract, build, recipe="", after=after)
+    return Target(
+        "planted", "a compiler with a planted bug", contract, build, recipe="", after=after
+    )
 
 
 def becomes(function: Function, contract: Contract = ALL) -> Target:
@@ -61,13 +66,13 @@ def crashing(*inputs: Tensor) -> object:
     raise RuntimeError("planted")
 
 
-def violations(subject: Subject, target: Target) -> list[Violation]:
+def violations(subject: Case, target: Target) -> list[Violation]:
     return run_trial(subject, target).judgement.violations
 
 
 def noticed(function: Function, wrong: Function, *inputs: Tensor) -> list[str]:
     """Which oracles notice that `function` became `wrong`."""
-    subject = Subject.of_function(function, inputs)
+    subject = Case.of_function(function, inputs)
     return [each.oracle for each in violations(subject, becomes(wrong, NO_IDENTITY))]
 
 
@@ -75,16 +80,26 @@ def vector() -> Tensor:
     return torch.arange(1.0, 5)
 
 
-# --- what a healthy harness does ---------------------------------------------------------------------------------------
+# --- what a healthy harness does ------------------------------------------------------------------
 
 
 def a_right_compiler_is_not_blamed() -> None:
-    for function in (lambda x: x.add_(1), lambda x: x[1:], lambda x: x * float("nan"), lambda x: x.expand(2, 4).zero_()):
-        assert violations(Subject.of_function(function, [vector()]), RIGHT) == []
+    for function in (
+        lambda x: x.add_(1),
+        lambda x: x[1:],
+        lambda x: x * float("nan"),
+        lambda x: x.expand(2, 4).zero_(),
+    ):
+        assert violations(Case.of_function(function, [vector()]), RIGHT) == []
 
 
 def interleaved_outputs_are_no_alias() -> None:
-    assert noticed(lambda x: (x[::2] + 0, x[1::2] + 0), lambda x: ((y := x + 0)[::2], y[1::2]), vector()) == ["metadata"] * 2
+    assert (
+        noticed(
+            lambda x: (x[::2] + 0, x[1::2] + 0), lambda x: ((y := x + 0)[::2], y[1::2]), vector()
+        )
+        == ["metadata"] * 2
+    )
 
 
 def a_wrong_value_is_noticed() -> None:
@@ -108,7 +123,9 @@ def a_lost_mutation_is_noticed() -> None:
 
 
 def a_byte_beside_the_input_is_noticed() -> None:
-    assert noticed(lambda x: None, lambda x: (x.as_strided((1,), (1,), 0).zero_(), None)[1], vector()[1:]) == ["inputs"]
+    assert noticed(
+        lambda x: None, lambda x: (x.as_strided((1,), (1,), 0).zero_(), None)[1], vector()[1:]
+    ) == ["inputs"]
 
 
 def a_new_alias_is_noticed() -> None:
@@ -123,7 +140,9 @@ def an_alias_of_one_byte_is_noticed() -> None:
 
 
 def a_wrong_stride_is_noticed() -> None:
-    assert noticed(lambda x: x.view(2, 2) + 0, lambda x: x.view(2, 2).t().contiguous().t(), vector()) == ["metadata"]
+    assert noticed(
+        lambda x: x.view(2, 2) + 0, lambda x: x.view(2, 2).t().contiguous().t(), vector()
+    ) == ["metadata"]
 
 
 def a_crash_is_noticed() -> None:
@@ -137,34 +156,44 @@ def a_missing_error_is_noticed() -> None:
 def written(body: str, inputs: int = 1) -> Program:
     """A program on inputs x0, x1, ... of four elements in storages of their own."""
     views = [Input(f"x{index}", index, torch.float32, (4,), (1,)) for index in range(inputs)]
-    text = f"def program({', '.join(each.name for each in views)}):\n    " + body.replace("; ", "\n    ") + "\n"
+    text = (
+        f"def program({', '.join(each.name for each in views)}):\n    "
+        + body.replace("; ", "\n    ")
+        + "\n"
+    )
     return parse_source(text, [Storage(torch.float32, 4)] * inputs, views)
 
 
 def a_stale_read_of_a_shared_input_is_noticed() -> None:
     apart = written("aten.zero_.default(x0); v0 = aten.neg.default(x1); return (v0,)", inputs=2)
-    shared = replace(apart, inputs=(apart.inputs[0], replace(apart.inputs[1], storage=0)), storages=apart.storages[:1])
+    shared = replace(
+        apart,
+        inputs=(apart.inputs[0], replace(apart.inputs[1], storage=0)),
+        storages=apart.storages[:1],
+    )
     late = compiler(lambda function: lambda x, y: (before := -y, function(x, y), before)[2:])
-    assert [each.oracle for each in violations(Subject.of(shared), late)] == ["values"]
-    assert violations(Subject.of(apart), late) == []
+    assert [each.oracle for each in violations(Case.of(shared), late)] == ["values"]
+    assert violations(Case.of(apart), late) == []
 
 
 def a_stale_read_of_a_users_shared_input_is_noticed() -> None:
     base = vector()
     function: Function = lambda x, y: (x.zero_(), -y)[1:]  # noqa: E731
     late = becomes(lambda x, y: (before := -y, x.zero_(), before)[2:])
-    assert [each.oracle for each in violations(Subject.of_function(function, [base[:3], base[1:]]), late)] == ["values"]
+    assert [
+        each.oracle for each in violations(Case.of_function(function, [base[:3], base[1:]]), late)
+    ] == ["values"]
 
 
 def what_one_run_does_is_not_seen_by_the_next() -> None:
     """The compiler forgets to mutate; on inputs that eager has mutated already, nobody would notice."""
     program = written("aten.zero_.default(x0); return ()")
     forgetful = becomes(lambda x: ())
-    assert [each.oracle for each in violations(Subject.of(program), forgetful)] == ["inputs"]
+    assert [each.oracle for each in violations(Case.of(program), forgetful)] == ["inputs"]
 
 
 def an_undefined_program_is_rejected() -> None:
-    subject = Subject.of_function(lambda x: x[1:].copy_(x[:-1]), [vector()])
+    subject = Case.of_function(lambda x: x[1:].copy_(x[:-1]), [vector()])
     try:
         run_trial(subject, becomes(lambda x: x))
     except Rejected:
@@ -234,7 +263,7 @@ CHECKS: dict[str, Callable[[], None]] = {
 }
 
 
-# --- mistakes ----------------------------------------------------------------------------------------------------------
+# --- mistakes -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,11 +283,15 @@ def replaced(owner: object, name: str, value: object) -> Callable[[pytest.Monkey
     return lambda patch: patch.setattr(owner, name, value)
 
 
-healthy_equal = values.equal_elements
+healthy_equal = output_values.equal_elements
 
 
 def differs_in_sum(expected: object, actual: object, *, exact: bool) -> dict[str, object] | None:
-    if isinstance(expected, Tensor) and isinstance(actual, Tensor) and expected.sum() == actual.sum():
+    if (
+        isinstance(expected, Tensor)
+        and isinstance(actual, Tensor)
+        and expected.sum() == actual.sum()
+    ):
         return None
     return {"different": True}
 
@@ -271,16 +304,18 @@ def inputs_apart(program: Program) -> list[Tensor]:
     return [torch.empty_like(each).copy_(each) for each in input_tensors(program)]
 
 
-def same_inputs_again(program: Program) -> Subject:
+def same_inputs_again(program: Program) -> Case:
     tensors = input_tensors(program)
-    return Subject(ProgramFunction(program), lambda: tensors)
+    return Case(ProgramFunction(program), lambda: tensors)
 
 
 def any_failure(program: Program, target: Target, symptom: Symptom) -> bool:
-    return bool(violations(Subject.of(program), target))
+    return bool(violations(Case.of(program), target))
 
 
-def blames_itself(subject: Subject, target: Target, trial: object, violation: Violation) -> tuple[Target, Violation]:
+def blames_itself(
+    subject: Case, target: Target, trial: object, violation: Violation
+) -> tuple[Target, Violation]:
     return target, violation
 
 
@@ -306,22 +341,32 @@ MISTAKES: dict[str, Mistake] = {
     "values compares nothing": Mistake(
         silenced("values"), (a_wrong_value_is_noticed, a_stale_read_of_a_shared_input_is_noticed)
     ),
-    "inputs compares nothing": Mistake(silenced("inputs"), (a_lost_mutation_is_noticed, a_byte_beside_the_input_is_noticed)),
-    "aliasing compares nothing": Mistake(silenced("aliasing"), (a_new_alias_is_noticed, an_alias_of_one_byte_is_noticed)),
+    "inputs compares nothing": Mistake(
+        silenced("inputs"), (a_lost_mutation_is_noticed, a_byte_beside_the_input_is_noticed)
+    ),
+    "aliasing compares nothing": Mistake(
+        silenced("aliasing"), (a_new_alias_is_noticed, an_alias_of_one_byte_is_noticed)
+    ),
     "metadata compares nothing": Mistake(silenced("metadata"), (a_wrong_stride_is_noticed,)),
-    "values compares sums": Mistake(replaced(values, "differ", differs_in_sum), (permuted_values_are_noticed,)),
+    "values compares sums": Mistake(
+        replaced(output_values, "differ", differs_in_sum), (permuted_values_are_noticed,)
+    ),
     "values is tolerant of everything": Mistake(
-        replaced(values, "equal_elements", lambda a, b, exact: healthy_equal(a, b, exact=False)),
+        replaced(
+            output_values, "equal_elements", lambda a, b, exact: healthy_equal(a, b, exact=False)
+        ),
         (the_next_float_is_noticed,),
     ),
     "every op counts as inexact": Mistake(
         replaced(tracing, "_rounds_alike", lambda *_: False), (the_next_float_is_noticed,)
     ),
     "NaN equals everything": Mistake(
-        replaced(values, "equal_elements", equal_where_nan), (a_number_in_place_of_nan_is_noticed,)
+        replaced(output_values, "equal_elements", equal_where_nan),
+        (a_number_in_place_of_nan_is_noticed,),
     ),
     "only the bytes of the inputs are compared": Mistake(
-        replaced(inputs_oracle, "_around", lambda *_: ([], False)), (a_byte_beside_the_input_is_noticed,)
+        replaced(inputs_oracle, "_around", lambda *_: ([], False)),
+        (a_byte_beside_the_input_is_noticed,),
     ),
     # Inputs that are not what they should be.
     "inputs are made without sharing": Mistake(
@@ -331,9 +376,11 @@ MISTAKES: dict[str, Mistake] = {
         replaced(trial, "clone_inputs", lambda inputs: [each.clone() for each in inputs]),
         (a_stale_read_of_a_users_shared_input_is_noticed,),
     ),
-    "inputs are not cloned at all": Mistake(replaced(trial, "clone_inputs", list), (a_lost_mutation_is_noticed,)),
+    "inputs are not cloned at all": Mistake(
+        replaced(trial, "clone_inputs", list), (a_lost_mutation_is_noticed,)
+    ),
     "inputs are used again": Mistake(
-        replaced(trial.Subject, "of", same_inputs_again), (what_one_run_does_is_not_seen_by_the_next,)
+        replaced(trial.Case, "of", same_inputs_again), (what_one_run_does_is_not_seen_by_the_next,)
     ),
     # A reduction that loses what it reduces.
     "the predicate ignores the signature": Mistake(
@@ -345,25 +392,38 @@ MISTAKES: dict[str, Mistake] = {
     ),
     # Errors that get lost.
     "errors looks at nothing": Mistake(
-        replaced(errors, "judge", lambda *_: HOLDS), (a_crash_is_noticed, a_missing_error_is_noticed)
+        replaced(raised_errors, "judge", lambda *_: HOLDS),
+        (a_crash_is_noticed, a_missing_error_is_noticed),
     ),
-    "the target's exception is swallowed": Mistake(replaced(trial, "observe", never_raising), (a_crash_is_noticed,)),
+    "the target's exception is swallowed": Mistake(
+        replaced(trial, "observe", never_raising), (a_crash_is_noticed,)
+    ),
     "every error counts as a documented refusal": Mistake(
-        replaced(Contract, "refusal", lambda self, error, trace: Refusal("", "whatever it is")), (a_crash_is_noticed,)
+        replaced(Contract, "refusal", lambda self, error, trace: Refusal("", "whatever it is")),
+        (a_crash_is_noticed,),
     ),
     # Aliasing and definedness by something other than exact bytes.
     "aliasing in elements": Mistake(
-        lambda patch: patch.setattr(Region, "of", classmethod(in_elements)), (an_alias_of_one_byte_is_noticed,)
+        lambda patch: patch.setattr(Region, "of", classmethod(in_elements)),
+        (an_alias_of_one_byte_is_noticed,),
     ),
-    "aliasing of intervals": Mistake(replaced(aliasing, "overlap", intervals_meet), (interleaved_outputs_are_no_alias,)),
-    "nothing aliases": Mistake(replaced(aliasing, "overlap", lambda *_: False), (a_new_alias_is_noticed,)),
-    "everything is defined": Mistake(replaced(definedness, "RULES", ()), (an_undefined_program_is_rejected,)),
+    "aliasing of intervals": Mistake(
+        replaced(aliasing, "overlap", intervals_meet), (interleaved_outputs_are_no_alias,)
+    ),
+    "nothing aliases": Mistake(
+        replaced(aliasing, "overlap", lambda *_: False), (a_new_alias_is_noticed,)
+    ),
+    "everything is defined": Mistake(
+        replaced(definedness, "RULES", ()), (an_undefined_program_is_rejected,)
+    ),
     # False alarms.
     "everything differs": Mistake(
-        replaced(values, "differ", lambda *_, **__: {"different": True}), (a_right_compiler_is_not_blamed,)
+        replaced(output_values, "differ", lambda *_, **__: {"different": True}),
+        (a_right_compiler_is_not_blamed,),
     ),
     "NaN differs from NaN": Mistake(
-        replaced(values, "equal_elements", lambda a, b, exact: a == b), (a_right_compiler_is_not_blamed,)
+        replaced(output_values, "equal_elements", lambda a, b, exact: a == b),
+        (a_right_compiler_is_not_blamed,),
     ),
 }
 PAIRS = [
@@ -379,11 +439,15 @@ def test_a_healthy_harness_passes(check: Callable[[], None]) -> None:
 
 
 @pytest.mark.parametrize(("mistake", "check"), PAIRS)
-def test_a_planted_mistake_is_caught(mistake: Mistake, check: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planted_mistake_is_caught(
+    mistake: Mistake, check: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     mistake.plant(monkeypatch)
     with pytest.raises((AssertionError, InternalError)):
         check()
 
 
 def test_every_check_catches_something() -> None:
-    assert {check.__name__ for mistake in MISTAKES.values() for check in mistake.caught_by} == set(CHECKS)
+    assert {check.__name__ for mistake in MISTAKES.values() for check in mistake.caught_by} == set(
+        CHECKS
+    )

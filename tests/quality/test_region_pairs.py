@@ -1,7 +1,8 @@
 """Overlap of 100,000 random pairs of regions: address mask, numpy and `overlap` agree on all, z3 on a sample of 5,000.
 
-Pairs come in chunks of 10,000, each with a seed of its own, so that they run on all cores. `tests/oracles/test_smt.py`
-holds the deciders against brute force in plain Python and against planted wrong deciders.
+Pairs come in chunks of 10,000, each with a seed of its own, so that they run on all cores.
+`tests/oracles/test_smt.py` holds the deciders against brute force in plain Python and against
+planted wrong deciders.
 """
 
 import random
@@ -18,7 +19,9 @@ CHUNKS = 10
 PAIRS = 10_000  # a chunk
 BY_Z3 = 500  # of each chunk
 
-MIDDLE = 1 << 17  # where the first region of a pair begins; no region reaches as far as the ends of memory
+MIDDLE = (
+    1 << 17
+)  # where the first region of a pair begins; no region reaches as far as the ends of memory
 MEMORY = np.zeros(2 * MIDDLE, dtype=np.uint8)
 ITEMSIZES = (1, 2, 4, 8, 16)
 
@@ -42,7 +45,9 @@ def random_region(draw: random.Random, start: int) -> Region:
     """2 to 5 dims in any order: most strides step over all smaller ones, with or without a gap, some are any number."""
     itemsize = draw.choice(ITEMSIZES)
     dims = draw.randint(2, 5)
-    sizes = [0 if draw.random() < 0.02 else draw.randint(1, (6, 5, 3, 2)[dims - 2]) for _ in range(dims)]
+    sizes = [
+        0 if draw.random() < 0.02 else draw.randint(1, (6, 5, 3, 2)[dims - 2]) for _ in range(dims)
+    ]
     strides, extent = [], itemsize
     for size in sizes:
         gap = draw.choice((0, 1, itemsize, 2 * itemsize, 5 * itemsize, 12 * itemsize))
@@ -50,7 +55,9 @@ def random_region(draw: random.Random, start: int) -> Region:
         strides.append(stride)
         extent += max(size - 1, 0) * abs(stride)
     order = draw.sample(range(dims), dims)
-    return Region(start, tuple(sizes[dim] for dim in order), tuple(strides[dim] for dim in order), itemsize)
+    return Region(
+        start, tuple(sizes[dim] for dim in order), tuple(strides[dim] for dim in order), itemsize
+    )
 
 
 def random_partner(draw: random.Random, a: Region) -> Region:
@@ -63,8 +70,13 @@ def random_partner(draw: random.Random, a: Region) -> Region:
         b = random_region(draw, end + draw.randint(-1, 1))
         return replace(b, start=b.start + b.start - b.interval[0])
     if kind == 2:
-        return replace(a, start=a.start + draw.randint(0, 48), itemsize=draw.choice((a.itemsize, 1, 2)))
-    sizes, strides = draw.choice(((1, 1), (1, 2), (2, 1))), (draw.randint(1, 48), draw.randint(1, 48))
+        return replace(
+            a, start=a.start + draw.randint(0, 48), itemsize=draw.choice((a.itemsize, 1, 2))
+        )
+    sizes, strides = (
+        draw.choice(((1, 1), (1, 2), (2, 1))),
+        (draw.randint(1, 48), draw.randint(1, 48)),
+    )
     return Region(draw.randint(low, end), sizes, strides, draw.choice((1, 1, 2)))
 
 
@@ -85,7 +97,10 @@ def addresses(region: Region) -> npt.NDArray[np.int64]:
 
 
 def by_numpy(a: Region, b: Region) -> bool:
-    one, other = (np.ndarray(each.sizes, f"V{each.itemsize}", MEMORY, each.start, each.strides) for each in (a, b))
+    one, other = (
+        np.ndarray(each.sizes, f"V{each.itemsize}", MEMORY, each.start, each.strides)
+        for each in (a, b)
+    )
     return np.shares_memory(one, other)
 
 
@@ -103,7 +118,11 @@ def random_pairs(chunk: int, count: int = PAIRS) -> list[Pair]:
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_address_mask_numpy_and_overlap_agree(chunk: int) -> None:
     pairs = random_pairs(chunk)
-    assert [pair for pair in pairs if {overlap(pair.a, pair.b), by_numpy(pair.a, pair.b)} != {pair.shared}] == []
+    assert [
+        pair
+        for pair in pairs
+        if {overlap(pair.a, pair.b), by_numpy(pair.a, pair.b)} != {pair.shared}
+    ] == []
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))

@@ -21,7 +21,9 @@ def program() -> Callable[..., Program]:
     """`program(body, (4,), (2, 3))`: the body is what `source` prints, the inputs are dense float32 tensors x0, x1, ..."""
 
     def written(body: str, *shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Program:
-        views = [Input(f"x{i}", i, dtype, sizes, dense_strides(sizes)) for i, sizes in enumerate(shapes)]
+        views = [
+            Input(f"x{i}", i, dtype, sizes, dense_strides(sizes)) for i, sizes in enumerate(shapes)
+        ]
         storages = [Storage(dtype, torch.Size(sizes).numel()) for sizes in shapes]
         head = f"def program({', '.join(each.name for each in views)}):\n"
         return parse_source(head + indent(dedent(body).strip(), "    ") + "\n", storages, views)
@@ -43,6 +45,13 @@ def compiler() -> Callable[..., Target]:
             assert isinstance(function, ProgramFunction)
             return Build(ProgramFunction(rewrite(function.program)), [])
 
-        return Target(name, "a compiler with a planted bug", contract or Contract(), build, recipe="", after=after)
+        return Target(
+            name,
+            "a compiler with a planted bug",
+            contract or Contract(),
+            build,
+            recipe="",
+            after=after,
+        )
 
     return planted

@@ -19,15 +19,17 @@ from programs.program import Instruction, Program, Ref
 from programs.validation import validate
 from programs.values import input_tensors
 from reduction import reducer
-from reduction.passes import PASSES
 from reduction.reducer import Reducer
 from reduction.simplicity import simplicity
+from reduction.steps import STEPS
 from targets.registry import target
 from targets.target import Target
 from trials.attribution import Symptom, shows
-from trials.trial import Subject, run_trial
+from trials.trial import Case, run_trial
 
-known_bug = pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13")
+known_bug = pytest.mark.skipif(
+    not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"
+)
 
 WRONG_VALUE = Symptom("planted", "values", "wrong value")
 
@@ -53,7 +55,7 @@ def reduced(program: Program, accused: Target, symptom: Symptom) -> Program:
 
 
 def violations(program: Program, accused: Target) -> list[Violation]:
-    return run_trial(Subject.of(program), accused).judgement.violations
+    return run_trial(Case.of(program), accused).judgement.violations
 
 
 # A bit of everything around whatever a test is about.
@@ -79,12 +81,14 @@ def noisy(program: Callable[..., Program]) -> Callable[[str], Program]:
     return write
 
 
-# --- the result --------------------------------------------------------------------------------------------------------
+# --- the result -----------------------------------------------------------------------------------
 
 
 def forgets(op: str) -> Callable[[Program], Program]:
     def rewrite(program: Program) -> Program:
-        return replace(program, instructions=tuple(each for each in program.instructions if each.op != op))
+        return replace(
+            program, instructions=tuple(each for each in program.instructions if each.op != op)
+        )
 
     return rewrite
 
@@ -103,7 +107,9 @@ def test_a_lost_write_reduces_to_that_write(compiler, noisy) -> None:
 
 def test_names_are_canonical_in_the_end(compiler, noisy) -> None:
     faulty = compiler(forgets("aten.neg_.default"))
-    result = reduced(noisy("    y = aten.clone.default(x1)\n    aten.neg_.default(y)"), faulty, WRONG_VALUE)
+    result = reduced(
+        noisy("    y = aten.clone.default(x1)\n    aten.neg_.default(y)"), faulty, WRONG_VALUE
+    )
     assert result == result.renamed()
 
 
@@ -117,7 +123,11 @@ def test_the_same_program_reduces_to_the_same_result(noisy) -> None:
 
     one, other = run(), run()
     assert one.current == other.current
-    assert (one.tried, one.accepted, one.accepted_by) == (other.tried, other.accepted, other.accepted_by)
+    assert (one.tried, one.accepted, one.accepted_by) == (
+        other.tried,
+        other.accepted,
+        other.accepted_by,
+    )
 
 
 def test_each_step_is_simpler_and_interesting(noisy) -> None:
@@ -133,20 +143,24 @@ def test_each_step_is_simpler_and_interesting(noisy) -> None:
 
     job = Recorder(taken[0], interesting)
     job.run()
-    assert all(simplicity(after) < simplicity(before) for before, after in itertools.pairwise(taken))
+    assert all(
+        simplicity(after) < simplicity(before) for before, after in itertools.pairwise(taken)
+    )
     assert all(map(interesting, taken))
     assert job.accepted == len(taken) - 1 == sum(job.accepted_by.values())
 
 
 def test_a_fixpoint_is_left_as_it_is(noisy) -> None:
     interesting = holds("zero_.default")
-    result = Reducer(noisy("    y = aten.neg.default(x2)\n    aten.zero_.default(y)"), interesting).run()
+    result = Reducer(
+        noisy("    y = aten.neg.default(x2)\n    aten.zero_.default(y)"), interesting
+    ).run()
     again = Reducer(result, interesting)
     assert again.run() == result
     assert again.accepted == 0
 
 
-# --- no slippage -------------------------------------------------------------------------------------------------------
+# --- no slippage ----------------------------------------------------------------------------------
 
 
 def raises_without(op: str, then: Callable[[Program], Program]) -> Callable[[Program], Program]:
@@ -174,12 +188,19 @@ def test_a_wrong_value_does_not_slip_to_an_error(compiler, noisy) -> None:
 def fails(program: Program, accused: Target) -> bool:
     kinds = ("raises RuntimeError: planted", "wrong value")
     oracles = ("errors", "values")
-    return any(shows(program, accused, Symptom("planted", *each)) for each in zip(oracles, kinds, strict=True))
+    return any(
+        shows(program, accused, Symptom("planted", *each))
+        for each in zip(oracles, kinds, strict=True)
+    )
 
 
 def test_an_error_does_not_slip_to_another_error(compiler, noisy) -> None:
     def rewrite(program: Program) -> Program:
-        raise IndexError("cat") if "aten.cat.default" in [each.op for each in program.instructions] else KeyError("rest")
+        raise (
+            IndexError("cat")
+            if "aten.cat.default" in [each.op for each in program.instructions]
+            else KeyError("rest")
+        )
 
     symptom = Symptom("planted", "errors", "raises IndexError: cat")
     result = reduced(noisy("    y = aten.neg.default(x2)"), compiler(rewrite), symptom)
@@ -187,7 +208,11 @@ def test_an_error_does_not_slip_to_another_error(compiler, noisy) -> None:
 
 
 def test_a_wrong_input_does_not_slip_to_a_wrong_value(compiler, program) -> None:
-    start = program("v0 = aten.neg.default(x1)\naten.zero_.default(v0)\naten.zero_.default(x0)\nreturn (v0,)", (4,), (4,))
+    start = program(
+        "v0 = aten.neg.default(x1)\naten.zero_.default(v0)\naten.zero_.default(x0)\nreturn (v0,)",
+        (4,),
+        (4,),
+    )
 
     def rewrite(candidate: Program) -> Program:  # forgets the last call alone
         return replace(candidate, instructions=candidate.instructions[:-1])
@@ -200,13 +225,18 @@ def test_a_wrong_input_does_not_slip_to_a_wrong_value(compiler, program) -> None
 def test_the_fault_of_one_target_does_not_slip_to_the_one_before(compiler, noisy) -> None:
     """Both forget something; what the later one alone forgets is what is being reduced."""
     first = compiler(forgets("aten.zero_.default"), "first")
-    both = compiler(lambda program: forgets("aten.neg_.default")(forgets("aten.zero_.default")(program)), after=first)
-    start = noisy("    y = aten.clone.default(x1)\n    aten.mul_.Scalar(x0, 2)\n    aten.neg_.default(y)")
+    both = compiler(
+        lambda program: forgets("aten.neg_.default")(forgets("aten.zero_.default")(program)),
+        after=first,
+    )
+    start = noisy(
+        "    y = aten.clone.default(x1)\n    aten.mul_.Scalar(x0, 2)\n    aten.neg_.default(y)"
+    )
     start = replace(start, outputs=("y",))
     assert ops(reduced(start, both, WRONG_VALUE)) == ["neg_.default"]
 
 
-# --- known bugs of torch -----------------------------------------------------------------------------------------------
+# --- known bugs of torch --------------------------------------------------------------------------
 
 EXPANDED_ZERO = "    v9 = aten.expand.default(x0, [2, 3, 3])\n    aten.zero_.default(v9)\n    y = aten.neg.default(x0)"
 
@@ -265,12 +295,14 @@ def test_a_value_that_reinplace_breaks_does_not_slip_to_functionalize(program) -
         """,
         (4,),
     )
-    result = reduced(start, target("fx-reinplace"), Symptom("fx-reinplace", "values", "wrong value"))
+    result = reduced(
+        start, target("fx-reinplace"), Symptom("fx-reinplace", "values", "wrong value")
+    )
     assert len(result) <= 4
     assert not violations(result, target("functionalize"))
 
 
-# --- the law of consider -----------------------------------------------------------------------------------------------
+# --- the law of consider --------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -295,7 +327,9 @@ def test_a_candidate_is_asked_about_once(two: Program) -> None:
 
 def test_a_candidate_that_is_not_simpler_is_not_asked_about(two: Program) -> None:
     job = Reducer(two, lambda program: pytest.fail("asked"))
-    longer = replace(two, instructions=(*two.instructions, Instruction("aten.zero_.default", (Ref("x0"),))))
+    longer = replace(
+        two, instructions=(*two.instructions, Instruction("aten.zero_.default", (Ref("x0"),)))
+    )
     assert not job.consider(two)
     assert not job.consider(longer)
     assert job.tried == 0
@@ -304,11 +338,20 @@ def test_a_candidate_that_is_not_simpler_is_not_asked_about(two: Program) -> Non
 @pytest.mark.parametrize(
     "change",
     [
-        pytest.param(lambda two: replace(two, instructions=two.instructions[1:]), id="a value that is not defined"),
-        pytest.param(lambda two: replace(two, instructions=(), outputs=("v0",)), id="an output that is not defined"),
+        pytest.param(
+            lambda two: replace(two, instructions=two.instructions[1:]),
+            id="a value that is not defined",
+        ),
+        pytest.param(
+            lambda two: replace(two, instructions=(), outputs=("v0",)),
+            id="an output that is not defined",
+        ),
         pytest.param(lambda two: replace(two, storages=()), id="no storage"),
         pytest.param(
-            lambda two: replace(two, instructions=(Instruction("aten.neg.default", (), (), ("v0",)),)), id="no argument"
+            lambda two: replace(
+                two, instructions=(Instruction("aten.neg.default", (), (), ("v0",)),)
+            ),
+            id="no argument",
         ),
     ],
 )
@@ -327,7 +370,8 @@ def test_a_taken_candidate_becomes_current(two: Program) -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [ValueError("a"), UserError("b"), InternalError("c"), RuntimeError("d"), KeyboardInterrupt()]
+    "error",
+    [ValueError("a"), UserError("b"), InternalError("c"), RuntimeError("d"), KeyboardInterrupt()],
 )
 def test_errors_of_the_predicate_are_not_swallowed(two: Program, error: BaseException) -> None:
     def predicate(program: Program) -> bool:
@@ -337,7 +381,7 @@ def test_errors_of_the_predicate_are_not_swallowed(two: Program, error: BaseExce
         Reducer(two, predicate).run()
 
 
-# --- it ends -----------------------------------------------------------------------------------------------------------
+# --- it ends --------------------------------------------------------------------------------------
 
 
 def test_if_everything_is_interesting_nothing_is_left() -> None:
@@ -360,7 +404,9 @@ def test_it_ends_for_any_predicate() -> None:
 
 @pytest.mark.parametrize("answer", [True, False])
 @pytest.mark.parametrize("most", [0, 1, 10])
-def test_no_more_candidates_are_tried_than_allowed(monkeypatch: pytest.MonkeyPatch, noisy, most: int, answer: bool) -> None:
+def test_no_more_candidates_are_tried_than_allowed(
+    monkeypatch: pytest.MonkeyPatch, noisy, most: int, answer: bool
+) -> None:
     monkeypatch.setattr(reducer, "MOST_CANDIDATES", most)
     asked: list[Program] = []
 
@@ -417,5 +463,5 @@ def test_passes_are_asked_in_order(two: Program) -> None:
 
         return one_pass
 
-    Reducer(two, lambda program: False).run(tuple(recording(each.__name__) for each in PASSES))
-    assert asked == [each.__name__ for each in PASSES]
+    Reducer(two, lambda program: False).run(tuple(recording(each.__name__) for each in STEPS))
+    assert asked == [each.__name__ for each in STEPS]

@@ -17,7 +17,7 @@ from reference_pass.functionalize import functionalize
 from reference_pass.invariants import metadata_is_true
 from reference_pass.reinplace import Decision, decisions, reinplace
 from targets.target import Build, Target
-from trials.trial import Subject, run_trial
+from trials.trial import Case, run_trial
 
 Function: TypeAlias = Callable[..., object]
 
@@ -32,7 +32,9 @@ class Reinplaced:
     def calls(self) -> list[str]:
         """The calls of the graph, as `add_.Tensor`."""
         nodes = self.graph_module.graph.nodes
-        return [str(node.target).removeprefix("aten.") for node in nodes if node.op == "call_function"]
+        return [
+            str(node.target).removeprefix("aten.") for node in nodes if node.op == "call_function"
+        ]
 
     @property
     def how(self) -> dict[str, How | None]:
@@ -41,7 +43,10 @@ class Reinplaced:
 
     def refused(self, name: str, how: How = How.IN_PLACE) -> str | None:
         """The condition that keeps a node from being in place in that way; None if it was not tried or is so."""
-        return next((condition for tried, condition, _ in self._decision(name).refused if tried is how), None)
+        return next(
+            (condition for tried, condition, _ in self._decision(name).refused if tried is how),
+            None,
+        )
 
     def node(self, name: str) -> fx.Node:
         """A node of the graph."""
@@ -57,7 +62,10 @@ Reinplaces: TypeAlias = Callable[..., Reinplaced]
 
 @pytest.fixture
 def reinplaced() -> Reinplaces:
-    """`reinplaced(program, *inputs)`: what functionalize and reinplace make of it. It must do what eager does."""
+    """`reinplaced(program, *inputs)`: what functionalize and reinplace make of it.
+
+    It must do what eager does.
+    """
     return lambda program, *inputs: _checked(program, functionalize(program, *inputs), *inputs)
 
 
@@ -74,8 +82,14 @@ def reinplaced_as_written() -> Reinplaces:
 
 def _checked(program: Function, functional: fx.GraphModule, *inputs: Tensor) -> Reinplaced:
     graph_module = reinplace(functional, *inputs)
-    target = Target("reinplaced", "reinplace", Contract(), lambda function, sample: Build(graph_module, []), recipe="")
-    assert run_trial(Subject.of_function(program, inputs), target).judgement.violations == []
+    target = Target(
+        "reinplaced",
+        "reinplace",
+        Contract(),
+        lambda function, sample: Build(graph_module, []),
+        recipe="",
+    )
+    assert run_trial(Case.of_function(program, inputs), target).judgement.violations == []
     assert metadata_is_true(graph_module) is None
     return Reinplaced(graph_module)
 

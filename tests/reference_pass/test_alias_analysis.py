@@ -21,8 +21,8 @@ from reference_pass.alias_analysis import (
     storage_of,
     written_tensors,
 )
-from reference_pass.errors import Refused
-from reference_pass.operators import tensors_in
+from reference_pass.exceptions import Refused
+from reference_pass.operator_forms import tensors_in
 
 aten = torch.ops.aten
 
@@ -40,7 +40,9 @@ class Recorder(fx.Interpreter):
         value = super().run_node(n)
         if n.op != "output":
             self.held.append(value)  # or the next storage may get its address
-            self.seen[n.name] = [(e.dtype, tuple(e.shape), e.stride(), e.storage_offset()) for e in tensors_in(value)]
+            self.seen[n.name] = [
+                (e.dtype, tuple(e.shape), e.stride(), e.storage_offset()) for e in tensors_in(value)
+            ]
             self.storages[n.name] = [storage_of(each) for each in tensors_in(value)]
         return value
 
@@ -58,7 +60,11 @@ def graph_of(*calls: tuple[Any, ...], inputs: int = 1) -> fx.GraphModule:
     for op, *args in calls:
         kwargs = args.pop() if args and isinstance(args[-1], dict) else {}
         args = [resolved(each) for each in args]
-        values.append(graph.call_function(op, tuple(args), {name: resolved(each) for name, each in kwargs.items()}))
+        values.append(
+            graph.call_function(
+                op, tuple(args), {name: resolved(each) for name, each in kwargs.items()}
+            )
+        )
     graph.output(tuple(values))
     return fx.GraphModule({}, graph)
 
@@ -90,7 +96,9 @@ def copies(inputs: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
 
 def held_against_eager(graph_module: fx.GraphModule, *inputs: torch.Tensor) -> Analysis:
     """The analysis, after every node of it is found to be as in eager."""
-    analyse(graph_module, inputs)  # torch caches what fakes give, and what it gives from there is not always the same
+    analyse(
+        graph_module, inputs
+    )  # torch caches what fakes give, and what it gives from there is not always the same
     analysis = analyse(graph_module, inputs)
     eager = Recorder(graph_module)
     eager.run(*copies(inputs))
@@ -102,7 +110,9 @@ def held_against_eager(graph_module: fx.GraphModule, *inputs: torch.Tensor) -> A
         assert [(each.dtype, each.sizes, each.strides, each.offset) for each in shows] == seen, name
         ours += [each.storage for each in shows]
         theirs += eager.storages[name]
-    for (one, their_one), (other, their_other) in itertools.combinations(zip(ours, theirs, strict=True), 2):
+    for (one, their_one), (other, their_other) in itertools.combinations(
+        zip(ours, theirs, strict=True), 2
+    ):
         assert (one == other) == (their_one == their_other)
     assert sorted(set(ours)) == list(range(len(set(ours)))), "storages are numbered as they are met"
     return analysis
@@ -115,7 +125,12 @@ ROW = torch.arange(6.0)
 @pytest.mark.parametrize(
     ("graph_module", "inputs"),
     [
-        (graph_of((aten.t.default, X), (aten.slice.Tensor, Y, 0, 1, 5, 2), (aten.add.Tensor, Z, 1)), (GRID,)),
+        (
+            graph_of(
+                (aten.t.default, X), (aten.slice.Tensor, Y, 0, 1, 5, 2), (aten.add.Tensor, Z, 1)
+            ),
+            (GRID,),
+        ),
         (graph_of((aten.split.Tensor, X, 2), (aten.add_.Tensor, X, 1)), (GRID,)),
         (graph_of((aten.view.dtype, X, torch.int16), (aten.zero_.default, Y)), (GRID,)),
         (graph_of((aten.as_strided.default, X, [3], [2], 7)), (GRID[:1],)),
@@ -124,20 +139,44 @@ ROW = torch.arange(6.0)
         (graph_of((aten.t_.default, X), (aten.select.int, X, 0, 1)), (GRID,)),
         # Copies of views
         (graph_of((aten.select_copy.int, X, 1, 2)), (GRID,)),
-        (graph_of((aten.view_as_real_copy.default, X)), (torch.ones(1, dtype=torch.complex64).expand(3),)),
+        (
+            graph_of((aten.view_as_real_copy.default, X)),
+            (torch.ones(1, dtype=torch.complex64).expand(3),),
+        ),
         # Results that lie where their operand lies in a storage as large
         (graph_of((aten.select_scatter.default, X, Y, 0, 1), inputs=2), (GRID[1:], ROW)),
         (graph_of((aten.copy.default, X, Y), inputs=2), (GRID[:, 1:4], GRID[:, :3])),
         (graph_of((aten.select_scatter.default, X, Y, 0, 1), inputs=2), (ROW.expand(4, 6), ROW)),
-        (graph_of((aten.slice_scatter.default, X, Y, 0, 0, 1), inputs=2), (ROW[None].expand(1, 6), ROW[None])),
+        (
+            graph_of((aten.slice_scatter.default, X, Y, 0, 0, 1), inputs=2),
+            (ROW[None].expand(1, 6), ROW[None]),
+        ),
         # Strides that place nothing
-        (graph_of((aten.masked_fill.Scalar, X, Y, 0), inputs=2), (GRID[:1].t(), torch.ones(6, 1, dtype=torch.bool))),
-        (graph_of((aten.masked_fill.Scalar, X, Y, 0), inputs=2), (GRID.t(), torch.ones(6, 4, dtype=torch.bool))),
+        (
+            graph_of((aten.masked_fill.Scalar, X, Y, 0), inputs=2),
+            (GRID[:1].t(), torch.ones(6, 1, dtype=torch.bool)),
+        ),
+        (
+            graph_of((aten.masked_fill.Scalar, X, Y, 0), inputs=2),
+            (GRID.t(), torch.ones(6, 4, dtype=torch.bool)),
+        ),
         # Strides of an index that are not contiguous
-        (graph_of((aten.index.Tensor, X, [Y]), inputs=2), (GRID, torch.tensor([[0, 1, 2], [3, 0, 1]]).t())),
-        (graph_of((aten.index.Tensor, X, [None, Y]), inputs=2), (GRID, torch.tensor([[0, 1, 2], [3, 0, 1]]).t())),
-        (graph_of((aten.index.Tensor, X, [Y]), inputs=2), (GRID.t(), torch.tensor([0, 9, 2, 9, 1])[::2])),
-        (graph_of((aten.index.Tensor, X, [Y]), inputs=2), (GRID[:0], torch.zeros(2, 3, 0, dtype=torch.int64).mT)),
+        (
+            graph_of((aten.index.Tensor, X, [Y]), inputs=2),
+            (GRID, torch.tensor([[0, 1, 2], [3, 0, 1]]).t()),
+        ),
+        (
+            graph_of((aten.index.Tensor, X, [None, Y]), inputs=2),
+            (GRID, torch.tensor([[0, 1, 2], [3, 0, 1]]).t()),
+        ),
+        (
+            graph_of((aten.index.Tensor, X, [Y]), inputs=2),
+            (GRID.t(), torch.tensor([0, 9, 2, 9, 1])[::2]),
+        ),
+        (
+            graph_of((aten.index.Tensor, X, [Y]), inputs=2),
+            (GRID[:0], torch.zeros(2, 3, 0, dtype=torch.int64).mT),
+        ),
     ],
 )
 def test_each_node_is_as_in_eager(graph_module, inputs):
@@ -153,7 +192,9 @@ def test_what_shows_the_same_numbers_has_the_same_geometry():
         (aten._neg_view.default, X),
     ]
     analysis = held_against_eager(graph_of(*calls), GRID.to(torch.complex64))
-    x, flat, turned, back, conj, neg = (next(iter(each.shows.values())) for each in analysis.effects.values())
+    x, flat, turned, back, conj, neg = (
+        next(iter(each.shows.values())) for each in analysis.effects.values()
+    )
     assert x.same(back)
     for other in (flat, turned, conj, neg):
         assert not x.same(other)
@@ -161,8 +202,13 @@ def test_what_shows_the_same_numbers_has_the_same_geometry():
 
 
 def test_all_that_see_a_storage_are_noted_first_come_first():
-    analysis = held_against_eager(graph_of((aten.neg.default, X), (aten.t.default, X), (aten.t.default, Y)), GRID)
-    assert [[each.sizes for each in seen] for seen in analysis.seen] == [[(4, 6), (6, 4)], [(4, 6), (6, 4)]]
+    analysis = held_against_eager(
+        graph_of((aten.neg.default, X), (aten.t.default, X), (aten.t.default, Y)), GRID
+    )
+    assert [[each.sizes for each in seen] for seen in analysis.seen] == [
+        [(4, 6), (6, 4)],
+        [(4, 6), (6, 4)],
+    ]
     assert len(analysis.storages) == 2
 
 
@@ -192,7 +238,9 @@ def test_a_storage_that_grows_is_noted_with_its_bytes_and_the_input_gets_its_own
 
 
 def test_a_storage_made_in_the_graph_keeps_what_it_grew_to():
-    analysis = held_against_eager(graph_of((aten.neg.default, X), (aten.resize_.default, Y, [5, 6])), GRID)
+    analysis = held_against_eager(
+        graph_of((aten.neg.default, X), (aten.resize_.default, Y, [5, 6])), GRID
+    )
     assert analysis.grown == {1}
     assert analysis.storages.held[1].nbytes() == 5 * 6 * 4
 
@@ -211,14 +259,23 @@ def test_another_storage_set_is_a_move_and_no_growth():
         # as large as the result: it stays as it is, also if it is strided
         (graph_of((aten.add.out, X, Y, {"out": Z}), inputs=3), (ROW, ROW, torch.zeros(12)[::2])),
         # empty: it is laid out like the functional result
-        (graph_of((aten.add.out, X, Y, {"out": Z}), inputs=3), (GRID.t(), GRID.t(), torch.zeros(0))),
-        (graph_of((aten.add.out, X, Y, {"out": Z}), inputs=3), (GRID.t(), ROW[:, None], torch.zeros(7)[:0])),
+        (
+            graph_of((aten.add.out, X, Y, {"out": Z}), inputs=3),
+            (GRID.t(), GRID.t(), torch.zeros(0)),
+        ),
+        (
+            graph_of((aten.add.out, X, Y, {"out": Z}), inputs=3),
+            (GRID.t(), ROW[:, None], torch.zeros(7)[:0]),
+        ),
         # two at once, one of which fits
         (
             graph_of((aten.max.dim_max, X, 0, {"max": Y, "max_values": Z}), inputs=3),
             (GRID, torch.zeros(12)[::2], torch.zeros(0, dtype=torch.int64)),
         ),
-        (graph_of((aten.add.out, X, Y, {"out": Z}), (aten.neg.default, W), inputs=3), (ROW, ROW, torch.zeros(6))),
+        (
+            graph_of((aten.add.out, X, Y, {"out": Z}), (aten.neg.default, W), inputs=3),
+            (ROW, ROW, torch.zeros(6)),
+        ),
     ],
 )
 def test_out_calls_are_as_in_eager(graph_module, inputs):
@@ -227,10 +284,13 @@ def test_out_calls_are_as_in_eager(graph_module, inputs):
 
 def test_an_out_call_that_eager_refuses_is_refused_with_its_error():
     with pytest.raises(RuntimeError, match="can't be cast"):
-        analyse(graph_of((aten.add.out, X, X, {"out": Y}), inputs=2), (ROW, torch.zeros(6, dtype=torch.int64)))
+        analyse(
+            graph_of((aten.add.out, X, X, {"out": Y}), inputs=2),
+            (ROW, torch.zeros(6, dtype=torch.int64)),
+        )
 
 
-# --- what is not analysed ------------------------------------------------------------------------------------------------
+# --- what is not analysed -------------------------------------------------------------------------
 
 
 def test_a_call_that_is_no_aten_operator_is_refused():
@@ -281,12 +341,16 @@ def test_a_sparse_input_has_no_strides_to_reason_about():
 def test_an_error_of_eager_stays_what_it_is_also_for_symbolic_sizes():
     mode = FakeTensorMode(shape_env=ShapeEnv())
     with pytest.raises(RuntimeError) as symbolic:
-        analyse(graph_of((aten.view.default, X, [7, 7])), (mode.from_tensor(GRID, static_shapes=False),))
+        analyse(
+            graph_of((aten.view.default, X, [7, 7])), (mode.from_tensor(GRID, static_shapes=False),)
+        )
     assert not isinstance(symbolic.value, Refused)
 
 
 def test_a_tensor_that_is_resized_lies_as_the_result_of_the_functional_form():
-    graph_module = graph_of((aten.std.correction_out, X, [1], {"correction": 1, "keepdim": True, "out": Y}), inputs=2)
+    graph_module = graph_of(
+        (aten.std.correction_out, X, [1], {"correction": 1, "keepdim": True, "out": Y}), inputs=2
+    )
     effects = list(analyse(graph_module, (GRID, torch.empty(0))).effects.values())
     assert lies_at(effects[2].value) == ((4, 1), (1, 1), 0)
 
@@ -294,7 +358,11 @@ def test_a_tensor_that_is_resized_lies_as_the_result_of_the_functional_form():
 def test_a_tensor_that_is_resized_is_refused_if_there_is_no_functional_form():
     right, wrong = torch.empty(5), torch.empty(0)
     graph_module = graph_of((aten.linspace.out, 0, 1, 5, {"out": X}))
-    assert lies_at(list(analyse(graph_module, (right,)).effects.values())[1].value) == ((5,), (1,), 0)
+    assert lies_at(list(analyse(graph_module, (right,)).effects.values())[1].value) == (
+        (5,),
+        (1,),
+        0,
+    )
     with pytest.raises(Refused, match="resizes its out="):
         analyse(graph_module, (wrong,))
 
@@ -312,19 +380,23 @@ def test_an_error_of_eager_stays_what_it_is():
     assert not isinstance(caught.value, Refused)
 
 
-# --- fakes -----------------------------------------------------------------------------------------------------------------
+# --- fakes ----------------------------------------------------------------------------------------
 
 
 def test_a_graph_is_run_in_the_mode_of_its_arguments_and_leaves_them_as_large_as_they_were():
     mode = FakeTensorMode()
     given = [mode.from_tensor(each) for each in (torch.ones(2), torch.ones(3))]
-    analysis = analyse(graph_of((aten.resize_.default, X, [5]), (aten.resize_.default, Y, [7]), inputs=2), given)
+    analysis = analyse(
+        graph_of((aten.resize_.default, X, [5]), (aten.resize_.default, Y, [7]), inputs=2), given
+    )
     assert analysis.mode is mode
     assert analysis.grown == {0, 1}
     assert [each.untyped_storage().nbytes() for each in given] == [8, 12]
 
 
-@pytest.mark.parametrize(("op", "named"), [(aten.select_copy.int, {"dim": 1, "index": 0}), (aten.t_copy.default, {})])
+@pytest.mark.parametrize(
+    ("op", "named"), [(aten.select_copy.int, {"dim": 1, "index": 0}), (aten.t_copy.default, {})]
+)
 def test_view_copies_of_symbolic_sizes_are_contiguous(op, named):
     dynamic: Any = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC] * 2)
     fake = FakeTensorMode(shape_env=ShapeEnv()).from_tensor(GRID, symbolic_context=dynamic)
@@ -334,20 +406,26 @@ def test_view_copies_of_symbolic_sizes_are_contiguous(op, named):
 
 
 def test_a_complex_tensor_is_copied_as_real_in_row_major_order():
-    held_against_eager(graph_of((aten.view_as_real_copy.default, X)), torch.ones(3, 4, dtype=torch.complex64).t())
+    held_against_eager(
+        graph_of((aten.view_as_real_copy.default, X)), torch.ones(3, 4, dtype=torch.complex64).t()
+    )
 
 
 def test_a_custom_operator_may_hold_a_real_tensor():
     with torch.library._scoped_library("aliasproof_alias_analysis", "FRAGMENT") as library:
         library.define("add_table(Tensor x) -> Tensor")
         library.impl("add_table", lambda x: x + ROW, "CompositeImplicitAutograd")
-        held_against_eager(graph_of((torch.ops.aliasproof_alias_analysis.add_table.default, X)), GRID)
+        held_against_eager(
+            graph_of((torch.ops.aliasproof_alias_analysis.add_table.default, X)), GRID
+        )
 
 
 def test_fake_inputs_share_what_the_inputs_share_and_are_no_input_itself():
     mode = FakeTensorMode()
     one, other, apart, number = fake_inputs(mode, (GRID[0], GRID[1], ROW, 3))
-    assert all(isinstance(each, FakeTensor) and each.fake_mode is mode for each in (one, other, apart))
+    assert all(
+        isinstance(each, FakeTensor) and each.fake_mode is mode for each in (one, other, apart)
+    )
     assert storage_of(one) == storage_of(other) != storage_of(apart)
     assert other.storage_offset() == 6
     assert one.untyped_storage().nbytes() == GRID.untyped_storage().nbytes()
@@ -414,8 +492,17 @@ def test_what_an_op_writes_is_read_off_its_schema():
 def test_tensors_show_the_same_numbers_if_all_that_is_read_is_the_same():
     whole = torch.ones(4, 4, dtype=torch.complex64)
     assert same_numbers(whole, whole.t().t())
-    assert same_numbers(whole[:1], whole.as_strided((1, 4), (9, 1))), "the stride of one row places nothing"
-    for other in (whole.t(), whole.clone(), whole[1:], whole.conj(), torch._neg_view(whole), whole.view(torch.float64)):
+    assert same_numbers(whole[:1], whole.as_strided((1, 4), (9, 1))), (
+        "the stride of one row places nothing"
+    )
+    for other in (
+        whole.t(),
+        whole.clone(),
+        whole[1:],
+        whole.conj(),
+        torch._neg_view(whole),
+        whole.view(torch.float64),
+    ):
         assert not same_numbers(whole, other)
 
 
@@ -429,7 +516,11 @@ def test_tensors_show_the_same_numbers_if_all_that_is_read_is_the_same():
         # Strides that place nothing
         (torch.ones(10)[2:].as_strided((1, 4), (3, 1), 2), torch.complex64, ((1, 2), (1, 1), 1)),
         (torch.ones(4).as_strided((2, 1, 2), (2, 7, 1)), torch.float64, ((2, 1, 1), (1, 1, 1), 0)),
-        (torch.ones(2, dtype=torch.float64).as_strided((2, 1), (1, 2)), torch.float32, ((2, 2), (2, 1), 0)),
+        (
+            torch.ones(2, dtype=torch.float64).as_strided((2, 1), (1, 2)),
+            torch.float32,
+            ((2, 2), (2, 1), 0),
+        ),
         (torch.ones(0).as_strided((3, 0), (1, 5)), torch.float64, ((3, 0), (1, 1), 0)),
         (torch.ones(0).as_strided((0, 2), (3, 1)), torch.float64, ((0, 1), (1, 1), 0)),
         # Some that place nothing are fine as they are
@@ -438,7 +529,9 @@ def test_tensors_show_the_same_numbers_if_all_that_is_read_is_the_same():
         (torch.ones(4).as_strided((2, 1, 2), (2, 7, 1)), torch.float16, ((2, 1, 4), (4, 14, 1), 0)),
     ],
 )
-def test_a_view_as_another_dtype_is_taken_whatever_the_strides_that_place_nothing(operand, dtype, lies):
+def test_a_view_as_another_dtype_is_taken_whatever_the_strides_that_place_nothing(
+    operand, dtype, lies
+):
     shown = _view_as(operand, dtype)
     assert lies_at(shown) == lies
     assert shown.dtype == dtype

@@ -64,7 +64,9 @@ def test_steps_of_optimisers(kind, options, foreach):
             for each in parameters:
                 each.grad = (number + 1) * each.detach()
             step()
-        return [each.detach() for each in parameters], [list(each.values()) for each in optimiser.state.values()]
+        return [each.detach() for each in parameters], [
+            list(each.values()) for each in optimiser.state.values()
+        ]
 
     assert_same(run)
 
@@ -76,7 +78,11 @@ def test_training_steps_of_a_model_with_batch_norm():
         results = [forward(torch.randn(5, 4)) for _ in range(2)]
         sum(each.sum() for each in results).backward()
         gradients = [each.grad for each in model.parameters()]
-        return [each.detach() for each in results], [each.clone() for each in model.buffers()], gradients
+        return (
+            [each.detach() for each in results],
+            [each.clone() for each in model.buffers()],
+            gradients,
+        )
 
     assert_same(run)
 
@@ -85,7 +91,9 @@ def test_batch_norm_updates_its_statistics_without_gradients():
     def run(compiled):
         model = nn.BatchNorm2d(4)
         with torch.no_grad():
-            return [compiled(model)(torch.randn(2, 4, 3, 3)) for _ in range(2)], list(model.buffers())
+            return [compiled(model)(torch.randn(2, 4, 3, 3)) for _ in range(2)], list(
+                model.buffers()
+            )
 
     assert_same(run)
 
@@ -119,4 +127,7 @@ def test_inputs_that_alias_are_compiled_anew():
 def test_it_is_known_to_torch_compile_by_its_name():
     if "aliasproof" not in torch._dynamo.list_backends(exclude_tags=()):
         pytest.skip("the project is on the path but not installed, so it has no entry points")
-    assert torch.equal(torch.compile(lambda x: x.mul_(2), backend="aliasproof")(torch.ones(2)), torch.full((2,), 2.0))
+    assert torch.equal(
+        torch.compile(lambda x: x.mul_(2), backend="aliasproof")(torch.ones(2)),
+        torch.full((2,), 2.0),
+    )

@@ -13,10 +13,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from oracles.contract import Contract
 from reference_pass.capture import capture
-from reference_pass.errors import Refused
+from reference_pass.exceptions import Refused
 from reference_pass.pipeline import pipeline
 from targets.target import Build, Target
-from trials.trial import Subject, run_trial
+from trials.trial import Case, run_trial
 
 aten = torch.ops.aten
 
@@ -27,12 +27,18 @@ def numbered(*sizes: int) -> torch.Tensor:
 
 
 def graph_of(
-    op: Any, *args: Any, inputs: int, returned: Callable[[fx.Node, list[fx.Node]], Any], **kwargs: Any
+    op: Any,
+    *args: Any,
+    inputs: int,
+    returned: Callable[[fx.Node, list[fx.Node]], Any],
+    **kwargs: Any,
 ) -> fx.GraphModule:
     """A graph of one call; a string among its arguments is the input of that name, `x0`, `x1`."""
     graph = fx.Graph()
     places = {f"x{i}": graph.placeholder(f"x{i}") for i in range(inputs)}
-    resolved = fx.node.map_aggregate((args, kwargs), lambda leaf: places.get(leaf, leaf) if isinstance(leaf, str) else leaf)
+    resolved = fx.node.map_aggregate(
+        (args, kwargs), lambda leaf: places.get(leaf, leaf) if isinstance(leaf, str) else leaf
+    )
     graph.output(returned(graph.call_function(op, *resolved), list(places.values())))
     return fx.GraphModule({}, graph)
 
@@ -47,7 +53,7 @@ def check(function: Callable[..., object], *inputs: torch.Tensor) -> None:
             lambda program, sample, views=views: Build(pipeline(program, *sample, views=views), []),  # type: ignore[misc]
             recipe="",
         )
-        assert run_trial(Subject.of_function(function, inputs), target).judgement.violations == []
+        assert run_trial(Case.of_function(function, inputs), target).judgement.violations == []
 
 
 def flat_and_written(op: Callable[..., Any]) -> Callable[..., Any]:
@@ -68,13 +74,21 @@ TALL = numbered(3, 1, 2)
 @pytest.mark.parametrize(
     ("op", "inputs"),
     [
-        (lambda x: torch.nn.functional.batch_norm(x, torch.zeros(3), torch.ones(3)), (numbered(2, 4, 3).transpose(1, 2),)),
         (
-            lambda x: torch.nn.functional.batch_norm(x, torch.zeros(3), torch.ones(3), training=True),
+            lambda x: torch.nn.functional.batch_norm(x, torch.zeros(3), torch.ones(3)),
+            (numbered(2, 4, 3).transpose(1, 2),),
+        ),
+        (
+            lambda x: torch.nn.functional.batch_norm(
+                x, torch.zeros(3), torch.ones(3), training=True
+            ),
             (numbered(2, 4, 3).transpose(1, 2),),
         ),
         (lambda x, s: torch.div(x, s, rounding_mode="floor"), (TURNED, torch.tensor(2.0))),
-        (lambda x, s: torch.div(x.int(), s.int(), rounding_mode="floor"), (TURNED, torch.tensor(2.0))),
+        (
+            lambda x, s: torch.div(x.int(), s.int(), rounding_mode="floor"),
+            (TURNED, torch.tensor(2.0)),
+        ),
         (torch.floor_divide, (TURNED, torch.tensor(2.0))),
         (torch.copysign, (TURNED, torch.tensor(-2.0))),
         (lambda x, y: torch.logical_and(x, y).int(), (TALL, TURNED)),
@@ -84,7 +98,10 @@ TALL = numbered(3, 1, 2)
         (torch.heaviside, (TALL, TURNED)),
         (torch.ldexp, (TALL, TURNED)),
         (lambda x, y: torch.lcm(x.int(), y.int()), (TALL, TURNED)),
-        (lambda x, m: aten.native_dropout_backward.default(x, m > 2, 2.0), (numbered(2, 3, 4).mT, numbered(2, 3, 4).mT)),
+        (
+            lambda x, m: aten.native_dropout_backward.default(x, m > 2, 2.0),
+            (numbered(2, 3, 4).mT, numbered(2, 3, 4).mT),
+        ),
         (lambda x: torch.nn.functional.one_hot(x.long(), 10), (TURNED,)),
         (
             lambda x: torch.nn.functional.channel_shuffle(x, 2),
@@ -104,7 +121,9 @@ def test_what_goes_by_strides_goes_by_those_of_eager(op, inputs):
     check(flat_and_written(op), *inputs)
 
 
-@pytest.mark.parametrize(("probability", "train"), [(0.5, False), (0.0, True), (0.0, None), (0.5, True)])
+@pytest.mark.parametrize(
+    ("probability", "train"), [(0.5, False), (0.0, True), (0.0, None), (0.5, True)]
+)
 def test_a_dropout_that_drops_nothing_makes_a_new_tensor(probability, train):
     def program(x: torch.Tensor) -> torch.Tensor:
         y: torch.Tensor = torch.native_dropout(x, probability, train)[0]
@@ -119,10 +138,13 @@ def test_a_graph_of_such_a_dropout_makes_a_new_tensor_too():
         result = call.graph.call_function(operator.getitem, (call, 0))
         return (call.graph.call_function(aten.add_.Tensor, (result, 1)), *places)
 
-    check(graph_of(aten.native_dropout.default, "x0", 0.5, False, inputs=1, returned=written), numbered(2, 3))
+    check(
+        graph_of(aten.native_dropout.default, "x0", 0.5, False, inputs=1, returned=written),
+        numbered(2, 3),
+    )
 
 
-# --- out= --------------------------------------------------------------------------------------------------------------
+# --- out= -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -156,13 +178,15 @@ def test_an_out_of_another_size_is_laid_out_as_in_eager(op):
     check(program_with_its_own, numbered(3, 2).t())
 
 
-# --- graphs ------------------------------------------------------------------------------------------------------------
+# --- graphs ---------------------------------------------------------------------------------------
 
 
 def test_a_graph_with_a_batch_norm_says_that_it_updates_the_statistics():
     inputs = (numbered(2, 3, 4), torch.zeros(3), torch.ones(3))
     args = ("x0", None, None, "x1", "x2", True, 0.5, 1e-5)
-    graph_module = graph_of(aten.native_batch_norm.default, *args, inputs=3, returned=lambda node, _: node)
+    graph_module = graph_of(
+        aten.native_batch_norm.default, *args, inputs=3, returned=lambda node, _: node
+    )
     before = str(graph_module.graph)
     check(graph_module, *inputs)
     captured = capture(graph_module, inputs)
@@ -173,7 +197,9 @@ def test_a_graph_with_a_batch_norm_says_that_it_updates_the_statistics():
 def test_a_batch_norm_that_updates_nothing_stays_as_it_is():
     inputs = (numbered(2, 3, 4), torch.zeros(3), torch.ones(3))
     args = ("x0", None, None, "x1", "x2", False, 0.5, 1e-5)
-    graph_module = graph_of(aten.native_batch_norm.default, *args, inputs=3, returned=lambda node, _: node)
+    graph_module = graph_of(
+        aten.native_batch_norm.default, *args, inputs=3, returned=lambda node, _: node
+    )
     assert capture(graph_module, inputs) is graph_module
 
 
@@ -188,11 +214,23 @@ def test_a_hidden_update_without_an_honest_form_is_refused(op):
 @pytest.mark.parametrize(
     ("op", "given", "inputs"),
     [
-        (aten.select_scatter.default, {"self": "x0", "src": "x1", "dim": 0, "index": 0}, (numbered(2, 3), numbered(3))),
-        (aten.slice_scatter.default, {"self": "x0", "src": "x1", "end": 1}, (numbered(2, 3), numbered(1, 3))),
+        (
+            aten.select_scatter.default,
+            {"self": "x0", "src": "x1", "dim": 0, "index": 0},
+            (numbered(2, 3), numbered(3)),
+        ),
+        (
+            aten.slice_scatter.default,
+            {"self": "x0", "src": "x1", "end": 1},
+            (numbered(2, 3), numbered(1, 3)),
+        ),
         (aten.copy.default, {"src": "x1", "self": "x0"}, (numbered(2, 3), numbered(3))),
         (aten.copy_.default, {"src": "x1", "self": "x0"}, (numbered(2, 3), numbered(3))),
-        (aten.add_.Tensor, {"other": "x1", "self": "x0", "alpha": 2}, (numbered(2, 3), numbered(3))),
+        (
+            aten.add_.Tensor,
+            {"other": "x1", "self": "x0", "alpha": 2},
+            (numbered(2, 3), numbered(3)),
+        ),
         (aten.select.int, {"self": "x0", "dim": 1, "index": 0}, (numbered(2, 3),)),
         (
             aten.as_strided_scatter.default,
@@ -202,7 +240,9 @@ def test_a_hidden_update_without_an_honest_form_is_refused(op):
     ],
 )
 def test_arguments_may_be_given_by_name(op, given, inputs):
-    graph_module = graph_of(op, inputs=len(inputs), returned=lambda node, places: (node, *places), **given)
+    graph_module = graph_of(
+        op, inputs=len(inputs), returned=lambda node, places: (node, *places), **given
+    )
     before = str(graph_module.graph)
     check(graph_module, *inputs)
     assert str(graph_module.graph) == before, "the graph of the caller stays as it is"

@@ -23,14 +23,16 @@ from reference_pass.functionalize import functionalize
 from reference_pass.noops import remove_noops
 from reference_pass.reinplace import decisions, reinplace
 from targets.target import Build, Target
-from trials.trial import Subject, run_trial
+from trials.trial import Case as TrialCase
+from trials.trial import run_trial
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
 
 SHARDS, PROGRAMS = 40, 50  # 2,000 programs
 
-# The shards that show it, to be tried first; the comments say by which program of the shard (of 50) it was found, and which
-# oracle notices. If programs come to be drawn otherwise, the search goes on through all shards.
+# The shards that show it, to be tried first; the comments say by which program of the shard (of 50)
+# it was found, and which oracle notices. If programs come to be drawn otherwise, the search goes on
+# through all shards.
 SHOWN_IN: dict[str, tuple[int, ...]] = {
     "same_size_and_dtype": (4, 7),  # 20: metadata
     "same_stride": (4, 0),  # 24: metadata
@@ -45,7 +47,8 @@ SHOWN_IN: dict[str, tuple[int, ...]] = {
     "no_new_alias": (0, 16),  # 28: aliasing
 }
 
-# What a kernel of torch refuses to do: without these the graph raises. Without the others it must be wrong in silence.
+# What a kernel of torch refuses to do: without these the graph raises. Without the others it must
+# be wrong in silence.
 RAISES = {"no_self_overlap", "not_repeated", "no_overlapping_operand"}
 
 
@@ -67,9 +70,11 @@ def drawn(shard: int) -> list[Program]:
 def case(shard: int, number: int) -> Case:
     program = drawn(shard)[number]
     captured = fx.GraphModule(torch.nn.Module(), as_graph(program))
-    functional = remove_noops(functionalize(captured, *Subject.of(program).fresh_inputs()))
+    functional = remove_noops(functionalize(captured, *TrialCase.of(program).fresh_inputs()))
     decided = decisions(reinplace(copy.deepcopy(functional)))
-    return Case(program, functional, frozenset(name for each in decided for _, name, _ in each.refused))
+    return Case(
+        program, functional, frozenset(name for each in decided for _, name, _ in each.refused)
+    )
 
 
 def violations(of: Case, conditions: Sequence[Condition]) -> list[Violation]:
@@ -77,7 +82,9 @@ def violations(of: Case, conditions: Sequence[Condition]) -> list[Violation]:
         return Build(reinplace(copy.deepcopy(of.functional), conditions=conditions), [])
 
     try:
-        return run_trial(Subject.of(of.program), Target("reference", "", Contract(), build, "")).judgement.violations
+        return run_trial(
+            TrialCase.of(of.program), Target("reference", "", Contract(), build, "")
+        ).judgement.violations
     except Rejected:
         return []
 
@@ -100,5 +107,7 @@ def first_wrong_without(dropped: Condition) -> Case:
 
 
 @pytest.mark.parametrize("dropped", CONDITIONS, ids=lambda each: each.__name__)
-def test_without_a_condition_a_program_comes_out_wrong_that_is_right_with_it(dropped: Condition) -> None:
+def test_without_a_condition_a_program_comes_out_wrong_that_is_right_with_it(
+    dropped: Condition,
+) -> None:
     assert violations(first_wrong_without(dropped), CONDITIONS) == []

@@ -19,7 +19,9 @@ BESIDE = torch.zeros(2, 3, dtype=torch.long).t()  # not contiguous
 
 
 def fakes_of(mode: FakeTensorMode, value: Any) -> Any:
-    return tree_map_only(torch.Tensor, lambda each: mode.from_tensor(each, static_shapes=True), value)
+    return tree_map_only(
+        torch.Tensor, lambda each: mode.from_tensor(each, static_shapes=True), value
+    )
 
 
 def told(op: OpOverload, *args: Any) -> Any:
@@ -31,7 +33,9 @@ def told(op: OpOverload, *args: Any) -> Any:
 
 
 def lies(value: Any) -> Any:
-    return tree_map(lambda each: (tuple(each.shape), each.stride(), each.storage_offset(), each.dtype), value)
+    return tree_map(
+        lambda each: (tuple(each.shape), each.stride(), each.storage_offset(), each.dtype), value
+    )
 
 
 @pytest.mark.parametrize(
@@ -40,8 +44,14 @@ def lies(value: Any) -> Any:
         # Strides by all operands
         (aten.copysign.Tensor, (GRID.t(), torch.ones(4, 1))),
         (aten.floor_divide.default, (GRID.long().t(), torch.ones(3, 4, dtype=torch.long).t())),
-        (aten.native_dropout_backward.default, (GRID.t(), torch.ones(3, 4, dtype=torch.bool).t(), 1.0)),
-        (aten.native_batch_norm.default, (torch.ones(2, 4, 3, 3).transpose(1, 3), None, None, None, None, True, 0.1, 1e-5)),
+        (
+            aten.native_dropout_backward.default,
+            (GRID.t(), torch.ones(3, 4, dtype=torch.bool).t(), 1.0),
+        ),
+        (
+            aten.native_batch_norm.default,
+            (torch.ones(2, 4, 3, 3).transpose(1, 3), None, None, None, None, True, 0.1, 1e-5),
+        ),
         # By those of indices
         (aten.index.Tensor, (GRID, [BESIDE])),
         (aten.index.Tensor, (torch.ones(1), [BESIDE])),
@@ -52,8 +62,14 @@ def lies(value: Any) -> Any:
         (aten.copy.default, (GRID[3:], torch.ones(0, 4))),
         (aten.copy.default, (torch.ones(0, 3)[:, 1:], torch.ones(0, 2))),
         (aten.slice_scatter.default, (torch.ones(0, 3)[:, 1:], torch.ones(0, 2))),
-        (aten.slice_scatter.default, (torch.ones(5)[2:].as_strided((1, 2), (0, 1)), torch.ones(1, 2))),
-        (aten.slice_scatter.default, (torch.ones(5).as_strided((2, 2), (0, 1), 1), torch.ones(2, 2))),
+        (
+            aten.slice_scatter.default,
+            (torch.ones(5)[2:].as_strided((1, 2), (0, 1)), torch.ones(1, 2)),
+        ),
+        (
+            aten.slice_scatter.default,
+            (torch.ones(5).as_strided((2, 2), (0, 1), 1), torch.ones(2, 2)),
+        ),
     ],
 )
 def test_results_lie_as_in_eager(op, args):
@@ -65,7 +81,9 @@ def test_dropout_that_drops_nothing_hands_back_what_eager_does(size):
     def is_handed_back(x):
         result, _ = aten.native_dropout.default(x, 0.0, True)
         given = (x, 0.0, True)
-        result, _ = true_result(aten.native_dropout.default, given, {}, aten.native_dropout.default(*given))
+        result, _ = true_result(
+            aten.native_dropout.default, given, {}, aten.native_dropout.default(*given)
+        )
         return result.untyped_storage()._cdata == x.untyped_storage()._cdata
 
     with FakeTensorMode():

@@ -1,6 +1,7 @@
 """Functionalization: every way in which a program can write, and each must end as eager does, in both kinds of graph.
 
-Each program goes through both targets, whose contract is the strongest: outputs, inputs, aliasing, identity, metadata.
+Each program goes through both targets, whose contract is the strongest: outputs, inputs, aliasing,
+identity, metadata.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from torch import Tensor, fx, nn
 from reference_pass import Refused, checked, functionalize, pipeline
 from reference_pass.invariants import is_functional
 from targets.registry import TARGETS
-from trials.trial import Subject, run_trial
+from trials.trial import Case, run_trial
 
 aten = torch.ops.aten
 PROGRAMS: list[tuple[Callable[..., object], tuple[Tensor, ...]]] = []
@@ -43,7 +44,7 @@ BYTES = torch.arange(7, dtype=torch.uint8)
 COMPLEX = complex_counted(8)
 
 
-# --- views -------------------------------------------------------------------------------------------------------------
+# --- views ----------------------------------------------------------------------------------------
 
 
 @on(counted(4, 4))
@@ -210,7 +211,7 @@ def lazily_conjugated_view(x):
     return view, x
 
 
-# --- inputs that share storage -----------------------------------------------------------------------------------------
+# --- inputs that share storage --------------------------------------------------------------------
 
 
 @on(BUFFER[2:10], BUFFER[6:14])
@@ -248,7 +249,7 @@ def copies_by_place_of_overlapping_inputs(x, y):
     return before, torch.as_strided_copy(x, (4,), (2,), 1)
 
 
-# --- lazy conjugate and negative bits ----------------------------------------------------------------------------------
+# --- lazy conjugate and negative bits -------------------------------------------------------------
 
 
 @on(complex_counted(4).conj())
@@ -339,7 +340,7 @@ def negated_view_by_place(x):
     return part, part * 1
 
 
-# --- outputs -----------------------------------------------------------------------------------------------------------
+# --- outputs --------------------------------------------------------------------------------------
 
 
 @on(counted(4))
@@ -383,7 +384,7 @@ def tensor_without_dimensions(x):
     return x
 
 
-# --- ops that write ----------------------------------------------------------------------------------------------------
+# --- ops that write -------------------------------------------------------------------------------
 
 
 @on(counted(4), counted(4))
@@ -477,7 +478,7 @@ def products_into_a_view(x):
     return place
 
 
-# --- metadata ----------------------------------------------------------------------------------------------------------
+# --- metadata -------------------------------------------------------------------------------------
 
 
 @on(counted(2, 3))
@@ -563,7 +564,7 @@ def local_tensor_grows(x):
     return local
 
 
-# --- random numbers ----------------------------------------------------------------------------------------------------
+# --- random numbers -------------------------------------------------------------------------------
 
 
 @on(counted(40))
@@ -592,7 +593,7 @@ def dropout_in_place(x):
     return nn.functional.dropout(x.t(), 0.5, training=True, inplace=True)
 
 
-# --- sizes that depend on numbers --------------------------------------------------------------------------------------
+# --- sizes that depend on numbers -----------------------------------------------------------------
 
 
 @on(counted(4))
@@ -602,7 +603,7 @@ def elements_chosen_by_a_mask(x):
     return chosen, x.nonzero()
 
 
-# --- strides that place nothing, which views as another dtype go by -----------------------------------------------------
+# --- strides that place nothing, which views as another dtype go by -------------------------------
 
 
 @on(torch.ones(2, 1, dtype=torch.int64))
@@ -634,21 +635,25 @@ def inputs_that_differ_in_a_stride_of_no_meaning(x, y):
     return view, x
 
 
-# --- and each must end as in eager ------------------------------------------------------------------------------------
+# --- and each must end as in eager ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["reference", "reference-copy"])
-@pytest.mark.parametrize(("program", "inputs"), PROGRAMS, ids=[program.__name__ for program, _ in PROGRAMS])
+@pytest.mark.parametrize(
+    ("program", "inputs"), PROGRAMS, ids=[program.__name__ for program, _ in PROGRAMS]
+)
 def test_it_does_what_eager_does(program, inputs, name):
     with checked():
-        trial = run_trial(Subject.of_function(program, inputs), TARGETS[name])
+        trial = run_trial(Case.of_function(program, inputs), TARGETS[name])
     assert trial.eager.error is None
     assert trial.judgement.refused is None
     assert trial.judgement.violations == []
 
 
 @pytest.mark.parametrize("views", ["alias", "copy"])
-@pytest.mark.parametrize(("program", "inputs"), PROGRAMS, ids=[program.__name__ for program, _ in PROGRAMS])
+@pytest.mark.parametrize(
+    ("program", "inputs"), PROGRAMS, ids=[program.__name__ for program, _ in PROGRAMS]
+)
 def test_its_passes_keep_what_they_require_and_ensure(program, inputs, views):
     with checked():
         pipeline(program, *inputs, views=views)
@@ -660,7 +665,9 @@ def afresh(inputs: tuple[Tensor, ...]) -> list[Tensor]:
     copies = []
     for each in inputs:
         place = each.storage_offset(), each.shape, each.stride()
-        copy = torch.empty(0, dtype=each.dtype).set_(storages[each.untyped_storage()._cdata], *place)
+        copy = torch.empty(0, dtype=each.dtype).set_(
+            storages[each.untyped_storage()._cdata], *place
+        )
         copy = copy.conj() if each.is_conj() else copy
         copies.append(torch._neg_view(copy) if each.is_neg() else copy)
     return copies
@@ -677,12 +684,23 @@ def seen_at_end(program: Callable[..., object], inputs: list[Tensor]) -> list[ob
     tensors = [*(result if isinstance(result, (list, tuple)) else [result]), *inputs]
     storages = [each.untyped_storage()._cdata for each in tensors]
     return [
-        (each.tolist(), each.dtype, placing(each), each.is_conj(), each.is_neg(), storages.index(storage))
+        (
+            each.tolist(),
+            each.dtype,
+            placing(each),
+            each.is_conj(),
+            each.is_neg(),
+            storages.index(storage),
+        )
         for each, storage in zip(tensors, storages, strict=True)
     ]
 
 
-LAZY = [(program, inputs) for program, inputs in PROGRAMS if any(each.is_conj() or each.is_neg() for each in inputs)]
+LAZY = [
+    (program, inputs)
+    for program, inputs in PROGRAMS
+    if any(each.is_conj() or each.is_neg() for each in inputs)
+]
 
 
 @pytest.mark.parametrize("views", ["alias", "copy"])
@@ -692,7 +710,7 @@ def test_on_inputs_with_lazy_bits_it_does_what_eager_does(program, inputs, views
     assert seen_at_end(compiled, afresh(inputs)) == seen_at_end(program, afresh(inputs))
 
 
-# --- custom operators --------------------------------------------------------------------------------------------------
+# --- custom operators -----------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -760,7 +778,7 @@ def sees_another_dtype(demo, x, y):
     ],
 )
 def test_custom_operators_do_what_they_do_in_eager(demo, program, name):
-    subject = Subject.of_function(lambda x, y: program(demo, x, y), (counted(4), counted(3)))
+    subject = Case.of_function(lambda x, y: program(demo, x, y), (counted(4), counted(3)))
     trial = run_trial(subject, TARGETS[name])
     assert trial.eager.error is None
     assert trial.judgement.refused is None
@@ -772,7 +790,7 @@ def test_a_custom_operator_that_reads_what_it_writes_is_refused(demo):
         functionalize(lambda x: demo.bump(x[:3], x[1:]), counted(4))
 
 
-# --- symbolic sizes ----------------------------------------------------------------------------------------------------
+# --- symbolic sizes -------------------------------------------------------------------------------
 
 
 def slices(x):
@@ -809,7 +827,9 @@ def transposed_in_place(x):
 
 
 @pytest.mark.parametrize("views", ["alias", "copy"])
-@pytest.mark.parametrize("program", [slices, halves, diagonal_and_expand, windows, transposed_in_place])
+@pytest.mark.parametrize(
+    "program", [slices, halves, diagonal_and_expand, windows, transposed_in_place]
+)
 def test_one_graph_serves_all_sizes(program, views):
     compiled = pipeline(program, counted(4, 4), views=views, sizes="symbolic")
     for size in (4, 6, 10):
@@ -818,10 +838,12 @@ def test_one_graph_serves_all_sizes(program, views):
         assert torch.equal(actual_input, expected_input)
 
 
-# --- what it leaves alone, and what it says ----------------------------------------------------------------------------
+# --- what it leaves alone, and what it says -------------------------------------------------------
 
 
-@pytest.mark.parametrize(("program", "inputs"), PROGRAMS, ids=[program.__name__ for program, _ in PROGRAMS])
+@pytest.mark.parametrize(
+    ("program", "inputs"), PROGRAMS, ids=[program.__name__ for program, _ in PROGRAMS]
+)
 def test_with_view_copies_nothing_aliases_before_the_epilogue(program, inputs):
     graph_module = functionalize(program, *inputs, views="copy")
     assert is_functional(graph_module) is None
@@ -832,7 +854,9 @@ def test_with_view_copies_nothing_aliases_before_the_epilogue(program, inputs):
         if isinstance(node.meta["val"], Tensor):
             values[node] = node.meta["val"].untyped_storage()._cdata
     at_end = {node for node in values if any(_is_alias(node)) and not _is_at_start(node)}
-    assert all(user in at_end or user not in values for node in at_end for user in node.users)  # for the epilogue alone
+    assert all(
+        user in at_end or user not in values for node in at_end for user in node.users
+    )  # for the epilogue alone
 
 
 _AT_END = {aten.copy_.default, aten.set_.source_Tensor, aten.resize_.default}
@@ -840,15 +864,25 @@ _AT_END = {aten.copy_.default, aten.set_.source_Tensor, aten.resize_.default}
 
 def _is_at_start(node):
     """True on the way to all memory of an input: without its lazy bits, or as bytes that are no whole number of elements."""
-    on_the_way = node.target in (aten._conj.default, aten._neg_view.default, aten.as_strided.default, aten.view.dtype)
-    ends = (user.target is aten.as_strided_copy.default or _is_at_start(user) for user in node.users)
+    on_the_way = node.target in (
+        aten._conj.default,
+        aten._neg_view.default,
+        aten.as_strided.default,
+        aten.view.dtype,
+    )
+    ends = (
+        user.target is aten.as_strided_copy.default or _is_at_start(user) for user in node.users
+    )
     return on_the_way and len(node.users) > 0 and all(ends)
 
 
 def _is_alias(node):
     own = node.meta["val"].untyped_storage()._cdata
     for each in node.all_input_nodes:
-        yield isinstance(each.meta["val"], Tensor) and each.meta["val"].untyped_storage()._cdata == own
+        yield (
+            isinstance(each.meta["val"], Tensor)
+            and each.meta["val"].untyped_storage()._cdata == own
+        )
 
 
 def test_sample_arguments_are_not_written():
@@ -884,7 +918,9 @@ def test_data_of_an_input_that_is_swapped_is_refused():
 
 def test_a_storage_as_an_argument_is_refused():
     with pytest.raises(Refused, match="cannot be traced"):
-        functionalize(lambda x, y: x.set_(y.untyped_storage(), 0, (2,), (1,)), counted(3), counted(3))
+        functionalize(
+            lambda x, y: x.set_(y.untyped_storage(), 0, (2,), (1,)), counted(3), counted(3)
+        )
 
 
 def test_a_higher_order_operator_is_refused():
@@ -934,7 +970,11 @@ def test_a_store_that_nobody_reads_is_not_in_the_graph():
         x.fill_(2)
         return x
 
-    calls = [node.target for node in functionalize(program, counted(3)).graph.nodes if node.op == "call_function"]
+    calls = [
+        node.target
+        for node in functionalize(program, counted(3)).graph.nodes
+        if node.op == "call_function"
+    ]
     assert calls == [aten.fill.Scalar, aten.copy_.default]
 
 
@@ -957,7 +997,9 @@ def test_a_stride_that_places_nothing_of_a_masked_fill_is_as_in_eager() -> None:
         (aten.clamp.default, (-1,), torch.int32, torch.arange(4).as_strided((2, 1), (1, 7))),
     ],
 )
-def test_no_stride_that_places_nothing_forbids_a_view_as_another_dtype(op, args, dtype, given) -> None:
+def test_no_stride_that_places_nothing_forbids_a_view_as_another_dtype(
+    op, args, dtype, given
+) -> None:
     graph = fx.Graph()
     value = graph.call_function(op, (graph.placeholder("x"), *args))
     graph.output(graph.call_function(aten.view.dtype, (value, dtype)))
@@ -992,9 +1034,15 @@ def _named(ops):
 
 @pytest.mark.parametrize("views", ["alias", "copy"])
 @pytest.mark.parametrize("written", [False, True])
-@pytest.mark.parametrize("given", [complex_counted(2, 3), complex_counted(2, 3).conj()], ids=["plain", "conjugated"])
-@pytest.mark.parametrize("bits", [[], [aten._conj], [aten._neg_view], [aten._conj, aten._neg_view]], ids=_named)
-@pytest.mark.parametrize("op", [aten.conj, aten.adjoint, aten.real, aten.imag, aten.resolve_conj], ids=str)
+@pytest.mark.parametrize(
+    "given", [complex_counted(2, 3), complex_counted(2, 3).conj()], ids=["plain", "conjugated"]
+)
+@pytest.mark.parametrize(
+    "bits", [[], [aten._conj], [aten._neg_view], [aten._conj, aten._neg_view]], ids=_named
+)
+@pytest.mark.parametrize(
+    "op", [aten.conj, aten.adjoint, aten.real, aten.imag, aten.resolve_conj], ids=str
+)
 def test_composite_views_of_lazy_bits_are_as_in_eager(op, bits, given, written, views) -> None:
     graph = fx.Graph()
     operand = graph.placeholder("x")
@@ -1011,14 +1059,23 @@ def test_composite_views_of_lazy_bits_are_as_in_eager(op, bits, given, written, 
 
 @pytest.mark.parametrize("views", ["alias", "copy"])
 @pytest.mark.parametrize("written", [False, True])
-def test_a_copy_by_place_of_a_conjugated_view_goes_by_what_eager_makes_of_it(written, views) -> None:
+def test_a_copy_by_place_of_a_conjugated_view_goes_by_what_eager_makes_of_it(
+    written, views
+) -> None:
     graph = fx.Graph()
     part = graph.call_function(aten.slice.Tensor, (graph.placeholder("x"), 0, 2, 5))
     view = graph.call_function(aten._conj.default, (part,))
     if written:
         graph.call_function(aten.mul_.Tensor, (view, 3))
-    graph.output([graph.call_function(aten.as_strided_copy.default, (view, [2], [1], *offset)) for offset in ((), (1,))])
+    graph.output(
+        [
+            graph.call_function(aten.as_strided_copy.default, (view, [2], [1], *offset))
+            for offset in ((), (1,))
+        ]
+    )
     module = fx.GraphModule(torch.nn.Module(), graph)
     compiled = pipeline(module, complex_counted(6), views=views)
-    for actual, expected in zip(compiled(complex_counted(6)), module(complex_counted(6)), strict=True):
+    for actual, expected in zip(
+        compiled(complex_counted(6)), module(complex_counted(6)), strict=True
+    ):
         assert torch.equal(actual, expected)

@@ -10,7 +10,7 @@ from oracles.contract import Contract
 from reference_pass import checked, functionalize, remove_noops
 from reference_pass.pipeline import RemoveNoOps
 from targets.target import Build, Target
-from trials.trial import Subject, run_trial
+from trials.trial import Case, run_trial
 
 aten = torch.ops.aten
 
@@ -19,9 +19,19 @@ def calls_left(program, *inputs: Tensor) -> list[str]:
     graph_module = functionalize(program, *inputs)
     with checked():
         RemoveNoOps(*inputs)(graph_module)
-    target = Target("no-ops", "remove_noops", Contract(), lambda function, sample: Build(graph_module, []), recipe="")
-    assert run_trial(Subject.of_function(program, inputs), target).judgement.violations == []
-    return [str(node.target).removeprefix("aten.") for node in graph_module.graph.nodes if node.op == "call_function"]
+    target = Target(
+        "no-ops",
+        "remove_noops",
+        Contract(),
+        lambda function, sample: Build(graph_module, []),
+        recipe="",
+    )
+    assert run_trial(Case.of_function(program, inputs), target).judgement.violations == []
+    return [
+        str(node.target).removeprefix("aten.")
+        for node in graph_module.graph.nodes
+        if node.op == "call_function"
+    ]
 
 
 X = torch.arange(1.0, 7)

@@ -40,7 +40,9 @@ def graph_of(*calls: tuple[Any, ...], output: str) -> fx.GraphModule:
     graph = fx.Graph()
     nodes = {"x": graph.placeholder("x"), "y": graph.placeholder("y")}
     for name, op, *args in calls:
-        nodes[name] = graph.call_function(op, tuple(nodes[each] if isinstance(each, str) else each for each in args))
+        nodes[name] = graph.call_function(
+            op, tuple(nodes[each] if isinstance(each, str) else each for each in args)
+        )
     graph.output((nodes[output],))
     return fx.GraphModule(torch.nn.Module(), graph)
 
@@ -80,12 +82,16 @@ def test_reinplace_refuses_a_graph_with_mutation_whether_checked_or_not():
 
 
 def test_an_epilogue_in_front_of_a_call_is_found():
-    graph_module = graph_of(("a", aten.copy_.default, "x", "y"), ("b", aten.add.Tensor, "x", 1), output="b")
+    graph_module = graph_of(
+        ("a", aten.copy_.default, "x", "y"), ("b", aten.add.Tensor, "x", 1), output="b"
+    )
     assert "computes after the epilogue began" in (is_functional(with_metadata(graph_module)) or "")
 
 
 def test_a_write_to_what_is_no_input_is_found():
-    graph_module = graph_of(("a", aten.add.Tensor, "x", 1), ("b", aten.copy_.default, "a", "y"), output="a")
+    graph_module = graph_of(
+        ("a", aten.add.Tensor, "x", 1), ("b", aten.copy_.default, "a", "y"), output="a"
+    )
     assert "writes to what is no input" in (is_functional(with_metadata(graph_module)) or "")
 
 
@@ -96,11 +102,17 @@ def test_a_copy_that_reads_what_it_writes_is_found():
         ("c", aten.copy_.default, "a", "b"),
         output="x",
     )
-    assert "reads what it writes" in (no_copy_reads_what_it_writes(with_metadata(graph_module)) or "")
+    assert "reads what it writes" in (
+        no_copy_reads_what_it_writes(with_metadata(graph_module)) or ""
+    )
 
 
 def test_a_result_written_into_an_input_that_is_returned_is_found():
-    left = [each for each in CONDITIONS if each not in (all_conditions.no_new_alias, all_conditions.not_an_input)]
+    left = [
+        each
+        for each in CONDITIONS
+        if each not in (all_conditions.no_new_alias, all_conditions.not_an_input)
+    ]
     functional = functionalize(lambda x: x + 1, X)
     with checked(), pytest.raises(Broken, match="ensures no new aliasing"):
         Reinplace(X, conditions=left)(functional)

@@ -13,12 +13,16 @@ from reference_pass.planning import WALKS, Footprint, Walk, best_walk, footprint
 aten = torch.ops.aten
 
 
-def test_a_small_result_is_not_written_into_a_large_base_that_would_have_to_be_copied_for_it(reinplaced):
+def test_a_small_result_is_not_written_into_a_large_base_that_would_have_to_be_copied_for_it(
+    reinplaced,
+):
     def program(x):
         base = x + 2
         row = -base[0]  # could be written into base
         changed = torch.select_scatter(base, row, 0, 0)
-        return row, torch.slice_scatter(base, changed[:2] + 1, 0, 0, 2)  # then this would be another
+        return row, torch.slice_scatter(
+            base, changed[:2] + 1, 0, 0, 2
+        )  # then this would be another
 
     done = reinplaced(program, torch.ones(3, 4))
     assert done.refused("neg") == "plan"

@@ -9,7 +9,14 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from reference_pass.regions import Region, contains, is_dense, overlap, overlaps_itself, same_strides
+from reference_pass.regions import (
+    Region,
+    contains,
+    is_dense,
+    overlap,
+    overlaps_itself,
+    same_strides,
+)
 
 
 def bytes_of(region: Region) -> list[int]:
@@ -21,9 +28,17 @@ def bytes_of(region: Region) -> list[int]:
 
 def drawn(pick: random.Random) -> Region:
     rank, item = pick.randint(0, 3), pick.choice((1, 2, 4, 8))
-    sizes = tuple(pick.choice((0, 1, 2, 3, 5)) if pick.random() < 0.1 else pick.randint(2, 4) for _ in range(rank))
+    sizes = tuple(
+        pick.choice((0, 1, 2, 3, 5)) if pick.random() < 0.1 else pick.randint(2, 4)
+        for _ in range(rank)
+    )
     unit = pick.choice((1, item, item))
-    return Region(pick.randint(0, 12) * unit, sizes, tuple(pick.randint(0, 6) * unit for _ in range(rank)), item)
+    return Region(
+        pick.randint(0, 12) * unit,
+        sizes,
+        tuple(pick.randint(0, 6) * unit for _ in range(rank)),
+        item,
+    )
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -44,7 +59,9 @@ def test_a_region_too_large_to_write_down_is_decided_safely():
     columns = Region(8, (1 << 20,), ((1 << 12) + 4,), 4)
     apart = Region(12, (1 << 20,), ((1 << 12) + 4,), 4)
     assert overlap(rows, columns)
-    assert overlap(rows, apart), "it shares no byte, which is not known without looking at all of them"
+    assert overlap(rows, apart), (
+        "it shares no byte, which is not known without looking at all of them"
+    )
     assert not contains(rows, columns)
     assert not overlap(rows, Region(rows.end, (4,), (4,), 4))
 
@@ -101,7 +118,9 @@ def test_what_lies_far_out_in_a_storage_is_decided_exactly():
         ((), (), (), True),
     ],
 )
-def test_strides_place_the_elements_alike_but_for_dimensions_that_place_nothing(sizes, one, other, expected):
+def test_strides_place_the_elements_alike_but_for_dimensions_that_place_nothing(
+    sizes, one, other, expected
+):
     assert same_strides(sizes, one, other) is expected
 
 
@@ -116,7 +135,8 @@ def symbolic(tensor: torch.Tensor, shapes: ShapeEnv) -> torch.Tensor:
     return FakeTensorMode(shape_env=shapes).from_tensor(tensor, static_shapes=False)
 
 
-# Strides that step over all that smaller ones reach, whatever the sizes, in any order of dimensions, with and without gaps.
+# Strides that step over all that smaller ones reach, whatever the sizes, in any order of
+# dimensions, with and without gaps.
 NESTED = [
     lambda x: x[::2],
     lambda x: x[:, :-1],
@@ -136,10 +156,17 @@ def test_a_view_of_symbolic_size_that_nests_does_not_overlap_itself(view, shape)
 def test_no_question_adds_a_guard():
     shapes = ShapeEnv()
     tensor = symbolic(torch.ones(4, 9, 5), shapes)
-    views = [Region.of(each) for each in (tensor, tensor[:, :-1], tensor.permute(2, 0, 1), tensor[1:2, 1:2])]
-    views.append(Region(0, (2, 2), (tensor.shape[1], tensor.shape[0]), 1))  # either stride may be the larger
+    views = [
+        Region.of(each)
+        for each in (tensor, tensor[:, :-1], tensor.permute(2, 0, 1), tensor[1:2, 1:2])
+    ]
+    views.append(
+        Region(0, (2, 2), (tensor.shape[1], tensor.shape[0]), 1)
+    )  # either stride may be the larger
     before = len(shapes.guards)
-    for one, other in ((one, other) for one in [*views, Region(0, (400,), (4,), 4)] for other in views):
+    for one, other in (
+        (one, other) for one in [*views, Region(0, (400,), (4,), 4)] for other in views
+    ):
         overlap(one, other), overlap(other, one), contains(one, other), contains(other, one)
         overlaps_itself(other), is_dense(other), one.same(other)
     assert len(shapes.guards) == before

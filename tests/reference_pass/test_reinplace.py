@@ -8,7 +8,7 @@ from torch import fx
 
 from reference_pass import pipeline, reinplace
 from targets.registry import TARGETS
-from trials.trial import Subject, run_trial
+from trials.trial import Case, run_trial
 
 aten = torch.ops.aten
 
@@ -51,14 +51,23 @@ def noise_of_another_layout(x):
 
 def several_results_of_other_layouts(x):
     value = (x * 1).view(3, 2)[:, 0]
-    rest = [[torch.ones(3)], [torch.zeros(3)], [torch.zeros(3)], [torch.zeros(3)], [torch.tensor(1.0)]]
+    rest = [
+        [torch.ones(3)],
+        [torch.zeros(3)],
+        [torch.zeros(3)],
+        [torch.zeros(3)],
+        [torch.tensor(1.0)],
+    ]
     numbers = {"lr": 0.1, "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.0, "eps": 1e-8}
     results = aten._fused_adam([value], *rest, **numbers, amsgrad=True, maximize=False)
     return [each[0].sum() for each in results]
 
 
 def a_result_without_tensors(x):
-    value, rest = x * 1, [[torch.ones(6)], [torch.zeros(6)], [torch.zeros(6)], [], [torch.tensor(1.0)]]
+    value, rest = (
+        x * 1,
+        [[torch.ones(6)], [torch.zeros(6)], [torch.zeros(6)], [], [torch.tensor(1.0)]],
+    )
     numbers = {"lr": 0.1, "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.0, "eps": 1e-8}
     results = aten._fused_adam([value], *rest, **numbers, amsgrad=False, maximize=False)
     return [each[0] for each in results[:4]]
@@ -104,7 +113,7 @@ def no_elements(x):
     ],
 )
 def test_it_does_what_eager_does(program, target):
-    trial = run_trial(Subject.of_function(program, (torch.linspace(1, 7, 6),)), TARGETS[target])
+    trial = run_trial(Case.of_function(program, (torch.linspace(1, 7, 6),)), TARGETS[target])
     assert trial.eager.error is None
     assert trial.judgement.refused is None
     assert trial.judgement.violations == []
@@ -138,7 +147,9 @@ def test_what_a_scatter_copies_around_its_base_is_read():
         front, back = (call(aten.slice.Tensor, (base, 0, start, start + 4)) for start in (0, 4))
         used = call(aten.sum.default, (call(aten.add.Tensor, (back, 1)),))
         copied = call(aten.slice_scatter.default, (front, part, 0, 0, 2))
-        return used, call(aten.mul.Tensor, (call(aten.as_strided.default, (copied, [8], [1], 0)), 3))
+        return used, call(
+            aten.mul.Tensor, (call(aten.as_strided.default, (copied, [8], [1], 0)), 3)
+        )
 
     given = torch.arange(8.0), torch.full((2,), 9.0)
     module = graph_of(build, *given)

@@ -11,12 +11,12 @@ from torch import fx
 
 from reference_pass.alias_analysis import storage_of
 from reference_pass.conditions import How
-from reference_pass.operators import in_place_form
+from reference_pass.operator_forms import in_place_form
 
 aten = torch.ops.aten
 
 
-# --- (1a) what the operand is like ---------------------------------------------------------------------------------------
+# --- (1a) what the operand is like ----------------------------------------------------------------
 
 
 def test_1a_an_operand_of_another_size_is_not_written(reinplaced):
@@ -40,7 +40,9 @@ def test_1a_an_operand_of_another_dtype_is_not_written(reinplaced, vector):
     assert done.refused("ge") == "same_size_and_dtype"
 
 
-def test_1a_an_operand_of_other_strides_is_not_written_if_the_result_is_returned(reinplaced, square):
+def test_1a_an_operand_of_other_strides_is_not_written_if_the_result_is_returned(
+    reinplaced, square
+):
     done = reinplaced(lambda x: (x + 1)[:, ::2].mul(2), square)
     assert done.how["mul"] is None
     assert done.refused("mul") == "same_stride"
@@ -83,7 +85,7 @@ def test_1a_a_cast_to_another_dtype_does_not_help(reinplaced, vector):
     assert done.refused("ge") == "same_size_and_dtype"
 
 
-# --- (1b) inputs ---------------------------------------------------------------------------------------------------------
+# --- (1b) inputs ----------------------------------------------------------------------------------
 
 
 def test_1b_an_input_is_not_written(reinplaced, vector):
@@ -104,7 +106,9 @@ def test_1b_an_input_is_written_if_a_later_copy__stores_over_it(reinplaced, vect
     assert done.calls == ["mul_.Tensor", "add_.Tensor"]
 
 
-def test_1b_an_input_is_written_with_what_a_later_copy__does_not_keep(reinplaced_as_written, vector):
+def test_1b_an_input_is_written_with_what_a_later_copy__does_not_keep(
+    reinplaced_as_written, vector
+):
     def program(x, y):
         total = x.mul(2).sum()
         x.copy_(y)
@@ -115,7 +119,9 @@ def test_1b_an_input_is_written_with_what_a_later_copy__does_not_keep(reinplaced
     assert done.calls == ["mul_.Tensor", "sum.default", "copy_.default"]
 
 
-def test_1b_an_input_is_not_written_if_a_later_copy__stores_over_a_part_of_it(reinplaced_as_written, vector):
+def test_1b_an_input_is_not_written_if_a_later_copy__stores_over_a_part_of_it(
+    reinplaced_as_written, vector
+):
     def program(x, front, y):
         total = x.mul(2).sum()
         front.copy_(y)
@@ -126,7 +132,9 @@ def test_1b_an_input_is_not_written_if_a_later_copy__stores_over_a_part_of_it(re
     assert done.refused("mul") == "not_an_input"
 
 
-def test_1b_a_result_that_is_read_after_the_copy__does_not_lie_in_the_input(reinplaced_as_written, vector):
+def test_1b_a_result_that_is_read_after_the_copy__does_not_lie_in_the_input(
+    reinplaced_as_written, vector
+):
     def program(x, y):
         twice = x.mul(2)
         x.copy_(y)
@@ -137,7 +145,7 @@ def test_1b_a_result_that_is_read_after_the_copy__does_not_lie_in_the_input(rein
     assert done.refused("mul") == "outlives_epilogue"
 
 
-# --- (1c) operands that overlap ------------------------------------------------------------------------------------------
+# --- (1c) operands that overlap -------------------------------------------------------------------
 
 
 def test_1c_an_operand_that_overlaps_the_written_one_forbids_it(reinplaced, vector):
@@ -180,7 +188,7 @@ def test_1c_an_overlapping_operand_in_kwargs_forbids_it(reinplaced_as_written, v
     assert done.refused(difference.name) == "no_overlapping_operand"
 
 
-# --- (2) later uses ------------------------------------------------------------------------------------------------------
+# --- (2) later uses -------------------------------------------------------------------------------
 
 
 def test_2_an_operand_that_is_not_used_later_is_written(reinplaced, vector):
@@ -252,7 +260,9 @@ def test_2b_a_repeated_argument_of_a_pointwise_op_is_written(reinplaced, vector)
     assert reinplaced(program, vector).how["mul"] is How.IN_PLACE
 
 
-def test_2c_a_view_is_written_if_the_only_later_use_is_a_scatter_over_it_which_goes_away(reinplaced, square):
+def test_2c_a_view_is_written_if_the_only_later_use_is_a_scatter_over_it_which_goes_away(
+    reinplaced, square
+):
     def program(x):
         a = aten.add(x, x)
         b = aten.diagonal(a)
@@ -310,7 +320,7 @@ def test_2c_what_a_scatter_does_not_read_is_told_where_its_base_has_moved_to(rei
     assert done.how["neg_3"] is How.IN_PLACE
 
 
-# --- (3) doing it --------------------------------------------------------------------------------------------------------
+# --- (3) doing it ---------------------------------------------------------------------------------
 
 
 def test_3a_a_scatter_becomes_a_view_and_a_copy_(reinplaced):
@@ -358,7 +368,7 @@ def test_3b_an_op_becomes_its_in_place_twin(reinplaced, vector):
     assert done.calls == ["neg.default", "clamp_.default", "flip.default"]
 
 
-# --- (4) later nodes use the operand -------------------------------------------------------------------------------------
+# --- (4) later nodes use the operand --------------------------------------------------------------
 
 
 def test_4_users_of_the_result_use_the_operand_and_have_its_metadata(reinplaced, vector):
@@ -368,10 +378,17 @@ def test_4_users_of_the_result_use_the_operand_and_have_its_metadata(reinplaced,
         return b[1:].sum()
 
     done = reinplaced(program, vector)
-    view = next(node for node in reversed(done.graph_module.graph.nodes) if node.target is aten.slice.Tensor)
+    view = next(
+        node for node in reversed(done.graph_module.graph.nodes) if node.target is aten.slice.Tensor
+    )
     value = view.meta["val"]
     assert view.args[0].target is aten.slice.Tensor
-    assert (tuple(value.shape), value.stride(), value.storage_offset(), value.dtype) == ((3,), (2,), 3, torch.float32)
+    assert (tuple(value.shape), value.stride(), value.storage_offset(), value.dtype) == (
+        (3,),
+        (2,),
+        3,
+        torch.float32,
+    )
 
 
 def test_4_the_aliases_of_operand_and_result_are_one_set(reinplaced, vector):
@@ -415,7 +432,7 @@ def test_4_a_cast_back_gives_its_users_the_dtype_of_the_operand(reinplaced, vect
     assert (view.meta["val"].dtype, view.args[0].target) == (torch.float32, aten.neg.default)
 
 
-# --- (5) scatters that are dropped ---------------------------------------------------------------------------------------
+# --- (5) scatters that are dropped ----------------------------------------------------------------
 
 
 def test_5_all_scatters_up_a_chain_of_views_are_erased(reinplaced, square):
@@ -437,7 +454,7 @@ def test_5_a_copy__of_what_lies_in_the_input_already_is_erased(reinplaced, squar
     assert done.calls == ["select.int", "mul_.Tensor"]
 
 
-# --- future work of the docstring, and what goes with it -----------------------------------------------------------------
+# --- future work of the docstring, and what goes with it ------------------------------------------
 
 
 def test_a_commutative_op_is_in_place_of_its_other_operand(reinplaced, vector):
@@ -460,10 +477,12 @@ def test_an_op_that_is_not_pointwise_is_not_written_into_its_other_operand(reinp
     assert "mm" not in reinplaced(lambda x: x.mm(x.neg()), square).how
 
 
-# --- what the docstring does not name, but FX passes must keep -----------------------------------------------------------
+# --- what the docstring does not name, but FX passes must keep ------------------------------------
 
 
-def test_a_result_that_is_returned_does_not_come_to_share_memory_with_another_output(reinplaced, vector):
+def test_a_result_that_is_returned_does_not_come_to_share_memory_with_another_output(
+    reinplaced, vector
+):
     def program(x):
         a = x.neg()
         return a[:4].mul(2), a[4:]

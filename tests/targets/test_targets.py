@@ -16,8 +16,8 @@ from torch import Tensor
 from generators.features import swarm
 from generators.strategies import sample
 from oracles.contract import Refusal
-from oracles.errors import skeleton
 from oracles.observation import observe, observe_eager
+from oracles.raised_errors import skeleton
 from oracles.verdict import Verdict
 from programs.errors import UserError
 from programs.execution import ProgramFunction
@@ -27,9 +27,11 @@ from programs.trace import Trace
 from programs.values import clone_inputs, input_tensors
 from targets.registry import TARGETS, target
 from targets.target import Target
-from trials.trial import Subject, run_trial
+from trials.trial import Case, run_trial
 
-known_bug = pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13")
+known_bug = pytest.mark.skipif(
+    not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"
+)
 every_target = pytest.mark.parametrize("accused", TARGETS.values(), ids=TARGETS)
 
 Function = Callable[..., object]
@@ -72,13 +74,13 @@ RIGHT: dict[str, Function] = {
 }
 
 
-# --- right programs ----------------------------------------------------------------------------------------------------
+# --- right programs -------------------------------------------------------------------------------
 
 
 @every_target
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_right_function_runs_right(name: str, accused: Target) -> None:
-    trial = run_trial(Subject.of_function(RIGHT[name], [matrix(), -matrix()]), accused)
+    trial = run_trial(Case.of_function(RIGHT[name], [matrix(), -matrix()]), accused)
     verdicts = {oracle: report.verdict for oracle, report in trial.judgement.reports.items()}
     assert set(verdicts.values()) == {Verdict.HOLDS}, verdicts
 
@@ -86,32 +88,40 @@ def test_a_right_function_runs_right(name: str, accused: Target) -> None:
 @every_target
 def test_inputs_that_share_a_storage_run_right(accused: Target) -> None:
     base = matrix()
-    trial = run_trial(Subject.of_function(lambda x, y: x.add_(1) * y.sub_(1), [base[0], base[1:]]), accused)
+    trial = run_trial(
+        Case.of_function(lambda x, y: x.add_(1) * y.sub_(1), [base[0], base[1:]]), accused
+    )
     assert {report.verdict for report in trial.judgement.reports.values()} == {Verdict.HOLDS}
 
 
 def test_overlapping_inputs_run_right_where_they_are_promised_to() -> None:
-    subject = Subject.of_function(lambda x, y: x.add_(1) * y, [(base := matrix())[:2], base[1:]])
+    subject = Case.of_function(lambda x, y: x.add_(1) * y, [(base := matrix())[:2], base[1:]])
     for name in ("identity", "aot", "aot-epilogue"):
         assert run_trial(subject, target(name)).judgement.violations == []
     for name in ("functionalize", "fx-reinplace"):
-        assert "written inputs are disjoint" in str(run_trial(subject, target(name)).judgement.refused)
+        assert "written inputs are disjoint" in str(
+            run_trial(subject, target(name)).judgement.refused
+        )
 
 
 def test_identity_is_right_about_everything() -> None:
     count = 0
     for seed in range(30):
         for program in sample(swarm(seed), seed, 10):
-            trial = run_trial(Subject.of(program), target("identity"))
-            assert {report.verdict for report in trial.judgement.reports.values()} == {Verdict.HOLDS}
+            trial = run_trial(Case.of(program), target("identity"))
+            assert {report.verdict for report in trial.judgement.reports.values()} == {
+                Verdict.HOLDS
+            }
             count += 1
     assert count == 300
 
 
 @every_target
 def test_every_target_shows_its_stages(accused: Target) -> None:
-    program = Program((Storage(torch.float32, 4),), (Input("x", 0, torch.float32, (4,), (1,)),), (), ("x",))
-    build = run_trial(Subject.of(program), accused).build
+    program = Program(
+        (Storage(torch.float32, 4),), (Input("x", 0, torch.float32, (4,), (1,)),), (), ("x",)
+    )
+    build = run_trial(Case.of(program), accused).build
     assert build is not None
     assert [each.name for each in build.stages] == STAGES[accused.name]
     for stage in build.stages:
@@ -131,16 +141,18 @@ STAGES = {
 
 def test_stages_are_what_the_target_says() -> None:
     """The functionalized stage holds no mutation but the epilogue, and reinplace puts some back into a copy of it."""
-    subject = Subject.of_function(lambda x: x.neg().add_(1).mul_(2), [matrix()])
+    subject = Case.of_function(lambda x: x.neg().add_(1).mul_(2), [matrix()])
     build = run_trial(subject, target("fx-reinplace")).build
     assert build is not None
-    functional, reinplaced = ([str(node.target) for node in stage.graph.graph.nodes] for stage in build.stages)
+    functional, reinplaced = (
+        [str(node.target) for node in stage.graph.graph.nodes] for stage in build.stages
+    )
     assert not any(re.search(r"\w_\.", each) for each in functional)
     assert any(re.search(r"\w_\.", each) for each in reinplaced)
 
 
 def test_the_two_variants_of_aot_differ_in_who_writes_back() -> None:
-    subject = Subject.of_function(lambda x: x.add_(1), [matrix()])
+    subject = Case.of_function(lambda x: x.add_(1), [matrix()])
     kept, epilogue = (run_trial(subject, target(name)).build for name in ("aot", "aot-epilogue"))
     assert kept is not None
     assert epilogue is not None
@@ -148,7 +160,7 @@ def test_the_two_variants_of_aot_differ_in_who_writes_back() -> None:
     assert "copy_" not in epilogue.stages[0].graph.code
 
 
-# --- the registry ------------------------------------------------------------------------------------------------------
+# --- the registry ---------------------------------------------------------------------------------
 
 
 def test_targets_are_found_by_name() -> None:
@@ -179,7 +191,7 @@ def test_a_target_builds_on_others_that_are_registered(accused: Target) -> None:
         assert TARGETS[accused.name] is accused
 
 
-# --- contracts ---------------------------------------------------------------------------------------------------------
+# --- contracts ------------------------------------------------------------------------------------
 
 
 def test_identity_waives_nothing() -> None:
@@ -214,7 +226,10 @@ def through_numpy(x: Tensor) -> object:
 TRIGGERS: dict[str, list[tuple[Function, Callable[[], list[Tensor]]]]] = {
     "tracing tensor": [(read_a_number, lambda: [matrix()]), (through_numpy, lambda: [matrix()])],
     "view chain": [(lambda x: x[0].as_strided((2,), (1,)).zero_(), lambda: [matrix()])],
-    "DynamicOutputShapeException": [(masked, lambda: [matrix()]), (read_a_number, lambda: [matrix()])],
+    "DynamicOutputShapeException": [
+        (masked, lambda: [matrix()]),
+        (read_a_number, lambda: [matrix()]),
+    ],
     "Refused": [(read_a_number, lambda: [matrix()])],
     "different dtypes": [(lambda x, y: x.zero_(), lambda: [(x := matrix()), x.view(torch.int32)])],
 }
@@ -250,9 +265,15 @@ BUGS = (
         "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory"
     ),
     RuntimeError("Subtraction, the `-` operator, with two bool tensors is not supported."),
-    RuntimeError("as_strided_scatter: sizes [1, 2], strides [0, 1] are out of bounds for storage of size 4"),
-    RuntimeError("Found a custom (non-ATen) operator whose output has alias annotations: aten::square_(Tensor(a!) self)"),
-    AssertionError("incorrect out shape after application of ViewMeta sequence: () (actual) vs (1) (expected)"),
+    RuntimeError(
+        "as_strided_scatter: sizes [1, 2], strides [0, 1] are out of bounds for storage of size 4"
+    ),
+    RuntimeError(
+        "Found a custom (non-ATen) operator whose output has alias annotations: aten::square_(Tensor(a!) self)"
+    ),
+    AssertionError(
+        "incorrect out shape after application of ViewMeta sequence: () (actual) vs (1) (expected)"
+    ),
     IndexError("Dimension out of range (expected to be in range of [-1, 0], but got 1)"),
     RuntimeError(""),
 )
@@ -264,7 +285,7 @@ def test_a_bug_is_not_taken_for_a_refusal(accused: Target, error: Exception) -> 
     assert accused.contract.refusal(error, Trace()) is None
 
 
-# --- recipes -----------------------------------------------------------------------------------------------------------
+# --- recipes --------------------------------------------------------------------------------------
 
 
 def recipe(accused: Target) -> Callable[[Function, Sequence[Tensor]], Function]:
@@ -280,7 +301,11 @@ def test_a_recipe_needs_torch_alone_and_what_it_accuses(accused: Target) -> None
         name.split(".")[0]
         for node in ast.walk(ast.parse(accused.recipe))
         if isinstance(node, (ast.Import, ast.ImportFrom))
-        for name in ([node.module or ""] if isinstance(node, ast.ImportFrom) else [each.name for each in node.names])
+        for name in (
+            [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else [each.name for each in node.names]
+        )
     ]
     own = {"reference_pass"} if accused.name.startswith("reference") else set()
     assert set(modules) <= {"torch"} | own | sys.stdlib_module_names
@@ -289,7 +314,13 @@ def test_a_recipe_needs_torch_alone_and_what_it_accuses(accused: Target) -> None
 def traits(value: object) -> object:
     if not isinstance(value, Tensor):
         return value
-    return value.dtype, value.shape, value.stride(), value.storage_offset(), value.untyped_storage().tolist()
+    return (
+        value.dtype,
+        value.shape,
+        value.stride(),
+        value.storage_offset(),
+        value.untyped_storage().tolist(),
+    )
 
 
 def ends(function: Function, inputs: Sequence[Tensor]) -> object:
@@ -329,7 +360,8 @@ def check_recipe(accused: Target, program: Program) -> None:
 
 @every_target
 @pytest.mark.parametrize(
-    ("sizes", "strides"), [((2, 3), (6, 2)), ((2, 3), (1, 2)), ((2, 3), (0, 1)), ((2, 2), (1, 1)), ((2, 1), (1, 5))]
+    ("sizes", "strides"),
+    [((2, 3), (6, 2)), ((2, 3), (1, 2)), ((2, 3), (0, 1)), ((2, 2), (1, 1)), ((2, 1), (1, 5))],
 )
 def test_a_recipe_does_what_build_does_for_inputs_of_any_layout(
     accused: Target, sizes: tuple[int, ...], strides: tuple[int, ...]
@@ -348,10 +380,15 @@ def test_a_recipe_shows_the_bugs_of_its_target(name: str) -> None:
         return x + 0
 
     wrong = recipe(target(name))(program, [torch.arange(4.0)])(torch.arange(4.0))
-    assert torch.as_tensor(wrong[0] if isinstance(wrong, (list, tuple)) else wrong).tolist() != [0, 0, 0, 0]
+    assert torch.as_tensor(wrong[0] if isinstance(wrong, (list, tuple)) else wrong).tolist() != [
+        0,
+        0,
+        0,
+        0,
+    ]
 
 
-# --- fixed input -------------------------------------------------------------------------------------------------------
+# --- fixed input ----------------------------------------------------------------------------------
 
 
 @every_target

@@ -15,9 +15,11 @@ from programs.program import Program
 from targets.registry import target
 from targets.target import Target
 from trials.attribution import Signature, Symptom, at_fault, shows, signature
-from trials.trial import Subject, run_trial
+from trials.trial import Case, run_trial
 
-known_bug = pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13")
+known_bug = pytest.mark.skipif(
+    not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"
+)
 
 WRONG_VALUE = Symptom("planted", "values", "wrong value")
 SQUARE = "aten.mul.Tensor(x0, x0)"
@@ -27,7 +29,9 @@ def without(op: str):
     """A bug: calls of this op are forgotten."""
 
     def rewrite(program: Program) -> Program:
-        return replace(program, instructions=tuple(each for each in program.instructions if each.op != op))
+        return replace(
+            program, instructions=tuple(each for each in program.instructions if each.op != op)
+        )
 
     return rewrite
 
@@ -45,7 +49,7 @@ def zeroed(program: Callable[..., Program]) -> Program:
     return program("v0 = aten.add.Scalar(x0, 1)\naten.zero_.default(v0)\nreturn (v0,)", (4,))
 
 
-# --- shows -------------------------------------------------------------------------------------------------------------
+# --- shows ----------------------------------------------------------------------------------------
 
 
 def test_a_failure_shows_its_symptom_and_no_other(compiler, zeroed: Program) -> None:
@@ -62,7 +66,9 @@ def test_a_right_target_shows_nothing(compiler, zeroed: Program) -> None:
 
 def test_another_failure_of_the_same_program_is_not_the_symptom(compiler, zeroed: Program) -> None:
     assert not shows(zeroed, compiler(crash), WRONG_VALUE)
-    assert shows(zeroed, compiler(crash), Symptom("planted", "errors", "raises RuntimeError: planted"))
+    assert shows(
+        zeroed, compiler(crash), Symptom("planted", "errors", "raises RuntimeError: planted")
+    )
 
 
 def test_only_the_main_failure_is_the_symptom(compiler, program) -> None:
@@ -73,7 +79,9 @@ def test_only_the_main_failure_is_the_symptom(compiler, program) -> None:
 
 
 def test_an_undefined_program_shows_nothing(compiler, program) -> None:
-    undefined = program("v0 = aten.expand.default(x0, [3, 4])\naten.add_.Scalar(v0, 1)\nreturn (x0,)", (4,))
+    undefined = program(
+        "v0 = aten.expand.default(x0, [3, 4])\naten.add_.Scalar(v0, 1)\nreturn (x0,)", (4,)
+    )
     assert not shows(undefined, compiler(without("aten.add_.Scalar")), WRONG_VALUE)
 
 
@@ -86,14 +94,16 @@ def test_a_failure_that_does_not_come_again_shows_nothing(compiler, zeroed: Prog
 def test_a_failure_in_another_place_the_second_time_shows_nothing(compiler, program) -> None:
     two = program("v0 = aten.neg.default(x0)\nv1 = aten.neg.default(x0)\nreturn v0, v1", (4,))
     turns = itertools.cycle([("x0", "v1"), ("v0", "x0")])
-    assert not shows(two, compiler(lambda program: replace(program, outputs=next(turns))), WRONG_VALUE)
+    assert not shows(
+        two, compiler(lambda program: replace(program, outputs=next(turns))), WRONG_VALUE
+    )
 
 
-# --- who is at fault ---------------------------------------------------------------------------------------------------
+# --- who is at fault ------------------------------------------------------------------------------
 
 
 def blamed(program: Program, accused: Target) -> str:
-    subject = Subject.of(program)
+    subject = Case.of(program)
     trial = run_trial(subject, accused)
     guilty, violation = at_fault(subject, accused, trial, trial.judgement.violations[0])
     assert violation == run_trial(subject, guilty).judgement.violations[0]
@@ -109,7 +119,10 @@ def test_the_earliest_target_with_the_same_failure_is_at_fault(compiler, zeroed:
     first = compiler(faulty, "first")
     second = compiler(faulty, "second", after=first)
     assert blamed(zeroed, compiler(faulty, "third", after=second)) == "first"
-    assert blamed(zeroed, compiler(faulty, "third", after=compiler(right, "second", after=first))) == "third"
+    assert (
+        blamed(zeroed, compiler(faulty, "third", after=compiler(right, "second", after=first)))
+        == "third"
+    )
 
 
 def test_an_earlier_target_with_another_failure_is_at_fault(compiler, zeroed: Program) -> None:
@@ -120,14 +133,20 @@ def test_an_earlier_target_with_another_failure_is_at_fault(compiler, zeroed: Pr
 def test_a_target_that_is_not_for_the_program_is_not_at_fault(compiler, zeroed: Program) -> None:
     nothing = Contract(premises=(Premise("never", "for this test", lambda trace: False),))
     faulty = without("aten.zero_.default")
-    assert blamed(zeroed, compiler(faulty, after=compiler(faulty, "first", contract=nothing))) == "planted"
+    assert (
+        blamed(zeroed, compiler(faulty, after=compiler(faulty, "first", contract=nothing)))
+        == "planted"
+    )
 
 
 def test_a_target_that_rejects_the_program_is_not_at_fault(compiler, zeroed: Program) -> None:
     def reject(program: Program) -> Program:
         raise Rejected("not for this")
 
-    assert blamed(zeroed, compiler(without("aten.zero_.default"), after=compiler(reject, "first"))) == "planted"
+    assert (
+        blamed(zeroed, compiler(without("aten.zero_.default"), after=compiler(reject, "first")))
+        == "planted"
+    )
 
 
 def test_a_program_shows_the_symptom_of_the_target_at_fault(compiler, zeroed: Program) -> None:
@@ -139,13 +158,19 @@ def test_a_program_shows_the_symptom_of_the_target_at_fault(compiler, zeroed: Pr
 
 @known_bug
 def test_what_functionalize_breaks_is_not_the_fault_of_those_that_build_on_it(program) -> None:
-    expanded = program("v0 = aten.expand.default(x0, [3, 4])\naten.zero_.default(v0)\nreturn (x0,)", (4,))
+    expanded = program(
+        "v0 = aten.expand.default(x0, [3, 4])\naten.zero_.default(v0)\nreturn (x0,)", (4,)
+    )
     assert blamed(expanded, target("fx-reinplace")) == "functionalize"
-    assert shows(expanded, target("fx-reinplace"), Symptom("functionalize", "values", "wrong value"))
-    assert not shows(expanded, target("fx-reinplace"), Symptom("fx-reinplace", "values", "wrong value"))
+    assert shows(
+        expanded, target("fx-reinplace"), Symptom("functionalize", "values", "wrong value")
+    )
+    assert not shows(
+        expanded, target("fx-reinplace"), Symptom("fx-reinplace", "values", "wrong value")
+    )
 
 
-# --- signatures --------------------------------------------------------------------------------------------------------
+# --- signatures -----------------------------------------------------------------------------------
 
 
 def test_equal_ops_and_symptoms_are_one_finding(program) -> None:

@@ -14,7 +14,7 @@ from oracles.verdict import Verdict
 from programs.definedness import Undefined
 from programs.program import Program
 from targets.target import Build, Function, Target
-from trials.trial import Spent, Subject, observed_eager, run_trial
+from trials.trial import Case, Spent, observed_eager, run_trial
 
 
 def target(build, contract: Contract | None = None) -> Target:
@@ -33,7 +33,7 @@ def adding(program: Callable[..., Program]) -> Program:
 
 
 def test_each_run_gets_fresh_inputs(adding: Program) -> None:
-    trial = run_trial(Subject.of(adding), target(careless))
+    trial = run_trial(Case.of(adding), target(careless))
     assert trial.judgement.violations == []
     assert trial.target is not None
     assert trial.eager.inputs[0].tolist() == trial.target.inputs[0].tolist() == [2, 3, 4, 5]
@@ -41,7 +41,7 @@ def test_each_run_gets_fresh_inputs(adding: Program) -> None:
 
 def test_a_function_is_tested_on_clones_of_its_inputs() -> None:
     base = torch.arange(4.0)
-    subject = Subject.of_function(lambda x, y: x.add_(1) + y, [base[:3], base[1:]])
+    subject = Case.of_function(lambda x, y: x.add_(1) + y, [base[:3], base[1:]])
     trial = run_trial(subject, target(careless))
     assert trial.judgement.violations == []
     assert trial.eager.outputs[0].tolist() == [1 + 2, 2 + 3, 3 + 3]  # type: ignore[attr-defined]
@@ -51,7 +51,7 @@ def test_a_function_is_tested_on_clones_of_its_inputs() -> None:
 def test_inputs_that_share_in_eager_share_in_the_target(program) -> None:
     apart = program("aten.zero_.default(x0)\nreturn (x1,)", (4,), (4,))
     shared = replace(apart, inputs=(apart.inputs[0], replace(apart.inputs[1], storage=0)))
-    trial = run_trial(Subject.of(shared), target(careless))
+    trial = run_trial(Case.of(shared), target(careless))
     assert trial.judgement.violations == []
     assert trial.target is not None
     for observation in (trial.eager, trial.target):
@@ -59,34 +59,38 @@ def test_inputs_that_share_in_eager_share_in_the_target(program) -> None:
 
 
 def test_an_undefined_function_is_rejected() -> None:
-    subject = Subject.of_function(lambda x: x[1:].copy_(x[:-1]), [torch.arange(4.0)])
+    subject = Case.of_function(lambda x: x[1:].copy_(x[:-1]), [torch.arange(4.0)])
     with pytest.raises(Undefined):
         run_trial(subject, target(careless))
 
 
 @pytest.mark.parametrize("stage", ["build", "run"])
-def test_an_error_of_the_target_is_judged_whether_it_builds_or_runs(adding: Program, stage: str) -> None:
+def test_an_error_of_the_target_is_judged_whether_it_builds_or_runs(
+    adding: Program, stage: str
+) -> None:
     def fail(*inputs: Tensor) -> object:
         raise RuntimeError("planted")
 
     def build(function: Function, inputs: Sequence[Tensor]) -> Build:
         return fail() if stage == "build" else Build(fail, [])  # type: ignore[return-value]
 
-    trial = run_trial(Subject.of(adding), target(build))
+    trial = run_trial(Case.of(adding), target(build))
     assert [each.kind for each in trial.judgement.violations] == ["raises RuntimeError: planted"]
     assert (trial.build is None) == (stage == "build")
 
 
 def test_a_run_outside_the_premises_is_not_even_built(adding: Program) -> None:
     contract = Contract(premises=(Premise("never", "for this test", lambda trace: False),))
-    trial = run_trial(Subject.of(adding), target(lambda *_: pytest.fail("built"), contract))
-    assert {report.verdict for report in trial.judgement.reports.values()} == {Verdict.NOT_APPLICABLE}
+    trial = run_trial(Case.of(adding), target(lambda *_: pytest.fail("built"), contract))
+    assert {report.verdict for report in trial.judgement.reports.values()} == {
+        Verdict.NOT_APPLICABLE
+    }
     assert "'never'" in str(trial.judgement.refused)
     assert trial.target is None
 
 
 def test_an_eager_run_can_be_used_again(adding: Program) -> None:
-    subject = Subject.of(adding)
+    subject = Case.of(adding)
     seen = observed_eager(subject, Spent())
     trial = run_trial(subject, target(careless), eager=seen)
     assert (trial.eager, trial.trace) == seen
@@ -95,7 +99,7 @@ def test_an_eager_run_can_be_used_again(adding: Program) -> None:
 
 def test_the_time_is_booked_where_it_was_spent(adding: Program) -> None:
     spent = Spent()
-    run_trial(Subject.of(adding), target(careless), spent)
+    run_trial(Case.of(adding), target(careless), spent)
     assert min(spent.eager, spent.target, spent.oracles) > 0
     assert spent.generation == 0
     assert Spent(1, 2, 3, 4).harness_share == pytest.approx(0.7)

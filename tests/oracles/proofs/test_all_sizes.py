@@ -8,13 +8,22 @@ import pytest
 import sympy  # type: ignore[import-untyped]
 import torch
 import z3
-from torch.utils._sympy.functions import CleanDiv, FloorDiv, Max, Min, Mod, ModularIndexing, PowByNatural, PythonMod
+from torch.utils._sympy.functions import (
+    CleanDiv,
+    FloorDiv,
+    Max,
+    Min,
+    Mod,
+    ModularIndexing,
+    PowByNatural,
+    PythonMod,
+)
 
-from benchmarks import all_sizes as programs
+from benchmarks import proof_rates as programs
 from oracles.observation import observe
 from oracles.proofs.all_sizes import Answer, pairs, prove, shared
 from oracles.proofs.assumptions import Premises, compiled, evaluate
-from oracles.proofs.size_terms import Terms, Untranslatable
+from oracles.proofs.size_terms import SizeQuestion, Untranslatable
 from oracles.proofs.symbolic import SymbolicInputs, SymbolicRegion, disagreements
 from oracles.smt import Disjoint, Session
 from programs.errors import Rejected
@@ -26,12 +35,18 @@ Z, ONE = sympy.Integer(0), sympy.Integer(1)
 
 
 def premises(*guards, low=2, high=64, symbols=(N, M), equal=None):
-    return Premises.of(dict.fromkeys(symbols, (low, high)), guards, equal or {}, dict.fromkeys(symbols, 4))
+    return Premises.of(
+        dict.fromkeys(symbols, (low, high)), guards, equal or {}, dict.fromkeys(symbols, 4)
+    )
 
 
 def region(start, sizes, strides, itemsize=1):
     return SymbolicRegion(
-        0, sympy.sympify(start), tuple(map(sympy.sympify, sizes)), tuple(map(sympy.sympify, strides)), itemsize
+        0,
+        sympy.sympify(start),
+        tuple(map(sympy.sympify, sizes)),
+        tuple(map(sympy.sympify, strides)),
+        itemsize,
     )
 
 
@@ -50,11 +65,17 @@ APART = {
         region(0, (N, FloorDiv(M, 3)), (M, 1)),
         region(FloorDiv(M, 3), (N, M - FloorDiv(M, 3)), (M, 1)),
     ),
-    "the diagonal and the next": (region(0, (Min(N, M),), (M + 1,)), region(1, (Min(N, M - 1),), (M + 1,))),
+    "the diagonal and the next": (
+        region(0, (Min(N, M),), (M + 1,)),
+        region(1, (Min(N, M - 1),), (M + 1,)),
+    ),
     "even and odd": (region(0, (HALF,), (2,)), region(1, (HALF,), (2,))),
     "flat and rows": (region(0, (HALF * M,), (1,)), rows(HALF, N - HALF)),
     "one behind the other": (region(0, (N, M), (M, 1)), region(N * M, (M, N), (1, M))),
-    "three dims": (region(0, (N, HALF, M), (N * M, M, 1)), region(HALF * M, (N, N - HALF, M), (N * M, M, 1))),
+    "three dims": (
+        region(0, (N, HALF, M), (N * M, M, 1)),
+        region(HALF * M, (N, N - HALF, M), (N * M, M, 1)),
+    ),
     "four bytes and eight": (region(0, (N,), (8,), 4), region(4, (N,), (8,), 4)),
     "before a maximum": (region(0, (N,), (1,)), region(Max(N, M), (M,), (1,))),
     "of no elements": (WHOLE, region(0, (Max(1 - N, 0),), (1,))),
@@ -86,7 +107,9 @@ def test_two_that_share_a_byte_at_some_sizes_are_refuted(name, high):
 
 
 def test_a_refutation_that_no_sample_shows_is_found():
-    found = shared(region(0, (N,), (1,)), region(M * M - 2899, (M,), (2,)), premises(sympy.Ge(M, 54)))
+    found = shared(
+        region(0, (N,), (1,)), region(M * M - 2899, (M,), (2,)), premises(sympy.Ge(M, 54))
+    )
     assert found.answer is Answer.REFUTED
     assert found.how != "some sizes"
 
@@ -132,8 +155,13 @@ def test_a_sum_of_fractions_is_a_quotient_as_a_whole():
     other = region(halves + (N - 37) ** 2 + (M - 41) ** 2, (1,), (1,))
     found = shared(one, other, premises(sympy.Eq(Mod(N + M, 2), 0)))
     assert (found.answer, found.sizes) == (Answer.REFUTED, {N: 37, M: 41})
-    assert shared(region(0, (halves,), (1,)), region(halves, (M,), (1,)), premises()).answer is Answer.PROVED
-    steps = region(0, (N * (N + 1) * sympy.Rational(1, 2), M), (N * (N + 1) * sympy.Rational(7, 2), 5))
+    assert (
+        shared(region(0, (halves,), (1,)), region(halves, (M,), (1,)), premises()).answer
+        is Answer.PROVED
+    )
+    steps = region(
+        0, (N * (N + 1) * sympy.Rational(1, 2), M), (N * (N + 1) * sympy.Rational(7, 2), 5)
+    )
     assert shared(steps, region(3, (M,), (11,)), premises(high=20)).answer is Answer.REFUTED
 
 
@@ -169,18 +197,23 @@ def test_a_term_that_is_not_known_is_unknown_with_its_name_and_never_proved():
 
 
 def test_a_premise_that_is_not_known_is_left_out_of_a_proof():
-    assert shared(*APART["two halves"], premises(sympy.Gt(sympy.Abs(N - 7), 2))).answer is Answer.PROVED
+    assert (
+        shared(*APART["two halves"], premises(sympy.Gt(sympy.Abs(N - 7), 2))).answer
+        is Answer.PROVED
+    )
 
 
 def test_a_size_that_depends_on_numbers_can_be_proved_but_not_refuted():
     count = sympy.Symbol("u0", integer=True, nonnegative=True)
-    assert shared(region(0, (N,), (1,)), region(N, (count,), (1,)), premises()).answer is Answer.PROVED
+    assert (
+        shared(region(0, (N,), (1,)), region(N, (count,), (1,)), premises()).answer is Answer.PROVED
+    )
     found = shared(region(0, (N,), (1,)), region(count, (N,), (1,)), premises(), limit=1)
     assert found.answer is Answer.UNKNOWN
     assert "u0 depend" in found.how
 
 
-# --- before and after --------------------------------------------------------------------------------------------------
+# --- before and after -----------------------------------------------------------------------------
 
 
 def decided(before, after, **options):
@@ -197,7 +230,12 @@ def test_what_shares_a_byte_in_eager_may_do_so_after():
     assert decided((WHOLE, WHOLE), (WHOLE, WHOLE)).how == "as in eager"
     assert decided((WHOLE, WHOLE), (WHOLE, rows(HALF, N - HALF))).answer is Answer.PROVED
     moved = region(5, (N, M), (M, 1))
-    assert decided((WHOLE, rows(HALF, N - HALF)), (moved, region(5 + HALF * M, (N - HALF, M), (M, 1)))).how == "as in eager"
+    assert (
+        decided(
+            (WHOLE, rows(HALF, N - HALF)), (moved, region(5 + HALF * M, (N - HALF, M), (M, 1)))
+        ).how
+        == "as in eager"
+    )
 
 
 def test_what_shares_a_byte_in_eager_at_other_sizes_only_is_refuted():
@@ -229,7 +267,7 @@ def test_an_output_that_is_gone_is_unknown():
     assert found.answer is Answer.UNKNOWN
 
 
-# --- against all sizes, one by one -------------------------------------------------------------------------------------
+# --- against all sizes, one by one ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(24))
@@ -243,8 +281,14 @@ def test_proofs_agree_with_all_sizes_tried_one_by_one(seed):
     known = inputs.premises(2, 7)
     every = [known.whole(each) for each in known.every(time.perf_counter() + 60)]
     for proof in prove(before, after, known):
-        new = any(together(after, proof, sizes) and not together(before, proof, sizes) for sizes in every)
-        assert proof.answer is {True: Answer.REFUTED, False: Answer.PROVED}[new] if every else Answer.VACUOUS
+        new = any(
+            together(after, proof, sizes) and not together(before, proof, sizes) for sizes in every
+        )
+        assert (
+            proof.answer is {True: Answer.REFUTED, False: Answer.PROVED}[new]
+            if every
+            else Answer.VACUOUS
+        )
 
 
 def together(layout, proof, sizes):
@@ -256,10 +300,24 @@ def together(layout, proof, sizes):
 def test_what_z3_is_told_of_products_is_true(seed):
     """With the products as they are, no sizes contradict what is told of them."""
     draw = random.Random(seed)
-    terms = Terms(Session.here("test").context, {str(each): (2, 64) for each in (N, M, K)})
-    parts = [N, M, K, N * M, M * K, FloorDiv(N * M, 3), HALF * M, Min(N, M) * K, Mod(N, 5) * K, sympy.Integer(7)]
+    terms = SizeQuestion(Session.here("test").context, {str(each): (2, 64) for each in (N, M, K)})
+    parts = [
+        N,
+        M,
+        K,
+        N * M,
+        M * K,
+        FloorDiv(N * M, 3),
+        HALF * M,
+        Min(N, M) * K,
+        Mod(N, 5) * K,
+        sympy.Integer(7),
+    ]
     sums = [sum(draw.randint(-3, 3) * each for each in draw.sample(parts, 4)) for _ in range(3)]
-    conditions = [terms.number(terms.polynomial(each)) == terms.name(f"value{at}") for at, each in enumerate(sums)]
+    conditions = [
+        terms.number(terms.polynomial(each)) == terms.name(f"value{at}")
+        for at, each in enumerate(sums)
+    ]
     for _ in range(5):
         sizes = {each: draw.randint(2, 64) for each in (N, M, K)}
         given = [terms.name(str(each)) == value for each, value in sizes.items()]
@@ -273,32 +331,45 @@ def test_a_condition_means_to_z3_what_it_means_in_numbers():
     condition = sympy.Or(sympy.And(sympy.Ge(N, 9), sympy.Ne(M, 4)), sympy.Lt(Mod(M, 3), 1))
     for n in (8, 9):
         for m in range(2, 8):
-            terms = Terms(Session.here("test").context, {"n0": (n, n), "n1": (m, m)})
+            terms = SizeQuestion(Session.here("test").context, {"n0": (n, n), "n1": (m, m)})
             asked = terms.condition(condition)
             answer = Session.here("test").ask([*terms.facts, *terms.equations, asked], [], 10_000)
             assert (not isinstance(answer, Disjoint)) == evaluate(condition, {N: n, M: m})
     with pytest.raises(Untranslatable, match="Abs"):
-        Terms(Session.here("test").context, {}).polynomial(sympy.Abs(N - 3))
+        SizeQuestion(Session.here("test").context, {}).polynomial(sympy.Abs(N - 3))
 
 
 def test_compiled_terms_have_the_values_of_the_terms():
     base, other = 4 * N + M - 4, K + 2 * M - 1
-    terms: list[Any] = [kind(base, other) for kind in (FloorDiv, CleanDiv, Mod, PythonMod, Max, Min)]
-    terms += [3 - 2 * each for each in terms] + [FloorDiv(each, Mod(each * N + 5, other) + 1) for each in terms]
+    terms: list[Any] = [
+        kind(base, other) for kind in (FloorDiv, CleanDiv, Mod, PythonMod, Max, Min)
+    ]
+    terms += [3 - 2 * each for each in terms] + [
+        FloorDiv(each, Mod(each * N + 5, other) + 1) for each in terms
+    ]
     terms += [
         ModularIndexing(base, other, N),
         PowByNatural(base, sympy.Integer(3)),
         N**2 - M * K,
         sympy.Rational(1, 2) * N * (N + 1),
     ]
-    terms += [kind(each, base) for kind in (sympy.Eq, sympy.Ne, sympy.Lt, sympy.Ge) for each in (N * M, Mod(base, other))]
-    terms += [sympy.And(sympy.Gt(N, 3), sympy.Or(sympy.Le(M, K), sympy.Not(sympy.Eq(Mod(N, 2), 0))))]
+    terms += [
+        kind(each, base)
+        for kind in (sympy.Eq, sympy.Ne, sympy.Lt, sympy.Ge)
+        for each in (N * M, Mod(base, other))
+    ]
+    terms += [
+        sympy.And(sympy.Gt(N, 3), sympy.Or(sympy.Le(M, K), sympy.Not(sympy.Eq(Mod(N, 2), 0))))
+    ]
     plain = [each for each in terms if not each.has(sympy.Rational(1, 2))]
     for chosen in (terms, plain):
         values = compiled((N, M, K), chosen)
         for sizes in ((2, 3, 5), (7, 6, 2), (64, 64, 2), (2**40, 3, 2**50)):
             given = dict(zip((N, M, K), sizes, strict=True))
-            expected = [each.xreplace({name: sympy.Integer(size) for name, size in given.items()}) for each in chosen]
+            expected = [
+                each.xreplace({name: sympy.Integer(size) for name, size in given.items()})
+                for each in chosen
+            ]
             assert list(values(*sizes)) == [evaluate(each, given) for each in chosen] == expected
     with pytest.raises(Rejected, match="n2 depend"):
         compiled((N, M), terms)
@@ -314,7 +385,7 @@ def test_the_sizes_of_the_sample_fulfil_the_premises_of_its_own_run(seed):
     assert known.whole(known.samples[0]) == inputs.hints
 
 
-# --- inputs with sizes as symbols --------------------------------------------------------------------------------------
+# --- inputs with sizes as symbols -----------------------------------------------------------------
 
 
 def names(inputs):

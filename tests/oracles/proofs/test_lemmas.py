@@ -19,16 +19,16 @@ from oracles import smt
 from oracles.proofs import lemmas, region_lemmas, torch_lemmas
 from oracles.proofs.lemmas import (
     DTYPES,
-    Case,
-    Condition,
+    Formula,
     Lemma,
+    LemmaCase,
     Proved,
     Refuted,
     Scope,
     Statement,
-    Unknown,
+    SymbolicView,
+    Undecided,
     Vacuous,
-    View,
     either,
     every,
     holds,
@@ -39,7 +39,14 @@ from oracles.proofs.lemmas import (
     view,
 )
 from oracles.proofs.region_lemmas import REGION_LEMMAS
-from oracles.proofs.torch_lemmas import SAYS_APART, TORCH_LEMMAS, is_contiguous, says_no, says_yes, sound
+from oracles.proofs.torch_lemmas import (
+    SAYS_APART,
+    TORCH_LEMMAS,
+    is_contiguous,
+    says_no,
+    says_yes,
+    sound,
+)
 from oracles.verdict import Verdict
 from programs import regions
 from programs.errors import InternalError
@@ -70,7 +77,7 @@ def refuted(name: str) -> Refuted:
 
 
 def lemma(state: Callable[[Scope], Statement]) -> Lemma:
-    return Lemma("", "", "", "", (Case("all", state),))
+    return Lemma("", "", "", "", (LemmaCase("all", state),))
 
 
 def test_lemmas_have_names_of_their_own() -> None:
@@ -86,10 +93,10 @@ def test_verdict(name: str) -> None:
     assert proof.milliseconds > 0
 
 
-# --- the restated predicates are those of the installed torch -----------------------------------------------------------
+# --- the restated predicates are those of the installed torch -------------------------------------
 
 
-def random_view(draw: random.Random, elements: int) -> View:
+def random_view(draw: random.Random, elements: int) -> SymbolicView:
     """0-3 dims, often rows of a matrix, sometimes contiguous; a dim of size one may have any stride."""
     itemsize = draw.choice([4, 4, 4, 8, 1])
     sizes = [draw.choice([0, *[1, 2, 3, 4] * 6]) for _ in range(draw.choice([0, 1, 2, 2, 2, 2, 3]))]
@@ -97,25 +104,32 @@ def random_view(draw: random.Random, elements: int) -> View:
     expected = draw.choice([1, 1, 1, 2])
     for dim, size in enumerate(reversed(sizes)):
         gap = draw.choice([0, 1, 3, 5]) if dim and draw.random() < 0.5 else 0
-        strides.insert(0, draw.randint(0, 9) if size == 1 or draw.random() < 0.1 else expected + gap)
+        strides.insert(
+            0, draw.randint(0, 9) if size == 1 or draw.random() < 0.1 else expected + gap
+        )
         expected = strides[0] * max(size, 1)
-    return View(draw.randint(0, elements), tuple(sizes), tuple(strides), itemsize)
+    return SymbolicView(draw.randint(0, elements), tuple(sizes), tuple(strides), itemsize)
 
 
-def random_pair(draw: random.Random) -> tuple[View, View]:
+def random_pair(draw: random.Random) -> tuple[SymbolicView, SymbolicView]:
     """Half of them rows of one matrix, of one item size or two."""
     x = random_view(draw, 40)
     if draw.random() < 0.5:
         return x, random_view(draw, 40)
     stride = draw.choice([0, 1, 4, 6, 9])
     x, y = (
-        View(draw.randint(0, 30), (draw.randint(1, 4), draw.randint(1, 5)), (stride, 1), draw.choice([4, 4, 4, 8]))
+        SymbolicView(
+            draw.randint(0, 30),
+            (draw.randint(1, 4), draw.randint(1, 5)),
+            (stride, 1),
+            draw.choice([4, 4, 4, 8]),
+        )
         for _ in range(2)
     )
     return x, y
 
 
-def branch_of(x: View, y: View) -> str | None:
+def branch_of(x: SymbolicView, y: SymbolicView) -> str | None:
     """The branch in which the restated predicate says "definitely apart"."""
     if x.offset > y.offset:
         x, y = y, x
@@ -143,13 +157,20 @@ def test_no_and_yes_are_the_installed_ones() -> None:
         x = random_view(draw, 10)
         answer = torch._debug_has_internal_overlap(tensors([x])[0])
         answers[answer] += 1
-        in_some_order = any(says_no(reordered(x, order)) for order in itertools.permutations(range(x.dims)))
+        in_some_order = any(
+            says_no(reordered(x, order)) for order in itertools.permutations(range(x.dims))
+        )
         assert answer == (0 if in_some_order else 1 if says_yes(x) else 2), x
     assert min(answers[each] for each in (0, 1, 2)) > 50
 
 
-def reordered(x: View, order: Sequence[int]) -> View:
-    return View(x.offset, tuple(x.sizes[dim] for dim in order), tuple(x.strides[dim] for dim in order), x.itemsize)
+def reordered(x: SymbolicView, order: Sequence[int]) -> SymbolicView:
+    return SymbolicView(
+        x.offset,
+        tuple(x.sizes[dim] for dim in order),
+        tuple(x.strides[dim] for dim in order),
+        x.itemsize,
+    )
 
 
 def test_contiguous_is_the_installed_one() -> None:
@@ -159,7 +180,7 @@ def test_contiguous_is_the_installed_one() -> None:
         assert x.numel == 0 or tensors([x])[0].is_contiguous() == is_contiguous(x), x
 
 
-# --- a refutation is real -------------------------------------------------------------------------------------------------
+# --- a refutation is real -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", REFUTED)
@@ -189,7 +210,9 @@ def test_the_counterexample_becomes_a_program_that_is_miscompiled(name: str) -> 
     violated = {target for target, result in results.items() if result.violated}
     assert violated == BROKEN_TARGETS[name]
     for target in violated:
-        assert {"wrong value"} == {each.kind for each in results[target].violations if each.oracle == "values"}
+        assert {"wrong value"} == {
+            each.kind for each in results[target].violations if each.oracle == "values"
+        }
     assert results["reference"].reports["values"].verdict is Verdict.HOLDS
 
 
@@ -211,12 +234,16 @@ def test_rows_of_a_matrix_that_share_rows_are_held_apart(target: str) -> None:
     base = torch.arange(36.0).view(4, 9)
     result = check(program, (base[:, :4], base[2:, :4]), [target]).results[target]
     assert "wrong value (output 0)" in [each.describe() for each in result.violations]
-    whole_rows = check(program, (base, base[2:]), [target]).results[target]  # both contiguous: another branch
+    whole_rows = check(program, (base, base[2:]), [target]).results[
+        target
+    ]  # both contiguous: another branch
     assert not whole_rows.violated
 
 
 def test_the_reinplacing_of_inductor_overwrites_rows_that_are_read_later() -> None:
-    def program(x: torch.Tensor, position: torch.Tensor, row: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def program(
+        x: torch.Tensor, position: torch.Tensor, row: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         base = x + 1
         later = base[2:, :4]
         return torch.ops.aten.index_put.default(base[:, :4], [position], row), later
@@ -232,7 +259,7 @@ def test_the_reinplacing_of_inductor_overwrites_rows_that_are_read_later() -> No
 
 
 def test_a_program_where_the_views_are_apart_is_compiled_right() -> None:
-    x, y = View(0, (4, 4), (9, 1), 4), View(22, (2, 4), (9, 1), 4)
+    x, y = SymbolicView(0, (4, 4), (9, 1), 4), SymbolicView(22, (2, 4), (9, 1), 4)
     assert branch_of(x, y) == "rows_between"
     results = check(lemmas.write_one_read_other((x, y)), targets=["aot", "aot-epilogue"]).results
     assert not any(each.violated for each in results.values())
@@ -240,14 +267,14 @@ def test_a_program_where_the_views_are_apart_is_compiled_right() -> None:
 
 def test_views_become_tensors_of_the_same_numbers() -> None:
     for itemsize in DTYPES:
-        x = View(3, (2, 3), (5, 1), itemsize)
+        x = SymbolicView(3, (2, 3), (5, 1), itemsize)
         (made,) = tensors([x])
         region = Region.of(made)
         start = region.start - made.untyped_storage().data_ptr()
         assert x.region() == Region(start, region.sizes, region.strides, region.itemsize)
 
 
-# --- the four answers -----------------------------------------------------------------------------------------------------
+# --- the four answers -----------------------------------------------------------------------------
 
 
 def test_a_counterexample_is_small_and_checked() -> None:
@@ -276,22 +303,24 @@ def test_giving_up_is_unknown() -> None:
         return Statement([a > 0, b > 0, c > 0], [a * a * a + b * b * b == c * c * c])
 
     answer = prove(lemma(cubes), limit_ms=100).answer
-    assert isinstance(answer, Unknown)
+    assert isinstance(answer, Undecided)
     assert "limit of 100 ms" in answer.reason
 
 
 def test_one_case_decides_for_all() -> None:
-    def case(name: str, low: int, high: int) -> Case:
+    def case(name: str, low: int, high: int) -> LemmaCase:
         def state(scope: Scope) -> Statement:
             n = scope("n")
             return Statement([n >= low, n <= high], [n == 3])
 
-        return Case(name, state)
+        return LemmaCase(name, state)
 
     proved, vacuous, wrong = case("proved", 4, 9), case("vacuous", 1, 0), case("wrong", 1, 9)
     assert prove(Lemma("", "", "", "", (proved, proved))).answer == Proved()
     assert prove(Lemma("", "", "", "", (proved, vacuous))).answer == Vacuous("vacuous")
-    assert prove(Lemma("", "", "", "", (vacuous, wrong, proved))).answer == Refuted("wrong", {"n": 3})
+    assert prove(Lemma("", "", "", "", (vacuous, wrong, proved))).answer == Refuted(
+        "wrong", {"n": 3}
+    )
 
 
 def test_a_wrong_answer_of_z3_is_an_internal_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,29 +331,37 @@ def test_a_wrong_answer_of_z3_is_an_internal_error(monkeypatch: pytest.MonkeyPat
 
 def test_equal_questions_get_equal_answers() -> None:
     some = [LEMMAS["rows: between"], LEMMAS["internal: not yes"]]
-    assert [prove(each).answer for each in some] == [prove(each).answer for each in some[::-1]][::-1]
+    assert [prove(each).answer for each in some] == [prove(each).answer for each in some[::-1]][
+        ::-1
+    ]
 
 
-# --- planted mistakes: z3 tells each from the right step ---------------------------------------------------------------
+# --- planted mistakes: z3 tells each from the right step ------------------------------------------
 
 
-def one_too_long(x: View, y: View) -> list[Condition]:
-    return [is_contiguous(x), is_contiguous(y), *nonempty(x, y), x.offset <= y.offset, x.offset + x.numel <= y.offset + 1]
+def one_too_long(x: SymbolicView, y: SymbolicView) -> list[Formula]:
+    return [
+        is_contiguous(x),
+        is_contiguous(y),
+        *nonempty(x, y),
+        x.offset <= y.offset,
+        x.offset + x.numel <= y.offset + 1,
+    ]
 
 
-def last_at_first(x: View, y: View) -> list[Condition]:
+def last_at_first(x: SymbolicView, y: SymbolicView) -> list[Formula]:
     return [*nonempty(x, y), torch_lemmas.last(x) <= y.offset]
 
 
-def starts_later(x: View, y: View) -> list[Condition]:
+def starts_later(x: SymbolicView, y: SymbolicView) -> list[Formula]:
     return [*nonempty(x, y), y.offset > x.offset]
 
 
-def without_order(x: View, y: View) -> list[Condition]:
+def without_order(x: SymbolicView, y: SymbolicView) -> list[Formula]:
     return [*nonempty(x, y), is_contiguous(x), is_contiguous(y), no(x.offset == y.offset)]
 
 
-def nonempty(x: View, y: View) -> list[Condition]:
+def nonempty(x: SymbolicView, y: SymbolicView) -> list[Formula]:
     return [size >= 1 for size in (*x.sizes, *y.sizes)]
 
 
@@ -338,10 +375,16 @@ def test_a_wrong_branch_is_refuted(planted: torch_lemmas.Branch, dims: int) -> N
 
 def nested_but_for_a_byte(scope: Scope) -> Statement:
     x, item = view(scope, "x", 2), scope("itemsize")
-    premises = [item >= 1, x.strides[1] >= item, x.strides[0] >= (x.sizes[1] - 1) * x.strides[1] + item - 1]
+    premises = [
+        item >= 1,
+        x.strides[1] >= item,
+        x.strides[0] >= (x.sizes[1] - 1) * x.strides[1] + item - 1,
+    ]
     i, j = (scope("i0"), scope("i1")), (scope("j0"), scope("j1"))
     different, distance = either(i[0] != j[0], i[1] != j[1]), x.address(i) - x.address(j)
-    return Statement(premises, [*inside(i, x), *inside(j, x), different, distance < item, distance > -item])
+    return Statement(
+        premises, [*inside(i, x), *inside(j, x), different, distance < item, distance > -item]
+    )
 
 
 def widened_by_a_longer_stride(scope: Scope) -> Statement:
@@ -362,18 +405,28 @@ def window_off_by_one(scope: Scope) -> Statement:
 
 def divided_outwards(scope: Scope) -> Statement:
     quotient, divisor, low = scope("quotient"), scope("divisor"), scope("low")
-    return Statement([divisor >= 1, quotient >= lemmas.floor_divided(low, divisor)], [divisor * quotient < low])
+    return Statement(
+        [divisor >= 1, quotient >= lemmas.floor_divided(low, divisor)], [divisor * quotient < low]
+    )
 
 
 def doubled_too_far(scope: Scope) -> Statement:
     done, step, x = scope("done"), scope("step"), scope("x")
     copied = either(every(x >= 0, x < done), every(x >= step, x < done + step))
-    return Statement([done >= 1, step >= 1, step <= done + 1], [x >= 0, x < done + step, no(copied)])
+    return Statement(
+        [done >= 1, step >= 1, step <= done + 1], [x >= 0, x < done + step, no(copied)]
+    )
 
 
 @pytest.mark.parametrize(
     "planted",
-    [nested_but_for_a_byte, widened_by_a_longer_stride, window_off_by_one, divided_outwards, doubled_too_far],
+    [
+        nested_but_for_a_byte,
+        widened_by_a_longer_stride,
+        window_off_by_one,
+        divided_outwards,
+        doubled_too_far,
+    ],
 )
 def test_a_wrong_shortcut_is_refuted(planted: Callable[[Scope], Statement]) -> None:
     assert isinstance(prove(lemma(planted)).answer, Refuted)
@@ -383,14 +436,16 @@ def test_a_wrong_shortcut_is_refuted(planted: Callable[[Scope], Statement]) -> N
 def test_a_wrong_claim_of_no_internal_overlap_is_refuted(dims: int) -> None:
     def gaps_are_enough(scope: Scope) -> Statement:
         x = view(scope, "x", dims)
-        return Statement([stride >= 0 for stride in x.strides], lemmas.overlaps_itself(scope, x), (x,))
+        return Statement(
+            [stride >= 0 for stride in x.strides], lemmas.overlaps_itself(scope, x), (x,)
+        )
 
     answer = prove(lemma(gaps_are_enough)).answer
     assert isinstance(answer, Refuted)
     assert regions.overlaps_itself(answer.views[0].region())
 
 
-# --- our own shortcuts are the ones that the lemmas state ----------------------------------------------------------------
+# --- our own shortcuts are the ones that the lemmas state -----------------------------------------
 
 
 def test_the_window_of_the_lemma_is_that_of_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -408,7 +463,14 @@ def test_the_window_of_the_lemma_is_that_of_the_code(monkeypatch: pytest.MonkeyP
     state = partial(region_lemmas._window)
     ((low, high),) = windows
     for total in range(low - 3, high + 4):
-        numbers = {"low_a": low_a, "end_b": end_b, "p": total, "q": 0, "itemsize_a": 4, "itemsize_b": 2}
+        numbers = {
+            "low_a": low_a,
+            "end_b": end_b,
+            "p": total,
+            "q": 0,
+            "itemsize_a": 4,
+            "itemsize_b": 2,
+        }
         assert not holds(state, numbers)
         shared = low_a + total < end_b and end_b - 2 < low_a + total + 4
         assert shared == (low <= total <= high)

@@ -1,0 +1,136 @@
+"""Target *functionalize*: `make_fx(functionalize(f))`, the graph run in eager."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch.func import functionalize
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from oracles.contract import (
+    Contract,
+    Premise,
+    Promise,
+    Refusal,
+    Waiver,
+    as_strided_stays_inside,
+    as_written,
+    no_overlapping_as_strided,
+    no_overlapping_input_is_written,
+    overlapping_writes_come_from_expand,
+    written_inputs_disjoint,
+)
+from oracles.stage import Stage
+from targets.target import Build, Function, Target
+
+AS_STRIDED_IN_CHAIN = Refusal(
+    r"view chain of length .* as_strided\(\)",
+    "functionalization bans writes through a chain of views with as_strided inside, and says so in the error"
+    " (pytorch/pytorch#104505)",
+)
+DATA_DEPENDENT_SHAPE = Refusal(
+    r"DynamicOutputShapeException|DataDependentOutputException|GuardOnDataDependentSymNode",
+    "fake tensors have no numbers, so shapes that depend on numbers cannot be traced",
+)
+
+NUMBER_OF_A_TRACER = Refusal(
+    r"trying to get value out of a tracing tensor|tolist\(\) shouldn't be called|\.numpy\(\) is not supported"
+    r"|symbolically trace a dynamo-optimized function|Please convert all Tensors to FakeTensors",
+    "a trace can neither depend on numbers nor enter other compiled code, as the error says"
+    " (torch/fx/experimental/proxy_tensor.py)",
+)
+OTHER_DECOMPOSITION = Waiver(
+    Promise.EQUIVALENCE,
+    "a composition of operators may be decomposed otherwise than in eager (linear as mm and add, matmul by strides)",
+    unless=as_written,
+)
+OVERLAP_BEYOND_EXPAND = Premise(
+    "overlapping writes come from expand",
+    "the docs of torch.as_strided leave writes through an overlapping view undefined; those through unfold are banned",
+    overlapping_writes_come_from_expand,
+)
+OVERLAPPING_INPUT = Premise(
+    "no overlapping input is written",
+    "the docs of torch.Tensor.expand warn of writes to an expanded tensor, and no epilogue can copy_ into one",
+    no_overlapping_input_is_written,
+)
+
+CONTRACT = Contract(
+    waivers=(
+        Waiver(
+            Promise.IDENTITY,
+            "the docstring of torch.func.functionalize copies new data back to mutated inputs and promises equal outputs;"
+            " it says nothing of an output that is an input",
+        ),
+        Waiver(
+            Promise.KEEPS_ALIASES,
+            "its docstring shows a mutated input returned as the functional value, which no longer shares its storage",
+        ),
+        Waiver(
+            Promise.STRIDE,
+            "its docstring promises equivalent outputs and says nothing of their layout",
+        ),
+        Waiver(
+            Promise.OFFSET,
+            "its docstring promises equivalent outputs and says nothing of their layout",
+        ),
+        Waiver(
+            Promise.INPUT_METADATA,
+            "mutation of an input's metadata is not among what its docstring copies back",
+        ),
+        Waiver(
+            Promise.SAME_ERROR,
+            "a functional op does not raise on overlapping memory where its in-place form must",
+        ),
+        OTHER_DECOMPOSITION,
+        Waiver(
+            Promise.GRAPHS,
+            "its docstring promises nothing of the metadata of a trace, and an op below it may mutate",
+        ),
+    ),
+    premises=(
+        Premise(
+            "written inputs are disjoint",
+            "each input is wrapped as a base of its own; AOTAutograd handles inputs that share memory before it calls this",
+            written_inputs_disjoint,
+        ),
+        Premise(
+            "no as_strided with overlapping memory",
+            "listed as failure mode (4) in the docstring of torch.func.functionalize",
+            no_overlapping_as_strided,
+        ),
+        Premise(
+            "as_strided stays inside",
+            "each input is wrapped as a base of its own, so what lies around it in its storage cannot be seen",
+            as_strided_stays_inside,
+        ),
+        OVERLAP_BEYOND_EXPAND,
+        OVERLAPPING_INPUT,
+    ),
+    refusals=(AS_STRIDED_IN_CHAIN, NUMBER_OF_A_TRACER),
+)
+
+RECIPE = """
+from torch.func import functionalize
+from torch.fx.experimental.proxy_tensor import make_fx
+
+
+def compiled(program, inputs):
+    return make_fx(functionalize(program))(*inputs)
+"""
+
+
+def build(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
+    """Trace the functionalized function with these inputs."""
+    graph = make_fx(functionalize(function))(*inputs)
+    return Build(graph, [Stage("functionalized", graph, functional=True)])
+
+
+TARGET = Target(
+    name="functionalize",
+    summary="make_fx(torch.func.functionalize(f)), run in eager",
+    contract=CONTRACT,
+    build=build,
+    recipe=RECIPE,
+)

@@ -1,0 +1,257 @@
+"""Oracle *terms*: two functions compute the same, or some numbers could tell them apart, whatever the numbers at hand do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from generators.features import swarm
+from generators.strategies import sample
+from oracles.contract import Contract, Promise, Waiver
+from oracles.equivalence import ValueHashes, judge, run_uninterpreted
+from oracles.observation import observe_eager
+from oracles.verdict import Report, Verdict
+from programs.execution import ProgramFunction
+from programs.trace import Trace
+from programs.values import clone_inputs, input_tensors
+
+aten = torch.ops.aten
+Function = Callable[..., object]
+
+X = torch.arange(6.0)
+M = torch.arange(12.0).view(3, 4)
+Z = torch.complex(torch.arange(4.0), torch.ones(4))
+
+
+def report(
+    eager: Function, target: Function, *inputs: Tensor, contract: Contract | None = None
+) -> Report:
+    def both(*, named: bool) -> tuple[ValueHashes, ValueHashes]:
+        torch.manual_seed(0)
+        one = run_uninterpreted(eager, clone_inputs(inputs), named=named)
+        torch.manual_seed(0)
+        return one, run_uninterpreted(target, clone_inputs(inputs), named=named)
+
+    return judge(contract or Contract(), *both(named=False), Trace(), lambda: both(named=True))
+
+
+def stale(x: Tensor) -> Tensor:
+    """Reads an element before it is written: a mistake that the functions below hide."""
+    return x.clone()
+
+
+# --- the same -------------------------------------------------------------------------------------
+
+SAME: dict[str, tuple[Function, Function, tuple[Tensor, ...]]] = {
+    "in-place and functional": (lambda x: x.add_(1), lambda x: x.copy_(x + 1), (X,)),
+    "out= and functional": (
+        lambda x, y: torch.mul(x, x, out=y),
+        lambda x, y: y.copy_(x * x),
+        (X, X + 1),
+    ),
+    "operands of a sum swapped": (lambda x, y: x + y, lambda x, y: y + x, (X, X.flip(0))),
+    "scatter and view with copy_": (
+        lambda m, x: torch.select_scatter(m, x, 0, 1),
+        lambda m, x: (out := m.clone(), out[1].copy_(x))[0],
+        (M, torch.ones(4)),
+    ),
+    "slice_scatter and view with copy_": (
+        lambda m, x: torch.slice_scatter(m, x, 1, 1, 3),
+        lambda m, x: (out := m.clone(), out[:, 1:3].copy_(x))[0],
+        (M, torch.ones(3, 2)),
+    ),
+    "view and its copy": (
+        lambda m: aten.select.int(m, 0, 1) + 1,
+        lambda m: aten.select_copy.int(m, 0, 1) + 1,
+        (M,),
+    ),
+    "split and its copies": (
+        lambda m: [each + 1 for each in aten.split.Tensor(m, 2, 1)],
+        lambda m: [each + 1 for each in aten.split_copy.Tensor(m, 2, 1)],
+        (M,),
+    ),
+    "concatenation, and each part stored": (
+        lambda x, y: torch.cat((x, y)),
+        lambda x, y: (out := x.new_empty(12), out[:6].copy_(x), out[6:].copy_(y))[0],
+        (X, X + 10),
+    ),
+    "flip, and gathered views": (
+        lambda x: x.flip(0),
+        lambda x: torch.stack([x[5 - i] for i in range(6)]),
+        (X,),
+    ),
+    "repeat and expand": (lambda x: x.repeat(2, 1), lambda x: x.expand(2, 6).clone(), (X,)),
+    "zeros, filled or made": (lambda x: x.zero_(), lambda x: x.copy_(torch.zeros_like(x)), (X,)),
+    "a fill, byte by byte": (
+        lambda x: x.fill_(0),
+        lambda x: (x.view(torch.uint8).fill_(0), x)[1],
+        (X,),
+    ),
+    "bytes moved, and elements": (
+        lambda x: x.clone(),
+        lambda x: x.view(torch.int32).clone().view(torch.float32),
+        (X,),
+    ),
+    "conjugated twice, lazily and not": (
+        lambda z: z.conj().conj() * 2,
+        lambda z: torch.conj_physical(torch.conj_physical(z)) * 2,
+        (Z,),
+    ),
+    "the imaginary part of a conjugate": (
+        lambda z: torch.view_as_real(z.conj().resolve_conj())[:, 1] + 1,
+        lambda z: torch.view_as_real(z)[:, 1].neg() + 1,
+        (Z,),
+    ),
+    "comparison written in place, and cast": (lambda x: x.ge_(2), lambda x: x.copy_(x.ge(2)), (X,)),
+    "an integer add to a float": (
+        lambda x, i: i.add_(x.long()),
+        lambda x, i: i.copy_(i + x.long()),
+        (X, X.long()),
+    ),
+    "lists": (
+        lambda x, y: torch._foreach_add_([x, y], 1),
+        lambda x, y: [
+            a.copy_(b) for a, b in zip([x, y], torch._foreach_add([x, y], 1), strict=True)
+        ],
+        (X, M.clone()),
+    ),
+    "one random fill": (lambda x: x.uniform_(), lambda x: x.copy_(aten.uniform.default(x)), (X,)),
+    "indexed store": (
+        lambda x, i: x.index_put_((i,), x[:2] + 1),
+        lambda x, i: x.copy_(x.index_put((i,), x[:2] + 1)),
+        (X, torch.tensor([3, 1])),
+    ),
+    "a sum into its dtype": (
+        lambda i, x: torch.cumsum(i, 0, out=x),
+        lambda i, x: x.copy_(torch.cumsum(i, 0, dtype=torch.float32)),
+        (X.long(), X),
+    ),
+    "no element": (lambda x: x[:0].add_(1), lambda x: x.new_empty(0), (X,)),
+    "resized": (lambda x: x.resize_(12)[:6] + 1, lambda x: x.resize_(12)[:6] + 1, (X.clone(),)),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_it_holds(name: str) -> None:
+    eager, target, inputs = SAME[name]
+    assert report(eager, target, *inputs).violations == ()
+
+
+# --- not the same ---------------------------------------------------------------------------------
+
+HIDDEN: dict[str, tuple[Function, Function, tuple[Tensor, ...]]] = {
+    "by a product with 0": (lambda x: x.add_(1) * 0, lambda x: (stale(x) * 0, x.add_(1))[0], (X,)),
+    "by relu": (lambda x: x.sub_(9).relu(), lambda x: ((stale(x) - 7).relu(), x.sub_(9))[0], (X,)),
+    "by equal numbers": (lambda x: x[0] + 1, lambda x: x[1] + 1, (torch.ones(2),)),
+    "by an identity": (lambda x: x * 1, lambda x: x.clone(), (X,)),
+    "by numbers that happen to be zero": (
+        lambda x, y: x + y,
+        lambda x, y: x - y,
+        (X, torch.zeros(6)),
+    ),
+    "by the dtype that it is computed in": (
+        lambda x: x + 1,
+        lambda x: (x.double() + 1).float(),
+        (X,),
+    ),
+    "by order that does not matter here": (
+        lambda x: x.add_(1).mul_(2),
+        lambda x: x.mul_(2).add_(1),
+        (torch.full((2,), -0.0),),
+    ),
+    "in bytes that nobody returns": (
+        lambda x: x[:3].zero_(),
+        lambda x: (x[:4].zero_(), x[:3])[1],
+        (torch.zeros(6),),
+    ),
+    "by a sum of all": (lambda x: x.sum(), lambda x: x.flip(0).sum(), (X,)),
+    "by a scatter of what is there": (
+        lambda m: torch.select_scatter(m, m[1] * 1, 0, 1),
+        lambda m: m.clone(),
+        (M,),
+    ),
+    "by a random number drawn twice": (
+        lambda x: (x.uniform_(), x)[1],
+        lambda x: (x.uniform_(), x.uniform_())[1],
+        (X,),
+    ),
+    "by a sign that zero does not have": (
+        lambda z: z.conj(),
+        lambda z: z.clone(),
+        (torch.ones(2, dtype=torch.complex64),),
+    ),
+    "by an operand that does not commute": (lambda x, y: x - y, lambda x, y: y - x, (X, X.clone())),
+    "by an argument without effect here": (
+        lambda x: x.clamp(min=-1),
+        lambda x: x.clamp(min=-2),
+        (X,),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_a_difference_is_seen(name: str) -> None:
+    eager, target, inputs = HIDDEN[name]
+    assert report(eager, target, *inputs).verdict is Verdict.VIOLATED
+
+
+def test_the_evidence_spells_both_terms() -> None:
+    (violation,) = report(
+        lambda x: x.add_(1)[1:] * 0, lambda x: (x[:5] * 0, x.add_(1))[0], X
+    ).violations
+    assert (violation.oracle, violation.kind, violation.place) == (
+        "equivalence",
+        "wrong term",
+        "output 0",
+    )
+    assert violation.evidence["first wrong index"] == [0]
+    assert violation.evidence["eager"] == "mul[other=0](add[other=1](x0[1]))"
+    assert violation.evidence["target"] == "mul[other=0](x0[0])"
+
+
+def test_an_operator_known_by_its_schema_alone() -> None:
+    with torch.library._scoped_library("aliasproof_terms", "DEF") as library:
+        library.define("twice_(Tensor(a!) x, Tensor y) -> ()")
+        library.impl("twice_", lambda x, y: (x.mul_(y), None)[1], "CompositeExplicitAutograd")
+        twice = torch.ops.aliasproof_terms.twice_.default
+
+        def on_copy(x: Tensor, y: Tensor) -> None:
+            copy = x.clone()
+            twice(copy, y)
+            x.copy_(copy)
+
+        assert report(twice, on_copy, X, X + 1).violations == ()
+        assert (
+            report(twice, lambda x, y: twice(x, x.clone()), X, X.clone()).verdict
+            is Verdict.VIOLATED
+        )
+
+
+def test_numbers_that_came_into_the_open_are_admitted() -> None:
+    found = report(lambda x: x * x[0].item(), lambda x: x * x[0].item(), X)
+    assert found.verdict is Verdict.HOLDS
+    assert "for such numbers only" in found.reason
+
+
+def test_a_promise_not_made_is_not_judged() -> None:
+    waived = Contract(waivers=(Waiver(Promise.EQUIVALENCE, "it does arithmetic"),))
+    assert (
+        report(lambda x: x + x, lambda x: x * 2, X, contract=waived).verdict
+        is Verdict.NOT_APPLICABLE
+    )
+
+
+def test_sizes_are_left_to_metadata() -> None:
+    assert report(lambda x: x[1:], lambda x: x, X).violations == ()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_program_has_the_terms_of_itself(seed: int) -> None:
+    for program in sample(swarm(seed), seed, 10):
+        function = ProgramFunction(program)
+        if observe_eager(function, input_tensors(program))[0].error is None:
+            one, other = (run_uninterpreted(function, input_tensors(program)) for _ in range(2))
+            assert judge(Contract(), one, other, Trace()).violations == ()

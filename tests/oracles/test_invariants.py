@@ -1,0 +1,386 @@
+"""Oracle *rules*: one planted fault, at least, for each rule; right graphs break none."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+
+from generators.features import swarm
+from generators.strategies import sample
+from oracles.invariants import RULES, TIDY, judge_stage
+from oracles.observation import observe_eager
+from oracles.stage import Stage
+from oracles.stage_run import run_stage
+from oracles.verdict import HOLDS, Report, Verdict
+from programs.errors import Rejected
+from programs.execution import ProgramFunction
+from programs.values import input_tensors
+from targets.registry import TARGETS
+
+aten = torch.ops.aten
+
+
+def stage(
+    inputs: str, *calls: tuple[Any, ...], returned: str = "", functional: bool = True
+) -> Stage:
+    """A graph: its inputs, then (name, target, arguments, ...), where the name of a value stands for it."""
+    graph = fx.Graph()
+    nodes: dict[Any, Any] = {}
+    for each in inputs.split():
+        nodes[each] = graph.placeholder(each)
+    for each, target, *args in calls:
+        kwargs = args.pop() if args and isinstance(args[-1], dict) else {}
+        arguments, named = fx.node.map_aggregate(
+            (tuple(args), kwargs), lambda one: nodes.get(one, one)
+        )
+        op = "call_method" if isinstance(target, str) else "call_function"
+        nodes[each] = graph.create_node(op, target, arguments, named, name=each)
+    graph.output(tuple(nodes[each] for each in returned.split()))
+    return Stage("functional", fx.GraphModule(torch.nn.Module(), graph), functional)
+
+
+def inputs() -> list[torch.Tensor]:
+    """`x` and `y`; `z` shares a storage with `x`."""
+    base = torch.arange(12.0)
+    return [base[:6].view(2, 3), torch.ones(2, 3), base[6:]]
+
+
+def noted(tested: Stage, given: list[torch.Tensor] | None = None) -> dict[str, fx.Node]:
+    """Note true metadata on the nodes; they by name."""
+    with FakeTensorMode() as mode:
+        fakes = [mode.from_tensor(each) for each in given or inputs()[: len(placeholders(tested))]]
+        FakeTensorProp(tested.graph, mode).propagate_dont_convert_inputs(*fakes)
+    return {node.name: node for node in tested.graph.graph.nodes}
+
+
+def placeholders(tested: Stage) -> list[fx.Node]:
+    return [node for node in tested.graph.graph.nodes if node.op == "placeholder"]
+
+
+def judged(tested: Stage, given: list[torch.Tensor] | None = None) -> Report:
+    return judge_stage(run_stage(tested, given or inputs()[: len(placeholders(tested))]), TIDY)
+
+
+# Graphs. ------------------------------------------------------------------------------------------
+
+ADD = ("add", aten.add.Tensor, "x", "y")
+STORE = ("copy_", aten.copy_.default, "x", "add")
+
+BROKEN: dict[str, tuple[str, str, Stage]] = {
+    "in place": (
+        "mutation in a functional graph",
+        "add_ = aten.add_.Tensor(x, y)",
+        stage("x y", ("add_", aten.add_.Tensor, "x", "y")),
+    ),
+    "in place, by a method": (
+        "mutation in a functional graph",
+        "add_ = add_(x, y)",
+        stage("x y", ("add_", "add_", "x", "y")),
+    ),
+    "in place, by a function of Python": (
+        "mutation in a functional graph",
+        "add_ = iadd(x, y)",
+        stage("x y", ("add_", operator.iadd, "x", "y")),
+    ),
+    "into a new tensor": (
+        "mutation in a functional graph",
+        "out = aten.add.out(x, y, out=add)",
+        stage("x y", ADD, ("out", aten.add.out, "x", "y", {"out": "add"}), returned="add"),
+    ),
+    "other metadata": (
+        "mutation in a functional graph",
+        "t = aten.t_.default(add)",
+        stage("x y", ADD, ("t", aten.t_.default, "add"), returned="add"),
+    ),
+    "a copy into what is no input": (
+        "epilogue writes to what is no input",
+        "copy_ = aten.copy_.default(add, y)",
+        stage("x y", ADD, ("copy_", aten.copy_.default, "add", "y"), returned="add"),
+    ),
+    "a resize of what is no input": (
+        "epilogue writes to what is no input",
+        "r = aten.resize_.default(add, [9])",
+        stage("x y", ADD, ("r", aten.resize_.default, "add", [9]), returned="add"),
+    ),
+    "computed after the epilogue": (
+        "computes after the epilogue began",
+        "late = aten.neg.default(y)",
+        stage("x y", ADD, STORE, ("late", aten.neg.default, "y"), returned="late"),
+    ),
+    "a copy after the epilogue": (
+        "computes after the epilogue began",
+        "late = aten.clone.default(add)",
+        stage("x y", ADD, STORE, ("late", aten.clone.default, "add"), returned="late"),
+    ),
+    "the epilogue itself reads what it overwrote": (
+        "reads what the epilogue overwrote",
+        "swap = aten.copy_.default(y, x)",
+        stage("x y", ADD, STORE, ("swap", aten.copy_.default, "y", "x")),
+    ),
+    "dead code": (
+        "value is never used",
+        "dead = aten.neg.default(x)",
+        stage("x y", ADD, ("dead", aten.neg.default, "x"), returned="add"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_a_functional_graph_must_not_do(name: str) -> None:
+    kind, node, tested = BROKEN[name]
+    report = judged(tested)
+    assert report.verdict is Verdict.VIOLATED
+    assert [(each.oracle, each.kind, each.place) for each in report.violations] == [
+        ("invariants", kind, f"stage functional, {node}")
+    ]
+
+
+def test_a_read_of_a_view_that_the_epilogue_overwrote() -> None:
+    calls = (ADD, STORE, ("v", aten.select.int, "x", 0, 1), ("sum", aten.sum.default, "v"))
+    report = judged(stage("x y", *calls, returned="sum"))
+    assert [(each.kind, each.evidence) for each in report.violations] == [
+        ("computes after the epilogue began", {"epilogue begins with": "copy_"}),
+        (
+            "reads what the epilogue overwrote",
+            {"argument": "self", "storage": 0, "overwritten by": "copy_"},
+        ),
+    ]
+
+
+def test_a_number_that_the_epilogue_overwrote() -> None:
+    report = judged(
+        stage("x y", ADD, STORE, ("same", aten.equal.default, "x", "y"), returned="same")
+    )
+    assert [(each.kind, each.evidence["overwritten by"]) for each in report.violations] == [
+        ("reads what the epilogue overwrote", "copy_")
+    ]
+
+
+RIGHT = {
+    "nothing is written": stage("x y", ADD, returned="add"),
+    "an epilogue": stage("x y", ADD, STORE, returned="add"),
+    "views and returns after the epilogue": stage(
+        "x y", ADD, STORE, ("v", aten.view.default, "x", [6]), returned="v x"
+    ),
+    "an input is stored in part": stage(
+        "x y",
+        ADD,
+        ("v", aten.select.int, "add", 0, 0),
+        ("w", aten.select.int, "x", 0, 0),
+        ("c", aten.copy_.default, "w", "v"),
+    ),
+    "a copy beside what is overwritten": stage(
+        "x y z",
+        ADD,
+        STORE,
+        ("v", aten.view.default, "z", [2, 3]),
+        ("c", aten.copy_.default, "y", "v"),
+    ),
+    "other metadata of inputs": stage(
+        "x y", ADD, STORE, ("s", aten.set_.source_Tensor, "x", "add"), returned="x"
+    ),
+    "random numbers that nobody uses": stage("x", ("r", aten.rand_like.default, "x")),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_a_functional_graph_may_do(name: str) -> None:
+    assert judged(RIGHT[name]) == HOLDS
+
+
+def test_a_graph_with_mutation_may_do_all_that() -> None:
+    assert {
+        judged(Stage("reinplaced", tested.graph, functional=False)).verdict
+        for _, _, tested in BROKEN.values()
+    } == {Verdict.HOLDS}
+
+
+def test_a_value_used_before_it_is_there() -> None:
+    tested = stage("x y", ADD, ("mul", aten.mul.Tensor, "add", "y"), returned="mul")
+    nodes = {node.name: node for node in tested.graph.graph.nodes}
+    nodes["mul"].append(nodes["add"])
+    report = judged(tested)
+    assert [(each.kind, each.evidence) for each in report.violations] == [
+        ("use before definition", {"value": "add"})
+    ]
+
+
+def test_a_graph_that_fx_refuses() -> None:
+    tested = stage("x y", ADD, returned="add")
+    next(iter(tested.graph.graph.nodes)).name = "add"
+    assert [each.kind for each in judged(tested).violations] == ["ill-formed graph"]
+
+
+def test_if_the_run_raises_the_rest_is_unknown() -> None:
+    report = judged(stage("x", ("v", aten.view.default, "x", [7]), returned="v"))
+    assert report.verdict is Verdict.UNKNOWN
+    assert "stage functional, v = aten.view.default(x, [7]) raises RuntimeError" in report.reason
+
+
+# Metadata. ----------------------------------------------------------------------------------------
+
+
+def calls() -> Stage:
+    view, split = ("v", aten.select.int, "x", 0, 1), ("s", aten.split.Tensor, "x", 1)
+    return stage("x y z", ADD, view, split, ("neg", aten.neg.default, "v"), returned="add neg s")
+
+
+Plant = Callable[[dict[str, fx.Node]], tuple[str, Any]]
+
+
+def meta(nodes: dict[str, fx.Node], name: str) -> torch.Tensor:
+    value = nodes[name].meta["val"]
+    assert isinstance(value, torch.Tensor)
+    return value
+
+
+UNTRUE: dict[str, tuple[str, Plant]] = {
+    "dtype": (
+        "metadata has another dtype",
+        lambda nodes: ("add", meta(nodes, "add").to(torch.float64)),
+    ),
+    "size": (
+        "metadata has another size",
+        lambda nodes: ("add", aten.new_empty.default(meta(nodes, "add"), [2, 4])),
+    ),
+    "rank": (
+        "metadata has another size",
+        lambda nodes: ("add", aten.new_empty.default(meta(nodes, "add"), [2, 3, 1])),
+    ),
+    "stride": (
+        "metadata has another stride",
+        lambda nodes: ("add", aten.new_empty_strided.default(meta(nodes, "add"), [2, 3], [1, 2])),
+    ),
+    "offset": ("metadata has another offset", lambda nodes: ("v", meta(nodes, "x").select(0, 0))),
+    "one of a list": (
+        "metadata has another number of tensors",
+        lambda nodes: ("s", meta(nodes, "x").split(1)[:1]),
+    ),
+    "a number": ("metadata has another number of tensors", lambda nodes: ("add", 3)),
+    "in a list": (
+        "metadata has another offset",
+        lambda nodes: ("s", meta(nodes, "x").split(1)[::-1]),
+    ),
+    "neg": (
+        "metadata has other conj or neg bits",
+        lambda nodes: ("v", torch._neg_view(meta(nodes, "v"))),
+    ),
+    "kept apart": (
+        "metadata keeps apart what shares storage",
+        lambda nodes: ("z", aten.new_empty.default(meta(nodes, "z"), [12])[6:]),
+    ),
+    "shared": (
+        "metadata shares storage that is not shared",
+        lambda nodes: ("add", aten.alias.default(meta(nodes, "y"))),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNTRUE)
+def test_untrue_metadata(name: str) -> None:
+    kind, plant = UNTRUE[name]
+    nodes = noted(tested := calls())
+    with nodes["x"].meta["val"].fake_mode:
+        place, value = plant(nodes)
+    nodes[place].meta["val"] = value
+    report = judged(tested)
+    assert report.verdict is Verdict.VIOLATED
+    assert {each.kind for each in report.violations} == {kind}
+    assert all(f" {place} = " in each.place for each in report.violations)
+
+
+def test_true_metadata_breaks_no_rule() -> None:
+    tested = calls()
+    assert len(noted(tested)) == 8
+    assert judge_stage(run_stage(tested, inputs())) == HOLDS
+
+
+def test_a_kernel_may_leave_out_a_result() -> None:
+    tested = stage(
+        "x",
+        ("two", lambda x: (x.neg(), None), "x"),
+        ("one", operator.getitem, "two", 0),
+        returned="one",
+    )
+    with FakeTensorMode() as mode:
+        fakes = {"x": mode.from_tensor(inputs()[0]), "one": torch.empty(2, 3)}
+    for node in tested.graph.graph.nodes:
+        node.meta["val"] = (
+            [fakes["one"], fakes["x"]] if node.name == "two" else fakes.get(node.name)
+        )
+    assert judge_stage(run_stage(tested, inputs()[:1])) == HOLDS
+
+
+def test_a_node_without_metadata_is_not_judged() -> None:
+    nodes = noted(tested := calls())
+    del nodes["x"].meta["val"], nodes["v"].meta["val"]
+    assert judge_stage(run_stage(tested, inputs())) == HOLDS
+
+
+@pytest.mark.parametrize(
+    ("real", "fake"),
+    [
+        (torch.empty(2, 1), torch.empty(2, 1).as_strided((2, 1), (1, 7))),
+        (torch.empty(0, 3), torch.empty(0, 3).as_strided((0, 3), (9, 9), 5)),
+    ],
+)
+def test_strides_that_place_nothing_may_differ(real: torch.Tensor, fake: torch.Tensor) -> None:
+    tested = stage("x", ("t", aten.neg.default, "x"), returned="t")
+    noted(tested, [fake])
+    assert judged(tested, [real]) == HOLDS
+
+
+def test_a_trace_on_real_tensors_notes_neither_offset_nor_storage() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x[1].neg()
+
+    tested = Stage("traced", make_fx(function)(torch.ones(3, 2)), functional=True)
+    assert judged(tested, [torch.ones(3, 2)]) == HOLDS
+    tested = Stage(
+        "traced", make_fx(function, tracing_mode="fake")(torch.ones(3, 2)), functional=True
+    )
+    assert judged(tested, [torch.ones(6).view(3, 2)]) == HOLDS
+    assert {each.kind for each in judged(tested, [torch.ones(9)[3:].view(3, 2)]).violations} == {
+        "metadata has another offset"
+    }
+
+
+# All of it. ---------------------------------------------------------------------------------------
+
+
+def test_each_rule_has_a_planted_fault() -> None:
+    planted = {kind for kind, _, _ in BROKEN.values()} | {kind for kind, _ in UNTRUE.values()}
+    planted |= {"ill-formed graph", "use before definition", "reads what the epilogue overwrote"}
+    assert planted == {rule.broken for rule in TIDY}
+    assert {rule.broken for rule in TIDY} - {rule.broken for rule in RULES} == {
+        "value is never used"
+    }
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
+@pytest.mark.parametrize(
+    ("target", "invariants"), [("identity", RULES), ("reference", TIDY), ("reference-copy", TIDY)]
+)
+def test_right_targets_keep_the_rules(target: str, rules: Any) -> None:
+    judged = 0
+    for program in sample(swarm(3), 3, 25):
+        try:
+            eager, _ = observe_eager(ProgramFunction(program), input_tensors(program))
+        except Rejected:
+            continue
+        if eager.error is None:
+            FakeTensorMode.cache_clear()
+            for each in (
+                TARGETS[target].build(ProgramFunction(program), input_tensors(program)).stages
+            ):
+                assert judge_stage(run_stage(each, input_tensors(program)), rules) == HOLDS
+                judged += 1
+    assert judged > 10

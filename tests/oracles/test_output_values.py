@@ -1,0 +1,206 @@
+"""Oracle *values*: every wrong number is seen, and no right one is blamed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from oracles.contract import Contract, Promise, Waiver
+from oracles.output_values import differ, judge
+from oracles.verdict import HOLDS, Verdict
+
+ALL = Contract()
+NAN, INF = float("nan"), float("inf")
+X = torch.arange(1.0, 7).view(2, 3)
+
+
+def with_one_wrong(count: int, position: int) -> torch.Tensor:
+    wrong = torch.arange(float(count))
+    wrong[position] += 1
+    return wrong
+
+
+def as_complex(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.complex(tensor, -tensor)
+
+
+def next_float(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.nextafter(tensor, torch.full_like(tensor, INF))
+
+
+def give_back(x: torch.Tensor) -> torch.Tensor:
+    y = x.clone()
+    y.untyped_storage().resize_(0)
+    return y
+
+
+WRONG = {
+    "another number": (lambda x: x + 1, lambda x: x + 2),
+    "stale": (lambda x: x.add_(1), lambda x: (x.clone(), x.add_(1))[0]),
+    "one element in many": (lambda x: torch.arange(257.0), lambda x: with_one_wrong(257, 256)),
+    "the first element": (lambda x: torch.arange(257.0), lambda x: with_one_wrong(257, 0)),
+    "permuted, with the same sum": (lambda x: x + 0, lambda x: x.flip(1)),
+    "transposed, with the same sizes": (lambda x: x[:, :2] + 0, lambda x: x[:, :2].t() + 0),
+    "a sign": (lambda x: x - 3, lambda x: (x - 3).abs()),
+    "zero instead of NaN": (lambda x: x * NAN, lambda x: x * 0),
+    "NaN instead of a number": (lambda x: x + 0, lambda x: torch.where(x > 5, NAN, x)),
+    "infinity of the other sign": (lambda x: x * INF, lambda x: x * -INF),
+    "the next float, though every op is exact": (lambda x: x + 1, lambda x: next_float(x + 1)),
+    "a bool": (lambda x: x > 2, lambda x: x > 3),
+    "an int": (lambda x: x.long(), lambda x: x.long() + 1),
+    "a bfloat16": (lambda x: x.bfloat16(), lambda x: x.bfloat16() + 1),
+    "only the imaginary part": (as_complex, lambda x: as_complex(x).conj()),
+    "a 0-d tensor": (lambda x: x[0, 0] + 0, lambda x: x[0, 1] + 0),
+    "an element shown often": (lambda x: x[:, :1].expand(2, 3), lambda x: x[:, 1:2].expand(2, 3)),
+    "the second output": (lambda x: (x, x + 1), lambda x: (x, x + 2)),
+    "swapped outputs": (lambda x: (x + 1, x + 2), lambda x: (x + 2, x + 1)),
+    "an output missing": (lambda x: (x, x + 1), lambda x: (x,)),
+    "an output too many": (lambda x: (x,), lambda x: (x, x + 1)),
+    "None instead of a tensor": (lambda x: x + 1, lambda x: None),
+    "a number instead of a tensor": (lambda x: x[0, 0] + 0, lambda x: 1.0),
+    "another Python number": (lambda x: x.shape[0], lambda x: x.shape[1]),
+    "a Python number of another type": (lambda x: 1, lambda x: True),
+    "a complex32": (lambda x: x.to(torch.complex32), lambda x: (x + 1).to(torch.complex32)),
+    "memory that only one has given back": (give_back, lambda x: x.view_as(x)),
+}
+
+RIGHT = {
+    "equal": (lambda x: x + 1, lambda x: 1 + x),
+    "NaN and infinities": (lambda x: x / (x - x) * NAN, lambda x: x * NAN),
+    "equal infinities": (lambda x: x * INF, lambda x: x * INF),
+    "another layout": (lambda x: x + 0, lambda x: x.t().contiguous().t()),
+    "no elements": (lambda x: x[:0], lambda x: x[:0] + 1),
+    "tuple and list": (lambda x: (x, x + 1), lambda x: [x, x + 1]),
+    "nested": (lambda x: {"a": (x, [x + 1])}, lambda x: {"a": (x, [x + 1])}),
+    "nothing": (lambda x: None, lambda x: None),
+    "Python numbers": (lambda x: (1, 2.5, "a"), lambda x: (1, 2.5, "a")),
+    "complex infinity in either part": (
+        lambda x: torch.complex(x * INF, x),
+        lambda x: torch.complex(x, x * -INF),
+    ),
+    "complex32": (lambda x: x.to(torch.complex32), lambda x: x.to(torch.complex32)),
+    "memory that both have given back": (give_back, give_back),
+    "no memory": (lambda x: x.to("meta"), lambda x: x.to("meta")),
+    "complex NaN in either part": (
+        lambda x: torch.complex(x * NAN, x),
+        lambda x: torch.complex(x, x * NAN),
+    ),
+}
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_value_is_seen(runs, name: str) -> None:
+    report = judge(ALL, *runs(*WRONG[name], [X]))
+    assert report.verdict is Verdict.VIOLATED
+    assert {each.oracle for each in report.violations} == {"values"}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_right_value_is_not_blamed(runs, name: str) -> None:
+    assert judge(ALL, *runs(*RIGHT[name], [X])) == HOLDS
+
+
+def test_the_evidence_names_place_and_numbers(runs) -> None:
+    target = lambda x: (x, x.index_fill(1, torch.tensor([1]), 0))  # noqa: E731
+    (violation,) = judge(ALL, *runs(lambda x: (x, x.clone()), target, [X])).violations
+    assert (violation.kind, violation.place) == ("wrong value", "output 1")
+    assert violation.evidence == {
+        "first wrong index": [0, 1],
+        "wrong elements": 2,
+        "elements": 6,
+        "eager": "2.0",
+        "target": "0.0",
+    }
+
+
+def test_every_wrong_output_is_listed(runs) -> None:
+    report = judge(ALL, *runs(lambda x: (x + 1, x, x + 3), lambda x: (x + 2, x, x + 2), [X]))
+    assert [each.place for each in report.violations] == ["output 0", "output 2"]
+
+
+def test_sizes_and_dtypes_are_left_to_another_oracle(runs) -> None:
+    assert judge(ALL, *runs(lambda x: x + 1, lambda x: (x + 2).double(), [X])) == HOLDS
+    assert judge(ALL, *runs(lambda x: x + 1, lambda x: (x + 2)[:1], [X])) == HOLDS
+
+
+# --- tolerance ------------------------------------------------------------------------------------
+
+
+def test_a_rounding_is_forgiven_only_where_an_op_leaves_it_open(runs) -> None:
+    eager, target = (lambda x: x.cos()), (lambda x: next_float(x.cos()))
+    assert judge(ALL, *runs(eager, target, [X])) == HOLDS
+    assert (
+        judge(ALL, *runs(lambda x: x + 1, lambda x: next_float(x + 1), [X])).verdict
+        is Verdict.VIOLATED
+    )
+
+
+def test_of_a_python_number_that_came_out_of_a_tensor_too(runs) -> None:
+    eager, close, far = (lambda x, off=off: x.cos().sum().item() + off for off in (0, 1e-7, 1e-3))
+    assert judge(ALL, *runs(eager, close, [X])) == HOLDS
+    assert judge(ALL, *runs(eager, far, [X])).verdict is Verdict.VIOLATED
+    assert judge(ALL, *runs(lambda x: 1.0, lambda x: 1.0 + 1e-7, [X])).verdict is Verdict.VIOLATED
+
+
+@pytest.mark.parametrize("error", [1e-3, 1.0, NAN])
+def test_more_than_a_rounding_is_never_forgiven(runs, error: float) -> None:
+    report = judge(ALL, *runs(lambda x: x.cos(), lambda x: x.cos() + error, [X]))
+    assert report.verdict is Verdict.VIOLATED
+
+
+def test_integers_and_bools_are_exact_even_beside_inexact_ops(runs) -> None:
+    wrong_int = judge(
+        ALL,
+        *runs(
+            lambda x: (x.cos(), x.long() + 10**6), lambda x: (x.cos(), x.long() + 10**6 + 1), [X]
+        ),
+    )
+    wrong_bool = judge(ALL, *runs(lambda x: (x.cos(), x > 2), lambda x: (x.cos(), x > 3), [X]))
+    assert wrong_int.verdict is wrong_bool.verdict is Verdict.VIOLATED
+
+
+def test_nan_equals_nan_also_with_a_tolerance() -> None:
+    tensor = torch.tensor([1.0, NAN])
+    assert differ(tensor, tensor.clone(), exact=False) is None
+    assert differ(tensor, torch.tensor([NAN, 1.0]), exact=False) is not None
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.complex64])
+def test_the_tolerance_is_that_of_the_dtype(dtype: torch.dtype) -> None:
+    one, near, far = (
+        torch.tensor([1.0, number], dtype=torch.float64).to(dtype)
+        for number in (1.0, 1 + 1e-3, 1.1)
+    )
+    assert differ(one, far, exact=False) is not None
+    assert (differ(one, near, exact=False) is None) == (dtype in (torch.float16, torch.bfloat16))
+
+
+def test_a_last_bit_that_shows_through_another_dtype_is_undecided(runs) -> None:
+    eager, target = (
+        (lambda x: x.cos().view(torch.int32)),
+        (lambda x: next_float(x.cos()).view(torch.int32)),
+    )
+    assert judge(ALL, *runs(eager, target, [X])).verdict is Verdict.UNKNOWN
+    assert judge(ALL, *runs(eager, eager, [X])) == HOLDS
+    exact = judge(
+        ALL, *runs(lambda x: x.neg().view(torch.int32), lambda x: x.view(torch.int32), [X])
+    )
+    assert exact.verdict is Verdict.VIOLATED
+
+
+def test_an_exact_output_is_exact_even_beside_an_inexact_one(runs) -> None:
+    eager, target = (lambda x: (x.cos(), x + 1)), (lambda x: (x.cos(), next_float(x + 1)))
+    assert [each.place for each in judge(ALL, *runs(eager, target, [X])).violations] == ["output 1"]
+
+
+# --- the contract ---------------------------------------------------------------------------------
+
+
+def test_values_that_are_not_promised_are_not_judged(runs) -> None:
+    contract = Contract(waivers=(Waiver(Promise.VALUES, "for this test"),))
+    assert (
+        judge(contract, *runs(lambda x: x + 1, lambda x: x, [X])).verdict is Verdict.NOT_APPLICABLE
+    )

@@ -1,0 +1,119 @@
+"""Oracle *errors*: the target raises if and only if eager raises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from oracles.contract import Contract, Promise, Refusal, Waiver
+from oracles.raised_errors import judge, skeleton
+from oracles.verdict import HOLDS, Verdict
+
+ALL = Contract()
+X = torch.arange(4.0)
+
+
+def raising(error: Exception) -> Callable[..., object]:
+    def function(*inputs: torch.Tensor) -> object:
+        raise error
+
+    return function
+
+
+def fine(*inputs: torch.Tensor) -> object:
+    return inputs
+
+
+def test_a_target_that_raises_is_seen(runs) -> None:
+    report = judge(ALL, *runs(fine, raising(IndexError("index 3 is out of bounds")), [X]))
+    (violation,) = report.violations
+    assert report.verdict is Verdict.VIOLATED
+    assert (violation.oracle, violation.kind) == (
+        "errors",
+        "raises IndexError: index # is out of bounds",
+    )
+    assert violation.evidence == {"message": "index 3 is out of bounds", "type": "IndexError"}
+    assert not violation.silent
+
+
+def test_a_target_that_does_not_raise_where_eager_does_is_seen(runs) -> None:
+    (violation,) = judge(ALL, *runs(raising(RuntimeError("no")), fine, [X])).violations
+    assert violation.kind == "does not raise RuntimeError"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [AssertionError(), NotImplementedError("x"), KeyError("k"), ZeroDivisionError(), OSError()],
+)
+def test_every_type_of_error_counts(runs, error: Exception) -> None:
+    assert judge(ALL, *runs(fine, raising(error), [X])).verdict is Verdict.VIOLATED
+
+
+def test_both_or_neither_may_raise(runs) -> None:
+    assert judge(ALL, *runs(fine, fine, [X])) == HOLDS
+    assert judge(ALL, *runs(raising(RuntimeError("a")), raising(ValueError("b")), [X])) == HOLDS
+
+
+def test_a_documented_refusal_is_not_applicable(runs) -> None:
+    contract = Contract(
+        refusals=(Refusal(r"^ValueError: cannot .* views", "the docstring says so"),)
+    )
+    report = judge(contract, *runs(fine, raising(ValueError("cannot handle views")), [X]))
+    assert report.verdict is Verdict.NOT_APPLICABLE
+    assert "the docstring says so" in report.reason
+    other_message = judge(contract, *runs(fine, raising(ValueError("cannot handle this")), [X]))
+    other_type = judge(contract, *runs(fine, raising(RuntimeError("cannot handle views")), [X]))
+    assert other_message.verdict is other_type.verdict is Verdict.VIOLATED
+
+
+def test_a_refusal_excuses_no_silence(runs) -> None:
+    contract = Contract(refusals=(Refusal(r".*", "everything"),))
+    assert (
+        judge(contract, *runs(raising(RuntimeError("no")), fine, [X])).verdict is Verdict.VIOLATED
+    )
+
+
+def test_waivers_are_respected(runs) -> None:
+    quiet = Contract(waivers=(Waiver(Promise.SAME_ERROR, "for this test"),))
+    assert judge(quiet, *runs(raising(RuntimeError("no")), fine, [X])) == HOLDS
+    assert judge(quiet, *runs(fine, raising(RuntimeError("no")), [X])).verdict is Verdict.VIOLATED
+    loud = Contract(waivers=(Waiver(Promise.NO_NEW_ERROR, "for this test"),))
+    assert judge(loud, *runs(fine, raising(RuntimeError("no")), [X])) == HOLDS
+    assert judge(loud, *runs(raising(RuntimeError("no")), fine, [X])).verdict is Verdict.VIOLATED
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (
+            IndexError("index 3 is out of bounds for size 2"),
+            IndexError("index -17 is out of bounds for size 0"),
+        ),
+        (RuntimeError("shape [2, 3] does not fit"), RuntimeError("shape [7] does not fit")),
+        (RuntimeError("got (2, 3) here"), RuntimeError("got () here")),
+        (RuntimeError("storage at 0x7f12ab"), RuntimeError("storage at 0xdeadbeef")),
+        (RuntimeError("no\nsecond line 1"), RuntimeError("no\nsecond line, other")),
+        (KeyError("v12"), KeyError("v3")),
+    ],
+)
+def test_errors_that_differ_in_numbers_only_are_alike(one: Exception, other: Exception) -> None:
+    assert skeleton(one) == skeleton(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (IndexError("out of bounds"), RuntimeError("out of bounds")),
+        (RuntimeError("sizes do not match"), RuntimeError("strides do not match")),
+        (RuntimeError("x"), RuntimeError("")),
+    ],
+)
+def test_other_errors_are_not_alike(one: Exception, other: Exception) -> None:
+    assert skeleton(one) != skeleton(other)
+
+
+def test_a_skeleton_is_short_and_never_empty() -> None:
+    assert len(skeleton(RuntimeError("word " * 1000))) < 150
+    assert skeleton(AssertionError()) == "AssertionError"
