@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
 
 import torch
 
@@ -14,26 +13,23 @@ from aliasproof.comparable import Comparable
 from aliasproof.side_by_side import text
 from aliasproof.user_file import what_was_raised
 from oracles.contract import Contract
-from oracles.judge import INSIDE, ORACLES, excluded, judge
+from oracles.judge import excluded, judge
 from oracles.missed import Opportunity
 from oracles.missed import missed as opportunities
 from oracles.observation import Observation, observe
 from oracles.verdict import Report, Verdict, Violation
-from programs.errors import InternalError, Rejected, UserError
+from programs.errors import Rejected, UserError
 from programs.execution import ProgramFunction
 from programs.program import Program
 from programs.trace import Trace
 from programs.values import clone_inputs, input_tensors
 from targets.registry import target as target_named
-from targets.target import Build, Function, Target
-from trials.inspection import look_inside
-from trials.trial import Case, Spent, Trial, observed_eager, run_trial
-
-Builder: TypeAlias = Callable[[Function, Sequence[torch.Tensor]], Build]
+from targets.target import Function, Target
+from trials.examination import EVERY_ORACLE, examine
+from trials.trial import SEED, Case, EagerRun, Trial, run_eager
 
 DEFAULT_TARGETS = ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "identity")
 MOST_NAMED = 8  # held tensors named in a note
-SEED = 0  # of torch's generator, before every run
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +158,8 @@ def check(
     ):  # the caller's random numbers go on as if nothing had been
         if isinstance(function, Program):
             program = function
-            subject = Case(ProgramFunction(program), lambda: _seeded(input_tensors(program)))
-            return _check(subject, chosen, [], None, missed=missed)
+            case = Case(ProgramFunction(program), lambda: _seeded(input_tensors(program)))
+            return _check(case, chosen, [], None, missed=missed)
         if inputs is None:
             raise UserError(
                 "check(function, inputs): inputs are missing; only a Program brings its own"
@@ -215,45 +211,45 @@ def _seeded(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _check(
-    subject: Case,
+    case: Case,
     targets: Sequence[Target],
     notes: Sequence[str],
     file: Path | None,
     *,
     missed: bool,
 ) -> Check:
-    eager = _run_eager(subject, file)
+    eager = _run_eager(case, file)
     if eager.unjudged is not None or eager.observation is None:
-        reports = excluded(eager.unjudged or "", (*ORACLES, *INSIDE)).reports
+        reports = excluded(eager.unjudged or "", EVERY_ORACLE).reports
         return Check(eager, {each.name: TargetResult(each, reports) for each in targets}, notes)
-    observed = (eager.observation, eager.trace)
-    results = {each.name: _run_target(subject, each, observed) for each in targets}
+    observed = EagerRun(eager.observation, eager.trace)
+    results = {each.name: _run_target(case, each, observed) for each in targets}
     if missed:
         results = {
-            name: replace(each, missed=_missed(subject, each)) for name, each in results.items()
+            name: replace(each, missed=_missed(case, each)) for name, each in results.items()
         }
     return Check(eager, results, notes)
 
 
-def _missed(subject: Case, result: TargetResult) -> Sequence[Opportunity] | None:
+def _missed(case: Case, result: TargetResult) -> Sequence[Opportunity] | None:
     """What the last graph of a right target could have done in place; None if it has none that can be run by itself."""
     trial = result.trial
     if result.violated or trial is None or trial.build is None or not trial.build.stages:
         return None
     last = trial.build.stages[-1]
-    return opportunities(last, subject.fresh_inputs) if last.whole else None
+    return opportunities(last, case.fresh_inputs) if last.whole else None
 
 
-def _run_eager(subject: Case, file: Path | None) -> Eager:
+def _run_eager(case: Case, file: Path | None) -> Eager:
     """Run twice: what differs between two runs from equal inputs is no measure for anybody."""
     try:
-        first, trace = observed_eager(subject, Spent())
-        again, _ = observed_eager(subject, Spent())
+        first, trace = run_eager(case)
+        again, _ = run_eager(case)
     except Rejected as undefined:
         return Eager(None, Trace(), f"eager gives it no single meaning: {undefined}")
     raised = None if first.error is None else what_was_raised(first.error, file)
     if first.error is not None:
-        unwatched = observe(subject.function, subject.fresh_inputs())
+        unwatched = observe(case.function, case.fresh_inputs())
         if type(unwatched.error) is not type(
             first.error
         ):  # such as torch.cond, which a dispatch mode must know of
@@ -268,37 +264,14 @@ def _run_eager(subject: Case, file: Path | None) -> Eager:
     return Eager(first, trace, None, raised)
 
 
-def _run_target(subject: Case, target: Target, eager: tuple[Observation, Trace]) -> TargetResult:
+def _run_target(case: Case, target: Target, eager: EagerRun) -> TargetResult:
     """What the oracles say; a violation counts if a second run from fresh inputs shows it too."""
-    seeded = replace(target, build=_seeding(target.build))
-    trial, reports = _tried(subject, seeded, eager)
-    if any(each.violations for each in reports.values()):
-        _, again = _tried(subject, seeded, eager)
+    found = examine(case, target, eager=eager, every_oracle=True, attribute=False)
+    reports = found.reports
+    if found.violations:
+        again = examine(case, target, eager=eager, every_oracle=True, attribute=False).reports
         reports = {name: _seen_twice(report, again[name]) for name, report in reports.items()}
-    return TargetResult(target, reports, trial)
-
-
-def _tried(
-    subject: Case, target: Target, eager: tuple[Observation, Trace]
-) -> tuple[Trial, dict[str, Report]]:
-    """A trial, and what all oracles say of it."""
-    trial = run_trial(subject, target, eager=eager)
-    try:
-        inside = look_inside(subject, target, trial).reports
-    except InternalError as error:  # of a function that does what no dispatch mode can follow
-        inside = dict.fromkeys(INSIDE, Report(Verdict.UNKNOWN, reason=str(error)))
-    return trial, {**trial.judgement.reports, **inside}
-
-
-def _seeding(build: Builder) -> Builder:
-    """The same build, after which torch's generator is where it was when eager started: tracing draws numbers too."""
-
-    def build_and_seed(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
-        built = build(function, inputs)
-        torch.manual_seed(SEED)
-        return built
-
-    return build_and_seed
+    return TargetResult(target, reports, found.trial)
 
 
 def _seen_twice(one: Report, other: Report) -> Report:

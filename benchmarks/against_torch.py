@@ -46,7 +46,7 @@ from reference_pass.operator_forms import tensors_in
 from reference_pass.reinplace import decisions, reinplace
 from targets.registry import TARGETS
 from targets.target import Build
-from trials.trial import Case, Trial, run_trial
+from trials.trial import Case, EagerRun, Trial, run_trial
 
 FIRST_SEED = 4000  # of the shards; one a shard
 SHARD = 50  # programs
@@ -185,7 +185,7 @@ def measure(programs: int = 5_000) -> AgainstTorch:
 def is_right(program: Program, ours: fx.GraphModule, theirs: Trial) -> bool:
     """True if a graph keeps all promises of that contract."""
     target = replace(TARGET, name="ours", build=lambda function, inputs: Build(ours, []))
-    trial = run_trial(Case.of(program), target, eager=(theirs.eager, theirs.trace))
+    trial = run_trial(Case.of(program), target, eager=EagerRun(theirs.eager, theirs.trace))
     return (
         trial.target is not None and trial.target.error is None and not trial.judgement.violations
     )

@@ -34,12 +34,11 @@ from generators.features import swarm
 from generators.scene import COUNTS, Counts
 from generators.strategies import sample
 from programs.definedness import Undefined
-from programs.errors import Rejected
 from programs.program import Program
 from targets.registry import TARGETS
 from targets.target import Target
-from trials.inspection import look_inside
-from trials.trial import Case, Spent, run_trial
+from trials.examination import examine
+from trials.trial import Case, Spent
 
 FIRST_SEED = 1000  # of the shards; one a shard
 WARM_UP_SEED = 999
@@ -182,18 +181,10 @@ def _check_next(shard: Iterator[Program], target: Target, account: TimeAccount) 
     start = time.perf_counter()
     program = next(shard)
     account.spent.generation += time.perf_counter() - start
-    try:
-        subject = Case.of(program)
-        trial = run_trial(subject, target, account.spent)
-        judgement = trial.judgement
-        if not judgement.violations:
-            start = time.perf_counter()
-            look_inside(subject, target, trial)
-            account.spent.inside += time.perf_counter() - start
-    except Undefined:
+    found = examine(Case.of(program), target, attribute=False)
+    account.spent.add(found.spent)
+    if isinstance(found.rejected, Undefined):
         account.discarded += 1
-    except Rejected:
-        account.not_applicable += 1
     else:
-        account.not_applicable += judgement.refused is not None
-        account.violating += bool(judgement.violations)
+        account.not_applicable += found.rejected is not None or found.refused
+        account.violating += found.failed

@@ -40,12 +40,13 @@ from campaigns.shard import (
     reduce_failure,
     run_shard,
 )
+from campaigns.signature import signature
 from oracles.verdict import Violation
 from programs.errors import InternalError, UserError
 from programs.program import Program
 from programs.serialization import dumps
 from targets.registry import TARGETS
-from trials.attribution import Symptom, signature
+from trials.attribution import Symptom
 from trials.worker import SEEDS_APART, start_worker
 
 TASK_TIMEOUT = (

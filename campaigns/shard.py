@@ -8,17 +8,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from campaigns.signature import Signature, signature
 from generators.features import swarm
 from generators.scene import COUNTS, Counts
 from generators.strategies import sample
 from oracles.verdict import Violation
-from programs.errors import Rejected
 from programs.program import Program
 from reduction.reducer import Reducer
 from targets.registry import TARGETS
-from trials.attribution import Signature, Symptom, at_fault, shows, signature
-from trials.inspection import look_inside
-from trials.trial import Case, Spent, Trial, observed_eager, run_trial
+from trials.attribution import Symptom, shows
+from trials.examination import Examination, examine
+from trials.trial import Case, Spent, Trial, run_trial
 
 PROGRAMS_PER_SHARD = 25
 
@@ -76,6 +76,15 @@ class Tally:
     suspicious: int = 0
     instructions: Counts = field(default_factory=Counts)
     spent: Spent = field(default_factory=Spent)
+
+    def note(self, found: Examination) -> None:
+        """Count one program."""
+        self.programs += 1
+        self.discarded += found.rejected is not None
+        self.outside += found.refused
+        self.violating += found.failed
+        self.suspicious += found.suspicious
+        self.spent.add(found.spent)
 
     def add(self, other: Tally) -> None:
         """Add another tally to this one."""
@@ -145,29 +154,16 @@ def run_shard(shard: Shard, at: Callable[[int], None] = lambda index: None) -> S
 
 
 def _try(program: Program, name: str, tally: Tally, suspicions: Suspicions) -> Failure | None:
-    subject, target = Case.of(program), TARGETS[name]
-    tally.programs += 1
-    try:
-        eager = observed_eager(subject, tally.spent)
-        if eager[0].error is not None:
-            raise Rejected("eager raises")
-        trial = run_trial(subject, target, tally.spent, eager)
-    except Rejected:
-        tally.discarded += 1
+    found = examine(Case.of(program), TARGETS[name])
+    tally.note(found)
+    if found.mistake is not None:
+        raise found.mistake
+    if found.symptom is None:
         return None
-    tally.outside += trial.judgement.refused is not None
-    violation = next(iter(trial.judgement.violations), None)
-    if violation is None:
-        start = time.perf_counter()
-        inside = look_inside(subject, target, trial).violations
-        tally.spent.inside += time.perf_counter() - start
-        tally.suspicious += bool(inside)
-        for each in inside[:1]:
-            suspicions.note(Symptom(name, each.oracle, each.kind), program)
+    if found.suspicious:
+        suspicions.note(found.symptom, program)
         return None
-    tally.violating += 1
-    guilty, main = at_fault(subject, target, trial, violation)
-    return Failure(Symptom(guilty.name, main.oracle, main.kind), program)
+    return Failure(found.symptom, program)
 
 
 def reduce_failure(failure: Failure) -> Reduced | None:

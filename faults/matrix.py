@@ -26,21 +26,17 @@ from torch.utils import _pytree as pytree
 from faults.catalogue import FAULTS, fault_named
 from generators.features import swarm
 from generators.strategies import sample
-from oracles.judge import INSIDE, ORACLES, excluded
-from oracles.observation import Observation
 from oracles.verdict import Report, Verdict
 from programs.errors import Rejected
-from programs.trace import Trace
 from targets.reference import REFERENCE
 from targets.target import Target
-from trials.inspection import look_inside
-from trials.trial import Case, Spent, observed_eager, run_trial
+from trials.examination import EVERY_ORACLE, examine
+from trials.trial import Case, EagerRun, run_eager
 from trials.worker import SEEDS_APART, start_worker
 
 PROGRAMS_PER_SHARD = 25  # programs of one seed, that is of the same features
 MOST_PROGRAMS = 5_000  # until the first kill
 FURTHER = 200  # after it, for the other oracles
-ALL_ORACLES = (*ORACLES, *INSIDE)
 WAIVED = ("equivalence",)  # oracles of a promise that targets which rewrite arithmetic do not make
 
 
@@ -142,7 +138,7 @@ def kill_matrix(
     for each in _in_parallel(row, chosen, workers):
         listener(each)
         rows.append(each)
-    return Matrix(seed, ALL_ORACLES, tuple(rows))
+    return Matrix(seed, EVERY_ORACLE, tuple(rows))
 
 
 def _in_parallel(
@@ -173,9 +169,9 @@ def row_of_target(
     """
     first: dict[str, int] = {}
     last, number, refused = most_programs, 0, 0
-    for number, case in enumerate(itertools.islice(_cases(seed), most_programs), 1):
-        if right is None or _differ(case, target, right):
-            reports = _reports(case, target)
+    for number, prepared in enumerate(itertools.islice(_cases(seed), most_programs), 1):
+        if right is None or _differ(prepared, target, right):
+            reports = _reports(prepared, target)
             refused += reports["errors"].verdict is Verdict.NOT_APPLICABLE
             for oracle, report in reports.items():
                 if report.verdict is Verdict.VIOLATED:
@@ -187,12 +183,11 @@ def row_of_target(
     return FaultRow(target.name, number, refused, first)
 
 
-def _reports(case: PreparedCase, target: Target) -> Mapping[str, Report]:
-    try:
-        trial = run_trial(case.subject, target, eager=case.eager)
-        return {**trial.judgement.reports, **look_inside(case.subject, target, trial).reports}
-    except Rejected as reason:
-        return excluded(str(reason), ALL_ORACLES).reports
+def _reports(prepared: PreparedCase, target: Target) -> Mapping[str, Report]:
+    found = examine(prepared.case, target, eager=prepared.eager, every_oracle=True, attribute=False)
+    if found.mistake is not None:
+        raise found.mistake
+    return found.reports
 
 
 # --- programs -------------------------------------------------------------------------------------
@@ -202,8 +197,8 @@ def _reports(case: PreparedCase, target: Target) -> Mapping[str, Report]:
 class PreparedCase:
     """A program that eager gives one meaning, with what eager does, and by target the graphs that it becomes."""
 
-    subject: Case
-    eager: tuple[Observation, Trace]
+    case: Case
+    eager: EagerRun
     graphs: dict[str, bytes] = field(default_factory=dict)
 
 
@@ -216,30 +211,30 @@ def _cases(seed: int) -> Iterator[PreparedCase]:
 def _shard(seed: int) -> list[PreparedCase]:
     found = []
     for program in sample(swarm(seed), seed, PROGRAMS_PER_SHARD):
-        subject = Case.of(program)
+        case = Case.of(program)
         try:
-            eager = observed_eager(subject, Spent())
+            eager = run_eager(case)
         except Rejected:
             continue
-        if eager[0].error is None:
-            found.append(PreparedCase(subject, eager))
+        if eager.observation.error is None:
+            found.append(PreparedCase(case, eager))
     return found
 
 
-def _differ(case: PreparedCase, target: Target, right: Target) -> bool:
-    if right.name not in case.graphs:
-        case.graphs[right.name] = _graphs(case, right)
-    return _graphs(case, target) != case.graphs[right.name]
+def _differ(prepared: PreparedCase, target: Target, right: Target) -> bool:
+    if right.name not in prepared.graphs:
+        prepared.graphs[right.name] = _graphs(prepared, right)
+    return _graphs(prepared, target) != prepared.graphs[right.name]
 
 
-def _graphs(case: PreparedCase, target: Target) -> bytes:
+def _graphs(prepared: PreparedCase, target: Target) -> bytes:
     """A digest of the stages that a program becomes: their code and metadata.
 
     Empty if the build raises.
     """
     FakeTensorMode.cache_clear()  # as before each trial
     try:
-        stages = target.build(case.subject.function, case.subject.fresh_inputs()).stages
+        stages = target.build(prepared.case.function, prepared.case.fresh_inputs()).stages
     except Exception:  # noqa: BLE001 - the trial raises it again, and judges it
         return b""
     told = [(stage.graph.code, _metadata(stage.graph.graph)) for stage in stages]

@@ -7,8 +7,19 @@ variable HYPOTHESIS_PROFILE names another.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
+from textwrap import dedent, indent
 
+import pytest
+import torch
 from hypothesis import HealthCheck, settings
+
+from oracles.contract import Contract
+from programs.execution import ProgramFunction
+from programs.layouts import dense_strides
+from programs.parsing import parse_source
+from programs.program import Input, Program, Storage
+from targets.target import Build, Function, Target
 
 # A program is drawn on live tensors, which takes as long as a busy machine makes it take.
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -19,3 +30,47 @@ settings.register_profile(
 )
 settings.register_profile("nightly", UNTIMED, max_examples=5_000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+
+
+# --- the scene of tests that run programs through compilers: programs as text, compilers with a planted bug ---
+
+
+@pytest.fixture(scope="session")
+def program() -> Callable[..., Program]:
+    """`program(body, (4,), (2, 3))`: the body is what `source` prints, the inputs are dense float32 tensors x0, x1, ..."""
+
+    def written(body: str, *shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Program:
+        views = [
+            Input(f"x{i}", i, dtype, sizes, dense_strides(sizes)) for i, sizes in enumerate(shapes)
+        ]
+        storages = [Storage(dtype, torch.Size(sizes).numel()) for sizes in shapes]
+        head = f"def program({', '.join(each.name for each in views)}):\n"
+        return parse_source(head + indent(dedent(body).strip(), "    ") + "\n", storages, views)
+
+    return written
+
+
+@pytest.fixture(scope="session")
+def compiler() -> Callable[..., Target]:
+    """`compiler(rewrite)`: a target that runs `rewrite(program)` instead of the program."""
+
+    def planted(
+        rewrite: Callable[[Program], Program],
+        name: str = "planted",
+        after: Target | None = None,
+        contract: Contract | None = None,
+    ) -> Target:
+        def build(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
+            assert isinstance(function, ProgramFunction)
+            return Build(ProgramFunction(rewrite(function.program)), [])
+
+        return Target(
+            name,
+            "a compiler with a planted bug",
+            contract or Contract(),
+            build,
+            recipe="",
+            after=after,
+        )
+
+    return planted

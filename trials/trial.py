@@ -1,10 +1,11 @@
-"""One trial: a function runs in eager and through a target, and the oracles hold one against the other."""
+"""One trial: a case runs in eager and through a target, and the oracles on results compare the two."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -17,7 +18,7 @@ from programs.trace import Trace
 from programs.values import clone_inputs, input_tensors
 from targets.target import Build, Function, Target
 
-SEED = 0  # of torch's random numbers, the same before each run
+SEED = 0  # of torch's random generator, set before each run
 
 
 @dataclass(slots=True)
@@ -42,7 +43,7 @@ class Case:
 class Spent:
     """Seconds spent, by part. `target` is the target's build and run, the rest is the harness.
 
-    `oracles` judge what was left behind, those of `inside` terms and stages.
+    `oracles` is the time of the oracles on results, `inside` that of the oracles on graphs.
     """
 
     generation: float = 0.0
@@ -53,7 +54,7 @@ class Spent:
 
     @property
     def harness_share(self) -> float:
-        """The part of all time that is not the target's."""
+        """The share of all time that is not the target's, between 0 and 1."""
         whole = self.generation + self.eager + self.target + self.oracles + self.inside
         return 1 - self.target / whole if whole else 0.0
 
@@ -66,9 +67,16 @@ class Spent:
         self.inside += other.inside
 
 
+class EagerRun(NamedTuple):
+    """What eager left behind, and the trace of its ATen calls."""
+
+    observation: Observation
+    trace: Trace
+
+
 @dataclass(slots=True)
 class Trial:
-    """What one trial showed."""
+    """What one trial showed. `target` and `build` are None if a precondition was not met."""
 
     eager: Observation
     trace: Trace
@@ -77,47 +85,41 @@ class Trial:
     build: Build | None = None
 
 
-def observed_eager(subject: Case, spent: Spent) -> tuple[Observation, Trace]:
-    """The eager run. Raises `Undefined` if it has no single meaning."""
+def run_eager(case: Case, spent: Spent | None = None) -> EagerRun:
+    """Run a case in eager. Raises `Undefined` if it is undefined in eager."""
     start = time.perf_counter()
     torch.manual_seed(SEED)
     try:
-        return observe_eager(subject.function, subject.fresh_inputs())
+        return EagerRun(*observe_eager(case.function, case.fresh_inputs()))
     finally:
-        spent.eager += time.perf_counter() - start
+        if spent is not None:
+            spent.eager += time.perf_counter() - start
 
 
 def run_trial(
-    subject: Case,
-    target: Target,
-    spent: Spent | None = None,
-    eager: tuple[Observation, Trace] | None = None,
+    case: Case, target: Target, spent: Spent | None = None, eager: EagerRun | None = None
 ) -> Trial:
-    """Run and judge.
+    """Run a case through a target and judge what it left behind.
 
-    Raises `Rejected` if eager gives no single meaning or the target is not for this function.
+    Raises `Rejected` if the case is undefined in eager or the target is not for it.
     """
     spent = spent if spent is not None else Spent()
-    expected, trace = eager or observed_eager(subject, spent)
+    expected, trace = eager or run_eager(case, spent)
     premise = target.contract.unmet(trace)
     if premise is not None:
-        return Trial(
-            expected,
-            trace,
-            None,
-            excluded(f"premise '{premise.name}' is not met: {premise.reason}"),
-        )
-    sample, inputs = subject.fresh_inputs(), subject.fresh_inputs()
+        judgement = excluded(f"premise '{premise.name}' is not met: {premise.reason}")
+        return Trial(expected, trace, None, judgement)
+    sample, inputs = case.fresh_inputs(), case.fresh_inputs()
     builds: list[Build] = []
 
     def build_and_run(*tensors: torch.Tensor) -> object:
-        builds.append(target.build(subject.function, sample))
-        torch.manual_seed(
-            SEED
-        )  # again: a build that traces with real tensors draws random numbers, too
+        builds.append(target.build(case.function, sample))
+        # Again, since a build that traces with real tensors draws random numbers, too.
+        torch.manual_seed(SEED)
         return builds[0].function(*tensors)
 
-    FakeTensorMode.cache_clear()  # it outlives a program, and what it holds can change what the next one compiles to
+    # The cache outlives a program, and its entries can change what the next one compiles to.
+    FakeTensorMode.cache_clear()
     start = time.perf_counter()
     actual = observe(build_and_run, inputs)
     spent.target += (between := time.perf_counter()) - start

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from faults.matrix import ALL_ORACLES
+from trials.examination import EVERY_ORACLE
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
 
@@ -16,7 +16,7 @@ def test_the_matrix_as_a_table(call):
     outcome = call("faults", *KILLED)
     assert outcome.code == 0
     head, row, *rest = outcome.out.splitlines()
-    assert head.split() == ["fault", "killed", *ALL_ORACLES]
+    assert head.split() == ["fault", "killed", *EVERY_ORACLE]
     assert row.startswith("epilogue is dead code")
     assert "1 of 1 faults killed. Programs until the first kill: median 1, most 1." in rest
     assert "only errors kills none" in rest
@@ -35,7 +35,7 @@ def test_the_matrix_as_json(call):
     assert row["source"] == "pytorch/pytorch#68301"
     assert row["programs until killed"] == row["by oracle"]["inputs"] == 1
     assert found["survivors"] == []
-    assert set(found["only killer of"]) == set(ALL_ORACLES)
+    assert set(found["only killer of"]) == set(EVERY_ORACLE)
 
 
 @pytest.mark.parametrize(

@@ -20,15 +20,15 @@ SOURCE = re.compile(
     r"pytorch/(pytorch|functorch)#\d+|\bof (reference_pass|torch/_inductor)/|\b(condition|rule|step) "
 )
 MODULES = (
-    "analysis",
-    "conditions",
-    "copies",
-    "epilogue",
-    "metadata",
-    "numbers",
-    "outputs",
-    "views",
-    "writes",
+    "analysis_faults",
+    "condition_faults",
+    "copy_faults",
+    "epilogue_faults",
+    "metadata_faults",
+    "value_faults",
+    "output_faults",
+    "view_faults",
+    "write_faults",
 )
 
 

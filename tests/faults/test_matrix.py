@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from faults.matrix import ALL_ORACLES, FaultRow, Matrix, kill_matrix, row_of, row_of_target
+from faults.matrix import FaultRow, Matrix, kill_matrix, row_of, row_of_target
 from targets.reference import REFERENCE
 from targets.target import Target
+from trials.examination import EVERY_ORACLE
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
 
@@ -58,7 +59,7 @@ def test_what_a_matrix_says() -> None:
         FaultRow("without same stride", 9, 0, {"metadata": 4}),
         FaultRow("imag is real", 9, 1, {"values": 2, "equivalence": 7}),
     )
-    matrix = Matrix(0, ALL_ORACLES, (*rows, FaultRow("expand is summed", 9, 0)))
+    matrix = Matrix(0, EVERY_ORACLE, (*rows, FaultRow("expand is summed", 9, 0)))
     assert matrix.survivors == ["expand is summed"]
     assert matrix.median == 3
     assert matrix.only_killer_of("metadata") == ["without same stride"]

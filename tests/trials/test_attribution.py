@@ -1,4 +1,4 @@
-"""Symptoms and signatures: what makes two failures the same bug, and which target is at fault."""
+"""Symptoms: what a failure shows, and which target is at fault."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from programs.errors import Rejected
 from programs.program import Program
 from targets.registry import target
 from targets.target import Target
-from trials.attribution import Signature, Symptom, at_fault, shows, signature
+from trials.attribution import Symptom, at_fault, shows
 from trials.trial import Case, run_trial
 
 known_bug = pytest.mark.skipif(
@@ -168,36 +168,3 @@ def test_what_functionalize_breaks_is_not_the_fault_of_those_that_build_on_it(pr
     assert not shows(
         expanded, target("fx-reinplace"), Symptom("fx-reinplace", "values", "wrong value")
     )
-
-
-# --- signatures -----------------------------------------------------------------------------------
-
-
-def test_equal_ops_and_symptoms_are_one_finding(program) -> None:
-    one = program(f"v0 = {SQUARE}\naten.zero_.default(v0)\nreturn (v0,)", (4,))
-    other = program(f"v0 = {SQUARE}\naten.zero_.default(v0)\nreturn (x0,)", (2, 3))
-    assert signature(WRONG_VALUE, one) == signature(WRONG_VALUE, other)
-    assert signature(WRONG_VALUE, one).ops == ("aten.mul.Tensor", "aten.zero_.default")
-
-
-SIGNATURE = Signature(WRONG_VALUE, ("aten.mul.Tensor", "aten.zero_.default"))
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        Signature(replace(WRONG_VALUE, target="aot"), SIGNATURE.ops),
-        Signature(replace(WRONG_VALUE, oracle="inputs"), SIGNATURE.ops),
-        Signature(replace(WRONG_VALUE, kind="wrong size"), SIGNATURE.ops),
-        Signature(WRONG_VALUE, SIGNATURE.ops[::-1]),
-        Signature(WRONG_VALUE, SIGNATURE.ops[:1]),
-        Signature(WRONG_VALUE, ()),
-    ],
-)
-def test_anything_else_is_another_finding(other: Signature) -> None:
-    assert other != SIGNATURE
-    assert other.identifier != SIGNATURE.identifier
-
-
-def test_the_identifier_is_the_same_in_every_run() -> None:
-    assert SIGNATURE.identifier == "planted-values-397bf13b"

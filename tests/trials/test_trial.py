@@ -14,7 +14,7 @@ from oracles.verdict import Verdict
 from programs.definedness import Undefined
 from programs.program import Program
 from targets.target import Build, Function, Target
-from trials.trial import Case, Spent, observed_eager, run_trial
+from trials.trial import Case, Spent, run_eager, run_trial
 
 
 def target(build, contract: Contract | None = None) -> Target:
@@ -91,7 +91,7 @@ def test_a_run_outside_the_premises_is_not_even_built(adding: Program) -> None:
 
 def test_an_eager_run_can_be_used_again(adding: Program) -> None:
     subject = Case.of(adding)
-    seen = observed_eager(subject, Spent())
+    seen = run_eager(subject, Spent())
     trial = run_trial(subject, target(careless), eager=seen)
     assert (trial.eager, trial.trace) == seen
     assert trial.judgement.violations == []

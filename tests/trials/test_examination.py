@@ -1,0 +1,112 @@
+"""`examine`: the one way from a case to verdicts, whoever asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from oracles.contract import Contract
+from oracles.stage import Stage
+from oracles.verdict import Verdict
+from programs.definedness import Undefined
+from programs.errors import InternalError
+from programs.program import Program
+from targets.registry import TARGETS
+from targets.target import Build, Target
+from trials import inspection
+from trials.attribution import Symptom
+from trials.examination import EVERY_ORACLE, examine
+from trials.trial import Case, run_eager
+
+
+@pytest.fixture
+def adding(program: Callable[..., Program]) -> Case:
+    return Case.of(
+        program("v0 = aten.add.Scalar(x0, 1)\naten.zero_.default(v0)\nreturn (v0,)", (4,))
+    )
+
+
+def forgetful(program: Program) -> Program:
+    """The program without its last instruction."""
+    return Program(program.storages, program.inputs, program.instructions[:-1], program.outputs)
+
+
+def test_a_right_target_is_asked_by_every_oracle(adding: Case) -> None:
+    found = examine(adding, TARGETS["identity"])
+    assert tuple(found.reports) == EVERY_ORACLE
+    assert found.symptom is None
+    assert (found.rejected, found.mistake, found.violations) == (None, None, [])
+    assert [found.failed, found.suspicious, found.refused] == [False] * 3
+    assert min(found.spent.eager, found.spent.target, found.spent.inside) > 0
+
+
+def test_a_wrong_result_is_the_symptom_and_costs_no_look_at_graphs(adding: Case, compiler) -> None:
+    found = examine(adding, compiler(forgetful))
+    assert found.failed
+    assert found.symptom == Symptom("planted", "values", "wrong value")
+    assert "equivalence" not in found.reports
+    assert found.spent.inside == 0
+
+
+def test_every_oracle_answers_on_request(adding: Case, compiler) -> None:
+    found = examine(adding, compiler(forgetful), every_oracle=True)
+    assert found.reports["values"].verdict is Verdict.VIOLATED
+    assert found.reports["equivalence"].verdict is Verdict.VIOLATED
+
+
+def test_the_earlier_target_is_at_fault(adding: Case, compiler) -> None:
+    accused = compiler(forgetful, after=compiler(forgetful, "first"))
+    found = examine(adding, accused)
+    assert found.symptom is not None
+    assert found.symptom.target == "first"
+    assert examine(adding, accused, attribute=False).symptom is None
+
+
+def test_what_eager_leaves_undefined_is_rejected(program) -> None:
+    overlapping = "v0 = aten.expand.default(x0, [3, 4])\naten.add_.Scalar(v0, 1)\nreturn (x0,)"
+    found = examine(Case.of(program(overlapping, (4,))), TARGETS["identity"])
+    assert isinstance(found.rejected, Undefined)
+    assert {report.verdict for report in found.reports.values()} == {Verdict.NOT_APPLICABLE}
+
+
+def raising(x: torch.Tensor) -> torch.Tensor:
+    raise ValueError("no")
+
+
+def test_where_eager_raises_only_a_caller_who_knows_it_is_answered() -> None:
+    case = Case.of_function(raising, [torch.ones(2)])
+    assert str(examine(case, TARGETS["identity"]).rejected) == "eager raises"
+    answered = examine(case, TARGETS["identity"], eager=run_eager(case))
+    assert answered.rejected is None
+    assert answered.reports["errors"].verdict is Verdict.HOLDS
+
+
+def test_a_right_result_from_a_wrong_graph_is_suspicious() -> None:
+    def build(function, inputs) -> Build:
+        right = TARGETS["reference"].build(function, inputs)
+        graph = right.stages[-1].graph
+        node = next(each for each in graph.graph.nodes if each.op == "call_function")
+        node.meta["val"] = node.meta["val"].new_empty(7)
+        return Build(graph, [*right.stages[:-1], Stage("reinplaced", graph, functional=False)])
+
+    case = Case.of_function(lambda x: x + 1, [torch.arange(4.0)])
+    found = examine(case, Target("wrong", "", Contract(), build, ""))
+    assert found.suspicious
+    assert not found.failed
+    assert found.symptom is not None
+    assert (found.symptom.target, found.symptom.oracle) == ("wrong", "invariants")
+
+
+def test_a_mistake_of_ours_is_neither_right_nor_lost(
+    adding: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise InternalError("planted")
+
+    monkeypatch.setattr(inspection, "run_stage", fail)
+    found = examine(adding, TARGETS["reference"])
+    assert isinstance(found.mistake, InternalError)
+    assert found.reports["clobbers"].verdict is Verdict.UNKNOWN
+    assert found.reports["values"].verdict is Verdict.HOLDS

@@ -1,0 +1,132 @@
+"""`examine`: one case through one target, from the eager run to the target at fault.
+
+This is the only way from a program to verdicts. A campaign, `check`, the kill matrix and the
+benchmarks all call `examine`, so they cannot disagree about what a verdict means.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from oracles.judge import INSIDE, ORACLES, excluded
+from oracles.verdict import Report, Verdict, Violation
+from programs.errors import InternalError, Rejected
+from targets.target import Target
+from trials.attribution import Symptom, at_fault
+from trials.inspection import look_inside
+from trials.trial import Case, EagerRun, Spent, Trial, run_eager, run_trial
+
+EVERY_ORACLE = (*ORACLES, *INSIDE)
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """What the oracles say of one case through one target.
+
+    `reports` has one report per oracle. `trial` is None if there is nothing to compare; `rejected`
+    then says why: undefined in eager, eager raises, or not for this target. `mistake` is an error
+    of aliasproof itself that kept the oracles on graphs from an answer. `symptom` is what a
+    campaign counts: None if the target is right, if attribution was not asked for, or if the case
+    was rejected.
+    """
+
+    case: Case
+    target: Target
+    reports: Mapping[str, Report]
+    trial: Trial | None = None
+    rejected: Rejected | None = None
+    mistake: InternalError | None = None
+    symptom: Symptom | None = None
+    spent: Spent = field(default_factory=Spent)
+
+    @property
+    def violations(self) -> list[Violation]:
+        """All violations, the main one first."""
+        return [found for report in self.reports.values() for found in report.violations]
+
+    @property
+    def refused(self) -> bool:
+        """True if the contract says that the target is not for this case."""
+        return self.trial is not None and self.trial.judgement.refused is not None
+
+    @property
+    def failed(self) -> bool:
+        """True if results differ from eager's, against the contract."""
+        return self.trial is not None and bool(self.trial.judgement.violations)
+
+    @property
+    def suspicious(self) -> bool:
+        """True if the results are right, but an oracle on graphs reports a violation."""
+        return not self.failed and bool(self.violations)
+
+
+def examine(
+    case: Case,
+    target: Target,
+    *,
+    eager: EagerRun | None = None,
+    every_oracle: bool = False,
+    attribute: bool = True,
+) -> Examination:
+    """Run eager, run the target, judge the results, judge the graphs, name the target at fault.
+
+    `eager` is the run in eager, if the caller has it; it may have raised. Without one, eager runs
+    here, and a case on which it raises is rejected. The oracles on graphs are asked where the
+    results are right; with `every_oracle`, also where they are wrong. `attribute` looks for an
+    earlier target that is wrong already, which runs that one too.
+    """
+    spent = Spent()
+    try:
+        eager = eager or _returning(run_eager(case, spent))
+        trial = run_trial(case, target, spent, eager)
+    except Rejected as reason:
+        reports = excluded(str(reason), EVERY_ORACLE).reports
+        return Examination(case, target, reports, rejected=reason, spent=spent)
+    reports, mistake = trial.judgement.reports, None
+    main = next(iter(trial.judgement.violations), None)
+    if main is None or every_oracle:
+        on_graphs, mistake = _on_graphs(case, target, trial, spent)
+        reports = {**reports, **on_graphs}
+    symptom = _symptom(case, target, trial, reports) if attribute else None
+    return Examination(case, target, reports, trial, None, mistake, symptom, spent)
+
+
+def _returning(eager: EagerRun) -> EagerRun:
+    if eager.observation.error is not None:
+        raise Rejected("eager raises")
+    return eager
+
+
+def _on_graphs(
+    case: Case, target: Target, trial: Trial, spent: Spent
+) -> tuple[Mapping[str, Report], InternalError | None]:
+    """The reports of the oracles on graphs. An error of ours makes them unknown, never right."""
+    start = time.perf_counter()
+    try:
+        return look_inside(case, target, trial).reports, None
+    except Rejected as reason:
+        return excluded(str(reason), INSIDE).reports, None
+    except InternalError as mistake:
+        unknown = Report(Verdict.UNKNOWN, reason=str(mistake))
+        return dict.fromkeys(INSIDE, unknown), mistake
+    finally:
+        spent.inside += time.perf_counter() - start
+
+
+def _symptom(
+    case: Case, target: Target, trial: Trial, reports: Mapping[str, Report]
+) -> Symptom | None:
+    """The symptom of the main violation, with the target at fault for it.
+
+    Only a difference in results is attributed to an earlier target: the graphs of an earlier one
+    are stages of this one, so a violation in them is already reported where it begins.
+    """
+    main = next((found for report in reports.values() for found in report.violations), None)
+    if main is None:
+        return None
+    guilty = target
+    if trial.judgement.violations:
+        guilty, main = at_fault(case, target, trial, main)
+    return Symptom(guilty.name, main.oracle, main.kind)
