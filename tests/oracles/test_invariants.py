@@ -367,7 +367,7 @@ def test_each_rule_has_a_planted_fault() -> None:
 
 @pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
 @pytest.mark.parametrize(
-    ("target", "invariants"), [("identity", RULES), ("reference", TIDY), ("reference-copy", TIDY)]
+    ("target", "rules"), [("identity", RULES), ("reference", TIDY), ("reference-copy", TIDY)]
 )
 def test_right_targets_keep_the_rules(target: str, rules: Any) -> None:
     judged = 0
