@@ -99,13 +99,13 @@ def run_trial(
     """
     spent = spent if spent is not None else Spent()
     expected, trace = eager or observed_eager(subject, spent)
-    premise = target.contract.unmet(trace)
-    if premise is not None:
+    precondition = target.contract.unmet(trace)
+    if precondition is not None:
         return Trial(
             expected,
             trace,
             None,
-            excluded(f"premise '{premise.name}' is not met: {premise.reason}"),
+            excluded(f"precondition '{precondition.name}' is not met: {precondition.reason}"),
         )
     sample, inputs = subject.fresh_inputs(), subject.fresh_inputs()
     builds: list[Build] = []
