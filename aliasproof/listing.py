@@ -14,7 +14,7 @@ from targets.target import Target
 
 
 def list_targets(*, as_json: bool) -> None:
-    """Each target with the promises that it does not make, its premises and its refusals."""
+    """Each target with the promises that it does not make, its preconditions and its refusals."""
     if as_json:
         write_json({"targets": [_target_json(each) for each in TARGETS.values()]})
         return
@@ -39,7 +39,7 @@ def list_targets(*, as_json: bool) -> None:
 
 
 def _clauses(contract: Contract) -> list[tuple[str, str, str]]:
-    rows = [("only if", each.name, each.reason) for each in contract.premises]
+    rows = [("only if", each.name, each.reason) for each in contract.preconditions]
     rows += [
         ("does not promise", f"'{each.promise.value}'{_exception(each)}", each.reason)
         for each in contract.waivers
@@ -72,7 +72,9 @@ def _target_json(target: Target) -> dict[str, object]:
             }
             for each in contract.waivers
         ],
-        "premises": [{"name": each.name, "reason": each.reason} for each in contract.premises],
+        "preconditions": [
+            {"name": each.name, "reason": each.reason} for each in contract.preconditions
+        ],
         "refusals": [
             {"message": each.message, "reason": each.reason} for each in contract.refusals
         ],

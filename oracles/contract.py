@@ -46,7 +46,7 @@ class Waiver:
 
 
 @dataclass(frozen=True, slots=True)
-class Premise:
+class Precondition:
     """What must be true of an eager run for the contract to say anything about it."""
 
     name: str
@@ -74,10 +74,10 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """All promises but the waived ones, for programs that fulfil the premises and are not refused."""
+    """All promises except the waived ones, for programs that meet the preconditions."""
 
     waivers: tuple[Waiver, ...] = ()
-    premises: tuple[Premise, ...] = ()
+    preconditions: tuple[Precondition, ...] = ()
     refusals: tuple[Refusal, ...] = ()
 
     def promises(self, promise: Promise, trace: Trace) -> bool:
@@ -85,9 +85,9 @@ class Contract:
         waived = (each for each in self.waivers if each.promise is promise)
         return all(each.unless is not None and each.unless(trace) for each in waived)
 
-    def unmet(self, trace: Trace) -> Premise | None:
-        """The first premise that the eager run does not fulfil, or None."""
-        return next((each for each in self.premises if not each.holds(trace)), None)
+    def unmet(self, trace: Trace) -> Precondition | None:
+        """The first precondition that the eager run does not meet, or None."""
+        return next((each for each in self.preconditions if not each.holds(trace)), None)
 
     def refusal(self, error: BaseException, trace: Trace) -> Refusal | None:
         """The documented refusal that this error is, or None."""

@@ -40,7 +40,7 @@ CONTRACT = Contract(
         ),
         OTHER_DECOMPOSITION,
     ),
-    premises=(OVERLAP_BEYOND_EXPAND, OVERLAPPING_INPUT),
+    preconditions=(OVERLAP_BEYOND_EXPAND, OVERLAPPING_INPUT),
     refusals=(
         AS_STRIDED_IN_CHAIN,
         NUMBER_OF_A_TRACER,

@@ -10,7 +10,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from oracles.contract import (
     Contract,
-    Premise,
+    Precondition,
     Promise,
     Refusal,
     Waiver,
@@ -45,12 +45,12 @@ OTHER_DECOMPOSITION = Waiver(
     "a composition of operators may be decomposed otherwise than in eager (linear as mm and add, matmul by strides)",
     unless=as_written,
 )
-OVERLAP_BEYOND_EXPAND = Premise(
+OVERLAP_BEYOND_EXPAND = Precondition(
     "overlapping writes come from expand",
     "the docs of torch.as_strided leave writes through an overlapping view undefined; those through unfold are banned",
     overlapping_writes_come_from_expand,
 )
-OVERLAPPING_INPUT = Premise(
+OVERLAPPING_INPUT = Precondition(
     "no overlapping input is written",
     "the docs of torch.Tensor.expand warn of writes to an expanded tensor, and no epilogue can copy_ into one",
     no_overlapping_input_is_written,
@@ -89,18 +89,18 @@ CONTRACT = Contract(
             "its docstring promises nothing of the metadata of a trace, and an op below it may mutate",
         ),
     ),
-    premises=(
-        Premise(
+    preconditions=(
+        Precondition(
             "written inputs are disjoint",
             "each input is wrapped as a base of its own; AOTAutograd handles inputs that share memory before it calls this",
             written_inputs_disjoint,
         ),
-        Premise(
+        Precondition(
             "no as_strided with overlapping memory",
             "listed as failure mode (4) in the docstring of torch.func.functionalize",
             no_overlapping_as_strided,
         ),
-        Premise(
+        Precondition(
             "as_strided stays inside",
             "each input is wrapped as a base of its own, so what lies around it in its storage cannot be seen",
             as_strided_stays_inside,

@@ -105,9 +105,9 @@ def run_trial(
     """
     spent = spent if spent is not None else Spent()
     expected, trace = eager or run_eager(case, spent)
-    premise = target.contract.unmet(trace)
-    if premise is not None:
-        judgement = excluded(f"premise '{premise.name}' is not met: {premise.reason}")
+    unmet = target.contract.unmet(trace)
+    if unmet is not None:
+        judgement = excluded(f"precondition '{unmet.name}' is not met: {unmet.reason}")
         return Trial(expected, trace, None, judgement)
     sample, inputs = case.fresh_inputs(), case.fresh_inputs()
     builds: list[Build] = []

@@ -33,7 +33,7 @@ def test_targets_as_json(call):
             "name",
             "summary",
             "waived",
-            "premises",
+            "preconditions",
             "refusals",
             "builds on",
         }
@@ -42,7 +42,7 @@ def test_targets_as_json(call):
         ]
         assert all(
             each["reason"]
-            for part in ("waived", "premises", "refusals")
+            for part in ("waived", "preconditions", "refusals")
             for each in found[name][part]
         )
     assert found["aot-epilogue"]["builds on"] == "aot"

@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from aliasproof.proving import Covered, Range, prove_build, prove_function
 from benchmarks.proof_rates import even_arena, no_clones
-from oracles.contract import Contract, Premise
+from oracles.contract import Contract, Precondition
 from oracles.proofs.all_sizes import Answer
 from programs.program import Input, Instruction, Program, Ref, Storage
 from programs.regions import Region, overlap
@@ -215,7 +215,9 @@ def test_a_proof_is_held_against_a_real_run_also_if_the_sample_is_out_of_range(s
 
 
 def test_what_the_target_does_not_promise_is_not_refuted():
-    contract = Contract(premises=(Premise("never", "it is not for this", lambda trace: False),))
+    contract = Contract(
+        preconditions=(Precondition("never", "it is not for this", lambda trace: False),)
+    )
     found = prove_build(lambda x: x.clone(), [torch.ones(6)], stand_in(contract), no_clones)
     (pair,) = found.pairs
     assert pair.proof.answer is Answer.UNKNOWN

@@ -7,7 +7,7 @@ import torch
 
 from oracles.contract import (
     Contract,
-    Premise,
+    Precondition,
     Promise,
     Refusal,
     Waiver,
@@ -49,8 +49,11 @@ def test_two_waivers_of_one_promise_both_apply() -> None:
 
 
 def test_the_first_unmet_premise_is_named() -> None:
-    met, unmet = Premise("a", "", lambda trace: True), Premise("b", "", no_overlapping_as_strided)
-    contract = Contract(premises=(met, unmet))
+    met, unmet = (
+        Precondition("a", "", lambda trace: True),
+        Precondition("b", "", no_overlapping_as_strided),
+    )
+    contract = Contract(preconditions=(met, unmet))
     assert contract.unmet(NOTHING) is None
     assert contract.unmet(Trace(overlapping_as_strided=True)) is unmet
 

@@ -196,14 +196,14 @@ def test_a_target_builds_on_others_that_are_registered(accused: Target) -> None:
 
 def test_identity_waives_nothing() -> None:
     contract = target("identity").contract
-    assert (contract.waivers, contract.premises, contract.refusals) == ((), (), ())
+    assert (contract.waivers, contract.preconditions, contract.refusals) == ((), (), ())
 
 
 @every_target
 def test_every_exception_has_its_reason(accused: Target) -> None:
     contract = accused.contract
     reasons = [each.reason for each in contract.waivers]
-    reasons += [each.reason for each in contract.premises]
+    reasons += [each.reason for each in contract.preconditions]
     reasons += [each.reason for each in contract.refusals]
     assert all(len(reason.split()) >= 5 for reason in reasons)
     promises = [each.promise for each in contract.waivers]

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from oracles.contract import Contract, Premise
+from oracles.contract import Contract, Precondition
 from programs.errors import Rejected
 from programs.program import Program
 from targets.registry import target
@@ -131,7 +131,7 @@ def test_an_earlier_target_with_another_failure_is_at_fault(compiler, zeroed: Pr
 
 
 def test_a_target_that_is_not_for_the_program_is_not_at_fault(compiler, zeroed: Program) -> None:
-    nothing = Contract(premises=(Premise("never", "for this test", lambda trace: False),))
+    nothing = Contract(preconditions=(Precondition("never", "for this test", lambda trace: False),))
     faulty = without("aten.zero_.default")
     assert (
         blamed(zeroed, compiler(faulty, after=compiler(faulty, "first", contract=nothing)))

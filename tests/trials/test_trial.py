@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from oracles.contract import Contract, Premise
+from oracles.contract import Contract, Precondition
 from oracles.verdict import Verdict
 from programs.definedness import Undefined
 from programs.program import Program
@@ -80,7 +80,9 @@ def test_an_error_of_the_target_is_judged_whether_it_builds_or_runs(
 
 
 def test_a_run_outside_the_premises_is_not_even_built(adding: Program) -> None:
-    contract = Contract(premises=(Premise("never", "for this test", lambda trace: False),))
+    contract = Contract(
+        preconditions=(Precondition("never", "for this test", lambda trace: False),)
+    )
     trial = run_trial(Case.of(adding), target(lambda *_: pytest.fail("built"), contract))
     assert {report.verdict for report in trial.judgement.reports.values()} == {
         Verdict.NOT_APPLICABLE
