@@ -45,6 +45,7 @@ from oracles.verdict import Report, Verdict, Violation, decided, not_applicable
 from programs.definedness import UNTAGGED, read_as_number_first
 from programs.regions import overlaps_itself
 from programs.schemas import Kind, facts
+from programs.storage_bytes import entries_of
 
 Versions: TypeAlias = npt.NDArray[np.int64]
 
@@ -308,12 +309,7 @@ def _made(node: NodeRun, call: NodeCall) -> list[Place]:
 
 def _seen(memory: Versions, place: Place) -> Versions:
     """The part of a storage (an array with an entry a byte) that a tensor shows."""
-    itemsize = place.dtype.itemsize
-    if 0 in place.sizes:
-        return np.zeros((*place.sizes, itemsize), np.int64)
-    strides = [stride * itemsize * memory.itemsize for stride in place.strides]
-    shape, offset = (*place.sizes, itemsize), place.offset * itemsize * memory.itemsize
-    return np.ndarray(shape, memory.dtype, memory.data, offset, (*strides, memory.itemsize))
+    return entries_of(memory, place.sizes, place.strides, place.offset, place.dtype.itemsize)
 
 
 # Ops that move numbers, and the argument that they move. A cast moves them, too.

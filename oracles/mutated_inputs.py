@@ -9,6 +9,7 @@ from oracles.observation import Observation
 from oracles.output_values import BITS_OPEN, differ, equal_elements
 from oracles.verdict import Report, Violation, decided, not_applicable
 from programs.regions import Region
+from programs.storage_bytes import bytes_of
 from programs.trace import Trace
 
 
@@ -48,7 +49,7 @@ def _around(eager: Observation, target: Observation, trace: Trace) -> tuple[list
         if storage._cdata in seen:
             continue
         seen.add(storage._cdata)
-        ours, theirs = _bytes(storage), _bytes(other.untyped_storage())
+        ours, theirs = bytes_of(storage), bytes_of(other.untyped_storage())
         place = f"storage of input {index}"
         if ours.shape != theirs.shape:
             evidence: dict[str, object] = {
@@ -87,8 +88,3 @@ def _equal_numbers(
         elements = equal_elements(ours[:whole].view(dtype), theirs[:whole].view(dtype), exact=exact)
         equal[:whole] |= elements.repeat_interleave(dtype.itemsize)
     return equal
-
-
-def _bytes(storage: torch.UntypedStorage) -> torch.Tensor:
-    view: torch.Tensor = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
-    return view

@@ -72,6 +72,7 @@ from oracles.value_hashes import (
 )
 from programs.definedness import ALLOCATES, tensors_in
 from programs.schemas import Kind, facts
+from programs.storage_bytes import entries_of
 
 aten = torch.ops.aten
 
@@ -130,13 +131,8 @@ class UninterpretedMode(TorchDispatchMode):
 
     def _place(self, tensor: torch.Tensor) -> Array:
         """The tokens of a tensor in the memory of its storage: its sizes, then the bytes of an element."""
-        tokens, item = self._tokens(tensor.untyped_storage()), tensor.element_size()
-        shape = (*tensor.shape, item)
-        if 0 in shape:
-            return np.empty(shape, np.uint64)
-        step = 8 * item
-        strides = (*(stride * step for stride in tensor.stride()), 8)
-        return np.ndarray(shape, np.uint64, tokens, tensor.storage_offset() * step, strides)
+        tokens, offset = self._tokens(tensor.untyped_storage()), int(tensor.storage_offset())
+        return entries_of(tokens, tensor.shape, tensor.stride(), offset, tensor.element_size())
 
     def read(self, tensor: torch.Tensor) -> Array:
         """The tokens that a tensor shows: its sizes, then the bytes of an element."""

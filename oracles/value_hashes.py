@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from programs import storage_bytes
+
 Array: TypeAlias = npt.NDArray[np.uint64]
 
 
@@ -121,7 +123,7 @@ def element(name: str, sizes: tuple[int, ...], index: int) -> str:
 
 def bytes_in(storage: torch.UntypedStorage) -> npt.NDArray[np.uint8]:
     """The bytes of a storage, as numbers."""
-    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage).cpu().numpy()
+    return storage_bytes.bytes_of(storage).cpu().numpy()
 
 
 def bytes_of(tensor: torch.Tensor) -> npt.NDArray[np.uint8]:
