@@ -14,7 +14,7 @@ from aliasproof.comparable import Comparable
 from aliasproof.side_by_side import text
 from aliasproof.user_file import what_was_raised
 from oracles.contract import Contract
-from oracles.judge import INSIDE, ORACLES, excluded, judge
+from oracles.judge import ON_GRAPHS, ON_RESULTS, excluded, judge
 from oracles.missed import Opportunity
 from oracles.missed import missed as opportunities
 from oracles.observation import Observation, observe
@@ -224,7 +224,7 @@ def _check(
 ) -> Check:
     eager = _run_eager(subject, file)
     if eager.unjudged is not None or eager.observation is None:
-        reports = excluded(eager.unjudged or "", (*ORACLES, *INSIDE)).reports
+        reports = excluded(eager.unjudged or "", (*ON_RESULTS, *ON_GRAPHS)).reports
         return Check(eager, {each.name: TargetResult(each, reports) for each in targets}, notes)
     observed = (eager.observation, eager.trace)
     results = {each.name: _run_target(subject, each, observed) for each in targets}
@@ -286,7 +286,7 @@ def _tried(
     try:
         inside = look_inside(subject, target, trial).reports
     except InternalError as error:  # of a function that does what no dispatch mode can follow
-        inside = dict.fromkeys(INSIDE, Report(Verdict.UNKNOWN, reason=str(error)))
+        inside = dict.fromkeys(ON_GRAPHS, Report(Verdict.UNKNOWN, reason=str(error)))
     return trial, {**trial.judgement.reports, **inside}
 
 

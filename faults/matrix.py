@@ -26,7 +26,7 @@ from torch.utils import _pytree as pytree
 from faults.catalogue import FAULTS, fault_named
 from generators.features import swarm
 from generators.strategies import sample
-from oracles.judge import INSIDE, ORACLES, excluded
+from oracles.judge import ON_GRAPHS, ON_RESULTS, excluded
 from oracles.observation import Observation
 from oracles.verdict import Report, Verdict
 from programs.errors import Rejected
@@ -40,7 +40,7 @@ from trials.worker import SEEDS_APART, start_worker
 PROGRAMS_PER_SHARD = 25  # programs of one seed, that is of the same features
 MOST_PROGRAMS = 5_000  # until the first kill
 FURTHER = 200  # after it, for the other oracles
-ALL_ORACLES = (*ORACLES, *INSIDE)
+ALL_ORACLES = (*ON_RESULTS, *ON_GRAPHS)
 WAIVED = ("equivalence",)  # oracles of a promise that targets which rewrite arithmetic do not make
 
 
