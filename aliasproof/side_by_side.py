@@ -12,6 +12,7 @@ from rich.text import Text
 from aliasproof.console import print_table
 from oracles.observation import Observation
 from programs.regions import Region, overlap
+from programs.storage_bytes import bytes_of
 
 MOST_ELEMENTS = 80  # shown of a tensor
 LONGEST_MESSAGE = 160  # characters of an error's first line; the evidence has all of it
@@ -78,7 +79,7 @@ def _at(observation: Observation, index: int) -> str:
 def _storages(eager: Observation, target: Observation) -> Iterator[tuple[str, str, str]]:
     """The bytes of an input's storage, where they differ and the input does not show it."""
     for index, (ours, theirs) in enumerate(zip(eager.before, target.before, strict=True)):
-        if bytes_of(ours.untyped_storage()) != bytes_of(theirs.untyped_storage()) and text(
+        if _bytes(ours.untyped_storage()) != _bytes(theirs.untyped_storage()) and text(
             eager.inputs[index]
         ) == text(target.inputs[index]):
             yield (
@@ -88,15 +89,12 @@ def _storages(eager: Observation, target: Observation) -> Iterator[tuple[str, st
             )
 
 
-def bytes_of(storage: torch.UntypedStorage) -> list[int]:
-    """All bytes of a storage."""
-    empty: torch.Tensor = torch.empty(0, dtype=torch.uint8, device=storage.device)
-    view: torch.Tensor = empty.set_(storage)
-    return view.tolist()
+def _bytes(storage: torch.UntypedStorage) -> list[int]:
+    return bytes_of(storage).tolist()
 
 
 def _bytes_text(storage: torch.UntypedStorage) -> str:
-    numbers = bytes_of(storage)
+    numbers = _bytes(storage)
     rest = f" and {len(numbers) - MOST_BYTES} more" if len(numbers) > MOST_BYTES else ""
     return " ".join(map(str, numbers[:MOST_BYTES])) + rest
 

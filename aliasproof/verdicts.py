@@ -18,7 +18,7 @@ from aliasproof.checking import DEFAULT_TARGETS, Check, Eager, TargetResult, che
 from aliasproof.console import notes, print_heading, print_lines, print_table, results, write_json
 from aliasproof.side_by_side import print_side_by_side, text
 from aliasproof.user_file import read
-from oracles.judge import INSIDE, ORACLES
+from oracles.judge import ON_GRAPHS, ON_RESULTS
 from oracles.missed import Opportunity
 from oracles.verdict import Verdict, Violation
 from programs.errors import UserError
@@ -124,10 +124,10 @@ def _print_matrix(console: Console, found: Mapping[str, TargetResult]) -> None:
         box=None, padding=(0, 1, 0, 0), header_style="bold"
     )  # eight oracles in 80 columns
     table.add_column("target", no_wrap=True)
-    for oracle in (*ORACLES, *INSIDE):
+    for oracle in (*ON_RESULTS, *ON_GRAPHS):
         table.add_column(oracle, no_wrap=True)
     for name, result in found.items():
-        verdicts = [result.reports[oracle].verdict for oracle in (*ORACLES, *INSIDE)]
+        verdicts = [result.reports[oracle].verdict for oracle in (*ON_RESULTS, *ON_GRAPHS)]
         table.add_row(name, *(Text(WORDS[each], STYLES[each]) for each in verdicts))
     print_table(console, table)
 
@@ -142,7 +142,9 @@ def _print_reasons(console: Console, found: Mapping[str, TargetResult]) -> None:
             )
             said.setdefault((reason, oracles), []).append(name)
     for (reason, oracles), names in said.items():
-        which = "" if len(oracles) == len(ORACLES) + len(INSIDE) else f" ({', '.join(oracles)})"
+        which = (
+            "" if len(oracles) == len(ON_RESULTS) + len(ON_GRAPHS) else f" ({', '.join(oracles)})"
+        )
         console.print()
         print_lines(console, f"{', '.join(names)}{which}: {reason}", "dim")
 

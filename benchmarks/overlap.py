@@ -38,6 +38,7 @@ from programs.errors import InternalError
 from programs.execution import execute
 from programs.program import Program
 from programs.regions import Region, overlap
+from programs.storage_bytes import bytes_of
 from programs.values import input_tensors
 
 FIRST_SEED = 3000  # of the shards; one a shard
@@ -161,11 +162,11 @@ def values(program: Program) -> list[torch.Tensor]:
 
 def as_array(tensor: torch.Tensor) -> Array:
     """The same elements as a numpy array of plain bytes: numpy has no bfloat16, and no bit for a lazy conjugate."""
-    storage: torch.Tensor = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
     size = tensor.element_size()
     strides = [stride * size for stride in tensor.stride()]
     offset = tensor.storage_offset() * size if tensor.numel() else 0
-    return np.ndarray(tensor.shape, f"V{size}", storage.numpy(), offset, strides)
+    memory = bytes_of(tensor.untyped_storage()).numpy()
+    return np.ndarray(tensor.shape, f"V{size}", memory, offset, strides)
 
 
 def _by_z3(a: Region, b: Region) -> bool | None:

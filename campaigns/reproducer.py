@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from oracles.judge import ORACLES
 from oracles.verdict import Violation
 from programs.printing import inputs_source, source
 from programs.program import Program
@@ -70,84 +71,8 @@ def _split(recipe: str) -> tuple[list[str], str]:
     return imports, "\n".join(each for each in lines if each not in imports).strip()
 
 
-# Each defines `facts(args, outputs)`, what is compared of a run, `equal(one, other)` and how facts
-# are `described`.
-
-_PLAIN_EQUAL = """
-def equal(one, other):
-    return one == other
-"""
-_DESCRIBED = """
-
-def described(found):
-    return [("compared", str(found))]
-"""
-_NOT_DESCRIBED = """
-
-def described(found):
-    return []
-"""
-
-_CHECKS = {
-    "values": '''
-def facts(args, outputs):
-    """The numbers returned."""
-    return [each.detach() for each in outputs]
-
-
-def equal(one, other):
-    try:
-        torch.testing.assert_close(other, one, TOLERANCEequal_nan=True, check_stride=False)
-    except AssertionError:
-        return False
-    return True
-'''
-    + _NOT_DESCRIBED,
-    "inputs": '''
-def facts(args, outputs):
-    """The bytes of the storages of the inputs, after the run."""
-    return [bytes(each.untyped_storage()).hex(" ", 8) for each in args]
-'''
-    + _PLAIN_EQUAL
-    + _DESCRIBED,
-    "aliasing": '''
-def facts(args, outputs):
-    """Which tensors share bytes, and which outputs are inputs."""
-    named = {f"input {i}": each for i, each in enumerate(args)} | {f"output {i}": each for i, each in enumerate(outputs)}
-    shared = {(a, b) for a in named for b in named if a < b and memory(named[a]) & memory(named[b])}
-    return shared, [[each is arg for arg in args] for each in outputs]
-
-
-def memory(tensor):
-    """The addresses of all bytes of a tensor."""
-    size = tensor.element_size()
-    starts = [tensor.data_ptr()] if tensor.numel() else []
-    for length, stride in zip(tensor.shape, tensor.stride()):
-        starts = [start + index * stride * size for start in starts for index in range(length)]
-    return {start + byte for start in starts for byte in range(size)}
-'''
-    + _PLAIN_EQUAL
-    + _DESCRIBED,
-    "metadata": '''
-def facts(args, outputs):
-    """Dtype, size, stride and offset of what is returned, and of the inputs afterwards."""
-    return [layout(each) for each in (*outputs, *args)]
-
-
-def layout(tensor):
-    strides = [stride for size, stride in zip(tensor.shape, tensor.stride()) if size > 1]
-    return tensor.dtype, tuple(tensor.shape), *((strides, tensor.storage_offset()) if tensor.numel() else ())
-'''
-    + _PLAIN_EQUAL
-    + _DESCRIBED,
-    "errors": '''
-def facts(args, outputs):
-    """Nothing: it is enough not to raise."""
-    return []
-'''
-    + _PLAIN_EQUAL
-    + _NOT_DESCRIBED,
-}
+# What each oracle compares: see `StandaloneCheck`.
+_CHECKS = {oracle.name: oracle.check.source for oracle in ORACLES if oracle.check is not None}
 
 _MAIN = '''
 def run(function, args):

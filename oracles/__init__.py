@@ -1,1 +1,1 @@
-"""Observations, contracts and verdicts; one oracle per file; the overlap model and its SMT encoding."""
+"""Observations, contracts and verdicts; one oracle per file; the overlap model and its SMT form."""

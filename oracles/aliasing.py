@@ -1,4 +1,4 @@
-"""Oracle *aliasing*: no pair of input and output, or of outputs, shares a byte that does not in eager."""
+"""Oracle *aliasing*: inputs and outputs share only bytes that they share in eager, too."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from oracles.contract import Contract, Promise
 from oracles.observation import Observation
+from oracles.oracle import Needs, Oracle
 from oracles.smt import Unknown, Witness, decide
+from oracles.standalone_check import StandaloneCheck
 from oracles.verdict import Report, Verdict, Violation, decided
 from programs.errors import InternalError
 from programs.regions import Region, overlap, overlaps_itself
@@ -16,7 +18,7 @@ from programs.trace import Trace
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Report:
     """Compare the pairs that overlap.
 
-    A new alias is confirmed by the z3 model, whose witness becomes the evidence.
+    z3 confirms a new alias, and its witness becomes the evidence.
     """
     ours, theirs = eager.regions(), target.regions()
     if ours.keys() != theirs.keys() or len(eager.outputs) != len(target.outputs):
@@ -25,42 +27,35 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
     unknown = ""
     for one, other in _pairs(list(ours)):
         in_eager, in_target = overlap(ours[one], ours[other]), overlap(theirs[one], theirs[other])
+        between = f"alias between {_role(one)} and {_role(other)}"
         if in_target and not in_eager and contract.promises(Promise.NO_NEW_ALIAS, trace):
             witness = _witness(theirs[one], theirs[other])
             if isinstance(witness, Unknown):
                 unknown = f"z3 could not confirm an alias: {witness.reason}"
                 continue
-            kind = f"new alias between {_sort(one)} and {_sort(other)}"
-            violations.append(
-                Violation(
-                    "aliasing", kind, f"{one}, {other}", _evidence(witness, theirs[one].start)
-                )
-            )
+            evidence = _evidence(witness, theirs[one].start)
+            violations.append(Violation("aliasing", f"new {between}", f"{one}, {other}", evidence))
         elif in_eager and not in_target and contract.promises(Promise.KEEPS_ALIASES, trace):
-            kind = f"lost alias between {_sort(one)} and {_sort(other)}"
-            violations.append(Violation("aliasing", kind, f"{one}, {other}"))
-    for name, region in theirs.items():
-        new = overlaps_itself(region) and not overlaps_itself(ours[name])
-        if new and name.startswith("output") and contract.promises(Promise.NO_NEW_ALIAS, trace):
-            violations.append(Violation("aliasing", "output overlaps itself", name))
+            violations.append(Violation("aliasing", f"lost {between}", f"{one}, {other}"))
+    if contract.promises(Promise.NO_NEW_ALIAS, trace):
+        violations += _new_self_overlaps(ours, theirs)
     if contract.promises(Promise.IDENTITY, trace):
         violations += _identities(eager, target)
-    return (
-        Report(Verdict.UNKNOWN, reason=unknown)
-        if unknown and not violations
-        else decided(violations)
-    )
+    if unknown and not violations:
+        return Report(Verdict.UNKNOWN, reason=unknown)
+    return decided(violations)
 
 
 def _pairs(names: list[str]) -> Iterator[tuple[str, str]]:
-    """Every two, inputs first.
+    """All pairs, inputs first.
 
-    Two inputs overlap as the caller made them, unless one was given another storage.
+    Two inputs overlap as the caller made them, unless the run gave one of them another storage.
     """
     yield from ((one, other) for index, other in enumerate(names) for one in names[:index])
 
 
-def _sort(name: str) -> str:
+def _role(name: str) -> str:
+    """'input' or 'output'."""
     return name.split(maxsplit=1)[0]
 
 
@@ -81,12 +76,45 @@ def _evidence(witness: Witness, start: int) -> dict[str, object]:
     }
 
 
+def _new_self_overlaps(ours: dict[str, Region], theirs: dict[str, Region]) -> Iterator[Violation]:
+    """Outputs with two elements that share a byte, which in eager share none."""
+    for name, region in theirs.items():
+        is_new = overlaps_itself(region) and not overlaps_itself(ours[name])
+        if is_new and name.startswith("output"):
+            yield Violation("aliasing", "output overlaps itself", name)
+
+
 def _identities(eager: Observation, target: Observation) -> Iterator[Violation]:
+    """Outputs that are an input object in one run and not in the other."""
     for index, (expected, actual) in enumerate(zip(eager.outputs, target.outputs, strict=True)):
         ours, theirs = eager.is_input(expected), target.is_input(actual)
         if ours is None and theirs is not None:
             yield Violation("aliasing", "output became an input", f"output {index}, input {theirs}")
         elif ours is not None and (theirs is None or target.inputs[ours] is not actual):
-            yield Violation(
-                "aliasing", "output is no longer the input itself", f"output {index}, input {ours}"
-            )
+            kind = "output is no longer the input itself"
+            yield Violation("aliasing", kind, f"output {index}, input {ours}")
+
+
+ORACLE = Oracle(
+    "aliasing",
+    "no pair shares a byte that does not in eager; where promised, none is lost",
+    Needs.RESULTS,
+    judge,
+    StandaloneCheck('''
+def facts(args, outputs):
+    """Which tensors share bytes, and which outputs are inputs."""
+    named = {f"input {i}": each for i, each in enumerate(args)} | \
+{f"output {i}": each for i, each in enumerate(outputs)}
+    shared = {(a, b) for a in named for b in named if a < b and memory(named[a]) & memory(named[b])}
+    return shared, [[each is arg for arg in args] for each in outputs]
+
+
+def memory(tensor):
+    """The addresses of all bytes of a tensor."""
+    size = tensor.element_size()
+    starts = [tensor.data_ptr()] if tensor.numel() else []
+    for length, stride in zip(tensor.shape, tensor.stride()):
+        starts = [start + index * stride * size for start in starts for index in range(length)]
+    return {start + byte for start in starts for byte in range(size)}
+'''),
+)

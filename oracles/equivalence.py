@@ -1,12 +1,12 @@
-"""Oracle *terms*: a target computes the same terms as eager, so that it is right for all numbers, not for those at hand.
+"""Oracle *equivalence*: the target computes what eager computes, for all values of the inputs.
 
-Both run on tokens (`oracles.uninterpreted`), wrappers and epilogues included; then the storages of
-the inputs and the outputs hold equal tokens, or something is different that some numbers would
-show. A wrong element is seen also behind `x * 0` or `relu`, or among equal numbers. No tolerance is
-needed.
+Both run on value hashes (`oracles.uninterpreted`), wrappers and epilogues included. Then the
+storages of the inputs and the outputs must have equal hashes. If they do not, some values of the
+inputs show a difference. So a wrong element is seen also behind `x * 0` or `relu`, and among equal
+values. No tolerance is needed.
 
-It is a promise of its own, since a target that does arithmetic (`x * 2` for `x + x`) leaves other
-terms and may be right.
+This is a promise of its own: a target that does arithmetic (`x * 2` for `x + x`) leaves other
+hashes, and may be right.
 """
 
 from __future__ import annotations
@@ -20,47 +20,52 @@ import torch
 from torch.utils import _pytree as pytree
 
 from oracles.contract import Contract, Promise
+from oracles.oracle import Needs, Oracle
+from oracles.symbolic_values import SymbolicValues
 from oracles.uninterpreted import UninterpretedMode
-from oracles.value_hashes import Array, Names, combined, grown
+from oracles.value_hashes import Array, combined, grown
 from oracles.verdict import Report, Verdict, Violation, decided, not_applicable
 from programs.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
 class ValueHashes:
-    """The tokens that one run left.
+    """The value hashes that one run left.
 
-    Of the storages that the inputs came with by byte, of inputs and outputs by element and byte.
-    `concrete` names the first op that let numbers into the open (`item`, `nonzero`), so that the
-    terms are those of these numbers. Outputs that are no tensors are None.
+    `storages` are those of the storages that the inputs came with, per byte; `inputs` and `outputs`
+    have one more dim than the tensors, for the bytes of an element. `data_dependent_op` names the
+    first op that read tensor data (`item`, `nonzero`), if one did: then the hashes are those for
+    these inputs only. Outputs that are not tensors are None.
     """
 
     storages: tuple[Array, ...]
     inputs: tuple[Array, ...]
     outputs: tuple[Array | None, ...]
     dtypes: tuple[torch.dtype | None, ...]
-    concrete: str | None
-    names: Names | None
+    data_dependent_op: str | None
+    symbols: SymbolicValues | None
 
 
 def run_uninterpreted(
     function: Callable[..., object], inputs: Sequence[torch.Tensor], *, named: bool = False
 ) -> ValueHashes:
-    """Run a function on inputs, which it may mutate.
+    """Run a function on inputs, which it may mutate. Raises what it raises.
 
-    If `named`, its terms can be spelled. Raises what it raises.
+    If `named`, the symbolic values behind the hashes are kept, which takes time and memory.
     """
-    tokens = UninterpretedMode(inputs, Names() if named else None)
-    with torch.no_grad(), np.errstate(over="ignore"), tokens:
+    mode = UninterpretedMode(inputs, SymbolicValues() if named else None)
+    # Hashes are computed modulo 2^64.
+    with torch.no_grad(), np.errstate(over="ignore"), mode:
         leaves = pytree.tree_leaves(function(*inputs))
-    tensors = [each if isinstance(each, torch.Tensor) else None for each in leaves]
+    tensors = [leaf if isinstance(leaf, torch.Tensor) else None for leaf in leaves]
+    memory = mode.memory
     return ValueHashes(
-        tuple(tokens.of_inputs()),
-        tuple(map(tokens.read, inputs)),
-        tuple(None if each is None else tokens.read(each) for each in tensors),
-        tuple(None if each is None else each.dtype for each in tensors),
-        tokens.concrete,
-        tokens.names,
+        tuple(memory.of_inputs()),
+        tuple(map(memory.read, inputs)),
+        tuple(None if tensor is None else memory.read(tensor) for tensor in tensors),
+        tuple(None if tensor is None else tensor.dtype for tensor in tensors),
+        mode.data_dependent_op,
+        memory.symbols,
     )
 
 
@@ -69,45 +74,44 @@ def judge(
     eager: ValueHashes,
     target: ValueHashes,
     trace: Trace,
-    spell: Callable[[], tuple[ValueHashes, ValueHashes]] | None = None,
+    spelled: Callable[[], tuple[ValueHashes, ValueHashes]] | None = None,
 ) -> Report:
-    """Compare the terms of two runs.
+    """Compare the value hashes of two runs.
 
-    `spell` does both again with names, so that the evidence can show them.
+    `spelled` repeats both runs and keeps the symbolic values, so that the evidence shows them.
     """
     if not contract.promises(Promise.EQUIVALENCE, trace):
         return not_applicable("not promised")
     wrong = _differences(eager, target)
     if not wrong:
-        concrete = eager.concrete or target.concrete
-        reason = (
-            ""
-            if concrete is None
-            else f"{concrete} lets numbers into the open: for such numbers only"
-        )
-        return Report(Verdict.HOLDS, reason=reason)
-    named = spell() if spell is not None else (eager, target)
+        op = eager.data_dependent_op or target.data_dependent_op
+        limit = f"{op} reads tensor data, so the verdict holds for these inputs only"
+        return Report(Verdict.HOLDS, reason="" if op is None else limit)
+    runs = spelled() if spelled is not None else (eager, target)
     return decided(
         [
             Violation(
-                "equivalence", "wrong term", f"{place} {index}", _evidence(place, index, *named)
+                "equivalence",
+                "wrong symbolic value",
+                f"{what} {index}",
+                _evidence(what, index, *runs),
             )
-            for place, index in wrong
+            for what, index in wrong
         ]
     )
 
 
 def _differences(eager: ValueHashes, target: ValueHashes) -> list[tuple[str, int]]:
-    """Where terms differ: 'storage 0' or 'output 1', with the number.
+    """What has other hashes: 'storage', 'input' or 'output', and its index.
 
-    What has other sizes is left to *metadata*.
+    Tensors of other sizes are left to *metadata*.
     """
     found = []
     for index in range(len(eager.storages)):
-        one, other = _bytes(index, eager, target)
+        one, other = _same_size(index, eager, target)
         if not np.array_equal(one, other):
             found.append(("storage", index))
-    if not found:  # `set_` gives an input another storage
+    if not found:  # equal storages, but `set_` may have given an input another one
         pairs = enumerate(zip(eager.inputs, target.inputs, strict=True))
         found += [
             ("input", index)
@@ -122,32 +126,43 @@ def _differences(eager: ValueHashes, target: ValueHashes) -> list[tuple[str, int
     return found
 
 
-def _bytes(index: int, *runs: ValueHashes) -> tuple[Array, ...]:
-    """The tokens of a storage in each run, as many as in the run where it grew most: kernels may grow one to work in it."""
-    found = [each.storages[index] for each in runs]
-    most = max(each.size for each in found)
-    return tuple(grown(each, most) for each in found)
+def _same_size(index: int, *runs: ValueHashes) -> tuple[Array, ...]:
+    """The hashes of a storage in each run, extended to the larger size.
+
+    A kernel may grow a storage to work in it, which is not a difference.
+    """
+    found = [run.storages[index] for run in runs]
+    most = max(hashes.size for hashes in found)
+    return tuple(grown(hashes, most) for hashes in found)
 
 
-def _evidence(place: str, index: int, eager: ValueHashes, target: ValueHashes) -> dict[str, Any]:
-    """The first element (or byte of a storage) with another term, and both terms if they have names."""
-    if place == "storage":
-        one, other = _bytes(index, eager, target)
+def _evidence(what: str, index: int, eager: ValueHashes, target: ValueHashes) -> dict[str, Any]:
+    """The first element (or byte of a storage) that differs, and both symbolic values if kept."""
+    if what == "storage":
+        one, other = _same_size(index, eager, target)
         wrong = np.flatnonzero(one != other)
         return {"first wrong byte": int(wrong[0]), "wrong bytes": wrong.size}
     expected, actual = (
-        (each.inputs if place == "input" else each.outputs)[index] for each in (eager, target)
+        (run.inputs if what == "input" else run.outputs)[index] for run in (eager, target)
     )
     assert expected is not None
     assert actual is not None
     differ = (expected != actual).any(-1)
-    at = tuple(int(each) for each in np.argwhere(differ)[0])
+    at = tuple(int(position) for position in np.argwhere(differ)[0])
     found: dict[str, Any] = {
         "first wrong index": list(at),
         "wrong elements": int(differ.sum()),
         "elements": differ.size,
     }
-    if eager.names is not None and target.names is not None:
-        found["eager"] = eager.names.spell(int(combined(expected[at])))
-        found["target"] = target.names.spell(int(combined(actual[at])))
+    if eager.symbols is not None and target.symbols is not None:
+        found["eager"] = eager.symbols.spell(int(combined(expected[at])))
+        found["target"] = target.symbols.spell(int(combined(actual[at])))
     return found
+
+
+ORACLE = Oracle(
+    "equivalence",
+    "the target computes the same as eager, for all values of the inputs",
+    Needs.SYMBOLIC_RUN,
+    judge,
+)

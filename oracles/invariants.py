@@ -1,9 +1,12 @@
-"""Oracle *rules*: a stage is a well-formed graph, a functional one mutates only at its end, and its metadata is true.
+"""Oracle *invariants*: stages are well-formed, have true metadata, and mutate only at the end.
 
-The rules are a table, one a line, and each looks at one run of the stage. They mirror what graphs
-are to keep between passes (`torch/_inductor/fx_passes/README.md`). Differences: mutation is what
-schemas say, metadata is held against a run on real tensors, and what places nothing (strides and
-offset of tensors without elements, strides of dims of size 1) is not compared.
+The invariants are a table, one per line, and each looks at one run of a stage. They mirror what FX
+graphs keep between passes (`torch/_inductor/fx_passes/README.md`). Differences:
+
+- a node mutates if its schema says so, or if a version counter changes,
+- metadata is compared with a run on real tensors,
+- strides and offsets that decide nothing are not compared: those of tensors without elements, and
+  the strides of dims of size 1.
 
 The specification of tinygrad (`tinygrad/uop/spec.py`) is the model for the form.
 """
@@ -13,53 +16,44 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from oracles.stage_run import NodeCall, NodeRun, Operand, Place, StageRun
-from oracles.verdict import Report, Verdict, Violation, decided
+from oracles import noted_metadata
+from oracles.contract import Contract, Promise
+from oracles.node_call import NodeCall, Operand
+from oracles.noted_metadata import Differs, Noted, noted
+from oracles.oracle import Needs, Oracle
+from oracles.stage_run import NodeRun, StageRun
+from oracles.verdict import Report, Verdict, Violation, decided, not_applicable, of_all_stages
 from programs.definedness import tensors_in
+from programs.trace import Trace
 
 aten = torch.ops.aten
 
 
 class BrokenInvariant(NamedTuple):
-    """Where a rule is broken, and the evidence."""
+    """The node that breaks an invariant, and the evidence."""
 
     node: fx.Node
     evidence: Mapping[str, object]
 
 
-class Noted(NamedTuple):
-    """A tensor of a node, as the metadata has it and as it lay in the run.
-
-    `placed` says that the metadata is of one run on fakes, so that its offset and storage mean
-    something. A trace on real tensors notes each value on a fake in a mode of its own
-    (`extract_val` in `torch/fx/experimental/proxy_tensor.py`), which has a size, strides and a
-    dtype alone.
-    """
-
-    node: fx.Node
-    meta: torch.Tensor
-    place: Place
-    placed: bool
-
-
 class Seen(NamedTuple):
-    """What rules look at."""
+    """What an invariant looks at."""
 
     run: StageRun
     noted: Sequence[Noted]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """A rule: what its violations are called, and a function that finds them.
+class Invariant:
+    """An invariant: the kind of its violations, and a function that finds them.
 
-    `functional` rules judge such stages alone.
+    `functional` invariants hold for functional stages only.
     """
 
     broken: str
@@ -67,16 +61,13 @@ class Rule:
     functional: bool = False
 
 
-Differs: TypeAlias = Callable[[torch.Tensor, Place], tuple[object, object] | None]
-
-
 # --- the graph ------------------------------------------------------------------------------------
 
 
 def ill_formed(seen: Seen) -> Iterator[BrokenInvariant]:
-    """What fx itself asks: each name once, each node in this graph, each target there."""
+    """What `Graph.lint` asks: unique names, nodes of this graph, targets that exist."""
     if next(used_before_definition(seen), None) is not None:
-        return
+        return  # lint would report the same fault a second time
     graph = seen.run.stage.graph.graph
     try:
         graph.lint()
@@ -94,31 +85,28 @@ def used_before_definition(seen: Seen) -> Iterator[BrokenInvariant]:
 
 
 def unused(seen: Seen) -> Iterator[BrokenInvariant]:
-    """A call that has no effect but its value, which nobody uses."""
-    for each in seen.run.nodes:
-        target = each.node.target
-        if each.node.users or each.node.op != "call_function":
+    """A dead call: it has no effect, and nobody uses its value."""
+    for node in (node.node for node in seen.run.nodes):
+        if node.users or node.op != "call_function":
             continue
-        if target is operator.getitem or (
-            isinstance(target, OpOverload) and _has_no_effect(target)
-        ):
-            yield BrokenInvariant(each.node, {})
+        is_pure = isinstance(node.target, OpOverload) and _has_no_effect(node.target)
+        if node.target is operator.getitem or is_pure:
+            yield BrokenInvariant(node, {})
 
 
 def _has_no_effect(op: OpOverload) -> bool:
     mutates = any(
-        each.alias_info is not None and each.alias_info.is_write for each in op._schema.arguments
+        argument.alias_info is not None and argument.alias_info.is_write
+        for argument in op._schema.arguments
     )
-    return (
-        not mutates
-        and bool(op._schema.returns)
-        and torch.Tag.nondeterministic_seeded not in op.tags
-    )
+    # A random op without users still moves the state of the generator.
+    is_random = torch.Tag.nondeterministic_seeded in op.tags
+    return not mutates and bool(op._schema.returns) and not is_random
 
 
 # --- mutation -------------------------------------------------------------------------------------
 
-# What an epilogue is made of: the contents of inputs, and what a program did to their metadata.
+# An epilogue writes the contents of inputs (copy_), and the metadata that the program gave them.
 _EPILOGUE = (aten.copy_.default, aten.set_.source_Tensor, aten.resize_.default)
 
 
@@ -129,246 +117,197 @@ def mutates(seen: Seen) -> Iterator[BrokenInvariant]:
 
 
 def writes_elsewhere(seen: Seen) -> Iterator[BrokenInvariant]:
-    """The epilogue writes to memory that did not come with an input, or gives a tensor that did not another shape."""
+    """The epilogue writes to memory of no input, or changes the metadata of another tensor."""
     for node, call in _mutating(seen.run):
         for operand in call.operands if node.target in _EPILOGUE else ():
-            if operand.argument == "self" and operand.place.storage not in seen.run.inputs:
-                yield BrokenInvariant(
-                    node,
-                    {
-                        "storage": operand.place.storage,
-                        "storages of inputs": sorted(seen.run.inputs),
-                    },
-                )
+            storage = operand.location.storage
+            if operand.argument == "self" and storage not in seen.run.inputs:
+                evidence = {"storage": storage, "storages of inputs": sorted(seen.run.inputs)}
+                yield BrokenInvariant(node, evidence)
 
 
 def computes_late(seen: Seen) -> Iterator[BrokenInvariant]:
-    """Once the epilogue has begun, only views are made."""
+    """After the epilogue has begun, a call makes more than a view."""
     begun: fx.Node | None = None
-    for each in seen.run.nodes:
-        if each.node.target in _EPILOGUE:
-            begun = begun or each.node
-        elif begun is not None and each.call is not None and _is_new(each, each.call):
-            yield BrokenInvariant(each.node, {"epilogue begins with": begun.name})
+    for node in seen.run.nodes:
+        if node.node.target in _EPILOGUE:
+            begun = begun or node.node
+        elif begun is not None and node.call is not None and node.made:
+            yield BrokenInvariant(node.node, {"epilogue begins with": begun.name})
 
 
 def reads_late(seen: Seen) -> Iterator[BrokenInvariant]:
-    """A read of bytes that the epilogue has overwritten; to return them is none."""
+    """A read of bytes that the epilogue has overwritten; to return them does not count."""
     written: list[tuple[fx.Node, Operand]] = []
-    for each in seen.run.nodes:
-        if each.call is None:
+    for node in seen.run.nodes:
+        call = node.call
+        if call is None:
             continue
-        makes = each.call.written or each.call.shows_numbers or _is_new(each, each.call)
-        for operand in each.call.read if makes and written else ():
-            for by, target in written:
-                if target.place.meets(operand.place):
-                    evidence = {
-                        "argument": operand.argument,
-                        "storage": operand.place.storage,
-                        "overwritten by": by.name,
-                    }
-                    yield BrokenInvariant(each.node, evidence)
-                    break
-        if each.node.target in _EPILOGUE:
-            written += [(each.node, operand) for operand in each.call.written]
+        # A view of overwritten bytes reads nothing yet.
+        reads = call.read if call.written or call.is_data_dependent or node.made else ()
+        for operand in reads:
+            writer = _writer(operand, written)
+            if writer is not None:
+                evidence = {
+                    "argument": operand.argument,
+                    "storage": operand.location.storage,
+                    "overwritten by": writer.name,
+                }
+                yield BrokenInvariant(node.node, evidence)
+        if node.node.target in _EPILOGUE:
+            written += [(node.node, operand) for operand in call.written]
+
+
+def _writer(operand: Operand, written: Sequence[tuple[fx.Node, Operand]]) -> fx.Node | None:
+    """The first node that wrote a byte of the operand."""
+    overlapping = (node for node, target in written if target.location.overlaps(operand.location))
+    return next(overlapping, None)
 
 
 def _mutating(run: StageRun) -> Iterator[tuple[fx.Node, NodeCall]]:
-    return (
-        (each.node, each.call) for each in run.nodes if each.call is not None and each.call.mutates
-    )
-
-
-def _is_new(each: NodeRun, call: NodeCall) -> bool:
-    """True if a result lies in no operand's storage."""
-    known = {operand.place.storage for operand in call.operands}
-    return any(place.storage not in known for place in each.places)
+    for node in run.nodes:
+        if node.call is not None and node.call.mutates:
+            yield node.node, node.call
 
 
 # --- metadata -------------------------------------------------------------------------------------
 
 
 def miscounts(seen: Seen) -> Iterator[BrokenInvariant]:
-    """The value is one tensor, and its metadata tells of two, or of none.
+    """The value has another number of tensors than its metadata.
 
-    Kernels may leave out (None) what nobody needs.
+    A kernel may return None for a result that nobody uses.
     """
-    for each in seen.run.nodes:
-        if each.node.meta.get("val") is None or each.node.op == "output" or _raised(seen.run, each):
+    for node in seen.run.nodes:
+        meta = node.node.meta.get("val")
+        if meta is None or node.node.op == "output" or _raised(seen.run, node):
             continue
-        noted = len(list(tensors_in(each.node.meta["val"])))
-        left_out = each.value.count(None) if isinstance(each.value, (list, tuple)) else 0
-        if not 0 <= noted - len(each.places) <= left_out:
-            yield BrokenInvariant(each.node, {"noted": noted, "in the run": len(each.places)})
+        expected, found = len(list(tensors_in(meta))), len(node.locations)
+        left_out = node.value.count(None) if isinstance(node.value, (list, tuple)) else 0
+        if not 0 <= expected - found <= left_out:
+            yield BrokenInvariant(node.node, {"noted": expected, "in the run": found})
+
+
+def _raised(run: StageRun, node: NodeRun) -> bool:
+    return run.error is not None and run.error[0] is node.node
 
 
 def untrue(
-    differs: Differs, *, placed: bool = False
+    differs: Differs, *, on_storages: bool = False
 ) -> Callable[[Seen], Iterator[BrokenInvariant]]:
-    """The metadata that differ from the run.
+    """Metadata that differs from the run.
 
-    What means nothing but of one run on fakes is asked of such (`placed`).
+    `on_storages` properties mean something only in metadata that knows its storage.
     """
 
     def faults(seen: Seen) -> Iterator[BrokenInvariant]:
-        for each in seen.noted:
-            difference = None if placed and not each.placed else differs(each.meta, each.place)
+        for tensor in seen.noted:
+            if on_storages and not tensor.knows_storage:
+                continue
+            difference = differs(tensor.meta, tensor.location)
             if difference is not None:
-                yield BrokenInvariant(
-                    each.node, {"noted": difference[0], "in the run": difference[1]}
-                )
+                evidence = {"noted": difference[0], "in the run": difference[1]}
+                yield BrokenInvariant(tensor.node, evidence)
 
     return faults
 
 
-def dtype(meta: torch.Tensor, place: Place) -> tuple[object, object] | None:
-    return None if meta.dtype == place.dtype else (str(meta.dtype), str(place.dtype))
+def shares_without_note(seen: Seen) -> Iterator[BrokenInvariant]:
+    """Two values share a storage, and their metadata does not."""
+    noted_in: dict[int, tuple[int, fx.Node]] = {}
+    reported: set[tuple[int, int]] = set()
+    for node, fake, real in _storages(seen):
+        first, sharer = noted_in.setdefault(real, (fake, node))
+        if first != fake and (fake, real) not in reported:
+            reported.add((fake, real))
+            yield BrokenInvariant(node, {"shares storage with": sharer.name, "storage": real})
 
 
-def sizes(meta: torch.Tensor, place: Place) -> tuple[object, object] | None:
-    return _lists(meta.shape, place.sizes)
+def shares_only_as_noted(seen: Seen) -> Iterator[BrokenInvariant]:
+    """The metadata of two values shares a storage, and the values do not."""
+    really_in: dict[int, tuple[int, fx.Node]] = {}
+    reported: set[tuple[int, int]] = set()
+    for node, fake, real in _storages(seen):
+        first, sharer = really_in.setdefault(fake, (real, node))
+        if first != real and (fake, real) not in reported:
+            reported.add((fake, real))
+            evidence = {"is noted to share storage with": sharer.name, "storages": [first, real]}
+            yield BrokenInvariant(node, evidence)
 
 
-def strides(meta: torch.Tensor, place: Place) -> tuple[object, object] | None:
-    """Of dims that place something, where the sizes agree."""
-    if 0 in place.sizes or sizes(meta, place) is not None:
-        return None
-    placing = [index for index, size in enumerate(place.sizes) if size != 1]
-    noted, strides = meta.stride(), place.strides
-    differ = _lists([noted[index] for index in placing], [strides[index] for index in placing])
-    return differ and _lists(noted, strides)
+def _storages(seen: Seen) -> Iterator[tuple[fx.Node, int, int]]:
+    """Each tensor's node, its storage as noted, and the number of its storage in the run."""
+    for tensor in seen.noted:
+        if tensor.knows_storage:
+            yield tensor.node, tensor.meta.untyped_storage()._cdata, tensor.location.storage
 
 
-def offset(meta: torch.Tensor, place: Place) -> tuple[object, object] | None:
-    """Where it starts, if it has elements."""
-    if 0 in place.sizes:
-        return None
-    differ = _lists([meta.storage_offset()], [place.offset])
-    return differ and (meta.storage_offset(), place.offset)
+# --- the table ------------------------------------------------------------------------------------
 
-
-def lazy_bits(meta: torch.Tensor, place: Place) -> tuple[object, object] | None:
-    """Whether the numbers are to be conjugated, or negated, when they are read."""
-    noted = meta.is_conj(), meta.is_neg()
-    return None if noted == (place.conj, place.neg) else (list(noted), [place.conj, place.neg])
-
-
-def _lists(noted: Sequence[Any], real: Sequence[int]) -> tuple[object, object] | None:
-    """Both, if they differ. Symbols stand for any number."""
-    if len(noted) == len(real) and all(
-        one == other for one, other in zip(noted, real, strict=True) if isinstance(one, int)
-    ):
-        return None
-    return [each if isinstance(each, int) else str(each) for each in noted], list(real)
-
-
-def shares_unnoted(seen: Seen) -> Iterator[BrokenInvariant]:
-    """Two values lie in one storage, and their metadata in two."""
-    noted_as: dict[int, tuple[int, fx.Node]] = {}
-    told: set[tuple[int, int]] = set()
-    for each, fake, real in _storages(seen):
-        first, node = noted_as.setdefault(real, (fake, each.node))
-        if first != fake and (fake, real) not in told:
-            told.add((fake, real))
-            yield BrokenInvariant(each.node, {"shares storage with": node.name, "storage": real})
-
-
-def shares_in_vain(seen: Seen) -> Iterator[BrokenInvariant]:
-    """The metadata of two values lie in one storage, and the values in two."""
-    lies_in: dict[int, tuple[int, fx.Node]] = {}
-    told: set[tuple[int, int]] = set()
-    for each, fake, real in _storages(seen):
-        first, node = lies_in.setdefault(fake, (real, each.node))
-        if first != real and (fake, real) not in told:
-            told.add((fake, real))
-            yield BrokenInvariant(
-                each.node, {"is noted to share storage with": node.name, "storages": [first, real]}
-            )
-
-
-def _storages(seen: Seen) -> Iterator[tuple[Noted, int, int]]:
-    return (
-        (each, each.meta.untyped_storage()._cdata, each.place.storage)
-        for each in seen.noted
-        if each.placed
-    )
-
-
-RULES: tuple[Rule, ...] = (
-    # A graph that fx takes.
-    Rule("ill-formed graph", ill_formed),
-    # A value is there when it is used.
-    Rule("use before definition", used_before_definition),
+INVARIANTS: tuple[Invariant, ...] = (
+    # A graph that fx accepts.
+    Invariant("ill-formed graph", ill_formed),
+    # A value exists when it is used.
+    Invariant("use before definition", used_before_definition),
     # Only copy_, set_ and resize_ write, ...
-    Rule("mutation in a functional graph", mutates, functional=True),
-    # ... to the memory of inputs alone, ...
-    Rule("epilogue writes to what is no input", writes_elsewhere, functional=True),
-    # ... after all that is computed, ...
-    Rule("computes after the epilogue began", computes_late, functional=True),
-    # ... and after all that is read.
-    Rule("reads what the epilogue overwrote", reads_late, functional=True),
-    # Metadata tells the value: how many tensors it is,
-    Rule("metadata has another number of tensors", miscounts),
+    Invariant("mutation in a functional graph", mutates, functional=True),
+    # ... only to the memory of inputs, ...
+    Invariant("epilogue writes to memory that is not an input", writes_elsewhere, functional=True),
+    # ... after everything is computed, ...
+    Invariant("computes after the epilogue began", computes_late, functional=True),
+    # ... and after everything is read.
+    Invariant("reads what the epilogue overwrote", reads_late, functional=True),
+    # Metadata is true of the value: the number of tensors in it,
+    Invariant("metadata has another number of tensors", miscounts),
     # its dtype,
-    Rule("metadata has another dtype", untrue(dtype)),
+    Invariant("metadata has another dtype", untrue(noted_metadata.dtype)),
     # its sizes,
-    Rule("metadata has another size", untrue(sizes)),
+    Invariant("metadata has another size", untrue(noted_metadata.sizes)),
     # its strides,
-    Rule("metadata has another stride", untrue(strides)),
-    # where it starts in its storage,
-    Rule("metadata has another offset", untrue(offset, placed=True)),
+    Invariant("metadata has another stride", untrue(noted_metadata.strides)),
+    # its offset in its storage,
+    Invariant("metadata has another offset", untrue(noted_metadata.offset, on_storages=True)),
     # whether it is conjugated or negated lazily,
-    Rule("metadata has other conj or neg bits", untrue(lazy_bits, placed=True)),
-    # what it shares a storage with, and what it does not.
-    Rule("metadata keeps apart what shares storage", shares_unnoted),
-    Rule("metadata shares storage that is not shared", shares_in_vain),
+    Invariant(
+        "metadata has other conj or neg bits", untrue(noted_metadata.lazy_bits, on_storages=True)
+    ),
+    # and which values share its storage, and which do not.
+    Invariant("metadata does not show that storage is shared", shares_without_note),
+    Invariant("metadata shows shared storage that is not shared", shares_only_as_noted),
 )
 
 # For passes that promise to drop dead code: `make_fx` and `torch.func.functionalize` do not.
-TIDY: tuple[Rule, ...] = (
-    *RULES,
-    # Nothing is computed for nothing.
-    Rule("value is never used", unused, functional=True),
+TIDY: tuple[Invariant, ...] = (
+    *INVARIANTS,
+    # Each value is used.
+    Invariant("value is never used", unused, functional=True),
 )
 
 
-def judge_stage(run: StageRun, rules: Sequence[Rule] = RULES) -> Report:
-    """Hold a stage against the rules.
+def judge(contract: Contract, stages: Sequence[StageRun], trace: Trace) -> Report:
+    """Judge each stage, if the target promises graphs that keep the invariants."""
+    if not contract.promises(Promise.GRAPHS, trace):
+        return not_applicable("not promised")
+    return of_all_stages([judge_stage(run) for run in stages])
 
-    If its run raised, the rest is unknown. Nodes without metadata are not judged.
-    """
-    seen = Seen(run, _noted(run))
+
+def judge_stage(run: StageRun, invariants: Sequence[Invariant] = INVARIANTS) -> Report:
+    """Judge one stage. If its run raised, the rest is unknown."""
+    seen = Seen(run, noted(run))
     violations = [
-        Violation("invariants", rule.broken, run.name(fault.node), fault.evidence)
-        for rule in rules
-        if run.stage.functional or not rule.functional
-        for fault in rule.faults(seen)
+        Violation("invariants", invariant.broken, run.name(fault.node), fault.evidence)
+        for invariant in invariants
+        if run.stage.functional or not invariant.functional
+        for fault in invariant.faults(seen)
     ]
     if run.error is None or violations:
         return decided(violations)
-    node, error = run.error
-    return Report(
-        Verdict.UNKNOWN, reason=f"{run.name(node)} raises {type(error).__name__}: {error}"
-    )
+    return Report(Verdict.UNKNOWN, reason=run.raised)
 
 
-def _noted(run: StageRun) -> list[Noted]:
-    """All tensors of which the graph has metadata, where these are as many; a list or tuple is gone through in order."""
-    metas = (
-        (each, list(tensors_in(each.node.meta.get("val"))))
-        for each in run.nodes
-        if each.node.op != "output"
-    )
-    found = [
-        (each.node, meta, place)
-        for each, noted in metas
-        if len(noted) == len(each.places)
-        for meta, place in zip(noted, each.places, strict=True)
-    ]
-    modes = [id(getattr(meta, "fake_mode", None)) for _, meta, _ in found]
-    placed = len(set(modes)) < len(modes)
-    return [Noted(node, meta, place, placed) for node, meta, place in found]
-
-
-def _raised(run: StageRun, each: NodeRun) -> bool:
-    return run.error is not None and run.error[0] is each.node
+ORACLE = Oracle(
+    "invariants",
+    "the graphs keep the invariants of FX passes",
+    Needs.STAGES,
+    judge,
+)

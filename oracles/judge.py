@@ -1,11 +1,9 @@
-"""All oracles on one run: those that see what it left behind, and those that look inside."""
+"""The table of oracles, and the judgement of all of them on one run of a target."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import TypeAlias
 
 from oracles import (
     aliasing,
@@ -17,27 +15,29 @@ from oracles import (
     output_values,
     raised_errors,
 )
-from oracles.contract import Contract, Promise
+from oracles.contract import Contract
 from oracles.equivalence import ValueHashes
 from oracles.observation import Observation
+from oracles.oracle import Needs, Oracle
 from oracles.stage_run import StageRun
 from oracles.verdict import Report, Verdict, Violation, not_applicable
 from programs.trace import Trace
 
-Oracle: TypeAlias = Callable[[Contract, Observation, Observation, Trace], Report]
+# In the order in which a violation counts as the main one: the most visible symptom first. *errors*
+# must be the first: `judge` asks the others only if neither run raised.
+ORACLES: tuple[Oracle, ...] = (
+    raised_errors.ORACLE,
+    output_values.ORACLE,
+    mutated_inputs.ORACLE,
+    aliasing.ORACLE,
+    metadata.ORACLE,
+    equivalence.ORACLE,
+    clobbers.ORACLE,
+    invariants.ORACLE,
+)
 
-# In the order in which a violation counts as the main one: the plainest symptom first.
-ORACLES: dict[str, Oracle] = {
-    "errors": raised_errors.judge,
-    "values": output_values.judge,
-    "inputs": mutated_inputs.judge,
-    "aliasing": aliasing.judge,
-    "metadata": metadata.judge,
-}
-
-
-# What the others cannot see in numbers: a target that passes them by luck.
-INSIDE = ("equivalence", "clobbers", "invariants")
+ON_RESULTS = tuple(oracle.name for oracle in ORACLES if oracle.needs is Needs.RESULTS)
+ON_GRAPHS = tuple(oracle.name for oracle in ORACLES if oracle.needs is not Needs.RESULTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,69 +53,55 @@ class Judgement:
 
     @property
     def refused(self) -> str | None:
-        """Why the target is not for this program, if all oracles say so."""
+        """Why the run was not judged, if that is so: the reason of the first oracle."""
         first = next(iter(self.reports.values()))
         return first.reason if first.verdict is Verdict.NOT_APPLICABLE else None
 
 
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Judgement:
-    """Hold a target's run against eager's.
+    """Compare what a target's run left behind with what eager's run left behind.
 
     After an error there is nothing to compare, so only *errors* decides.
     """
-    reports = {"errors": raised_errors.judge(contract, eager, target, trace)}
-    if eager.error is not None or target.error is not None:
-        reason = reports["errors"].reason or "a run that raised has no outputs to compare"
-        return Judgement(
-            reports | {name: not_applicable(reason) for name in ORACLES if name != "errors"}
+    errors, *others = (oracle for oracle in ORACLES if oracle.needs is Needs.RESULTS)
+    reports = {errors.name: errors.judge(contract, eager, target, trace)}
+    raised = eager.error is not None or target.error is not None
+    reason = reports[errors.name].reason or "a run that raised has no outputs to compare"
+    for oracle in others:
+        reports[oracle.name] = (
+            not_applicable(reason) if raised else oracle.judge(contract, eager, target, trace)
         )
-    for name, oracle in ORACLES.items():
-        if name != "errors":
-            reports[name] = oracle(contract, eager, target, trace)
     return Judgement(reports)
 
 
-def excluded(reason: str, oracles: Iterable[str] = ORACLES) -> Judgement:
-    """The judgement on a run that the contract says nothing about."""
+def excluded(reason: str, oracles: Iterable[str] = ON_RESULTS) -> Judgement:
+    """The judgement on a run that these oracles have nothing to say about."""
     return Judgement({name: not_applicable(reason) for name in oracles})
 
 
 @dataclass(frozen=True, slots=True)
-class Inside:
-    """What was seen inside: the terms of eager and target, and a run of each stage.
+class GraphRuns:
+    """The runs that oracles on graphs judge.
 
-    `spell` gives the terms with names.
+    `hashes` are the value hashes that eager and target left. `spelled` repeats these two runs and
+    keeps the symbolic values. `stages` has a run of each stage, in the order of the stages.
     """
 
-    terms: tuple[ValueHashes, ValueHashes]
-    spell: Callable[[], tuple[ValueHashes, ValueHashes]]
+    hashes: tuple[ValueHashes, ValueHashes]
+    spelled: Callable[[], tuple[ValueHashes, ValueHashes]]
     stages: Sequence[StageRun]
 
 
-def judge_inside(contract: Contract, inside: Inside, trace: Trace) -> Judgement:
-    """Judge what numbers do not show. The first stage has none before it."""
-    stages = inside.stages
-    pairs = [(None, stages[0]), *pairwise(stages)] if stages else []
+def judge_graphs(contract: Contract, runs: GraphRuns, trace: Trace) -> Judgement:
+    """Judge what the results of one run do not show."""
+    arguments: dict[Needs, tuple[object, ...]] = {
+        Needs.SYMBOLIC_RUN: (*runs.hashes, trace, runs.spelled),
+        Needs.STAGES: (runs.stages, trace),
+    }
     return Judgement(
         {
-            "equivalence": equivalence.judge(contract, *inside.terms, trace, inside.spell),
-            "clobbers": _of_stages([clobbers.judge_stage(run, before) for before, run in pairs]),
-            "invariants": _of_stages([invariants.judge_stage(run) for run in stages])
-            if contract.promises(Promise.GRAPHS, trace)
-            else not_applicable("not promised"),
+            oracle.name: oracle.judge(contract, *arguments[oracle.needs])
+            for oracle in ORACLES
+            if oracle.needs in arguments
         }
     )
-
-
-def _of_stages(reports: Sequence[Report]) -> Report:
-    """One report of those on each stage: the worst verdict, with all violations and the first reason."""
-    if not reports:
-        return not_applicable("the target shows no graph")
-    worst = min((each.verdict for each in reports), key=_FROM_WORST.index)
-    reason = next((each.reason for each in reports if each.verdict is worst and each.reason), "")
-    return Report(
-        worst, tuple(violation for each in reports for violation in each.violations), reason
-    )
-
-
-_FROM_WORST = (Verdict.VIOLATED, Verdict.UNKNOWN, Verdict.HOLDS, Verdict.NOT_APPLICABLE)

@@ -1,4 +1,7 @@
-"""Oracle *metadata*: sizes, dtypes, strides and offsets of outputs are eager's; of inputs afterwards, all but offsets."""
+"""Oracle *metadata*: sizes, dtypes, strides and offsets equal eager's.
+
+Of outputs all four are compared, of inputs after the run all except offsets.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ import torch
 
 from oracles.contract import Contract, Promise
 from oracles.observation import Observation
+from oracles.oracle import Needs, Oracle
+from oracles.standalone_check import StandaloneCheck
 from oracles.verdict import Report, Violation, decided
 from programs.regions import overlap
 from programs.trace import Trace
@@ -17,28 +22,16 @@ Reader: TypeAlias = tuple[Promise, str, Callable[[torch.Tensor], object]]
 
 
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Report:
-    """Compare output by output, as far as promised."""
+    """Compare each output, then each input, as far as promised."""
     violations = []
-    for index, (a, b) in enumerate(zip(eager.outputs, target.outputs, strict=False)):
-        readers = _READERS if _is_seen_by_others(f"output {index}", eager) else _READERS[:-1]
-        violations += list(_compare(contract, trace, f"output {index}", a, b, readers))
+    for index, (expected, actual) in enumerate(zip(eager.outputs, target.outputs, strict=False)):
+        # Where in its storage a tensor starts matters only if another tensor shares its bytes.
+        place = f"output {index}"
+        readers = _READERS if _shares_bytes(place, eager) else _READERS[:-1]
+        violations += list(_compare(contract, trace, place, expected, actual, readers))
     if contract.promises(Promise.INPUT_METADATA, trace):
-        for index, (a, b) in enumerate(zip(eager.inputs, target.inputs, strict=True)):
-            if (a.shape, _strides(a)) != (b.shape, _strides(b)):
-                evidence = {
-                    "eager": [list(a.shape), list(a.stride())],
-                    "target": [list(b.shape), list(b.stride())],
-                }
-                violations.append(
-                    Violation(
-                        "metadata", "input ends with another shape", f"input {index}", evidence
-                    )
-                )
-            elif a.dtype != b.dtype:
-                dtypes = {"eager": str(a.dtype), "target": str(b.dtype)}
-                violations.append(
-                    Violation("metadata", "input ends with another dtype", f"input {index}", dtypes)
-                )
+        for index, (ours, theirs) in enumerate(zip(eager.inputs, target.inputs, strict=True)):
+            violations += _compare_inputs(f"input {index}", ours, theirs)
     return decided(violations)
 
 
@@ -50,29 +43,44 @@ def _compare(
     actual: object,
     readers: tuple[Reader, ...],
 ) -> Iterator[Violation]:
+    """The first difference between two outputs: later ones often follow from it."""
     if not isinstance(expected, torch.Tensor) or not isinstance(actual, torch.Tensor):
         return
     for promise, name, read in readers:
         ours, theirs = read(expected), read(actual)
         if ours != theirs and contract.promises(promise, trace):
-            yield Violation(
-                "metadata", f"wrong {name}", place, {"eager": str(ours), "target": str(theirs)}
-            )
+            evidence = {"eager": str(ours), "target": str(theirs)}
+            yield Violation("metadata", f"wrong {name}", place, evidence)
             return
 
 
+def _compare_inputs(place: str, ours: torch.Tensor, theirs: torch.Tensor) -> Iterator[Violation]:
+    if (ours.shape, _strides(ours)) != (theirs.shape, _strides(theirs)):
+        layouts = {
+            "eager": [list(ours.shape), list(ours.stride())],
+            "target": [list(theirs.shape), list(theirs.stride())],
+        }
+        yield Violation("metadata", "input ends with another shape", place, layouts)
+    elif ours.dtype != theirs.dtype:
+        dtypes = {"eager": str(ours.dtype), "target": str(theirs.dtype)}
+        yield Violation("metadata", "input ends with another dtype", place, dtypes)
+
+
 def _strides(tensor: torch.Tensor) -> list[int] | None:
-    """The strides that mean something: those of dimensions with more than one element, in a tensor that has elements."""
+    """The strides that decide where elements are, in elements.
+
+    None for a tensor without elements, and no stride for dims of size 1.
+    """
     if tensor.numel() == 0:
         return None
     return [stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
 
 
-def _is_seen_by_others(name: str, observation: Observation) -> bool:
-    """True if another tensor shows a byte of this one: only then does it matter where in its storage it starts."""
+def _shares_bytes(name: str, observation: Observation) -> bool:
+    """Whether another tensor of the run covers a byte of this one."""
     regions = observation.regions()
     return name in regions and any(
-        overlap(regions[name], each) for other, each in regions.items() if other != name
+        overlap(regions[name], region) for other, region in regions.items() if other != name
     )
 
 
@@ -86,4 +94,22 @@ _READERS: tuple[Reader, ...] = (
         "storage offset",
         lambda tensor: tensor.storage_offset() if tensor.numel() else None,
     ),
+)
+
+ORACLE = Oracle(
+    "metadata",
+    "sizes, dtypes; where promised, strides and offsets",
+    Needs.RESULTS,
+    judge,
+    StandaloneCheck('''
+def facts(args, outputs):
+    """Dtype, size, stride and offset of what is returned, and of the inputs afterwards."""
+    return [layout(each) for each in (*outputs, *args)]
+
+
+def layout(tensor):
+    strides = [stride for size, stride in zip(tensor.shape, tensor.stride()) if size > 1]
+    return tensor.dtype, tuple(tensor.shape), *((strides, tensor.storage_offset()) \
+if tensor.numel() else ())
+'''),
 )

@@ -1,4 +1,4 @@
-"""Oracle *inputs*: inputs end as in eager, on the whole storage, the bytes outside the views included."""
+"""Oracle *inputs*: inputs end as in eager, on their whole storages, also outside the views."""
 
 from __future__ import annotations
 
@@ -6,25 +6,30 @@ import torch
 
 from oracles.contract import Contract, Promise
 from oracles.observation import Observation
+from oracles.oracle import Needs, Oracle
 from oracles.output_values import BITS_OPEN, differ, equal_elements
+from oracles.standalone_check import StandaloneCheck
 from oracles.verdict import Report, Violation, decided, not_applicable
 from programs.regions import Region
+from programs.storage_bytes import bytes_of
 from programs.trace import Trace
 
 
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Report:
-    """Compare each input's numbers, then the bytes of its storage that no input shows."""
+    """Compare each input's values, then the bytes of its storage that no input covers."""
     if not contract.promises(Promise.INPUTS, trace):
         return not_applicable("not promised")
     violations: list[Violation] = []
     unknown = False
+    # A run may resize an input or give it another storage (`set_`). So both views of it are
+    # compared: the one that was passed, and the one that the run left.
     pairs = zip(
         zip(eager.before, target.before, strict=True),
         zip(eager.inputs, target.inputs, strict=True),
         strict=True,
     )
     for index, (as_passed, as_left) in enumerate(pairs):
-        found = (differ(*each, exact=trace.exact(each[0])) for each in (as_passed, as_left))
+        found = (differ(*pair, exact=trace.exact(pair[0])) for pair in (as_passed, as_left))
         difference = next((each for each in found if each is not None), None)
         if difference is None:
             continue
@@ -39,7 +44,10 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
 
 
 def _around(eager: Observation, target: Observation, trace: Trace) -> tuple[list[Violation], bool]:
-    """Differences in the bytes of the inputs' storages that no input covers, and whether some say nothing for sure."""
+    """Differences in bytes of the inputs' storages that no input covers.
+
+    The second result says whether some differences prove nothing (see `BITS_OPEN`).
+    """
     violations: list[Violation] = []
     unknown = False
     seen: set[int] = set()
@@ -48,25 +56,19 @@ def _around(eager: Observation, target: Observation, trace: Trace) -> tuple[list
         if storage._cdata in seen:
             continue
         seen.add(storage._cdata)
-        ours, theirs = _bytes(storage), _bytes(other.untyped_storage())
+        ours, theirs = bytes_of(storage), bytes_of(other.untyped_storage())
         place = f"storage of input {index}"
         if ours.shape != theirs.shape:
-            evidence: dict[str, object] = {
-                "eager": f"{ours.numel()} bytes",
-                "target": f"{theirs.numel()} bytes",
-            }
-            violations.append(Violation("inputs", "storage has another size", place, evidence))
+            sizes = {"eager": f"{ours.numel()} bytes", "target": f"{theirs.numel()} bytes"}
+            violations.append(Violation("inputs", "storage has another size", place, sizes))
             continue
         if torch.equal(ours, theirs):
             continue
-        uncovered = torch.ones_like(ours, dtype=torch.bool)
-        views = [each for each in eager.before if each.untyped_storage()._cdata == storage._cdata]
-        for region in map(Region.of, views):
-            addresses = torch.from_numpy(region.addresses() - storage.data_ptr())
-            uncovered[addresses[addresses < ours.numel()]] = False
-        wrong = (ours != theirs) & uncovered
-        if len({each.dtype for each in views}) == 1:
-            wrong &= ~_equal_numbers(ours, theirs, one.dtype, exact=trace.exact(one))
+        views = [view for view in eager.before if view.untyped_storage()._cdata == storage._cdata]
+        wrong = (ours != theirs) & _uncovered(storage, views)
+        # With views of several dtypes, the dtype of these bytes is unknown: they must be equal.
+        if len({view.dtype for view in views}) == 1:
+            wrong &= ~_equal_values(ours, theirs, one.dtype, exact=trace.exact(one))
         if not bool(wrong.any()):
             continue
         if trace.bits_open(one):
@@ -77,10 +79,20 @@ def _around(eager: Observation, target: Observation, trace: Trace) -> tuple[list
     return violations, unknown
 
 
-def _equal_numbers(
+def _uncovered(storage: torch.UntypedStorage, views: list[torch.Tensor]) -> torch.Tensor:
+    """Per byte of the storage, whether no view covers it."""
+    uncovered = torch.ones(storage.nbytes(), dtype=torch.bool, device=storage.device)
+    for region in map(Region.of, views):
+        addresses = torch.from_numpy(region.addresses() - storage.data_ptr())
+        # A run may shrink the storage, so that a view reaches beyond its end.
+        uncovered[addresses[addresses < storage.nbytes()]] = False
+    return uncovered
+
+
+def _equal_values(
     ours: torch.Tensor, theirs: torch.Tensor, dtype: torch.dtype, *, exact: bool
 ) -> torch.Tensor:
-    """Byte by byte: true of those of equal numbers, as inputs compare them (zeros of either sign, NaN of any bits)."""
+    """Per byte, whether it belongs to equal values: 0.0 and -0.0 are equal, and so are all NaNs."""
     equal = ours == theirs
     if dtype.is_floating_point or dtype.is_complex:
         whole = ours.numel() - ours.numel() % dtype.itemsize
@@ -89,6 +101,14 @@ def _equal_numbers(
     return equal
 
 
-def _bytes(storage: torch.UntypedStorage) -> torch.Tensor:
-    view: torch.Tensor = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
-    return view
+ORACLE = Oracle(
+    "inputs",
+    "inputs end as in eager, with the bytes around them",
+    Needs.RESULTS,
+    judge,
+    StandaloneCheck('''
+def facts(args, outputs):
+    """The bytes of the storages of the inputs, after the run."""
+    return [bytes(each.untyped_storage()).hex(" ", 8) for each in args]
+'''),
+)

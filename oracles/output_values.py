@@ -8,17 +8,20 @@ import torch
 
 from oracles.contract import Contract, Promise
 from oracles.observation import Observation
+from oracles.oracle import Needs, Oracle
+from oracles.standalone_check import StandaloneCheck
 from oracles.verdict import Report, Verdict, Violation, decided, not_applicable
 from programs.trace import Trace
 
-# What differs may be a bit that differs by kernel, read as a number of another dtype.
+# The difference may come from bits that differ from kernel to kernel. They were read as a value of
+# another dtype, so even a large difference proves nothing.
 BITS_OPEN = Report(
     Verdict.UNKNOWN, reason="a rounding or a NaN was read as another dtype, so its last bits show"
 )
 
 
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Report:
-    """Compare output by output; exactly, unless the ops called leave a rounding open."""
+    """Compare each output; exactly, unless an op that was called may round differently."""
     if not contract.promises(Promise.VALUES, trace):
         return not_applicable("not promised")
     violations: list[Violation] = []
@@ -27,6 +30,7 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
         evidence: dict[str, object] = {"eager": len(eager.outputs), "target": len(target.outputs)}
         return decided([Violation("values", "wrong number of outputs", "outputs", evidence)])
     for index, (expected, actual) in enumerate(zip(eager.outputs, target.outputs, strict=True)):
+        # A Python number may come from any tensor, so any rounding in the run may be in it.
         exact = (
             trace.exact(expected)
             if isinstance(expected, torch.Tensor)
@@ -43,34 +47,30 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
 
 
 def differ(expected: object, actual: object, *, exact: bool) -> dict[str, object] | None:
-    """What is different, as evidence; None if nothing is.
+    """The difference between two values, as evidence; None if they are equal.
 
-    Tensors of other size, dtype or device are left to the metadata oracle. If one has no memory (it
-    is on `meta`, or its storage was given back, as FSDP does), the other must have none.
+    Tensors of different size, dtype or device are left to the metadata oracle. If one tensor has no
+    memory (it is on `meta`, or its storage was freed, as FSDP does), the other must have none.
     """
     if not isinstance(expected, torch.Tensor) or not isinstance(actual, torch.Tensor):
         same = type(expected) is type(actual) and (
             expected == actual or _close(expected, actual, exact)
         )
         return None if same else {"eager": repr(expected), "target": repr(actual)}
-    if (expected.shape, expected.dtype, expected.device) != (
-        actual.shape,
-        actual.dtype,
-        actual.device,
-    ):
+    ours = expected.shape, expected.dtype, expected.device
+    if ours != (actual.shape, actual.dtype, actual.device):
         return None
-    there = _has_memory(expected), _has_memory(actual)
-    if not all(there):
-        words = ["in memory" if each else "not in memory" for each in there]
-        return {"eager": words[0], "target": words[1]} if any(there) else None
-    if expected.dtype != torch.complex32 and torch.equal(
-        expected, actual
-    ):  # which has no kernel for complex32
+    in_memory = _has_memory(expected), _has_memory(actual)
+    if not all(in_memory):
+        words = ["in memory" if each else "not in memory" for each in in_memory]
+        return {"eager": words[0], "target": words[1]} if any(in_memory) else None
+    # `torch.equal` is fast, but it has no kernel for complex32.
+    if expected.dtype != torch.complex32 and torch.equal(expected, actual):
         return None
     wrong = ~equal_elements(expected, actual, exact=exact)
     if not bool(wrong.any()):
         return None
-    first = tuple(int(each) for each in wrong.nonzero()[0])
+    first = tuple(int(position) for position in wrong.nonzero()[0])
     return {
         "first wrong index": list(first),
         "wrong elements": int(wrong.sum()),
@@ -81,29 +81,33 @@ def differ(expected: object, actual: object, *, exact: bool) -> dict[str, object
 
 
 def _close(expected: object, actual: object, exact: bool) -> bool:
-    """True of numbers that are both NaN, or (they came out of tensors) close where a rounding is open."""
+    """Whether two Python numbers are both NaN, or close where a rounding may differ."""
     if not isinstance(expected, (float, complex)) or not isinstance(actual, (float, complex)):
         return False
     if expected != expected and actual != actual:
         return True
+    # The number came out of a tensor whose dtype is unknown here. float32 is the usual one.
     rtol, atol = torch.testing._comparison.default_tolerances(torch.float32)
     return not exact and cmath.isclose(expected, actual, rel_tol=rtol, abs_tol=atol)
 
 
 def _has_memory(tensor: torch.Tensor) -> bool:
-    """True if its elements lie in its storage, and that in memory."""
+    """Whether all elements are inside the storage, and the storage is in memory."""
     if not tensor.numel() or tensor.device.type == "meta":
         return not tensor.numel()
     last = sum(
         (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
     )
-    return (
-        tensor.storage_offset() + last + 1
-    ) * tensor.element_size() <= tensor.untyped_storage().nbytes()
+    end = (tensor.storage_offset() + last + 1) * tensor.element_size()
+    return end <= tensor.untyped_storage().nbytes()
 
 
 def equal_elements(expected: torch.Tensor, actual: torch.Tensor, *, exact: bool) -> torch.Tensor:
-    """Element by element: equal, or both NaN; for complex numbers, both not finite (which part is, differs by kernel)."""
+    """Per element, whether both are equal or both NaN.
+
+    Two complex elements that are not finite count as equal: which part is infinite or NaN differs
+    from kernel to kernel.
+    """
     if exact or not (expected.is_floating_point() or expected.is_complex()):
         equal = (expected == actual) | ((expected != expected) & (actual != actual))
     else:
@@ -112,3 +116,28 @@ def equal_elements(expected: torch.Tensor, actual: torch.Tensor, *, exact: bool)
     if expected.is_complex():
         equal |= ~torch.isfinite(expected) & ~torch.isfinite(actual)
     return equal
+
+
+ORACLE = Oracle(
+    "values",
+    "outputs equal eager's",
+    Needs.RESULTS,
+    judge,
+    StandaloneCheck(
+        '''
+def facts(args, outputs):
+    """The numbers returned."""
+    return [each.detach() for each in outputs]
+''',
+        """
+
+def equal(one, other):
+    try:
+        torch.testing.assert_close(other, one, TOLERANCEequal_nan=True, check_stride=False)
+    except AssertionError:
+        return False
+    return True
+""",
+        shown=False,
+    ),
+)

@@ -6,37 +6,59 @@ import re
 
 from oracles.contract import Contract, Promise
 from oracles.observation import Observation
+from oracles.oracle import Needs, Oracle
+from oracles.standalone_check import StandaloneCheck
 from oracles.verdict import HOLDS, Report, Violation, decided, not_applicable
 from programs.trace import Trace
 
+_MOST_CHARACTERS = 2000  # of a message, in the evidence: some of torch's hold a whole graph
+
 
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Report:
-    """Look at whether each of the two raised; a documented refusal of the target is not applicable."""
+    """Compare whether eager and target raised; a documented refusal is not applicable."""
     if target.error is not None and eager.error is None:
         refusal = contract.refusal(target.error, trace)
         if refusal is not None:
             return not_applicable(f"refused as documented: {refusal.reason}")
         if contract.promises(Promise.NO_NEW_ERROR, trace):
-            evidence = {"message": str(target.error)[:2000], "type": type(target.error).__name__}
-            return decided(
-                [Violation("errors", f"raises {skeleton(target.error)}", "call", evidence)]
-            )
+            return _violated(f"raises {skeleton(target.error)}", target.error)
     if (
         eager.error is not None
         and target.error is None
         and contract.promises(Promise.SAME_ERROR, trace)
     ):
-        evidence = {"message": str(eager.error)[:2000], "type": type(eager.error).__name__}
-        return decided(
-            [Violation("errors", f"does not raise {type(eager.error).__name__}", "call", evidence)]
-        )
+        return _violated(f"does not raise {type(eager.error).__name__}", eager.error)
     return HOLDS
 
 
+def _violated(kind: str, error: Exception) -> Report:
+    evidence = {"message": str(error)[:_MOST_CHARACTERS], "type": type(error).__name__}
+    return decided([Violation("errors", kind, "call", evidence)])
+
+
 def skeleton(error: BaseException) -> str:
-    """Type and first line of the message with numbers, addresses and names of values taken out."""
+    """The type and the first line of the message, without numbers, addresses and value names.
+
+    So the same error in two programs has the same skeleton.
+    """
     lines = str(error).strip().splitlines()
     text = re.sub(r"0x[0-9a-f]+|\bv?\d+\b|\[[^\]]*\]", "#", lines[0] if lines else "")
     text = re.sub(r"-?\d+|-#", "#", text)
-    text = re.sub(r"(?<!\w)\(#?(, ?#)*,?\)", "(#)", text)  # shapes of whatever rank
+    text = re.sub(r"(?<!\w)\(#?(, ?#)*,?\)", "(#)", text)  # shapes of any rank
     return f"{type(error).__name__}: {text[:120]}".rstrip(": ")
+
+
+ORACLE = Oracle(
+    "errors",
+    "raises if and only if eager raises",
+    Needs.RESULTS,
+    judge,
+    StandaloneCheck(
+        '''
+def facts(args, outputs):
+    """Nothing: it is enough not to raise."""
+    return []
+''',
+        shown=False,
+    ),
+)

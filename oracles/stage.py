@@ -1,4 +1,4 @@
-"""`Stage`: a graph that a target passes through, and what is known of it."""
+"""`Stage`: a graph that a target passes through, and what is known about it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from torch import fx
 class Stage:
     """A graph of ATen calls.
 
-    A `functional` one is to hold no mutation but an epilogue of `copy_` into its inputs. A `whole`
-    one takes the inputs of the function, does to them what the function does, and returns what it
-    returns; others are called by a wrapper that is part of the target, and `inputs` are clones of
-    what it passed, once it has.
+    A `functional` stage must not mutate, except in an epilogue of `copy_` into its inputs. A
+    `whole` stage has the interface of the function: it takes the same inputs, mutates them in the
+    same way, and returns the same. Other stages are called by a wrapper that is part of the target;
+    `inputs` are clones of what the wrapper passed, once it has.
     """
 
     name: str

@@ -1,8 +1,8 @@
-"""`Verdict`, `Violation`, `Signature`: what an oracle says."""
+"""`Verdict`, `Violation` and `Report`: the answer of an oracle."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -10,7 +10,7 @@ from enum import Enum
 class Verdict(Enum):
     """What an oracle found.
 
-    A thing not proved is never called wrong, a thing not checked is never called right.
+    What is not proved is never called wrong, and what is not checked is never called right.
     """
 
     HOLDS = "holds"
@@ -21,11 +21,11 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A promise broken, with evidence.
+    """A broken promise, with evidence.
 
-    `kind` is the same for all violations that a reader would call the same symptom, such as 'wrong
-    value' or 'raises IndexError: index # is out of bounds'; `place` says which input or output;
-    `evidence` holds plain JSON values.
+    `kind` names the symptom, such as 'wrong value' or 'raises IndexError: index # is out of
+    bounds': violations that a reader would call the same symptom have the same kind. `place` names the input
+    or output, or the stage and node. `evidence` has plain JSON values.
     """
 
     oracle: str
@@ -35,7 +35,7 @@ class Violation:
 
     @property
     def silent(self) -> bool:
-        """True if the target did not even raise."""
+        """Whether the target gave a wrong result and raised nothing."""
         return self.oracle != "errors"
 
     def describe(self) -> str:
@@ -45,7 +45,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one oracle says of one run: a verdict, the violations if any, and a reason where it could not decide."""
+    """What one oracle says about one run; `reason` says why it could not decide."""
 
     verdict: Verdict
     violations: tuple[Violation, ...] = ()
@@ -63,3 +63,16 @@ def not_applicable(reason: str) -> Report:
 def decided(violations: list[Violation]) -> Report:
     """Violated if there is a violation, else holds."""
     return Report(Verdict.VIOLATED, tuple(violations)) if violations else HOLDS
+
+
+_FROM_WORST = (Verdict.VIOLATED, Verdict.UNKNOWN, Verdict.HOLDS, Verdict.NOT_APPLICABLE)
+
+
+def of_all_stages(reports: Sequence[Report]) -> Report:
+    """One report for all stages: the worst verdict, its first reason, and all violations."""
+    if not reports:
+        return not_applicable("the target shows no graph")
+    worst = min((report.verdict for report in reports), key=_FROM_WORST.index)
+    reasons = (report.reason for report in reports if report.verdict is worst and report.reason)
+    violations = tuple(violation for report in reports for violation in report.violations)
+    return Report(worst, violations, next(reasons, ""))

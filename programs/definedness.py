@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -19,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from programs.errors import InternalError, Rejected
 from programs.regions import Region, overlap, overlaps_itself
 from programs.schemas import Facts, Kind, facts
+from programs.storage_bytes import entries_of
 from programs.trace import Placed, Trace
 
 
@@ -257,23 +260,25 @@ class Uninitialised:
 
     storage: torch.UntypedStorage
     known: int = 0  # bytes at the start that were written before
-    mask: torch.Tensor = field(init=False)
+    mask: npt.NDArray[np.bool_] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.mask = torch.arange(self.storage.nbytes()) >= self.known
+        self.mask = np.arange(self.storage.nbytes()) >= self.known
 
     def cover(self, storage: torch.UntypedStorage) -> None:
         """Lengthen the mask if the storage has grown since."""
-        grown = storage.nbytes() - self.mask.numel()
+        grown = storage.nbytes() - self.mask.size
         if grown > 0:
-            self.mask = torch.cat((self.mask, torch.ones(grown, dtype=torch.bool)))
+            self.mask = np.concatenate((self.mask, np.ones(grown, np.bool_)))
 
-    def bytes_of(self, tensor: torch.Tensor) -> torch.Tensor:
+    def bytes_of(self, tensor: torch.Tensor) -> npt.NDArray[np.bool_]:
         """The part of the mask that the tensor covers, one more dimension for the bytes of an element."""
-        size = tensor.element_size()
-        strides = [stride * size for stride in tensor.stride()]
-        return self.mask.as_strided(
-            (*tensor.shape, size), (*strides, 1), tensor.storage_offset() * size
+        return entries_of(
+            self.mask,
+            tensor.shape,
+            tensor.stride(),
+            int(tensor.storage_offset()),
+            tensor.element_size(),
         )
 
 
@@ -375,7 +380,7 @@ class Watch(TorchDispatchMode):
             state = self._uninitialised.get(tensor.untyped_storage()._cdata)
             if state is not None:
                 state.cover(tensor.untyped_storage())
-                state.bytes_of(tensor).fill_(False)
+                state.bytes_of(tensor)[...] = False
         returned = [each for each in tensors_in(result) if each.layout is torch.strided]
         factor = call.arguments.get("alpha") not in (None, 1, -1)
         trace.rounding.note(

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from oracles.judge import INSIDE, ORACLES, excluded
+from oracles.judge import ON_GRAPHS, ORACLES, excluded
 from oracles.verdict import Report, Verdict, Violation
 from programs.errors import InternalError, Rejected
 from targets.target import Target
@@ -18,7 +18,7 @@ from trials.attribution import Symptom, at_fault
 from trials.inspection import look_inside
 from trials.trial import Case, EagerRun, Spent, Trial, run_eager, run_trial
 
-EVERY_ORACLE = (*ORACLES, *INSIDE)
+EVERY_ORACLE = tuple(oracle.name for oracle in ORACLES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +107,10 @@ def _on_graphs(
     try:
         return look_inside(case, target, trial).reports, None
     except Rejected as reason:
-        return excluded(str(reason), INSIDE).reports, None
+        return excluded(str(reason), ON_GRAPHS).reports, None
     except InternalError as mistake:
         unknown = Report(Verdict.UNKNOWN, reason=str(mistake))
-        return dict.fromkeys(INSIDE, unknown), mistake
+        return dict.fromkeys(ON_GRAPHS, unknown), mistake
     finally:
         spent.inside += time.perf_counter() - start
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from oracles.equivalence import ValueHashes, run_uninterpreted
-from oracles.judge import INSIDE, Inside, Judgement, excluded, judge_inside
+from oracles.judge import ON_GRAPHS, GraphRuns, Judgement, excluded, judge_graphs
 from oracles.stage_run import StageRun, run_stage
 from programs.errors import InternalError, Rejected
 from targets.target import Target
@@ -21,14 +21,14 @@ def look_inside(subject: Case, target: Target, trial: Trial) -> Judgement:
     Raises `InternalError` if a run that went well before fails now.
     """
     if trial.judgement.refused is not None:
-        return excluded(trial.judgement.refused, INSIDE)
+        return excluded(trial.judgement.refused, ON_GRAPHS)
     if (
         trial.build is None
         or trial.target is None
         or trial.eager.error is not None
         or trial.target.error is not None
     ):
-        return excluded("there is no run to look into", INSIDE)
+        return excluded("there is no run to look into", ON_GRAPHS)
     function = trial.build.function
 
     def terms(*, named: bool = False) -> tuple[ValueHashes, ValueHashes]:
@@ -42,8 +42,8 @@ def look_inside(subject: Case, target: Target, trial: Trial) -> Judgement:
         if given is not None:
             torch.manual_seed(SEED)
             stages.append(run_stage(stage, given))
-    return judge_inside(
-        target.contract, Inside(terms(), lambda: terms(named=True), stages), trial.trace
+    return judge_graphs(
+        target.contract, GraphRuns(terms(), lambda: terms(named=True), stages), trial.trace
     )
 
 

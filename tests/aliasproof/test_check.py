@@ -295,8 +295,8 @@ def test_inputs_that_share_a_storage_still_do(forgetful_target):
         "wrong value",
         "input ends wrong",
         "input ends wrong",
-        "wrong term",
-        "wrong term",
+        "wrong symbolic value",
+        "wrong symbolic value",
     ]
 
 

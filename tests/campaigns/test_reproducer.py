@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from campaigns.reproducer import confirm, render
-from oracles.judge import ORACLES
+from oracles.judge import ON_RESULTS
 from oracles.verdict import Violation
 from programs.execution import ProgramFunction
 from programs.program import Input, Instruction, Program, Ref, Storage
@@ -43,14 +43,14 @@ def script(tmp_path: Path, recipe: str, oracle: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("oracle", ORACLES)
+@pytest.mark.parametrize("oracle", ON_RESULTS)
 def test_shows_what_is_wrong(tmp_path: Path, oracle: str) -> None:
     confirmation = confirm(script(tmp_path, WRONG[oracle], oracle))
     assert confirmation.shown, confirmation.output
     assert "eager" in confirmation.output
 
 
-@pytest.mark.parametrize("oracle", ORACLES)
+@pytest.mark.parametrize("oracle", ON_RESULTS)
 def test_says_when_it_is_gone(tmp_path: Path, oracle: str) -> None:
     confirmation = confirm(script(tmp_path, TARGETS["identity"].recipe, oracle))
     assert (confirmation.shown, confirmation.ending) == (False, "exits 0"), confirmation.output

@@ -204,7 +204,7 @@ def test_the_evidence_spells_both_terms() -> None:
     ).violations
     assert (violation.oracle, violation.kind, violation.place) == (
         "equivalence",
-        "wrong term",
+        "wrong symbolic value",
         "output 0",
     )
     assert violation.evidence["first wrong index"] == [0]
@@ -233,7 +233,7 @@ def test_an_operator_known_by_its_schema_alone() -> None:
 def test_numbers_that_came_into_the_open_are_admitted() -> None:
     found = report(lambda x: x * x[0].item(), lambda x: x * x[0].item(), X)
     assert found.verdict is Verdict.HOLDS
-    assert "for such numbers only" in found.reason
+    assert "for these inputs only" in found.reason
 
 
 def test_a_promise_not_made_is_not_judged() -> None:

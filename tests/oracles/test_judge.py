@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from oracles.contract import Contract, Refusal
-from oracles.judge import ORACLES, excluded, judge
+from oracles.judge import ON_RESULTS, excluded, judge
 from oracles.verdict import Verdict
 
 ALL = Contract()
@@ -24,7 +24,7 @@ def verdicts(judgement) -> list[Verdict]:
 
 def test_a_right_run_holds_in_every_respect(runs) -> None:
     judgement = judge(ALL, *runs(lambda x: x.add_(1)[1:], lambda x: x.add_(1)[1:], [X]))
-    assert list(judgement.reports) == list(ORACLES) == NAMES
+    assert list(judgement.reports) == list(ON_RESULTS) == NAMES
     assert set(verdicts(judgement)) == {Verdict.HOLDS}
     assert judgement.violations == []
     assert judgement.refused is None

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import fx
 
+from oracles.location import Location
 from oracles.stage import Stage
-from oracles.stage_run import NodeRun, Place, describe, run_stage
+from oracles.stage_run import NodeRun, describe, run_stage
 from programs.errors import InternalError, Rejected
 from programs.regions import Region
 
@@ -50,24 +51,28 @@ def test_a_view_lies_in_the_storage_of_its_base() -> None:
         inputs=[X.clone()],
         returned="z",
     )
-    assert nodes["x"].places == (Place(0, 0, (2, 3), (3, 1), torch.float32, conj=False, neg=False),)
-    assert nodes["y"].places == (Place(0, 1, (2,), (3,), torch.float32, conj=False, neg=False),)
-    assert nodes["y"].places[0].region == Region(4, (2,), (12,), 4)
-    assert nodes["z"].places[0].storage == 1
-    assert nodes["output"].places == nodes["z"].places
+    assert nodes["x"].locations == (
+        Location(0, 0, (2, 3), (3, 1), torch.float32, conj=False, neg=False),
+    )
+    assert nodes["y"].locations == (
+        Location(0, 1, (2,), (3,), torch.float32, conj=False, neg=False),
+    )
+    assert nodes["y"].locations[0].region == Region(4, (2,), (12,), 4)
+    assert nodes["z"].locations[0].storage == 1
+    assert nodes["output"].locations == nodes["z"].locations
 
 
 def test_inputs_that_share_a_storage_lie_in_one() -> None:
     base = torch.arange(4.0)
     nodes = ran("x y z", inputs=[base[:2], base[2:], torch.ones(1)])
-    assert [nodes[name].places[0].storage for name in "xyz"] == [0, 0, 1]
-    assert not nodes["x"].places[0].meets(nodes["y"].places[0])
+    assert [nodes[name].locations[0].storage for name in "xyz"] == [0, 0, 1]
+    assert not nodes["x"].locations[0].overlaps(nodes["y"].locations[0])
 
 
 def test_a_place_is_as_it_was_at_that_moment() -> None:
     nodes = ran("x", ("t", aten.t_.default, "x"), inputs=[X.clone()], returned="x")
-    assert nodes["x"].places[0].sizes == (2, 3)
-    assert nodes["t"].places[0].sizes == nodes["output"].places[0].sizes == (3, 2)
+    assert nodes["x"].locations[0].sizes == (2, 3)
+    assert nodes["t"].locations[0].sizes == nodes["output"].locations[0].sizes == (3, 2)
 
 
 def test_what_a_call_writes_and_reads() -> None:
@@ -122,7 +127,7 @@ def test_whether_a_call_without_a_tensor_shows_numbers() -> None:
         ("size", aten.sym_size.int, "x", 0),
         inputs=[X.clone()],
     )
-    assert {name: each.call.shows_numbers for name, each in nodes.items() if each.call} == {
+    assert {name: each.call.is_data_dependent for name, each in nodes.items() if each.call} == {
         "equal": True,
         "size": False,
     }
@@ -152,11 +157,11 @@ def test_functions_that_are_no_operators_just_run() -> None:
     )
     call = nodes["many"].call
     assert call is not None
-    assert (call.op, call.calls, call.mutates) == (None, aten.add_.Tensor, False)
+    assert (call.op, call.computes, call.mutates) == (None, aten.add_.Tensor, False)
     assert [(each.argument, each.written) for each in call.operands] == [("self", False)]
-    assert nodes["one"].places == nodes["many"].places
+    assert nodes["one"].locations == nodes["many"].locations
     assert nodes["m"].value == 1
-    assert nodes["part"].places[0].sizes == (1, 3)
+    assert nodes["part"].locations[0].sizes == (1, 3)
 
 
 def test_whether_a_copy_stores_one_value_in_one_place() -> None:
@@ -168,12 +173,12 @@ def test_whether_a_copy_stores_one_value_in_one_place() -> None:
         torch.arange(4.0).view(2, 2),
         torch.full((2, 1), torch.nan),
     )
-    for source, uneven in zip(sources, (False, True, False), strict=True):
+    for source, conflicts in zip(sources, (False, True, False), strict=True):
         call = ran(
             "x y", ("copy_", aten.copy_.default, "x", "y"), inputs=[windows(torch.zeros(3)), source]
         )["copy_"].call
         assert call is not None
-        assert call.uneven is uneven
+        assert call.conflicts is conflicts
 
 
 def test_an_error_ends_the_run_and_is_kept() -> None:
@@ -188,7 +193,7 @@ def test_an_error_ends_the_run_and_is_kept() -> None:
     assert done.error[0].name == "z"
     assert isinstance(done.error[1], RuntimeError)
     assert [each.node.name for each in done.nodes] == ["x", "y", "z"]
-    assert done.nodes[-1].places == ()
+    assert done.nodes[-1].locations == ()
 
 
 def test_use_before_definition_is_an_error_of_the_node() -> None:
@@ -246,18 +251,18 @@ def test_what_cannot_be_judged_is_rejected() -> None:
 
 
 def test_elements_are_the_same_whatever_places_nothing() -> None:
-    def place(tensor: torch.Tensor) -> Place:
-        return run_stage(stage("x"), [tensor]).nodes[0].places[0]
+    def location(tensor: torch.Tensor) -> Location:
+        return run_stage(stage("x"), [tensor]).nodes[0].locations[0]
 
     column = torch.zeros(4)
-    assert place(column.as_strided((4, 1), (1, 7))).same_elements(
-        place(column.as_strided((4, 1), (1, 1)))
+    assert location(column.as_strided((4, 1), (1, 7))).same_elements(
+        location(column.as_strided((4, 1), (1, 1)))
     )
-    assert place(column.as_strided((1, 4), (9, 1))).same_elements(place(column))
-    assert not place(column.view(4, 1)).same_elements(
-        place(column)
+    assert location(column.as_strided((1, 4), (9, 1))).same_elements(location(column))
+    assert not location(column.view(4, 1)).same_elements(
+        location(column)
     )  # broadcast: (4, 1) is a column
-    assert not place(column[1:]).same_elements(place(column[:3]))
+    assert not location(column[1:]).same_elements(location(column[:3]))
 
 
 def test_a_node_in_one_line() -> None:

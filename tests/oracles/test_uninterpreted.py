@@ -304,7 +304,7 @@ def test_an_op_without_results_lets_no_number_into_the_open(custom: Any) -> None
 
 def test_a_number_beside_a_tensor_is_in_the_open(custom: Any) -> None:
     assert (
-        "for such numbers only"
+        "for these inputs only"
         in report(lambda x: x * custom.counted(x)[1], lambda x: x * custom.counted(x)[1], X).reason
     )
 
@@ -312,4 +312,4 @@ def test_a_number_beside_a_tensor_is_in_the_open(custom: Any) -> None:
 def test_numbers_that_the_target_alone_goes_by_are_admitted() -> None:
     found = report(lambda x: x + 1, lambda x: x + 1 if x.sum().item() > 0 else x, X)
     assert found.verdict is Verdict.HOLDS
-    assert "for such numbers only" in found.reason
+    assert "for these inputs only" in found.reason

@@ -10,7 +10,7 @@ import torch
 from torch import fx
 
 from oracles.contract import Contract
-from oracles.judge import INSIDE
+from oracles.judge import ON_GRAPHS
 from oracles.stage import Stage
 from oracles.verdict import Verdict
 from targets.registry import TARGETS
@@ -52,7 +52,7 @@ def test_a_right_target_holds() -> None:
     strict = replace(
         TARGETS["reference"], contract=Contract()
     )  # its own waives terms of functions that may be composed
-    assert reports(strict) == dict.fromkeys(INSIDE, Verdict.HOLDS)
+    assert reports(strict) == dict.fromkeys(ON_GRAPHS, Verdict.HOLDS)
 
 
 def test_a_stale_value_behind_a_product_with_zero() -> None:

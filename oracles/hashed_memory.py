@@ -1,0 +1,131 @@
+"""`HashedMemory`: the value hash of each byte of each storage, and its readers and writers."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from oracles.symbolic_values import SymbolicValues, element
+from oracles.value_hashes import (
+    Array,
+    combined,
+    grown,
+    hashed,
+    initial,
+    mixed,
+    of_constant,
+    of_storage,
+    spread,
+    unwritten,
+    with_lazy_bits,
+)
+from programs.storage_bytes import entries_of
+
+
+@dataclass(slots=True)
+class HashedStorage:
+    """The value hash of each byte of a storage. The storage is kept, so its identity stays unique."""
+
+    storage: torch.UntypedStorage
+    hashes: Array
+
+
+class HashedMemory:
+    """The hashed storages of one run. Those of the inputs exist from the start.
+
+    If there are `symbols`, the expression behind each hash is noted in them.
+    """
+
+    def __init__(
+        self, inputs: Sequence[torch.Tensor], symbols: SymbolicValues | None = None
+    ) -> None:
+        self.symbols = symbols
+        self._storages: dict[int, HashedStorage] = {}
+        for tensor in inputs:
+            storage = tensor.untyped_storage()
+            if storage._cdata not in self._storages:
+                hashes = initial("storage", len(self._storages), storage.nbytes()).copy()
+                self._storages[storage._cdata] = HashedStorage(storage, hashes)
+        self._inputs = list(self._storages.values())
+        if symbols is not None:
+            for number, tensor in enumerate(inputs):
+                name = functools.partial(element, f"x{number}", tuple(tensor.shape))
+                symbols.note(self.elements(tensor), name)
+
+    def of_inputs(self) -> list[Array]:
+        """The hashes of the storages that the inputs came with, as they are now."""
+        return [self.of(hashed_storage.storage) for hashed_storage in self._inputs]
+
+    def of(self, storage: torch.UntypedStorage) -> Array:
+        """The hashes of a storage, one per byte."""
+        found = self._storages.get(storage._cdata)
+        if found is None:  # not an input and not made in the run: a constant
+            found = self._storages[storage._cdata] = HashedStorage(storage, of_storage(storage))
+        if storage.nbytes() > found.hashes.size:  # it was resized
+            found.hashes = grown(found.hashes, storage.nbytes())
+        return found.hashes
+
+    def read(self, tensor: torch.Tensor) -> Array:
+        """The hashes that a tensor shows: its sizes, then the bytes of an element."""
+        return with_lazy_bits(tensor, self._stored(tensor))
+
+    def elements(self, tensor: torch.Tensor) -> Array:
+        """One hash per element of a tensor."""
+        return combined(self.read(tensor))
+
+    def write(self, tensor: torch.Tensor, hashes: Array) -> None:
+        """Store what a tensor shows from now on."""
+        self._stored(tensor)[...] = with_lazy_bits(tensor, hashes)
+
+    def _stored(self, tensor: torch.Tensor) -> Array:
+        """The hashes in memory, as a view: sizes of the tensor, then the bytes of an element."""
+        hashes, offset = self.of(tensor.untyped_storage()), int(tensor.storage_offset())
+        return entries_of(hashes, tensor.shape, tensor.stride(), offset, tensor.element_size())
+
+    def moved(self, source: torch.Tensor, dtype: torch.dtype) -> Array:
+        """What a tensor shows, converted to a dtype."""
+        return self.converted(self.read(source), source.dtype, dtype)
+
+    def converted(self, hashes: Array, old: torch.dtype, new: torch.dtype) -> Array:
+        """Hashes of one dtype as those of another."""
+        if old == new:
+            return hashes
+        read = combined(hashes)
+        made = spread(mixed(read + hashed("to", old, new)), new.itemsize)
+        if self.symbols is not None:
+            self.symbols.note(combined(made), lambda index: str(new), [read])
+        return made
+
+    def make(self, tensor: torch.Tensor, hashes: Array | None = None) -> None:
+        """Add a tensor that an op made, and what it shows. The bytes around it are unwritten."""
+        storage = tensor.untyped_storage()
+        if storage._cdata in self._storages and storage.nbytes():
+            return  # the op returned memory that existed before
+        fresh = HashedStorage(storage, unwritten(storage.nbytes()).copy())
+        self._storages[storage._cdata] = fresh
+        if hashes is not None:
+            self.write(tensor, hashes)
+
+    def constant(self, tensor: torch.Tensor) -> Array:
+        """The hashes of a tensor whose data come from no input."""
+        made = of_constant(tensor)
+        if self.symbols is not None:
+            values = tensor.flatten().tolist()
+            self.symbols.note(combined(made), lambda index: str(values[index]))
+        return made
+
+    def copy_storage(self, base: torch.Tensor, result: torch.Tensor) -> None:
+        """Copy all bytes, also those around the tensors, if both have one layout and size."""
+        new, old = self.of(result.untyped_storage()), self.of(base.untyped_storage())
+        ours, theirs = ((tensor.stride(), tensor.storage_offset()) for tensor in (result, base))
+        if ours == theirs and new.size == old.size:
+            new[:] = old
+
+    def broadcast(self, source: torch.Tensor, target: torch.Tensor) -> Array:
+        """What a source shows, converted and broadcast to a target."""
+        shape = (*target.shape, target.element_size())
+        return np.broadcast_to(self.moved(source, target.dtype), shape)

@@ -1,0 +1,307 @@
+"""`OpHashes`: the value hashes of what a functional op computes.
+
+There are three sorts of ops:
+
+- A move (`clone`, `cat`, `flip`, a view copy) passes on the hashes that it reads.
+- Of a pointwise op, the hash of an element depends on the op, its plain arguments, and the elements
+  that it reads at its position.
+- Of any other op, it depends on the op, its plain arguments, all elements that the op reads, and
+  its own position. Such an op is *opaque*: of what it computes, only the schema is known.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch._ops import OpOverload
+
+from oracles.calls import (
+    bound,
+    commutes,
+    is_constant,
+    is_random,
+    item,
+    matters,
+    plain_name,
+    stores,
+    takes_lists,
+    torch_name,
+    unread,
+)
+from oracles.forms import view_of_copy
+from oracles.hashed_memory import HashedMemory
+from oracles.symbolic_values import element
+from oracles.value_hashes import (
+    OPERANDS,
+    Array,
+    combined,
+    conjugated,
+    digest,
+    hashed,
+    mixed,
+    negative,
+    sequence,
+    spread,
+)
+from programs.definedness import ALLOCATES, tensors_in
+from programs.schemas import facts
+
+aten = torch.ops.aten
+
+
+class OpHashes:
+    """Computes the hashes of results. It counts the random draws of the run: each is different."""
+
+    def __init__(self, memory: HashedMemory) -> None:
+        self.memory = memory
+        self._draws = 0
+
+    def computed(
+        self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any
+    ) -> list[Array | None]:
+        """The hashes of each tensor that a functional op returned; None for unwritten memory."""
+        results = list(tensors_in(result))
+        if torch_name(op) in ALLOCATES:
+            return [None] * len(results)
+        moved = self._moved(op, args, kwargs, results)
+        if moved is not None:
+            return moved
+        given = bound(op, args, kwargs)
+        if is_constant(op, given):
+            return [self.memory.constant(tensor) for tensor in results]
+        if torch_name(op).startswith("_foreach_"):
+            per_item = self._per_item(op, given, result, results)
+            if per_item is not None:
+                return per_item
+        is_pointwise = facts(op).pointwise and len(results) == 1
+        if is_pointwise and not is_random(op) and not takes_lists(given):
+            return [self._pointwise(op, given, results[0])]
+        return self._all_opaque(op, given, results)
+
+    def _moved(
+        self,
+        op: OpOverload,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        results: Sequence[torch.Tensor],
+    ) -> list[Array | None] | None:
+        """The hashes that a move passes on; None if the op computes something."""
+        rule = _MOVES.get(torch_name(op))
+        if rule is not None:
+            return [rule(self.memory, args, kwargs, results[0])]
+        if stores(op):
+            return [self.memory.read(args[0])]
+        view = view_of_copy(op)
+        if view is aten.view.default:  # `view_copy` also accepts sizes that no view can have
+            return [_in_order(self.memory, args, kwargs, results[0])]
+        if view is not None:
+            return [self.memory.read(tensor) for tensor in tensors_in(view(*args, **kwargs))]
+        return None
+
+    def _per_item(
+        self,
+        op: OpOverload,
+        given: dict[str, Any],
+        result: Any,
+        results: Sequence[torch.Tensor],
+    ) -> list[Array | None] | None:
+        """An op on lists is one op per item."""
+        if torch_name(op) == "_foreach_copy":
+            pairs = zip(given["self"], given["src"], strict=True)
+            return [self.memory.broadcast(source, target) for target, source in pairs]
+        if not isinstance(result, (list, tuple)):
+            return None
+        keys = (
+            self.opaque_key(op, item(given, index, len(results))) for index in range(len(results))
+        )
+        return [self.opaque(key, 0, tensor) for key, tensor in zip(keys, results, strict=True)]
+
+    def _pointwise(self, op: OpOverload, given: dict[str, Any], result: torch.Tensor) -> Array:
+        names, operands, plain = [], [], []
+        for name, value in given.items():
+            if isinstance(value, torch.Tensor):
+                names.append(name)
+                operands.append(value)
+            elif matters(op, name, value):
+                plain.append((name, value))
+        # With one weight for all operands, the sum does not depend on their order.
+        distinct = 0 if commutes(op, given) else 1
+        dtypes = tuple(operand.dtype for operand in operands)
+        total: Any = _start(plain_name(op), repr(plain), tuple(names), dtypes, result.dtype)
+        read = [self.memory.elements(operand) for operand in operands]
+        for position, elements in enumerate(read):
+            total = total + elements * OPERANDS[position * distinct]
+        sizes = tuple(result.shape)
+        made = spread(mixed(np.broadcast_to(total, sizes)), result.element_size())
+        if self.memory.symbols is not None:
+            label = _label(op, plain)
+            operands_read = [np.broadcast_to(elements, sizes) for elements in read]
+            self.memory.symbols.note(combined(made), lambda index: label, operands_read)
+        return made
+
+    def _all_opaque(
+        self, op: OpOverload, given: dict[str, Any], results: Sequence[torch.Tensor]
+    ) -> list[Array | None]:
+        key = self.opaque_key(op, given)
+        is_sum = torch_name(op) in _SUMS and _is_narrow_integer(results[0])
+        if is_sum and not any(map(_is_inexact, tensors_in(list(given.values())))):
+            wide = torch.empty(results[0].shape, dtype=torch.int64, device="meta")
+            made = self.opaque(key, 0, wide)
+            return [self.memory.converted(made, torch.int64, results[0].dtype)]
+        return [self.opaque(key, index, tensor) for index, tensor in enumerate(results)]
+
+    def opaque_key(self, op: OpOverload, given: dict[str, Any]) -> tuple[np.uint64, str]:
+        """A hash of an op, its plain arguments and all that it reads; and a label for that."""
+        not_read = unread(op, given)
+        plain: list[tuple[str, Any]] = []
+        read: list[tuple[str, Any]] = []
+        for argument, value in given.items():
+            if any(True for _ in tensors_in(value)):
+                read += [(argument, self._contents(value))] if argument not in not_read else []
+            elif matters(op, argument, value):
+                plain.append((argument, value))
+        if is_random(op):
+            self._draws += 1
+            plain.append(("draw", self._draws))
+        label = "" if self.memory.symbols is None else _label(op, plain)
+        return hashed(plain_name(op), plain, read), label
+
+    def _contents(self, value: Any) -> Any:
+        """An argument, with the digest of its elements in place of each tensor.
+
+        Lists may have None beside tensors, so a tensor keeps its position in its list.
+        """
+        if isinstance(value, torch.Tensor):
+            return str(value.dtype), digest(self.memory.elements(value))
+        if isinstance(value, (list, tuple)):
+            return [self._contents(each) for each in value]
+        return value
+
+    def opaque(self, key: tuple[np.uint64, str], index: int, result: torch.Tensor) -> Array:
+        """The hashes of the result of that index, of an op with that key."""
+        start, label = key
+        sizes = tuple(result.shape)
+        first = start + hashed("result", index, sizes, result.dtype)
+        made = spread(sequence(first, result.numel()).reshape(sizes), result.element_size())
+        if self.memory.symbols is not None:
+            name = functools.partial(element, f"{label} {index}", sizes)
+            self.memory.symbols.note(combined(made), name)
+        return made
+
+
+# --- moves ----------------------------------------------------------------------------------------
+
+MoveRule: TypeAlias = Callable[
+    [HashedMemory, Sequence[Any], Mapping[str, Any], torch.Tensor], Array
+]
+
+
+def _in_order(
+    memory: HashedMemory, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor
+) -> Array:
+    """All elements in row-major order, in the sizes of the result."""
+    moved = memory.moved(args[0], result.dtype)
+    if moved.shape[:-1] == tuple(result.shape):
+        return moved
+    return moved.reshape(*result.shape, result.element_size())
+
+
+def _filled(
+    memory: HashedMemory, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor
+) -> Array:
+    """One value everywhere: a tensor or a Python number."""
+    value = args[1] if len(args) > 1 else kwargs["value"]
+    if isinstance(value, torch.Tensor):
+        return memory.broadcast(value, result)
+    return memory.constant(result)
+
+
+def _negative(
+    memory: HashedMemory, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor
+) -> Array:
+    return negative(memory.read(args[0]), result.dtype)
+
+
+def _conjugate(
+    memory: HashedMemory, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor
+) -> Array:
+    shown = memory.read(args[0])
+    return conjugated(shown, result.dtype) if result.is_complex() else shown
+
+
+def _arranged(op: OpOverload) -> MoveRule:
+    """Elements in another order. The op itself is run on their indices and so gives the order."""
+
+    def rule(
+        memory: HashedMemory, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor
+    ) -> Array:
+        parts: list[Array] = []
+        count = 0
+
+        def numbered(value: Any) -> Any:
+            nonlocal count
+            if isinstance(value, torch.Tensor):
+                parts.append(memory.moved(value, result.dtype).reshape(-1, result.element_size()))
+                count += value.numel()
+                return torch.arange(count - value.numel(), count).view(value.shape)
+            return [numbered(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+        indices = [numbered(value) for value in args]
+        order = op(*indices, **{name: numbered(value) for name, value in kwargs.items()})
+        arranged: Array = np.concatenate(parts)[order.numpy()]
+        return arranged
+
+    return rule
+
+
+_MOVES: dict[str, MoveRule] = {
+    "clone": _in_order,
+    "_to_copy": _in_order,
+    "_unsafe_view": _in_order,
+    "lift_fresh_copy": _in_order,
+    "_reshape_copy": _in_order,
+    "contiguous": _in_order,
+    "positive": _in_order,
+    "resolve_conj": _in_order,
+    "resolve_neg": _in_order,
+    "fill": _filled,
+    "neg": _negative,
+    "conj_physical": _conjugate,
+    "_conj_physical": _conjugate,
+    "cat": _arranged(aten.cat.default),
+    "stack": _arranged(aten.stack.default),
+    "flip": _arranged(aten.flip.default),
+    "roll": _arranged(aten.roll.default),
+    "repeat": _arranged(aten.repeat.default),
+}
+
+# On integers, these give the same in a narrow dtype, or in int64 and then cut to the narrow dtype.
+_SUMS = {"sum", "prod", "cumsum", "cumprod"}
+
+
+def _is_narrow_integer(tensor: torch.Tensor) -> bool:
+    return not _is_inexact(tensor) and tensor.dtype not in (torch.bool, torch.int64)
+
+
+def _is_inexact(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _start(*parts: object) -> np.uint64:
+    return hashed(*parts)
+
+
+def _label(op: OpOverload, plain: Sequence[tuple[str, Any]]) -> str:
+    """An op with its plain arguments, for people: 'add[other=1]'."""
+    shown = ", ".join(
+        f"{name}={value}"
+        for name, value in plain
+        if value is not None and (name, value) != ("alpha", 1)
+    )
+    name: str = op.overloadpacket.__name__.removesuffix("_")
+    return f"{name}[{shown}]" if shown else name

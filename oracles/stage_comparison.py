@@ -1,0 +1,365 @@
+"""A stage against the stage before it: which instruction overwrites a value that is read later.
+
+A graph alone does not say which value a later read means: after `add_ = add_(x, 1)` both `x` and
+`add_` are the new contents. The functional stage before it does say so. In both stages, each byte
+has a version (see `byte_versions`). Passes keep the names of the nodes that compute, also where
+these become in-place ops, so a version names its node. A node of both stages must read the same
+versions in both, and so must the caller, in outputs and inputs.
+
+What a node reads may differ for other reasons than a clobber, such as another operand. So a
+difference is a violation only if this can be shown: the right version was at the bytes read, or at
+those that they were copied from, until an instruction overwrote it. All other differences are
+unknown. A read whose result nobody uses is ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import fx
+
+from oracles.byte_versions import MIXED, MOVES, NODE, RESULT, ByteVersions, Store, Versions, spread
+from oracles.forms import COMMUTATIVE
+from oracles.location import Location
+from oracles.node_call import NodeCall, Operand
+from oracles.stage_run import NodeRun, StageRun, describe
+from oracles.verdict import Violation
+
+_MOST_LISTED = 64  # bytes that the evidence lists one by one
+LATER_READ = "overwrites a value that is read later"
+INPUT_LEFT = "leaves an input overwritten"
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One read: the reader (the output node is the caller), what it reads, where, the versions."""
+
+    node: fx.Node
+    what: str
+    location: Location
+    versions: Versions
+
+    @property
+    def reader(self) -> str:
+        """The reader, for people."""
+        return "the caller" if self.node.op == "output" else describe(self.node)
+
+
+@dataclass(slots=True)
+class Meaning:
+    """What a functional stage means.
+
+    `numbers` and `forms` have each node's number and the form of its call, by name. `reads` has the
+    versions that each node reads, `outputs` those that the caller gets, and `inputs` those that it
+    finds in the storages of the inputs.
+    """
+
+    numbers: dict[str, int]
+    forms: dict[str, str]
+    reads: dict[str, list[Read]]
+    outputs: list[Read]
+    inputs: dict[int, Versions]
+
+    @classmethod
+    def of(cls, run: StageRun) -> Meaning:
+        numbers = {node.node.name: index for index, node in enumerate(run.nodes, 1)}
+        forms = {node.node.name: _form(node.call) for node in run.nodes if node.call is not None}
+        memory = ByteVersions(run, numbers)
+        meaning = cls(numbers, forms, {}, [], {})
+        needed = _needed(run)
+        for index, node in enumerate(run.nodes):
+            if node.call is not None and node.node in needed and _computes(node, node.call):
+                meaning.reads[node.node.name] = _reads(memory, node.node, node.call)
+            memory.step(index, node)
+        meaning.outputs = _outputs(memory)
+        meaning.inputs = {number: memory.storages[number] for number in run.inputs}
+        return meaning
+
+
+class Overwritten(NamedTuple):
+    """Bytes of a storage that a store overwrote, and the versions that were there."""
+
+    store: Store
+    storage: int
+    addresses: Versions
+    versions: Versions
+
+
+class StageComparison:
+    """Replays the later stage, and compares what is read there with what the stage before means."""
+
+    def __init__(self, before: StageRun, run: StageRun) -> None:
+        self.before = before
+        self.run = run
+        self.violations: dict[tuple[fx.Node, fx.Node], Violation] = {}  # by writer and reader
+        self.addresses: dict[tuple[fx.Node, fx.Node], Versions] = {}
+        self.unknown: list[str] = []
+        self.differs = False
+
+    def judge(self) -> tuple[list[Violation], str]:
+        """The violations, and the reason if some difference cannot be decided."""
+        for run in (self.before, self.run):
+            if run.error is not None:
+                return [], run.raised
+        if _input_locations(self.before) != _input_locations(self.run):
+            return [], "the two stages do not take the same inputs"
+        meant = Meaning.of(self.before)
+        self._walk(meant, None)
+        if self.differs:
+            # The log takes as much memory as all stores together, so it is kept only when needed.
+            self._walk(meant, [])
+        return list(self.violations.values()), self.unknown[0] if self.unknown else ""
+
+    def _walk(self, meant: Meaning, log: list[Store] | None) -> None:
+        """Compare all reads. Without a log of stores, only `differs` is found out."""
+        calls = [(node.node.name, node.call) for node in self.run.nodes if node.call is not None]
+        same = {
+            name: meant.numbers[name]
+            for name, call in calls
+            if meant.forms.get(name) == _form(call)
+        }
+        memory = ByteVersions(self.run, same, log)
+        needed = _needed(self.run)
+        for index, node in enumerate(self.run.nodes):
+            name, call = node.node.name, node.call
+            if call is not None and node.node in needed and name in same and _computes(node, call):
+                reads = _reads(memory, node.node, call)
+                self._compare(memory, index, _form(call), meant.reads.get(name), reads)
+            memory.step(index, node)
+        end = len(self.run.nodes)
+        self._compare(memory, end, "", meant.outputs, _outputs(memory))
+        for number, versions in meant.inputs.items():
+            self._compare_input(memory, number, versions)
+
+    def _compare(
+        self, memory: ByteVersions, at: int, form: str, meant: list[Read] | None, reads: list[Read]
+    ) -> None:
+        if meant is None:  # in the stage before, nobody uses the result
+            return
+        expected, found = _shapes(meant), _shapes(reads)
+        if expected != found:
+            swapped = form in COMMUTATIVE and expected[::-1] == found
+            if not (swapped and _agree(meant[::-1], reads)):
+                reader = reads[0].reader if reads else "a node"
+                self.unknown.append(f"{reader} takes other operands than in the stage before")
+            return
+        if form in COMMUTATIVE and len(reads) == 2 and _agree(meant[::-1], reads):
+            return
+        for one, other in zip(meant, reads, strict=True):
+            self._compare_read(memory, at, one, other)
+
+    def _compare_read(self, memory: ByteVersions, at: int, meant: Read, read: Read) -> None:
+        wrong = (meant.versions != read.versions) | (read.versions == 0)
+        if not wrong.any():
+            return
+        addresses = memory.addresses(read.location)[wrong]
+        self._blame(memory, at, read, addresses, meant.versions[wrong], LATER_READ)
+
+    def _compare_input(self, memory: ByteVersions, number: int, meant: Versions) -> None:
+        """Compare the storage of an input, as the caller finds it after the run."""
+        nbytes = self.run.storages[number].nbytes()
+        if nbytes != self.before.storages[number].nbytes():
+            self.unknown.append(
+                f"the storage {number} of an input ends with another size than in the stage before"
+            )
+            return
+        found, meant = memory.storages[number][:nbytes], meant[:nbytes]
+        wrong = (meant != found) | (found == 0)
+        # A negative version is what the caller passed, so the input must end as it began.
+        for kind, which in (
+            (INPUT_LEFT, wrong & (meant < 0)),
+            (LATER_READ, wrong & (meant >= 0)),
+        ):
+            if which.any():
+                names = ", ".join(self._inputs_on(number))
+                whole = Location(number, 0, (nbytes,), (1,), torch.uint8, conj=False, neg=False)
+                read = Read(self.run.nodes[-1].node, f"input {names}", whole, found)
+                end = len(self.run.nodes)
+                self._blame(memory, end, read, which.nonzero()[0], meant[which], kind)
+
+    def _inputs_on(self, storage: int) -> list[str]:
+        """The names of the inputs on a storage."""
+        return [
+            node.node.name
+            for node in self.run.nodes
+            if node.node.op in ("placeholder", "get_attr")
+            and any(location.storage == storage for location in node.locations)
+        ]
+
+    def _blame(
+        self,
+        memory: ByteVersions,
+        at: int,
+        read: Read,
+        addresses: Versions,
+        meant: Versions,
+        kind: str,
+    ) -> None:
+        """Name the instructions that overwrote the versions meant at these addresses."""
+        self.differs = True
+        if memory.log is None:
+            return
+        known = meant != 0
+        found: list[Overwritten] = []
+        storage = read.location.storage
+        left = overwriters(memory, at, storage, addresses[known], meant[known], found)
+        if left.size or not known.all():
+            self.unknown.append(
+                f"{read.reader} reads {read.what}, which cannot be matched with what it reads in "
+                "the stage before"
+            )
+        for overwritten in found:
+            self._note(read, overwritten, kind)
+
+    def _note(self, read: Read, overwritten: Overwritten, kind: str) -> None:
+        """One violation per writer and reader; its evidence lists the bytes of all its reads."""
+        key = overwritten.store.by, read.node
+        addresses = np.union1d(self.addresses.get(key, []), overwritten.addresses).astype(np.int64)
+        self.addresses[key] = addresses
+        evidence = {
+            "read by": read.reader,
+            "what is read": read.what,
+            "value overwritten": self._value(int(overwritten.versions[0])),
+            "storage": overwritten.storage,
+        }
+        if key in self.violations:
+            evidence = dict(self.violations[key].evidence)
+        listed = {"bytes": addresses[:_MOST_LISTED].tolist(), "bytes in all": len(addresses)}
+        place = self.run.name(overwritten.store.by)
+        self.violations[key] = Violation("clobbers", kind, place, {**evidence, **listed})
+
+    def _value(self, version: int) -> str:
+        """A version, for people."""
+        if version < 0:
+            return "as the caller passed it"
+        if version >= MIXED:
+            return "a value cast from bytes of several elements"
+        node = self.before.nodes[version // NODE - 1].node
+        return f"element {version % RESULT} of {describe(node)}, in stage {self.before.stage.name}"
+
+
+def overwriters(
+    memory: ByteVersions,
+    before: int,
+    storage: int,
+    addresses: Versions,
+    meant: Versions,
+    found: list[Overwritten],
+) -> Versions:
+    """Find the stores that overwrote the versions meant, here or where the bytes were copied from.
+
+    Only stores before node number `before` count. Adds to `found`; returns the positions in
+    `addresses` of the bytes for which no store was found.
+    """
+    left = np.arange(len(addresses))  # positions that are not explained yet
+    last_store = np.full(len(addresses), fill_value=True)  # no later store to this byte was seen
+    for store in reversed(memory.log or ()):
+        if not left.size:
+            break
+        if store.at >= before or store.location.storage != storage or not store.old.size:
+            continue
+        entry_at = np.full(len(memory.storages[storage]), -1)  # the store's entry, by address
+        entry_at[memory.addresses(store.location).ravel()] = np.arange(store.old.size)
+        entry = entry_at[addresses[left]]
+        hit = (entry >= 0) & (store.old.ravel()[entry] == meant[left])
+        if hit.any():
+            found.append(Overwritten(store, storage, addresses[left[hit]], meant[left[hit]]))
+        # Bytes that this store left until the read: the right version may have been lost before
+        # the copy, at the place that it was copied from.
+        copied_here = (entry >= 0) & last_store[left] & ~hit
+        last_store[left[entry >= 0]] = False
+        copied, entry, left = left[copied_here], entry[copied_here], left[~hit & ~copied_here]
+        for source, origin, step in _origins(memory, store) if copied.size else ():
+            versions = np.where(meant[copied] < 0, meant[copied] - step, meant[copied])
+            nobody = overwriters(memory, store.at, source, origin[entry], versions, found)
+            copied, entry = copied[nobody], entry[nobody]
+        left = np.concatenate((left, copied))
+    return left
+
+
+def _origins(memory: ByteVersions, store: Store) -> Iterator[tuple[int, Versions, int]]:
+    """The storages and addresses that the bytes of a store were copied from.
+
+    A cast reads an element together: then there is one result per byte of an element, with the
+    index of that byte.
+    """
+    if store.source is None:
+        return
+    addresses = memory.addresses(store.source)
+    if store.source.dtype == store.location.dtype:
+        yield store.source.storage, spread(addresses, store.location).ravel(), 0
+        return
+    for step in range(store.source.dtype.itemsize):
+        one_byte = spread(addresses[..., step : step + 1], store.location)
+        yield store.source.storage, one_byte.ravel(), step
+
+
+# --- reads ----------------------------------------------------------------------------------------
+
+
+def _form(call: NodeCall) -> str:
+    """The name of the computation: `add` for `add.Tensor`, `add_.Tensor` and `add.out`."""
+    if call.computes is None:
+        return ""
+    name = str(call.computes.overloadpacket.__name__)
+    return name.removesuffix("_functional").removesuffix("_")
+
+
+def _computes(node: NodeRun, call: NodeCall) -> bool:
+    """Whether it makes new values or returns tensor data; views and moves do not."""
+    return call.op not in MOVES and bool(call.written or call.is_data_dependent or node.made)
+
+
+def _reads(memory: ByteVersions, node: fx.Node, call: NodeCall) -> list[Read]:
+    def read(operand: Operand) -> Read:
+        versions = memory.at(operand.location).copy()
+        return Read(node, operand.argument, operand.location, versions)
+
+    return [read(operand) for operand in call.read]
+
+
+def _outputs(memory: ByteVersions) -> list[Read]:
+    last = memory.run.nodes[-1]
+    locations = last.locations if last.node.op == "output" else ()
+    return [
+        Read(last.node, f"output {index}", location, memory.at(location).copy())
+        for index, location in enumerate(locations)
+    ]
+
+
+def _shapes(reads: list[Read]) -> list[tuple[int, ...]]:
+    return [read.versions.shape for read in reads]
+
+
+def _agree(meant: Iterable[Read], reads: Iterable[Read]) -> bool:
+    """Whether all versions are known and the same."""
+    return all(
+        np.array_equal(one.versions, other.versions) and other.versions.all()
+        for one, other in zip(meant, reads, strict=True)
+    )
+
+
+def _input_locations(run: StageRun) -> list[tuple[Location, ...]]:
+    return [node.locations for node in run.nodes if node.node.op in ("placeholder", "get_attr")]
+
+
+def _has_effect(call: NodeCall) -> bool:
+    """Whether it does more than return a value: it writes, or raises (`_assert_async`)."""
+    return call.mutates or (
+        call.is_data_dependent and call.computes is not None and not call.computes._schema.returns
+    )
+
+
+def _needed(run: StageRun) -> set[fx.Node]:
+    """The live nodes: the output, nodes with an effect, and all that these use."""
+    needed: set[fx.Node] = set()
+    for node in reversed(run.nodes):
+        has_effect = node.call is not None and _has_effect(node.call)
+        if node.node.op == "output" or node.node in needed or has_effect:
+            needed.add(node.node)
+            needed.update(node.node.all_input_nodes)
+    return needed

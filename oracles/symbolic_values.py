@@ -1,0 +1,42 @@
+"""`SymbolicValues`: the expression behind each value hash, to show in evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from oracles.value_hashes import Array
+
+
+@dataclass(slots=True)
+class SymbolicValues:
+    """By the hash of an element: an op and the hashes that it read, or an element of an input."""
+
+    expressions: dict[int, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+
+    def note(
+        self, elements: Array, label: Callable[[int], str], read: Sequence[Array] = ()
+    ) -> None:
+        """Note the expression of each element. `read` are its operands, of the size of `elements`.
+
+        `label` gives the op or the name of the element at an index.
+        """
+        operands = [operand.ravel().tolist() for operand in read]
+        for index, value in enumerate(elements.ravel().tolist()):
+            reads = tuple(operand[index] for operand in operands)
+            self.expressions.setdefault(value, (label(index), reads))
+
+    def spell(self, value: int, depth: int = 4) -> str:
+        """The expression behind a hash: 'mul[other=0](add[other=1](x0[1]))'."""
+        label, read = self.expressions.get(value, ("bytes of several elements", ()))
+        if not read:
+            return label
+        inner = ", ".join(self.spell(each, depth - 1) for each in read) if depth else "..."
+        return f"{label}({inner})"
+
+
+def element(name: str, sizes: tuple[int, ...], index: int) -> str:
+    """The name of an element, by its index in row-major order: 'x0[1, 2]'."""
+    return f"{name}{[int(each) for each in np.unravel_index(index, sizes)] if sizes else ''}"

@@ -1,0 +1,42 @@
+"""The table of oracles: its order, what each oracle needs, and the documentation that follows it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from oracles.judge import ON_GRAPHS, ON_RESULTS, ORACLES
+from oracles.oracle import Needs
+
+DOCS = Path(__file__).parents[2] / "docs" / "oracles.md"
+
+
+def test_names_are_unique_and_results_come_before_graphs() -> None:
+    names = [oracle.name for oracle in ORACLES]
+    assert len(set(names)) == len(names)
+    assert (*ON_RESULTS, *ON_GRAPHS) == tuple(names)
+
+
+def test_errors_are_asked_first() -> None:
+    """Whether a run raised decides whether the other oracles have anything to compare."""
+    assert ON_RESULTS[0] == "errors"
+
+
+def test_an_oracle_on_results_has_a_check_for_reproducers() -> None:
+    """What a graph shows, no script without this project can show."""
+    for oracle in ORACLES:
+        assert (oracle.check is not None) == (oracle.needs is Needs.RESULTS), oracle.name
+
+
+def test_a_check_defines_what_a_reproducer_calls() -> None:
+    for oracle in ORACLES:
+        if oracle.check is not None:
+            defined: dict[str, object] = {}
+            exec(oracle.check.source.replace("TOLERANCE", ""), defined)
+            assert {"facts", "equal", "described"} <= defined.keys(), oracle.name
+
+
+def test_the_documentation_lists_the_table() -> None:
+    rows = re.findall(r"^\| \**(\w+)\** \| ([^|]+) \|", DOCS.read_text(), re.MULTILINE)
+    assert rows[0] == ("oracle", "the promise")
+    assert rows[1:] == [(oracle.name, oracle.promise) for oracle in ORACLES]
