@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from aliasproof.verdicts import print_violation
 from campaigns.finding import Finding, read_finding
 from campaigns.reproducer import DEATHS, confirm
 from oracles.verdict import Violation
-from programs.errors import Rejected, UserError
+from programs.errors import Rejected, UserError, did_you_mean
 from programs.printing import inputs_source, source
 from targets.registry import target as target_named
 from trials.trial import Case, Trial, run_trial
@@ -48,13 +47,10 @@ def locate(finding: str) -> Path:
     named = [each for each in folders if each.name == finding]
     if named:
         return named[-1]
-    near = difflib.get_close_matches(finding, [each.name for each in folders], n=1)
-    hint = (
-        f"did you mean '{near[0]}'?"
-        if near
-        else "give its folder, such as runs/<run>/findings/<name>"
-    )
-    raise UserError(f"no finding '{finding}' here or under {RUNS}/*/findings; {hint}")
+    names = [each.name for each in folders]
+    advice = "give its folder, such as runs/<run>/findings/<name>"
+    hint = did_you_mean(finding, names, otherwise=advice)
+    raise UserError(f"no finding '{finding}' here or under {RUNS}/*/findings{hint}")
 
 
 def show_finding(given: str) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-
 from faults import (
     analysis_faults,
     condition_faults,
@@ -16,7 +14,7 @@ from faults import (
     write_faults,
 )
 from faults.fault import Fault
-from programs.errors import UserError
+from programs.errors import UserError, did_you_mean
 
 FAULTS: dict[str, Fault] = {
     each.name: each
@@ -43,6 +41,5 @@ def fault_named(name: str) -> Fault:
     plain = name.replace("-", " ")
     if plain in FAULTS:
         return FAULTS[plain]
-    near = difflib.get_close_matches(plain, FAULTS, n=1)
-    hint = f"did you mean '{near[0]}'?" if near else "see docs/faults.md for all of them"
-    raise UserError(f"unknown fault '{name}'; {hint}")
+    hint = did_you_mean(plain, FAULTS, otherwise="see docs/faults.md for all of them")
+    raise UserError(f"unknown fault '{name}'{hint}")

@@ -1,1 +1,1 @@
-"""`Program`, the value that everything passes around, and Hypothesis strategies for inputs, arguments and programs."""
+"""What draws programs: features, inputs, arguments, operators, and aliasing scenarios."""

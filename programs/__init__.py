@@ -1,1 +1,1 @@
-"""`Program`, the value that everything passes around: what it says, how it is run, stored, printed and judged."""
+"""`Program`, the value that everything passes around: its parts, its forms, how eager runs it."""

@@ -1,4 +1,11 @@
-"""The three kinds of error in aliasproof: the user's, the program's, ours."""
+"""The three kinds of error in aliasproof (the user's, the program's, ours), and message parts."""
+
+from __future__ import annotations
+
+import difflib
+import reprlib
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 
 class UserError(Exception):
@@ -9,8 +16,44 @@ class UserError(Exception):
 
 
 class Rejected(Exception):
-    """This program is not for this target, or eager gives it no single meaning: draw another one."""
+    """This program is not for this target, or it is undefined in eager: draw another one."""
 
 
 class InternalError(Exception):
     """A mistake of aliasproof itself. The message says what to send us."""
+
+
+# --- parts of messages ----------------------------------------------------------------------------
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", most: int = 1) -> str:
+    """The end of a message about an unknown name: up to `most` known names that are near it.
+
+    If none is near, the end is the advice `otherwise`. It starts with a semicolon or is empty.
+    """
+    near = difflib.get_close_matches(name, list(known), n=most)
+    return suggestion(near) or (otherwise and f"; {otherwise}")
+
+
+def suggestion(names: Sequence[str]) -> str:
+    """The end of a message that offers these names; empty without any."""
+    return f"; did you mean {', '.join(map(repr, names))}?" if names else ""
+
+
+class _Shown(reprlib.Repr):
+    """A one-line form of any value, short enough for an error message."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel, self.maxstring, self.maxother = 3, 60, 60
+
+    def repr_int(self, x: int, level: int) -> str:
+        # Python refuses to write integers of more than 4,300 digits.
+        return f"an integer of {x.bit_length()} bits" if x.bit_length() > 128 else str(x)
+
+    # reprlib finds this method by the name of the class, so no import of `Ref` is needed here.
+    def repr_Ref(self, x: Any, level: int) -> str:  # noqa: N802
+        return f"the tensor {self.repr1(x.name, level)}"
+
+
+shown = _Shown().repr

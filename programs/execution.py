@@ -17,8 +17,11 @@ Tensors = Sequence[torch.Tensor]
 
 
 def run(program: Program, tensors: Tensors) -> tuple[torch.Tensor, ...]:
-    """Execute the instructions in order on the input tensors (which they may mutate) and return the outputs."""
-    values = {each.name: tensor for each, tensor in zip(program.inputs, tensors, strict=True)}
+    """Execute the instructions in order on the input tensors and return the outputs.
+
+    The instructions may mutate the input tensors.
+    """
+    values = {view.name: tensor for view, tensor in zip(program.inputs, tensors, strict=True)}
     for instruction in program.instructions:
         execute(instruction, values)
     return tuple(values[name] for name in program.outputs)
@@ -32,9 +35,9 @@ def execute(instruction: Instruction, values: dict[str, torch.Tensor]) -> None:
 
 
 def call(instruction: Instruction, values: dict[str, torch.Tensor]) -> list[torch.Tensor]:
-    """Run one instruction on the values by name; the tensors that the op returns."""
-    args = [materialise(each, values) for each in instruction.args]
-    kwargs = {key: materialise(value, values) for key, value in instruction.kwargs}
+    """Run one instruction on the values by name and give the tensors that the op returns."""
+    args = [materialise(argument, values) for argument in instruction.args]
+    kwargs = {key: materialise(argument, values) for key, argument in instruction.kwargs}
     returned = resolve(instruction.op)(*args, **kwargs)
     return [returned] if isinstance(returned, torch.Tensor) else list(returned or ())
 
@@ -44,7 +47,7 @@ def materialise(argument: Argument, values: dict[str, torch.Tensor]) -> object:
     if isinstance(argument, Ref):
         return values[argument.name]
     if isinstance(argument, tuple):
-        return [materialise(each, values) for each in argument]
+        return [materialise(element, values) for element in argument]
     return argument
 
 
@@ -52,7 +55,7 @@ def materialise(argument: Argument, values: dict[str, torch.Tensor]) -> object:
 class ProgramFunction:
     """A program as a function of its input tensors.
 
-    Those who can do better than call it look at `program`.
+    A target that can do more with a program than call it reads `program`.
     """
 
     program: Program
@@ -62,25 +65,23 @@ class ProgramFunction:
 
 
 def as_graph(program: Program) -> fx.Graph:
-    """The program as a graph of ATen calls, one node an instruction.
+    """The program as a graph of ATen calls, one node per instruction.
 
-    Of an op that returns several tensors, each named result is a getitem node.
+    If an op returns several tensors, each named result is a getitem node.
     """
     graph = fx.Graph()
-    nodes = {each.name: graph.placeholder(each.name) for each in program.inputs}
+    nodes = {view.name: graph.placeholder(view.name) for view in program.inputs}
     for instruction in program.instructions:
-        node_of = functools.partial(_node_argument, nodes=nodes)
+        as_node = functools.partial(_node_argument, nodes=nodes)
         op = resolve(instruction.op)
-        call = graph.call_function(
-            op,
-            tuple(map(node_of, instruction.args)),
-            {k: node_of(v) for k, v in instruction.kwargs},
-        )
+        args = tuple(map(as_node, instruction.args))
+        kwargs = {key: as_node(argument) for key, argument in instruction.kwargs}
+        node = graph.call_function(op, args, kwargs)
         if returns_one_tensor(op):
-            nodes.update(dict.fromkeys(instruction.results, call))
+            nodes.update(dict.fromkeys(instruction.results, node))
         else:
             for index, name in enumerate(instruction.results):
-                nodes[name] = graph.call_function(operator.getitem, (call, index))
+                nodes[name] = graph.call_function(operator.getitem, (node, index))
     graph.output(tuple(nodes[name] for name in program.outputs))
     return graph
 
@@ -95,5 +96,5 @@ def _node_argument(argument: Argument, nodes: dict[str, fx.Node]) -> fx.node.Arg
     if isinstance(argument, Ref):
         return nodes[argument.name]
     if isinstance(argument, tuple):
-        return [_node_argument(each, nodes) for each in argument]
+        return [_node_argument(element, nodes) for element in argument]
     return argument

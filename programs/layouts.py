@@ -1,6 +1,6 @@
-"""Arithmetic on layouts: dense strides, how far a view reaches, how much a storage has room for.
+"""Arithmetic on layouts: dense strides, the extent of a view, the capacity of a storage.
 
-All in elements.
+All units are elements.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from programs.program import Argument
 
 
 def capacity(tensor: torch.Tensor) -> int:
-    """How many elements of the tensor's dtype its storage holds."""
+    """The number of elements of the tensor's dtype that fit into its storage."""
     return tensor.untyped_storage().nbytes() // tensor.element_size()
 
 
@@ -21,12 +21,12 @@ def dense_strides(sizes: tuple[Argument, ...]) -> tuple[int, ...]:
     for size in reversed(sizes):
         assert isinstance(size, int)
         strides.append(running)
-        running *= max(size, 1)
+        running *= max(size, 1)  # torch also gives a tensor with a size of 0 strides of 1 or more
     return tuple(reversed(strides))
 
 
 def reach(sizes: tuple[Argument, ...], strides: tuple[Argument, ...]) -> int:
-    """How many elements a view without offset spans, from its first to its last."""
+    """The number of elements that a view without offset spans, from its first to its last."""
     last = 0
     for size, stride in zip(sizes, strides, strict=True):
         assert isinstance(size, int)

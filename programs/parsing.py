@@ -1,7 +1,7 @@
 """Reads back the Python that `programs.printing.source` prints.
 
-Nothing is executed: the text becomes a syntax tree, and a tree of any other shape is refused with
-its line.
+Nothing is executed: the text becomes a syntax tree. A tree of any other shape is refused with its
+line number.
 """
 
 from __future__ import annotations
@@ -12,17 +12,21 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from programs.errors import UserError
+from programs.defect import Defect
+from programs.errors import UserError, did_you_mean, shown
 from programs.execution import returns_one_tensor
 from programs.program import Argument, Input, Instruction, Program, Ref, Storage
 from programs.schemas import resolve
 from programs.serialization import DTYPES, SPECIAL_FLOATS
-from programs.validation import first_defect, nearest, shown
+from programs.validation import first_defect
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
-    """An instruction as it stands in the text: with its line, and whether its results are unpacked from a tuple."""
+class _ParsedCall:
+    """An instruction with its line in the text.
+
+    `unpacked` is true if the text assigns the results to a tuple of names.
+    """
 
     instruction: Instruction
     line: int
@@ -32,21 +36,20 @@ class _Call:
 def parse_source(
     text: str, storages: Sequence[Storage], inputs: Sequence[Input], seed: int = 0
 ) -> Program:
-    """The program that prints as `text` and has these storages and inputs, so that `parse_source(source(p), ...) == p`.
+    """The program that prints as `text` and has these storages and inputs.
 
-    Raises `UserError` with the line number for anything that `source` does not print.
+    So `parse_source(source(p), p.storages, p.inputs, p.seed) == p`. Raises `UserError` with the
+    line number for anything that `source` does not print.
     """
     function = _function(text)
-    parameters = [each.arg for each in function.args.args]
-    if parameters != [each.name for each in inputs]:
-        raise _refusal(
-            function,
-            f"the inputs are {', '.join(each.name for each in inputs)}; got {shown(parameters)}",
-        )
+    parameters = [parameter.arg for parameter in function.args.args]
+    names = [view.name for view in inputs]
+    if parameters != names:
+        raise _refusal(function, f"the inputs are {', '.join(names)}; got {shown(parameters)}")
     *body, last = function.body
-    calls = [_call(each) for each in body]
+    calls = [_call(statement) for statement in body]
     outputs = _outputs(last)
-    instructions = tuple(each.instruction for each in calls)
+    instructions = tuple(call.instruction for call in calls)
     program = Program(tuple(storages), tuple(inputs), instructions, outputs, seed)
     _check(program, calls, last.lineno)
     return program
@@ -55,17 +58,13 @@ def parse_source(
 def _function(text: str) -> ast.FunctionDef:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # of Python about the style of a text that is refused below anyway
+            # Python warns about the style of some texts. Those are refused below anyway.
+            warnings.simplefilter("ignore")
             module = ast.parse(text)
     except SyntaxError as error:
         raise UserError(f"line {error.lineno or 1}: not Python: {error.msg}") from error
-    except (
-        ValueError,
-        RecursionError,
-        MemoryError,
-    ) as error:  # a null character; thousands of opening brackets
+    except (ValueError, RecursionError, MemoryError) as error:
+        # A null character, or thousands of opening brackets.
         raise UserError(f"line 1: not Python: {shown(str(error))}") from error
     match module.body:
         case [
@@ -83,31 +82,26 @@ def _function(text: str) -> ast.FunctionDef:
     )
 
 
-def _check(program: Program, calls: Sequence[_Call], last_line: int) -> None:
-    """Raise if the program is not well formed, or if the text takes a list of tensors for one or one for a list."""
+def _check(program: Program, calls: Sequence[_ParsedCall], last_line: int) -> None:
+    """Raise if the program is not well formed, or if the text confuses one tensor with a list."""
     defect = first_defect(program)
     if defect is not None:
-        number = re.match(r"instructions\[(\d+)\]", defect.place)
-        line = (
-            calls[int(number[1])].line
-            if number
-            else last_line
-            if defect.place.startswith("outputs")
-            else 1
-        )
+        line = _line_of(defect, calls, last_line)
         raise UserError(f"line {line}: {defect}")
-    for each in calls:
-        one = returns_one_tensor(resolve(each.instruction.op))
-        if each.instruction.results and one == each.unpacked:
-            wanted = (
-                "returns one tensor: write v0 = ..."
-                if one
-                else "returns several tensors: write (v0,) = ..."
-            )
-            raise UserError(f"line {each.line}: {each.instruction.op} {wanted}")
+    for call in calls:
+        op, one = call.instruction.op, returns_one_tensor(resolve(call.instruction.op))
+        if call.instruction.results and one == call.unpacked:
+            given, form = ("one tensor", "v0") if one else ("several tensors", "(v0,)")
+            raise UserError(f"line {call.line}: {op} returns {given}: write {form} = ...")
 
 
-def _call(statement: ast.stmt) -> _Call:
+def _line_of(defect: Defect, calls: Sequence[_ParsedCall], last_line: int) -> int:
+    if number := re.match(r"instructions\[(\d+)\]", defect.location):
+        return calls[int(number[1])].line
+    return last_line if defect.location.startswith("outputs") else 1
+
+
+def _call(statement: ast.stmt) -> _ParsedCall:
     results: tuple[str, ...] = ()
     unpacked = False
     match statement:
@@ -127,7 +121,9 @@ def _call(statement: ast.stmt) -> _Call:
         )
     args = tuple(map(_argument, call.args))
     kwargs = tuple(map(_keyword_argument, call.keywords))
-    return _Call(Instruction(_op(call.func), args, kwargs, results), statement.lineno, unpacked)
+    return _ParsedCall(
+        Instruction(_op(call.func), args, kwargs, results), statement.lineno, unpacked
+    )
 
 
 def _outputs(statement: ast.stmt) -> tuple[str, ...]:
@@ -183,13 +179,13 @@ def _argument(node: ast.expr) -> Argument:
         case ast.Constant(value=None | bool() | int() | float() as value):
             return value
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)) if (
-            value is not True
+            value is not True  # `-True` is legal Python, but `source` never prints it
         ):
             return -value
         case ast.Attribute(value=ast.Name(id="torch"), attr=name):
             if name in DTYPES:
                 return DTYPES[name]
-            raise _refusal(node, f"unknown dtype torch.{name}{nearest(name, DTYPES)}")
+            raise _refusal(node, f"unknown dtype torch.{name}{did_you_mean(name, DTYPES)}")
         case ast.Call(func=ast.Name(id="float"), args=[ast.Constant(value=str(name))], keywords=[]):
             if name in SPECIAL_FLOATS:
                 return SPECIAL_FLOATS[name]

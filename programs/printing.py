@@ -1,7 +1,7 @@
 """A `Program` as ordinary Python functions that need torch alone.
 
-Both texts assume `import torch` and `aten = torch.ops.aten`. `programs.parsing` reads `source`
-back.
+Both texts assume `import torch` and `aten = torch.ops.aten`. `programs.parsing` reads the text of
+`source` back.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from programs.program import Argument, Input, Instruction, Program, Ref, Storage
 from programs.schemas import resolve
 from programs.values import fill
 
-LONGEST_LITERAL = 16  # elements; numbers beyond that are written as a formula if there is one
+LONGEST_LITERAL = 16  # elements; a longer buffer is printed as a formula if there is one
 
 
 # --- the program ----------------------------------------------------------------------------------
@@ -26,13 +26,13 @@ LONGEST_LITERAL = 16  # elements; numbers beyond that are written as a formula i
 
 def source(program: Program) -> str:
     """A function `program` of the inputs that returns the tuple of the outputs."""
-    head = f"def program({', '.join(each.name for each in program.inputs)}):"
+    head = f"def program({', '.join(view.name for view in program.inputs)}):"
     return _function(head, map(statement, program.instructions), program.outputs)
 
 
 def statement(instruction: Instruction) -> str:
     """The instruction as one line of Python."""
-    arguments = [expression(each) for each in instruction.args]
+    arguments = [expression(argument) for argument in instruction.args]
     arguments += [_keyword_argument(key, value) for key, value in instruction.kwargs]
     call = f"{_callee(instruction.op)}({', '.join(arguments)})"
     if not instruction.results:
@@ -57,24 +57,20 @@ def _callee(op: str) -> str:
     namespace, name, overload = op.split(".")
     packet = f"aten.{name}" if namespace == "aten" else f"torch.ops.{namespace}.{name}"
     # aten.random_.from is an overload, but `from` may not follow a dot in Python.
-    return (
-        f'getattr({packet}, "{overload}")'
-        if keyword.iskeyword(overload)
-        else f"{packet}.{overload}"
-    )
+    if keyword.iskeyword(overload):
+        return f'getattr({packet}, "{overload}")'
+    return f"{packet}.{overload}"
 
 
 def _keyword_argument(key: str, value: Argument) -> str:
     # aten.uniform_ has an argument called `from`.
-    return (
-        f'**{{"{key}": {expression(value)}}}'
-        if keyword.iskeyword(key)
-        else f"{key}={expression(value)}"
-    )
+    if keyword.iskeyword(key):
+        return f'**{{"{key}": {expression(value)}}}'
+    return f"{key}={expression(value)}"
 
 
 def _tuple(names: Sequence[str]) -> str:
-    """The names as a tuple in every case, as target of an assignment or after `return`."""
+    """The names as a tuple, also if there are fewer than two."""
     if len(names) > 1:
         return ", ".join(names)
     return f"({names[0]},)" if names else "()"
@@ -88,55 +84,57 @@ def _function(head: str, statements: Sequence[str] | map[str], returned: Sequenc
 
 
 def inputs_source(program: Program) -> str:
-    """A function `inputs` that returns a tuple of the tensors that `programs.values.input_tensors` makes.
+    """A function `inputs` that returns a tuple of the tensors that `input_tensors` makes.
 
-    Inputs are detached from the buffers that they view: AOTAutograd looks at `Tensor._base` and
-    treats inputs that share a storage differently if some have a base, so the tensors here have
-    none, as those of `input_tensors`.
+    The printed inputs are detached from the buffers that they view. AOTAutograd treats inputs that
+    share a storage differently if some have a `Tensor._base`; those of `input_tensors` have none.
     """
-    buffers = [fill(each, index, program.seed) for index, each in enumerate(program.storages)]
-    views = Counter(each.storage for each in program.inputs)
+    buffers = [fill(storage, index, program.seed) for index, storage in enumerate(program.storages)]
+    views = Counter(view.storage for view in program.inputs)
     texts = {
-        index: numbers(program.storages[index], index, program.seed) for index in sorted(views)
+        index: buffer_source(program.storages[index], index, program.seed)
+        for index in sorted(views)
     }
     # A buffer needs a name of its own unless its only view is simply the whole of it.
-    plain = {
-        each.storage
-        for each in program.inputs
-        if views[each.storage] == 1 and _whole(each, buffers[each.storage])
+    unnamed = {
+        view.storage
+        for view in program.inputs
+        if views[view.storage] == 1 and _whole(view, buffers[view.storage])
     }
     prefix = _unused_prefix(program)
     statements = [
-        f"{prefix}{index} = {text}" for index, text in texts.items() if index not in plain
+        f"{prefix}{index} = {text}" for index, text in texts.items() if index not in unnamed
     ]
-    for each in program.inputs:
-        if each.storage in plain:
-            view = _reshaped(each, texts[each.storage])
+    for view in program.inputs:
+        if view.storage in unnamed:
+            value = _reshaped(view, texts[view.storage])
         else:
-            view = _view(each, buffers[each.storage], f"{prefix}{each.storage}")
-        statements.append(f"{each.name} = {view}")
-    return _function("def inputs():", statements, [each.name for each in program.inputs])
+            value = _view(view, buffers[view.storage], f"{prefix}{view.storage}")
+        statements.append(f"{view.name} = {value}")
+    return _function("def inputs():", statements, [view.name for view in program.inputs])
 
 
 def _whole(view: Input, buffer: torch.Tensor) -> bool:
-    """True if the input is its buffer, but for a `Tensor.view`."""
+    """True if `Tensor.view` of the whole buffer gives the input."""
     if view.dtype != buffer.dtype or view.offset or math.prod(view.sizes) != buffer.numel():
         return False
     return buffer.view(view.sizes).stride() == view.strides
 
 
 def _reshaped(view: Input, text: str) -> str:
-    """The view of all of a buffer that has no other view."""
+    """The only view of a buffer, which covers all of it."""
+    # A 1-d buffer is the input itself: no view, so nothing to detach.
     return text if len(view.sizes) == 1 else f"{text}.view({_sizes(view)}).detach()"
 
 
 def _view(view: Input, buffer: torch.Tensor, name: str) -> str:
-    """A view of a named buffer; always a new tensor, since the buffer may have other views."""
+    """A view of a named buffer: always a new tensor, since the buffer may have other views."""
     if _whole(view, buffer):
         return f"{name}.view({_sizes(view)}).detach()"
     if view.dtype == buffer.dtype:
         offset = f", {view.offset}" if view.offset else ""
         return f"torch.as_strided({name}, {view.sizes}, {view.strides}{offset}).detach()"
+    # No op reads a buffer as another dtype at any offset and strides, so set the storage itself.
     layout = f"{view.offset}, {view.sizes}, {view.strides}"
     return f"torch.empty(0, dtype={view.dtype}).set_({name}.untyped_storage(), {layout})"
 
@@ -146,23 +144,26 @@ def _sizes(view: Input) -> str:
 
 
 def _unused_prefix(program: Program) -> str:
-    """A prefix for the names of buffers that no name of an input can be equal to."""
+    """A prefix for the names of buffers, which no name of an input starts with."""
     prefix = "s"
-    while any(each.name.startswith(prefix) for each in program.inputs):
+    while any(view.name.startswith(prefix) for view in program.inputs):
         prefix += "s"
     return prefix
 
 
-def numbers(storage: Storage, index: int, seed: int) -> str:
-    """An expression for the tensor `fill(storage, index, seed)`, to which `.view(...)` may be appended as it is."""
+def buffer_source(storage: Storage, index: int, seed: int) -> str:
+    """An expression for the tensor `fill(storage, index, seed)`.
+
+    `.view(...)` may be appended to it without parentheses.
+    """
     buffer = fill(storage, index, seed)
     text = _arange(_whole_numbers(buffer), storage.dtype)
     if text is None and storage.length > LONGEST_LITERAL:
         text = _formula(buffer, index, seed)
-    return (
-        text
-        or f"torch.tensor([{', '.join(map(_element, buffer.tolist()))}], dtype={storage.dtype})"
-    )
+    if text:
+        return text
+    elements = ", ".join(map(_element, buffer.tolist()))
+    return f"torch.tensor([{elements}], dtype={storage.dtype})"
 
 
 def _element(value: object) -> str:
@@ -172,27 +173,27 @@ def _element(value: object) -> str:
 
 
 def _whole_numbers(buffer: torch.Tensor) -> list[int]:
-    """The elements of a real buffer as integers; an empty list if some are not, or for another dtype."""
+    """The elements of a real buffer as integers; an empty list if some are not integers."""
     if buffer.dtype.is_complex or buffer.dtype == torch.bool:
         return []
     values = buffer.tolist()
-    return (
-        [int(each) for each in values] if all(float(each).is_integer() for each in values) else []
-    )
+    if not all(float(value).is_integer() for value in values):
+        return []
+    return [int(value) for value in values]
 
 
-# All real dtypes of which `torch.arange` makes tensors; see
+# The real dtypes that `torch.arange` supports; see
 # `aten/src/ATen/native/cpu/RangeFactoriesKernel.cpp`.
 _ARANGE_DTYPES = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 _ARANGE_DTYPES |= {torch.float16, torch.bfloat16, torch.float32, torch.float64}
 
 
 def _arange(values: Sequence[int], dtype: torch.dtype) -> str | None:
-    """The call of `torch.arange` for three or more numbers in arithmetic progression."""
+    """The call of `torch.arange` for three or more values in arithmetic progression."""
     if len(values) < 3 or values[0] == values[1]:
         return None
     first, step, length = values[0], values[1] - values[0], len(values)
-    if any(each != first + step * position for position, each in enumerate(values)):
+    if any(value != first + step * position for position, value in enumerate(values)):
         return None
     bounds = [first, first + step * length] if first or step != 1 else [length]
     arguments = ", ".join(map(str, bounds + [step] * (step != 1)))
@@ -218,6 +219,7 @@ def _formula(buffer: torch.Tensor, index: int, seed: int) -> str | None:
 
 
 def _bool_formula(buffer: torch.Tensor, index: int, seed: int) -> str | None:
+    # `fill` computes bools from the permuted positions, which are what it fills int64 with.
     positions = fill(Storage(torch.int64, len(buffer)), index, seed)
     text = _arange(positions.tolist(), torch.int64) or _modular(positions.tolist())
     if text is None or not torch.equal((positions + index) % 3 != 0, buffer):
@@ -226,19 +228,20 @@ def _bool_formula(buffer: torch.Tensor, index: int, seed: int) -> str | None:
 
 
 def _modular(values: Sequence[int]) -> str | None:
-    """An int64 expression for numbers in arithmetic progression modulo their count or their range."""
+    """An int64 expression for values in arithmetic progression modulo their count or their range.
+
+    The seed permutes a buffer by such a progression; see `fill`.
+    """
     if len(values) < 2:
         return None
     low, length = min(values), len(values)
     first, step = values[0] - low, values[1] - values[0]
+    # Modulo the range: narrow dtypes wrap around before the end of the buffer.
     for modulus in (length, max(values) - low + 1):
-        if all(
-            each - low == (first + position * step) % modulus
-            for position, each in enumerate(values)
-        ):
+        progression = ((first + position * step) % modulus for position in range(length))
+        if all(value - low == term for value, term in zip(values, progression, strict=True)):
             times = f" * {step % modulus}" if step % modulus != 1 else ""
             plus = f" + {first}" if first else ""
-            return f"(torch.arange({length}){times}{plus}) % {modulus}" + (
-                f" + {low}" if low else ""
-            )
+            text = f"(torch.arange({length}){times}{plus}) % {modulus}"
+            return text + (f" + {low}" if low else "")
     return None

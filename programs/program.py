@@ -1,8 +1,8 @@
 """`Program`: the value that everything in aliasproof passes around.
 
-A program is a straight line of ATen calls over inputs that are views into storages. Since inputs
-name the storage they live in, they can share one. All parts are frozen and compare by value; a
-program holds no tensor.
+A program is a straight line of ATen calls over inputs that are views into storages. Each input
+names its storage, so two inputs can share one. All parts are frozen and compare by value. A program
+contains no tensors.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ Argument: TypeAlias = "bool | int | float | torch.dtype | Ref | tuple[Argument, 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """An untyped buffer of `length` elements of `dtype`; the dtype says how it is filled, views may read it otherwise."""
+    """An untyped buffer of `length` elements of `dtype`.
+
+    The dtype says how the buffer is filled. A view may read it as another dtype.
+    """
 
     dtype: torch.dtype
     length: int
@@ -57,8 +60,8 @@ class Input:
 class Instruction:
     """One call of an operator overload, such as `aten.add_.Tensor`.
 
-    `results` names what the call returns, one name a tensor (a list of tensors is unpacked). It may
-    be empty where the result is not used, as with most in-place ops. A named result of an in-place
+    `results` names what the call returns, one name per tensor (a list of tensors is unpacked). It
+    may be empty if the result is not used, as with most in-place ops. A named result of an in-place
     op is the same object as the argument.
     """
 
@@ -78,7 +81,7 @@ class Instruction:
 
 
 def names_in(argument: Argument) -> Iterator[str]:
-    """All names referred to in an argument, at any nesting."""
+    """All names that an argument refers to, at any nesting."""
     if isinstance(argument, Ref):
         yield argument.name
     elif isinstance(argument, tuple):
@@ -87,7 +90,7 @@ def names_in(argument: Argument) -> Iterator[str]:
 
 
 def rename(argument: Argument, names: dict[str, str]) -> Argument:
-    """The argument with each reference replaced by `names`; names that are not listed stay."""
+    """The argument with its references renamed; a name without an entry in `names` stays."""
     if isinstance(argument, Ref):
         return Ref(names.get(argument.name, argument.name))
     if isinstance(argument, tuple):
@@ -99,7 +102,7 @@ def rename(argument: Argument, names: dict[str, str]) -> Argument:
 class Program:
     """Storages, inputs that view them, instructions, and the names of the values returned.
 
-    `seed` decides the numbers in the storages (see `programs.values.fill`), nothing else.
+    `seed` decides the data in the storages (see `programs.values.fill`), nothing else.
     """
 
     storages: tuple[Storage, ...]
@@ -111,16 +114,25 @@ class Program:
     def __len__(self) -> int:
         return len(self.instructions)
 
+    def with_instruction(self, index: int, instruction: Instruction) -> Program:
+        """The same program with another instruction at that index."""
+        instructions = (*self.instructions[:index], instruction, *self.instructions[index + 1 :])
+        return replace(self, instructions=instructions)
+
+    def with_input(self, index: int, view: Input) -> Program:
+        """The same program with another input at that index."""
+        return replace(self, inputs=(*self.inputs[:index], view, *self.inputs[index + 1 :]))
+
     def renamed(self) -> Program:
-        """The same program with canonical names: inputs x0, x1, ..., results v0, v1, ... in order."""
-        names = {each.name: f"x{index}" for index, each in enumerate(self.inputs)}
+        """The same program with canonical names: inputs x0, x1, ...; results v0, v1, ..."""
+        names = {view.name: f"x{index}" for index, view in enumerate(self.inputs)}
         for instruction in self.instructions:
             for result in instruction.results:
                 names[result] = f"v{len(names) - len(self.inputs)}"
         return Program(
             self.storages,
-            tuple(replace(each, name=names[each.name]) for each in self.inputs),
-            tuple(rename_instruction(each, names) for each in self.instructions),
+            tuple(replace(view, name=names[view.name]) for view in self.inputs),
+            tuple(rename_instruction(instruction, names) for instruction in self.instructions),
             tuple(names[output] for output in self.outputs),
             self.seed,
         )
@@ -130,7 +142,7 @@ def rename_instruction(instruction: Instruction, names: dict[str, str]) -> Instr
     """The instruction with uses and results renamed."""
     return Instruction(
         instruction.op,
-        tuple(rename(each, names) for each in instruction.args),
+        tuple(rename(argument, names) for argument in instruction.args),
         tuple((key, rename(value, names)) for key, value in instruction.kwargs),
         tuple(names.get(result, result) for result in instruction.results),
     )

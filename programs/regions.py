@@ -1,14 +1,14 @@
 """Byte regions: which bytes of memory a view covers. Every question of overlap is asked in bytes.
 
-`overlap` and `overlaps_itself` are exact. Both are one question, a bounded subset sum, which
-`_reaches` answers in closed form for the layouts that most views have (slices, transposes, expands,
-windows of dense bases) and by search otherwise. It is asked for each pair of operands of each
-instruction of each program, hence integers, no arrays.
+`overlap` and `overlaps_itself` are exact. Both reduce to one question, a bounded subset sum.
+`_reaches` answers it in closed form for the layouts that most views have (slices, transposes,
+expands, windows of dense bases), and by search otherwise. The harness asks it for each pair of
+operands of each instruction of each program, so the code uses integers and no arrays.
 
-Differences to `numpy.shares_memory` (`solve_diophantine` in numpy's `mem_overlap.c`), which is
-exact as well: numpy merges equal strides and then searches depth first, so it may take exponential
-time unless told to give up; here strides that divide each other need no search, and what is left to
-search goes to a bit set of bounded size where one fits.
+`numpy.shares_memory` (`solve_diophantine` in numpy's `mem_overlap.c`) is exact as well, but it
+merges equal strides and then searches depth first, so it may take exponential time unless told to
+give up. Here strides that divide each other need no search, and the rest of a search goes to a bit
+set of bounded size where one fits.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-# Searching beats the bit set while a dimension leaves few choices, which is so for most views of
-# one dense base.
+# Searching beats the bit set while a dimension leaves few choices, as most views of one dense base
+# do.
 _FEW_CHOICES = 16
-# The largest bit set, in bits (512 KiB, some milliseconds). For larger windows the search is
-# faster, if not bounded.
+# The largest bit set, in bits (512 KiB, some milliseconds). For larger windows the search is faster
+# in practice, though its time has no bound.
 _MOST_BITS = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """The bytes of a strided view: start, number of elements a dimension, *byte* strides, bytes an element.
+    """The bytes of a strided view: start, sizes, *byte* strides, bytes per element.
 
-    `start` is an address in bytes; regions can be compared if their addresses are of one address
-    space (a process and device, or offsets in one storage).
+    `start` is an address in bytes. Regions can be compared if their addresses belong to one address
+    space: a process and device, or offsets in one storage.
     """
 
     start: int
@@ -51,7 +51,7 @@ class Region:
 
     @property
     def numel(self) -> int:
-        """Number of elements; elements that share bytes count each."""
+        """The number of elements, including those that share bytes with another."""
         count = 1
         for size in self.sizes:
             count *= size
@@ -59,7 +59,7 @@ class Region:
 
     @property
     def interval(self) -> tuple[int, int]:
-        """The lowest address and one past the highest, in bytes; `(start, start)` if there is no element."""
+        """The lowest byte address and one past the highest; `(start, start)` if it is empty."""
         low = last = self.start
         for size, stride in zip(self.sizes, self.strides, strict=True):
             if size == 0:
@@ -73,7 +73,7 @@ class Region:
     def addresses(self) -> npt.NDArray[np.int64]:
         """The address mask: every byte address of the region once, ascending.
 
-        Takes memory in proportion to `numel * itemsize`, so ask it of small regions.
+        It takes memory in proportion to `numel * itemsize`, so call it on small regions only.
         """
         addresses = np.array([self.start], dtype=np.int64)
         for size, stride in zip((*self.sizes, self.itemsize), (*self.strides, 1), strict=True):
@@ -88,12 +88,12 @@ def overlap(a: Region, b: Region) -> bool:
     low_b, end_b = b.interval
     if end_a <= low_b or end_b <= low_a or low_a == end_a or low_b == end_b:
         return False
-    # The bytes at both ends belong to a region, and so does its start, whatever lies between.
+    # The bytes at both ends of an interval belong to its region, and so does the start.
     if low_a == low_b or end_a == end_b or a.start == b.start:
         return True
     # A shared byte is low_a + p + k = end_b - itemsize_b - q + l, where p and q are sums of steps
-    # (q taken backwards from the last element of b) and k, l count bytes inside an element. So p +
-    # q may be any value in this window:
+    # (q counts backwards from the last element of b) and k, l are bytes inside an element. So the
+    # regions overlap if p + q can be a value in this window:
     high = end_b - 1 - low_a
     low = high - (a.itemsize - 1) - (b.itemsize - 1)
     terms: dict[int, int] = {}
@@ -109,11 +109,10 @@ def overlaps_itself(a: Region) -> bool:
     dims = sorted(
         (abs(stride), size) for size, stride in zip(a.sizes, a.strides, strict=True) if size > 1
     )
-    extent = (
-        a.itemsize
-    )  # Bytes from the first to the last of an element and its neighbours along the dims so far.
+    # The bytes that an element and its neighbours along the dims so far span.
+    extent = a.itemsize
     for position, (stride, size) in enumerate(dims):
-        # Steps over all that lies below, as in any layout that nests, leave nothing to share.
+        # A stride that steps over all smaller dims, as in any layout that nests, shares nothing.
         if stride < extent and _returns(dims[:position], stride, size, extent, a.itemsize):
             return True
         extent += (size - 1) * stride
@@ -123,18 +122,18 @@ def overlaps_itself(a: Region) -> bool:
 def _returns(
     below: list[tuple[int, int]], stride: int, size: int, extent: int, itemsize: int
 ) -> bool:
-    """Whether 1 to `size - 1` steps of `stride` can be undone, up to less than an element, by steps in the dims below.
+    """Whether steps in the dims `below` can undo 1 to `size - 1` steps of `stride`.
 
-    Different elements differ in some dimension; take the one of largest stride and count from the
-    lower of its indices.
+    Undone means less than an element apart, so that the two elements share a byte. Their indices
+    differ in some dims; this is the one with the largest stride, counted from the lower index.
     """
-    reach = (
-        extent - itemsize
-    )  # The dims below step from -reach to +reach; shift them to start from 0.
+    # The dims below step from -reach to +reach; shift them to start from 0.
+    reach = extent - itemsize
     terms: dict[int, int] = {}
-    for other, count in ((stride, size - 2), *((each, 2 * (many - 1)) for each, many in below)):
-        if other and count:
-            terms[other] = terms.get(other, 0) + count
+    shifted = [(smaller, 2 * (count - 1)) for smaller, count in below]
+    for step, most in ((stride, size - 2), *shifted):
+        if step and most:
+            terms[step] = terms.get(step, 0) + most
     middle = reach - stride
     return _reaches(
         sorted(terms.items(), reverse=True), middle - itemsize + 1, middle + itemsize - 1
@@ -142,24 +141,27 @@ def _returns(
 
 
 def _add_terms(terms: dict[int, int], region: Region) -> None:
-    """Add to `terms` (stride: number of steps) the dims of a region; those of one stride act as one longer dim."""
+    """Add the dims of a region to `terms` (stride: number of steps).
+
+    Dims with equal strides act as one longer dim.
+    """
     for size, stride in zip(region.sizes, region.strides, strict=True):
         if size > 1 and stride:
-            if stride < 0:
+            if stride < 0:  # counted from the other end, it is positive
                 stride = -stride
             terms[stride] = terms.get(stride, 0) + size - 1
 
 
 def _reaches(terms: list[tuple[int, int]], low: int, high: int) -> bool:
-    """Whether `sum(stride * x)` with `0 <= x <= count` for each `(stride, count)` can lie in `[low, high]`.
+    """Whether a sum of `stride * x`, with `0 <= x <= count` per term, can be in `[low, high]`.
 
-    The strides are positive and distinct, the largest first. Each turn of the loop keeps the answer
-    and either drops a term or takes a common divisor out, so that layouts whose strides divide each
-    other end without a search.
+    The terms are `(stride, count)`; the strides are positive and distinct, the largest first. Each
+    iteration keeps the answer, and either drops a term or divides by a common divisor. So layouts
+    whose strides divide each other end without a search.
     """
     terms = terms[:]
     while True:
-        # Steps no longer than the window sweep it without gaps: they widen it.
+        # Steps no longer than the window sweep it without gaps, so they only widen it.
         while terms and terms[-1][0] <= high - low + 1:
             stride, count = terms.pop()
             low -= stride * count
@@ -179,12 +181,12 @@ def _reaches(terms: list[tuple[int, int]], low: int, high: int) -> bool:
 def _search(terms: list[tuple[int, int]], low: int, high: int) -> bool:
     """`_reaches` for `0 < low <= high` and terms that have no closed form.
 
-    Subset sum is NP-hard in the number of dims. Of 60,000 random pairs of up to 4 dims and 10^12
-    elements, the slowest took 8 seconds; the views that programs make of small tensors take
+    Subset sum is NP-hard in the number of dims. Among 60,000 random pairs with up to 4 dims and
+    10^12 elements, the slowest took 8 seconds. The views of small tensors in programs take
     microseconds.
     """
     (stride, count), rest = terms[0], terms[1:]
-    most = sum(each * many for each, many in rest)
+    most = sum(smaller * steps for smaller, steps in rest)
     choices = range(max(0, -((most - low) // stride)), min(count, high // stride) + 1)
     # Counted from the other end, the window may need fewer bits.
     bits = min(high, most + stride * count - low)
@@ -201,8 +203,7 @@ def _sums_within(terms: Iterable[tuple[int, int]], high: int) -> int:
     for stride, count in terms:
         left, step = min(count, high // stride), 1
         while left > 0:
-            # Leaps of 1, 2, 4, ... steps and a last one of the rest: together they make any number
-            # of steps.
+            # Leaps of 1, 2, 4, ... steps, and one for the rest, together make any number of steps.
             step = min(step, left)
             sums |= sums << (stride * step)
             left, step = left - step, step * 2

@@ -1,8 +1,7 @@
-"""Facts about operators, read off their schemas (`OpOverload._schema`), never off their names alone."""
+"""Facts about operators, read from their schemas (`OpOverload._schema`), never from names alone."""
 
 from __future__ import annotations
 
-import difflib
 import functools
 import re
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from enum import Enum
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
 
-from programs.errors import UserError
+from programs.errors import UserError, did_you_mean, suggestion
 
 _NAME = re.compile(r"[A-Za-z_]\w*\.[A-Za-z_]\w*\.[A-Za-z_]\w*")
 _TOUCHES_FILES = {"aten.from_file.default", "aten.from_file.out"}
@@ -31,10 +30,10 @@ class Kind(Enum):
 class Facts:
     """What the schema of an operator says.
 
-    `writes` are the indices (into `schema.arguments`) of the arguments written; `overwrites` those
-    among them whose old contents are not read (`out=` arguments and the destination of a plain fill
-    or copy); `pointwise` is true if element i of every output depends on element i of the broadcast
-    operands only.
+    `writes` are the indices (into `schema.arguments`) of the arguments that the op writes.
+    `overwrites` are those among them whose old contents it does not read: `out=` arguments, and
+    the destination of a plain fill or copy. `pointwise` is true if element i of every output
+    depends on element i of the broadcast operands only.
     """
 
     op: OpOverload
@@ -44,6 +43,7 @@ class Facts:
     pointwise: bool
 
 
+# No schema says whether the old contents are read, hence the two lists.
 _PLAIN_STORES = {
     "aten.copy_.default",
     "aten.fill_.Scalar",
@@ -64,44 +64,45 @@ _RANDOM_STORES = {
 
 @functools.cache
 def resolve(name: str) -> OpOverload:
-    """The operator overload of that full name, such as `aten.add_.Tensor`.
+    """The operator overload with that full name, such as `aten.add_.Tensor`.
 
-    Raises `UserError` if it is not registered with the dispatcher, with the nearest names.
+    Raises `UserError` with the nearest names if the dispatcher does not know it.
     """
     if not _NAME.fullmatch(name):
         raise UserError(
-            f"'{name}' is no operator name; write namespace.operator.overload, such as aten.add.Tensor"
+            f"'{name}' is not an operator name;"
+            " write namespace.operator.overload, such as aten.add.Tensor"
         )
+    # A program comes from a file and is run: it must not be able to open another file.
     if name in _TOUCHES_FILES:
-        raise UserError(f"operator '{name}' touches files and may not stand in a program")
+        raise UserError(f"operator '{name}' touches files, so a program may not use it")
     namespace, operator, overload = name.split(".")
     packet = getattr(getattr(torch.ops, namespace), operator, None)
     op = getattr(packet, overload, None)
     if isinstance(op, OpOverload):
         return op
     if isinstance(packet, OpOverloadPacket):
-        near = [f"{namespace}.{operator}.{each}" for each in packet.overloads()]
+        hint = suggestion([f"{namespace}.{operator}.{known}" for known in packet.overloads()])
     else:
-        near = difflib.get_close_matches(name, _registered(namespace), n=3)
-    raise UserError(
-        f"unknown operator '{name}'" + (f"; did you mean {', '.join(near)}?" if near else "")
-    )
+        hint = did_you_mean(name, _registered(namespace), most=3)
+    raise UserError(f"unknown operator '{name}'{hint}")
 
 
 def _registered(namespace: str) -> list[str]:
+    """The full names of all overloads in a namespace."""
     names = (
-        each.split("::")[1]
-        for each in torch._C._dispatch_get_all_op_names()
-        if each.startswith(f"{namespace}::")
+        name.split("::")[1]
+        for name in torch._C._dispatch_get_all_op_names()
+        if name.startswith(f"{namespace}::")
     )
     return [
-        f"{namespace}.{each}" if "." in each else f"{namespace}.{each}.default" for each in names
+        f"{namespace}.{name}" if "." in name else f"{namespace}.{name}.default" for name in names
     ]
 
 
 @functools.cache
 def is_composite(op: OpOverload) -> bool:
-    """True if calling it calls other operators, which a trace sees in its place, and one trace others than another."""
+    """True if calling the op calls other ops: a trace shows those, and not every trace the same."""
     return torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd")
 
 
@@ -110,26 +111,27 @@ def facts(op: OpOverload) -> Facts:
     """The facts of an overload; see `Facts`."""
     arguments = op._schema.arguments
     writes = tuple(
-        i
-        for i, arg in enumerate(arguments)
-        if arg.alias_info is not None and arg.alias_info.is_write
+        index
+        for index, argument in enumerate(arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
     )
-    out = tuple(i for i in writes if arguments[i].is_out)
+    out = tuple(index for index in writes if arguments[index].is_out)
     name = str(op)
-    if not writes:
-        returns_alias = any(each.alias_info is not None for each in op._schema.returns)
-        kind = Kind.VIEW if returns_alias else Kind.FUNCTIONAL
-    elif writes == out:
-        kind = Kind.OUT
-    elif writes[0] == 0:
-        kind = Kind.IN_PLACE
-    else:
-        kind = Kind.MUTATING
+    plain = name in _PLAIN_STORES or op.overloadpacket.__name__ in _RANDOM_STORES
     return Facts(
         op=op,
-        kind=kind,
+        kind=_kind(op, writes, out),
         writes=writes,
-        overwrites=out
-        or ((0,) if name in _PLAIN_STORES or op.overloadpacket.__name__ in _RANDOM_STORES else ()),
+        overwrites=out or ((0,) if plain else ()),
+        # torch does not tag the plain stores as pointwise, though they are.
         pointwise=torch.Tag.pointwise in op.tags or name in _PLAIN_STORES,
     )
+
+
+def _kind(op: OpOverload, writes: tuple[int, ...], out: tuple[int, ...]) -> Kind:
+    if not writes:
+        returns_alias = any(result.alias_info is not None for result in op._schema.returns)
+        return Kind.VIEW if returns_alias else Kind.FUNCTIONAL
+    if writes == out:
+        return Kind.OUT
+    return Kind.IN_PLACE if writes[0] == 0 else Kind.MUTATING

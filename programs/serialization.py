@@ -1,8 +1,9 @@
-"""The JSON form of a `Program`. Reading it executes nothing; whatever is wrong with it is a `UserError` with its place.
+"""The JSON form of a `Program`.
 
-The keys are the fields of the dataclasses; those with a default may be left out. An argument is
-written as itself if JSON has it, a tuple as a list, and what is left as {"ref": "x0"}, {"dtype":
-"float32"} or {"float": "-inf"}.
+Reading it executes nothing. A mistake in it is a `UserError` that names the location. The keys are
+the fields of the dataclasses; those with a default may be left out. An argument that JSON can
+express is written as itself, a tuple as a list. The others become {"ref": "x0"},
+{"dtype": "float32"} or {"float": "-inf"}.
 """
 
 from __future__ import annotations
@@ -14,23 +15,22 @@ from typing import Any, NoReturn, TypeAlias
 
 import torch
 
-from programs.errors import UserError
+from programs.errors import UserError, did_you_mean, shown
 from programs.program import Argument, Input, Instruction, Program, Ref, Storage
-from programs.validation import nearest, shown, validate
+from programs.validation import validate
 
 VERSION = 1
 DEEPEST = 8  # nesting of lists in an argument; no operator takes more than two
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
-# All names, also the short ones (torch.float is torch.float32); `dtype_name` gives the one that is
-# written.
+# All names, also the short ones: torch.float is torch.float32. `dtype_name` gives the written one.
 DTYPES: dict[str, torch.dtype] = {
-    name: each for name, each in vars(torch).items() if isinstance(each, torch.dtype)
+    name: dtype for name, dtype in vars(torch).items() if isinstance(dtype, torch.dtype)
 }
 
-# The object `math.nan`, not a fresh NaN each time: tuples that hold the same object are equal, so a
-# program stays equal to itself after a round trip.
+# The object `math.nan`, not a fresh NaN each time: tuples that contain the same object are equal,
+# so a program stays equal to itself after a round trip.
 SPECIAL_FLOATS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 
 
@@ -48,31 +48,32 @@ def to_json(program: Program) -> dict[str, Json]:
         "version": VERSION,
         "seed": program.seed,
         "storages": [
-            {"dtype": dtype_name(each.dtype), "length": each.length} for each in program.storages
+            {"dtype": dtype_name(storage.dtype), "length": storage.length}
+            for storage in program.storages
         ],
-        "inputs": [_input_to_json(each) for each in program.inputs],
+        "inputs": [_input_to_json(view) for view in program.inputs],
         "instructions": [_instruction_to_json(each) for each in program.instructions],
         "outputs": list(program.outputs),
     }
 
 
-def _input_to_json(each: Input) -> dict[str, Json]:
+def _input_to_json(view: Input) -> dict[str, Json]:
     return {
-        "name": each.name,
-        "storage": each.storage,
-        "dtype": dtype_name(each.dtype),
-        "sizes": list(each.sizes),
-        "strides": list(each.strides),
-        "offset": each.offset,
+        "name": view.name,
+        "storage": view.storage,
+        "dtype": dtype_name(view.dtype),
+        "sizes": list(view.sizes),
+        "strides": list(view.strides),
+        "offset": view.offset,
     }
 
 
-def _instruction_to_json(each: Instruction) -> dict[str, Json]:
+def _instruction_to_json(instruction: Instruction) -> dict[str, Json]:
     return {
-        "op": each.op,
-        "args": [_argument_to_json(argument) for argument in each.args],
-        "kwargs": {key: _argument_to_json(argument) for key, argument in each.kwargs},
-        "results": list(each.results),
+        "op": instruction.op,
+        "args": [_argument_to_json(argument) for argument in instruction.args],
+        "kwargs": {key: _argument_to_json(argument) for key, argument in instruction.kwargs},
+        "results": list(instruction.results),
     }
 
 
@@ -82,7 +83,7 @@ def _argument_to_json(argument: Argument) -> Json:
     if isinstance(argument, torch.dtype):
         return {"dtype": dtype_name(argument)}
     if isinstance(argument, tuple):
-        return [_argument_to_json(each) for each in argument]
+        return [_argument_to_json(element) for element in argument]
     if isinstance(argument, float) and not math.isfinite(argument):
         return {"float": str(argument)}
     if argument is None or isinstance(argument, bool | int | float):
@@ -91,43 +92,41 @@ def _argument_to_json(argument: Argument) -> Json:
 
 
 def dumps(program: Program) -> str:
-    """The program as JSON text that a person can read: one storage, input or instruction a line."""
+    """The program as JSON text with one storage, input or instruction per line."""
     fields = (f"  {json.dumps(key)}: {_lines(value)}" for key, value in to_json(program).items())
     return "{\n" + ",\n".join(fields) + "\n}\n"
 
 
 def _lines(value: Json) -> str:
-    if not isinstance(value, list) or not any(isinstance(each, dict) for each in value):
+    if not isinstance(value, list) or not any(isinstance(element, dict) for element in value):
         return json.dumps(value, allow_nan=False)
-    return (
-        "[\n" + ",\n".join(f"    {json.dumps(each, allow_nan=False)}" for each in value) + "\n  ]"
-    )
+    lines = ",\n".join(f"    {json.dumps(element, allow_nan=False)}" for element in value)
+    return f"[\n{lines}\n  ]"
 
 
 # --- reading --------------------------------------------------------------------------------------
 
 
-def loads(text: str, place: str = "<text>") -> Program:
+def loads(text: str, file: str = "<text>") -> Program:
     """The program in a JSON text.
 
-    Raises `UserError` that starts with `place`, which may be the name of the file.
+    Raises `UserError` that starts with `file`, the name of the file.
     """
     try:
-        data = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_object)
-    except json.JSONDecodeError as error:
-        message = f"{place}: line {error.lineno} column {error.colno}: not JSON: {error.msg}"
-        raise UserError(message) from error
-    except (
-        ValueError,
-        RecursionError,
-    ) as error:  # an integer of over 4,300 digits; thousands of opening brackets
-        raise UserError(f"{place}: not a program: {shown(str(error))}") from error
+        return from_json(_decoded(text))
     except UserError as error:
-        raise UserError(f"{place}: {error}") from error
+        raise UserError(f"{file}: {error}") from error
+
+
+def _decoded(text: str) -> object:
     try:
-        return from_json(data)
-    except UserError as error:
-        raise UserError(f"{place}: {error}") from error
+        return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_object)
+    except json.JSONDecodeError as error:
+        message = f"line {error.lineno} column {error.colno}: not JSON: {error.msg}"
+        raise UserError(message) from error
+    except (ValueError, RecursionError) as error:
+        # An integer of over 4,300 digits, or thousands of opening brackets.
+        raise UserError(f"not a program: {shown(str(error))}") from error
 
 
 def _refuse_constant(constant: str) -> NoReturn:
@@ -136,10 +135,11 @@ def _refuse_constant(constant: str) -> NoReturn:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # `json` would silently keep the last value of a repeated key.
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise UserError(f"the key {shown(key)} stands twice in one object")
+            raise UserError(f"the key {shown(key)} occurs twice in one object")
         found[key] = value
     return found
 
@@ -147,28 +147,17 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def from_json(data: object) -> Program:
     """The well-formed program that `to_json` wrote.
 
-    Raises `UserError` that names the place of the defect.
+    Raises `UserError` that names the location of the defect.
     """
-    if (
-        isinstance(data, dict) and "version" in data
-    ):  # before anything else: another version has other keys
-        version = _integer(data["version"], "version")
-        if version != VERSION:
-            raise UserError(
-                f"version: {shown(version)} is not known; this aliasproof reads version {VERSION}"
-            )
-        data = {key: value for key, value in data.items() if key != "version"}
-    elif isinstance(data, dict):
-        raise UserError('version: missing; write "version": 1')
-    fields = _record(data, "", Program)
+    fields = _record(_without_version(data), "", Program)
     storages = _list(fields["storages"], "storages")
     inputs = _list(fields["inputs"], "inputs")
     instructions = _list(fields["instructions"], "instructions")
     program = Program(
-        tuple(_storage(each, f"storages[{index}]") for index, each in enumerate(storages)),
-        tuple(_input(each, f"inputs[{index}]") for index, each in enumerate(inputs)),
+        tuple(_storage(item, f"storages[{index}]") for index, item in enumerate(storages)),
+        tuple(_input(item, f"inputs[{index}]") for index, item in enumerate(inputs)),
         tuple(
-            _instruction(each, f"instructions[{index}]") for index, each in enumerate(instructions)
+            _instruction(item, f"instructions[{index}]") for index, item in enumerate(instructions)
         ),
         _texts(fields["outputs"], "outputs"),
         _integer(fields.get("seed", 0), "seed"),
@@ -177,135 +166,156 @@ def from_json(data: object) -> Program:
     return program
 
 
-def _storage(data: object, place: str) -> Storage:
-    fields = _record(data, place, Storage)
+def _without_version(data: object) -> object:
+    """The same object without the key `version`, whose value is checked.
+
+    It is checked before anything else, because another version has other keys.
+    """
+    if not isinstance(data, dict):
+        return data
+    if "version" not in data:
+        raise UserError('version: missing; write "version": 1')
+    version = _integer(data["version"], "version")
+    if version != VERSION:
+        raise UserError(
+            f"version: {shown(version)} is not known; this aliasproof reads version {VERSION}"
+        )
+    return {key: value for key, value in data.items() if key != "version"}
+
+
+def _storage(data: object, location: str) -> Storage:
+    fields = _record(data, location, Storage)
     return Storage(
-        _dtype(fields["dtype"], f"{place}.dtype"), _integer(fields["length"], f"{place}.length")
+        _dtype(fields["dtype"], f"{location}.dtype"),
+        _integer(fields["length"], f"{location}.length"),
     )
 
 
-def _input(data: object, place: str) -> Input:
-    fields = _record(data, place, Input)
+def _input(data: object, location: str) -> Input:
+    fields = _record(data, location, Input)
     return Input(
-        _text(fields["name"], f"{place}.name"),
-        _integer(fields["storage"], f"{place}.storage"),
-        _dtype(fields["dtype"], f"{place}.dtype"),
-        _integers(fields["sizes"], f"{place}.sizes"),
-        _integers(fields["strides"], f"{place}.strides"),
-        _integer(fields.get("offset", 0), f"{place}.offset"),
+        _text(fields["name"], f"{location}.name"),
+        _integer(fields["storage"], f"{location}.storage"),
+        _dtype(fields["dtype"], f"{location}.dtype"),
+        _integers(fields["sizes"], f"{location}.sizes"),
+        _integers(fields["strides"], f"{location}.strides"),
+        _integer(fields.get("offset", 0), f"{location}.offset"),
     )
 
 
-def _instruction(data: object, place: str) -> Instruction:
-    fields = _record(data, place, Instruction)
+def _instruction(data: object, location: str) -> Instruction:
+    fields = _record(data, location, Instruction)
     kwargs = fields.get("kwargs", {})
     if not isinstance(kwargs, dict):
-        raise _expected("an object", kwargs, f"{place}.kwargs")
+        raise _expected("an object", kwargs, f"{location}.kwargs")
     return Instruction(
-        _text(fields["op"], f"{place}.op"),
-        _arguments(fields["args"], f"{place}.args", depth=0),
-        tuple(_keyword_argument(key, value, f"{place}.kwargs") for key, value in kwargs.items()),
-        _texts(fields.get("results", []), f"{place}.results"),
+        _text(fields["op"], f"{location}.op"),
+        _arguments(fields["args"], f"{location}.args", depth=0),
+        tuple(_keyword_argument(key, value, f"{location}.kwargs") for key, value in kwargs.items()),
+        _texts(fields.get("results", []), f"{location}.results"),
     )
 
 
-def _keyword_argument(key: object, value: object, place: str) -> tuple[str, Argument]:
-    key = _text(key, place)
-    # What is no name is not repeated as it is in a place, which is part of one line of a message.
-    return key, _argument(
-        value, f"{place}.{key}" if key.isascii() and key.isidentifier() else place
-    )
+def _keyword_argument(key: object, value: object, location: str) -> tuple[str, Argument]:
+    key = _text(key, location)
+    # A location is part of a one-line message, so it repeats only a key that is a plain name.
+    if key.isascii() and key.isidentifier():
+        location = f"{location}.{key}"
+    return key, _argument(value, location)
 
 
-def _arguments(data: object, place: str, depth: int) -> tuple[Argument, ...]:
+def _arguments(data: object, location: str, depth: int) -> tuple[Argument, ...]:
     if depth > DEEPEST:
-        raise UserError(f"{place}: lists are nested more than {DEEPEST} deep")
-    return tuple(
-        _argument(each, f"{place}[{index}]", depth) for index, each in enumerate(_list(data, place))
-    )
+        raise UserError(f"{location}: lists are nested more than {DEEPEST} deep")
+    items = enumerate(_list(data, location))
+    return tuple(_argument(item, f"{location}[{index}]", depth) for index, item in items)
 
 
-def _argument(data: object, place: str, depth: int = 0) -> Argument:
+def _argument(data: object, location: str, depth: int = 0) -> Argument:
     if data is None or isinstance(data, bool | int | float):
         return data
     if isinstance(data, list):
-        return _arguments(data, place, depth + 1)
+        return _arguments(data, location, depth + 1)
     match data:
         case {"ref": name, **others} if not others:
-            return Ref(_text(name, f"{place}.ref"))
+            return Ref(_text(name, f"{location}.ref"))
         case {"dtype": name, **others} if not others:
-            return _dtype(name, f"{place}.dtype")
+            return _dtype(name, f"{location}.dtype")
         case {"float": name, **others} if not others:
-            return _special_float(name, f"{place}.float")
+            return _special_float(name, f"{location}.float")
     raise _expected(
         'null, true, false, a number, a list, {"ref": ...}, {"dtype": ...} or {"float": ...}',
         data,
-        place,
+        location,
     )
 
 
-def _special_float(data: object, place: str) -> float:
-    name = _text(data, place)
+def _special_float(data: object, location: str) -> float:
+    name = _text(data, location)
     if name not in SPECIAL_FLOATS:
-        raise UserError(f"{place}: expected one of {', '.join(SPECIAL_FLOATS)}, got {shown(name)}")
+        raise UserError(
+            f"{location}: expected one of {', '.join(SPECIAL_FLOATS)}, got {shown(name)}"
+        )
     return SPECIAL_FLOATS[name]
 
 
-def _dtype(data: object, place: str) -> torch.dtype:
-    name = _text(data, place)
+def _dtype(data: object, location: str) -> torch.dtype:
+    name = _text(data, location)
     if name not in DTYPES:
-        raise UserError(f"{place}: unknown dtype {shown(name)}{nearest(name, DTYPES)}")
+        raise UserError(f"{location}: unknown dtype {shown(name)}{did_you_mean(name, DTYPES)}")
     return DTYPES[name]
 
 
 def _record(
-    data: object, place: str, kind: type[Program | Storage | Input | Instruction]
+    data: object, location: str, kind: type[Program | Storage | Input | Instruction]
 ) -> dict[str, object]:
-    """The object with just the fields of the dataclass `kind` for keys; those with a default may be missing."""
+    """The object, whose keys must be the fields of the dataclass `kind`.
+
+    Fields with a default may be missing. The location of the program itself is empty.
+    """
     if not isinstance(data, dict):
-        raise _expected("an object", data, place or "program")
+        raise _expected("an object", data, location or "program")
     fields = dataclasses.fields(kind)
-    names = [each.name for each in fields]
-    dot = place and f"{place}."
+    names = [field.name for field in fields]
+    dot = location and f"{location}."
     for field in fields:
         if field.name not in data and field.default is dataclasses.MISSING:
             raise UserError(f"{dot}{field.name}: missing")
     for key in data:
         if key not in names:
-            raise UserError(
-                f"{place or 'program'}: unknown key {shown(key)}; the keys are {', '.join(names)}"
-            )
+            known = f"the keys are {', '.join(names)}"
+            raise UserError(f"{location or 'program'}: unknown key {shown(key)}; {known}")
     return data
 
 
-def _list(data: object, place: str) -> list[object]:
-    if not (isinstance(data, list)):
-        raise _expected("a list", data, place)
+def _list(data: object, location: str) -> list[object]:
+    if not isinstance(data, list):
+        raise _expected("a list", data, location)
     return data
 
 
-def _texts(data: object, place: str) -> tuple[str, ...]:
-    return tuple(_text(each, f"{place}[{index}]") for index, each in enumerate(_list(data, place)))
+def _texts(data: object, location: str) -> tuple[str, ...]:
+    items = enumerate(_list(data, location))
+    return tuple(_text(item, f"{location}[{index}]") for index, item in items)
 
 
-def _integers(data: object, place: str) -> tuple[int, ...]:
-    return tuple(
-        _integer(each, f"{place}[{index}]") for index, each in enumerate(_list(data, place))
-    )
+def _integers(data: object, location: str) -> tuple[int, ...]:
+    items = enumerate(_list(data, location))
+    return tuple(_integer(item, f"{location}[{index}]") for index, item in items)
 
 
-def _text(data: object, place: str) -> str:
-    if not (isinstance(data, str)):
-        raise _expected("a string", data, place)
+def _text(data: object, location: str) -> str:
+    if not isinstance(data, str):
+        raise _expected("a string", data, location)
     return data
 
 
-def _integer(data: object, place: str) -> int:
+def _integer(data: object, location: str) -> int:
     # To Python, true is the integer 1; in a file it is a mistake.
     if not (isinstance(data, int) and not isinstance(data, bool)):
-        raise _expected("an integer", data, place)
+        raise _expected("an integer", data, location)
     return data
 
 
-def _expected(what: str, data: object, place: str) -> UserError:
-    return UserError(f"{place}: expected {what}, got {shown(data)}")
+def _expected(what: str, data: object, location: str) -> UserError:
+    return UserError(f"{location}: expected {what}, got {shown(data)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -12,62 +13,73 @@ from programs.schemas import Kind, facts
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """Where an input lies: the address of its storage, its region, and its dtype."""
+class InputLocation:
+    """Where an input is in memory: the address of its storage, its region, and its dtype."""
 
     storage: int
     region: Region
     dtype: torch.dtype
 
     @classmethod
-    def of(cls, tensor: torch.Tensor) -> Placed:
-        """The place of a tensor."""
+    def of(cls, tensor: torch.Tensor) -> InputLocation:
+        """The location of a tensor."""
         return cls(tensor.untyped_storage().data_ptr(), Region.of(tensor), tensor.dtype)
 
 
-class Storages:
-    """A set of storages. They are held, so that their identity is not reused."""
+class StorageSet:
+    """A set of storages, by identity."""
 
     def __init__(self) -> None:
-        self._held: dict[int, torch.UntypedStorage] = {}
+        # The storages stay alive here, so that no later storage reuses an identity.
+        self._storages: dict[int, torch.UntypedStorage] = {}
 
     def add(self, tensor: torch.Tensor) -> None:
         """Add the storage of a tensor."""
         storage = tensor.untyped_storage()
-        self._held[storage._cdata] = storage
+        self._storages[storage._cdata] = storage
 
     def __contains__(self, tensor: torch.Tensor) -> bool:
-        """True if the storage of the tensor is among them."""
-        return bool(self._held) and tensor.untyped_storage()._cdata in self._held
+        """True if the storage of the tensor is in the set."""
+        return bool(self._storages) and tensor.untyped_storage()._cdata in self._storages
 
-    def any(self, tensors: list[torch.Tensor]) -> bool:
-        """True if one of the tensors has its storage among them."""
-        return bool(self._held) and any(each in self for each in tensors)
+    def any(self, tensors: Sequence[torch.Tensor]) -> bool:
+        """True if the storage of one of the tensors is in the set."""
+        return bool(self._storages) and any(tensor in self for tensor in tensors)
 
 
 @dataclass(slots=True)
 class Rounding:
-    """Which storages hold numbers that kernels may round differently, followed from call to call.
+    """Which storages have data that kernels may round differently, followed from call to call.
 
-    `open` hold such numbers; `mixed` are seen as more than one dtype; in `bits`, the bits of an
-    open rounding or of a NaN (whose payload is open) were read as another dtype, so anything may
-    show. `first` names the op where it began.
+    - `inexact`: the last bits of the data depend on the kernel.
+    - `mixed`: tensors read the storage as more than one dtype.
+    - `bits`: kernel-dependent bits were read as another dtype, so any value may differ. They come
+      from an inexact value, or from a NaN, whose payload depends on the kernel.
+
+    `first` names the op where it began.
     """
 
     first: str | None = None
-    open: Storages = field(default_factory=Storages)
-    mixed: Storages = field(default_factory=Storages)
-    bits: Storages = field(default_factory=Storages)
+    inexact: StorageSet = field(default_factory=StorageSet)
+    mixed: StorageSet = field(default_factory=StorageSet)
+    bits: StorageSet = field(default_factory=StorageSet)
 
     def note(
-        self, op: OpOverload, read: list[torch.Tensor], made: list[torch.Tensor], *, factor: bool
+        self,
+        op: OpOverload,
+        read: Sequence[torch.Tensor],
+        made: Sequence[torch.Tensor],
+        *,
+        factor: bool,
     ) -> None:
         """Follow one call: `read` are its operands, `made` the tensors it wrote or returned.
 
-        `factor` says that it scales an operand on the way, so that two roundings are left to the
-        kernel.
+        `factor` says that the op also multiplies an operand by a factor. Then the kernel may round
+        once or twice.
         """
         if facts(op).kind is Kind.VIEW:
+            # A view shares the storage of its base, so it needs no entry. Only a view of another
+            # dtype changes what the bits mean.
             if op is torch.ops.aten.view.dtype:
                 self.mixed.add(read[0])
                 self._note_bits(read)
@@ -75,31 +87,32 @@ class Rounding:
         starts = factor or not _rounds_alike(op, [*read, *made])
         if starts:
             self.first = self.first or str(op)
-        reads_open, reads_bits = self.open.any(read), self.bits.any(read)
-        for each in made:
-            if starts or reads_open:
-                self.open.add(each)
+        reads_inexact, reads_bits = self.inexact.any(read), self.bits.any(read)
+        for tensor in made:
+            if starts or reads_inexact:
+                self.inexact.add(tensor)
             if reads_bits:
-                self.bits.add(each)
+                self.bits.add(tensor)
         self._note_bits(made)
 
-    def _note_bits(self, tensors: list[torch.Tensor]) -> None:
-        for each in tensors:
-            if each in self.mixed and (each in self.open or _has_nan(each)):
-                self.bits.add(each)
+    def _note_bits(self, tensors: Sequence[torch.Tensor]) -> None:
+        for tensor in tensors:
+            if tensor in self.mixed and (tensor in self.inexact or _has_nan(tensor)):
+                self.bits.add(tensor)
 
 
 @dataclass(slots=True)
 class Trace:
-    """What an eager run did.
+    """What an eager run did. Storages are known by address.
 
-    Storages are known by address. `written` were written to; `overlapping_writes` are regions that
-    overlap themselves and were written through; `outside` is true if `as_strided` showed bytes that
-    its argument does not cover. `as_written` says that the function is known to consist of
-    operators that are no compositions of others.
+    - `written`: the storages that were written.
+    - `overlapping_writes`: regions that overlap themselves and were written through.
+    - `overlapping_as_strided`: an `as_strided` made a view that overlaps itself.
+    - `outside`: an `as_strided` showed bytes that its argument does not cover.
+    - `as_written`: the function is known to call no composite op.
     """
 
-    inputs: tuple[Placed, ...] = ()
+    inputs: tuple[InputLocation, ...] = ()
     written: set[int] = field(default_factory=set)
     overlapping_writes: set[Region] = field(default_factory=set)
     overlapping_as_strided: bool = False
@@ -108,11 +121,11 @@ class Trace:
     rounding: Rounding = field(default_factory=Rounding)
 
     def exact(self, value: object) -> bool:
-        """True if a value that the run left must come out to the same bits from every right kernel."""
-        return not isinstance(value, torch.Tensor) or value not in self.rounding.open
+        """True if every correct kernel must compute the same bits of a value that the run left."""
+        return not isinstance(value, torch.Tensor) or value not in self.rounding.inexact
 
     def bits_open(self, value: object) -> bool:
-        """True if a value may show bits that differ by kernel (of a rounding, of a NaN) as a number of another dtype."""
+        """True if a value may show kernel-dependent bits, read as another dtype."""
         return isinstance(value, torch.Tensor) and value in self.rounding.bits
 
 
@@ -120,28 +133,61 @@ def _has_nan(tensor: torch.Tensor) -> bool:
     return (tensor.is_floating_point() or tensor.is_complex()) and bool(tensor.isnan().any())
 
 
-def _rounds_alike(op: OpOverload, tensors: list[torch.Tensor]) -> bool:
-    """True if every kernel for the op must round to the same bits: moves, comparisons, single IEEE operations.
+# --- which ops round ------------------------------------------------------------------------------
 
-    Kernels differ by a unit in the last place where they may sum in another order or fuse a
-    multiplication with an addition, as in a complex product or in an addition with a factor
-    (`alpha`).
+
+def _rounds_alike(op: OpOverload, tensors: Sequence[torch.Tensor]) -> bool:
+    """True if every kernel for the op must round to the same bits.
+
+    That holds for moves, comparisons and single IEEE operations. Kernels differ by a unit in the
+    last place where they may sum in another order, or fuse a multiplication with an addition (FMA).
+    A complex product and an addition with a factor (`alpha`) allow that.
     """
     rounding = [each for each in tensors if each.is_floating_point() or each.is_complex()]
-    name = op.overloadpacket.__name__.rstrip("_")
-    if name in _ONE_ROUNDING:
-        return not any(each.is_complex() for each in rounding)
-    return name in _NO_ROUNDING or not rounding
+    name = rounding_name(op)
+    if name in ONE_ROUNDING:
+        return not any(tensor.is_complex() for tensor in rounding)
+    # An op without an entry may round in any way, so its values are compared with a tolerance.
+    return name in NO_ROUNDING or not rounding
 
 
-_ONE_ROUNDING = {"mul", "square"}
+def rounding_name(op: OpOverload) -> str:
+    """The name of an op in the tables below; all its overloads and its in-place form share it."""
+    name: str = op.overloadpacket.__name__
+    return name.rstrip("_")
+
+
+# These round once, which IEEE 754 defines; on complex values they round more than once.
+ONE_ROUNDING = {"mul", "square"}
+
+# These move values, compare them, or round each element at most once.
 # fmt: off
-_NO_ROUNDING = {
-    "add", "sub", "rsub", "neg", "abs", "sign", "relu", "clamp", "clamp_min", "clamp_max", "fill", "zero",
-    "copy", "clone", "where", "masked_fill", "select_scatter", "slice_scatter", "diagonal_scatter",
-    "as_strided_scatter", "index", "index_put", "index_copy", "index_fill", "index_select", "gather",
-    "scatter", "cat", "stack", "flip", "zeros_like", "full_like", "zeros", "ones", "full", "eq", "ne", "gt",
-    "ge", "lt", "le", "logical_not", "bitwise_not", "tril", "triu", "amax", "amin", "maximum", "minimum",
-    "_to_copy", "_unsafe_view", "alias", "detach", "lift_fresh", "roll", "repeat", "view_copy",
+NO_ROUNDING = {
+    "add", "sub", "rsub", "neg", "abs", "sign", "relu", "clamp", "clamp_min", "clamp_max", "fill",
+    "zero", "copy", "clone", "where", "masked_fill", "select_scatter", "slice_scatter",
+    "diagonal_scatter", "as_strided_scatter", "index", "index_put", "index_copy", "index_fill",
+    "index_select", "gather", "scatter", "cat", "stack", "flip", "zeros_like", "full_like",
+    "zeros", "ones", "full", "eq", "ne", "gt", "ge", "lt", "le", "logical_not", "bitwise_not",
+    "tril", "triu", "amax", "amin", "maximum", "minimum", "_to_copy", "_unsafe_view", "alias",
+    "detach", "lift_fresh", "roll", "repeat", "view_copy",
 }
 # fmt: on
+
+# Correct kernels may differ in these, for the reason given. An op that is in no table is treated
+# the same way: an entry only says that the default is right for the op. Every op that programs are
+# drawn from needs an entry in one of the tables; `tests/generators/test_precision.py` asks for it.
+KERNELS_DIFFER = {
+    "cos": "a library function without an exact result",
+    "sigmoid": "a library function without an exact result",
+    "div": "may multiply by the reciprocal; a complex quotient rounds several times",
+    "lerp": "multiplies and adds",
+    "addcmul": "multiplies and adds",
+    "sum": "adds in any order",
+    "cumsum": "adds in any order",
+    "index_add": "adds equal indices in any order",
+    "matmul": "calls one of the next four",
+    "mm": "adds in any order",
+    "bmm": "adds in any order",
+    "mv": "adds in any order",
+    "dot": "adds in any order",
+}

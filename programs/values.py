@@ -1,4 +1,4 @@
-"""The numbers in a program's storages, and the tensors that view them."""
+"""The data in a program's storages, and the tensors that view them."""
 
 from __future__ import annotations
 
@@ -13,74 +13,82 @@ from programs.program import Program, Storage
 
 T = TypeVar("T")
 
+# The number of integers from 0 that a narrow dtype represents exactly.
 EXACT_INTEGERS = {torch.bfloat16: 256, torch.float16: 2048}
 
 
 def fill(storage: Storage, index: int, seed: int) -> torch.Tensor:
-    """A 1-d tensor of `storage.length` small integers, distinct as far as the dtype represents them exactly.
+    """A 1-d tensor of `storage.length` small integers, distinct where the dtype can represent that.
 
-    Integers count from 0, so that they can serve as indices; floating-point and complex numbers
-    count from 1, so that no product vanishes. A seed other than 0 permutes them (an affine map
-    modulo the length, so that no random generator's version matters); a later storage of the same
-    program holds other numbers.
+    Integers count from 0, so that they can serve as indices. Floating-point and complex values
+    count from 1, so that no product vanishes. A seed other than 0 permutes them; a storage with
+    another `index` in the same program has other values.
     """
     return _filled(storage, index, seed).clone()
 
 
-@functools.lru_cache(
-    maxsize=64
-)  # a program is filled several times in a row: for eager, for the target, for its build
+# A program is filled several times in a row: for eager, for the target, for its build.
+@functools.lru_cache(maxsize=64)
 def _filled(storage: Storage, index: int, seed: int) -> torch.Tensor:
-    length = storage.length
-    positions = torch.arange(length, dtype=torch.int64)
-    if seed and length > 1:
-        step = next(
-            k
-            for k in range(seed % length + 1, seed % length + 2 * length)
-            if math.gcd(k, length) == 1
-        )
-        positions = (positions * step + seed // length) % length
+    positions = _permuted(storage.length, seed)
     if storage.dtype == torch.bool:
         return (positions + index) % 3 != 0
     if storage.dtype == torch.int64:
         return positions
-    numbers = positions + 1 + 10 * index
+    values = positions + 1 + 10 * index
     if storage.dtype in EXACT_INTEGERS:
-        numbers = numbers % EXACT_INTEGERS[storage.dtype]
+        values = values % EXACT_INTEGERS[storage.dtype]
     if storage.dtype.is_complex:
-        return torch.complex(
-            numbers.to(torch.float32), (length + 1 - positions).to(torch.float32)
-        ).to(storage.dtype)
-    return numbers.to(storage.dtype)
+        # The imaginary part runs backwards, so a swap of the two parts shows.
+        imaginary = storage.length + 1 - positions
+        return torch.complex(values.to(torch.float32), imaginary.to(torch.float32)).to(
+            storage.dtype
+        )
+    return values.to(storage.dtype)
+
+
+def _permuted(length: int, seed: int) -> torch.Tensor:
+    """The integers from 0 to `length - 1` in an order that the seed decides."""
+    positions = torch.arange(length, dtype=torch.int64)
+    if not seed or length <= 1:
+        return positions
+    # An affine map modulo the length is a permutation if the step and the length have no common
+    # divisor. A random generator would tie the meaning of a seed to a version of torch.
+    first = seed % length + 1
+    step = next(k for k in range(first, first + 2 * length) if math.gcd(k, length) == 1)
+    return (positions * step + seed // length) % length
 
 
 def input_tensors(program: Program, device: str = "cpu") -> list[torch.Tensor]:
-    """Fresh input tensors: one buffer a storage, each input a view into its own, so that sharing is as declared."""
+    """Fresh input tensors: one buffer per storage, and each input is a view into its buffer."""
     buffers = [
-        fill(each, index, program.seed).to(device) for index, each in enumerate(program.storages)
+        fill(storage, index, program.seed).to(device)
+        for index, storage in enumerate(program.storages)
     ]
     tensors = []
-    for each in program.inputs:
-        buffer = buffers[each.storage]
-        view = torch.empty(0, dtype=each.dtype, device=device)
-        tensors.append(view.set_(buffer.untyped_storage(), each.offset, each.sizes, each.strides))
+    for view in program.inputs:
+        # `set_` gives a tensor without `_base`. AOTAutograd treats inputs with a base differently.
+        tensor = torch.empty(0, dtype=view.dtype, device=device)
+        storage = buffers[view.storage].untyped_storage()
+        tensors.append(tensor.set_(storage, view.offset, view.sizes, view.strides))
     return tensors
 
 
 def clone_inputs(inputs: Sequence[T]) -> list[T]:
-    """Fresh tensors with equal storages, strides and offsets, sharing storages among each other as the given ones do.
+    """Fresh tensors with equal data, strides, offsets, and the same sharing of storages.
 
-    A tensor that stands twice in the list stays one object; what is no tensor stays as it is.
+    A tensor that occurs twice in the list stays one object. What is not a tensor stays as it is.
     """
     storages: dict[int, torch.UntypedStorage] = {}
     clones: dict[int, Any] = {}
-    for each in inputs:
-        if id(each) in clones or not isinstance(each, torch.Tensor):
+    for tensor in inputs:
+        if id(tensor) in clones or not isinstance(tensor, torch.Tensor):
             continue
-        storage = each.untyped_storage()
-        fresh = storages.setdefault(
-            storage._cdata, storage.clone() if storage._cdata not in storages else storage
+        storage = tensor.untyped_storage()
+        if storage._cdata not in storages:
+            storages[storage._cdata] = storage.clone()
+        clone: Any = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+        clones[id(tensor)] = clone.set_(
+            storages[storage._cdata], tensor.storage_offset(), tensor.shape, tensor.stride()
         )
-        clone: Any = torch.empty(0, dtype=each.dtype, device=each.device)
-        clones[id(each)] = clone.set_(fresh, each.storage_offset(), each.shape, each.stride())
-    return [clones.get(id(each), each) for each in inputs]
+    return [clones.get(id(value), value) for value in inputs]

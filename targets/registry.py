@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-
-from programs.errors import UserError
+from programs.errors import UserError, did_you_mean
 from targets import aot, fx_reinplace, identity, reference, torch_functionalize
 from targets.target import Target
 
@@ -26,6 +24,5 @@ def target(name: str) -> Target:
     """The target of that name. Raises `UserError` with the nearest name if there is none."""
     if name in TARGETS:
         return TARGETS[name]
-    near = difflib.get_close_matches(name, TARGETS, n=1)
-    hint = f"did you mean '{near[0]}'?" if near else f"targets: {', '.join(TARGETS)}"
-    raise UserError(f"unknown target '{name}'; {hint}")
+    hint = did_you_mean(name, TARGETS, otherwise=f"targets: {', '.join(TARGETS)}")
+    raise UserError(f"unknown target '{name}'{hint}")

@@ -188,7 +188,7 @@ UNDEFINED = [
         ],
     ),
     (
-        "aten.{op} writes different values to one place",
+        "aten.{op} writes different values to one position",
         [
             case(
                 "copy_.default", lambda x: x.as_strided((2, 2), (1, 1)).copy_(matrix(2)), vector()
@@ -274,7 +274,7 @@ UNDEFINED = [
         ],
     ),
     (
-        "aten.{op} converts a number that the integer dtype cannot hold",
+        "aten.{op} converts a value that the integer dtype cannot represent",
         [
             case(
                 "copy_.default", lambda x: x.copy_(torch.full((4,), NAN)), vector(dtype=torch.int64)

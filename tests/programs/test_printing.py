@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from generators.strategies import programs
 from programs.errors import UserError
 from programs.execution import run
+from programs.input_rules import ELEMENT_DTYPES
 from programs.parsing import parse_source
-from programs.printing import inputs_source, numbers, source
+from programs.printing import buffer_source, inputs_source, source
 from programs.program import Input, Instruction, Program, Ref, Storage
-from programs.validation import ELEMENT_DTYPES, validate
+from programs.validation import validate
 from programs.values import fill, input_tensors
 
 X, Y, V = Ref("x"), Ref("y"), Ref("v")
@@ -163,7 +164,7 @@ def test_inputs_are_the_very_same(storages: list[Storage], inputs: list[Input], 
 def test_numbers_are_those_of_the_storage(dtype: torch.dtype, length: int) -> None:
     for index, seed in [(0, 0), (2, 0), (0, 1), (1, 12345), (0, -7)]:
         storage = Storage(dtype, length)
-        printed = eval(numbers(storage, index, seed), {"torch": torch})  # noqa: S307 - our own text
+        printed = eval(buffer_source(storage, index, seed), {"torch": torch})  # noqa: S307 - our own text
         assert printed.dtype == dtype
         assert (
             printed.untyped_storage().tolist()
@@ -173,7 +174,7 @@ def test_numbers_are_those_of_the_storage(dtype: torch.dtype, length: int) -> No
 
 @pytest.mark.parametrize("dtype", [F32, torch.int64, torch.bool, torch.complex64, torch.bfloat16])
 def test_long_storages_print_short(dtype: torch.dtype) -> None:
-    assert all(len(numbers(Storage(dtype, 256), 0, seed)) < 140 for seed in (0, 5, 12345))
+    assert all(len(buffer_source(Storage(dtype, 256), 0, seed)) < 140 for seed in (0, 5, 12345))
 
 
 BAD_SOURCES = [

@@ -145,7 +145,7 @@ BAD_TEXTS = [
     ("[]", "program: expected an object"),
     ("[" * 100_000, "not a program"),
     ("9" * 5000, "not a program"),
-    ('{"version": 1, "version": 1}', "the key 'version' stands twice"),
+    ('{"version": 1, "version": 1}', "the key 'version' occurs twice"),
     ('{"version": NaN}', "NaN is not JSON"),
 ]
 

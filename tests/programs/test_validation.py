@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from generators.strategies import programs
 from programs.errors import UserError
 from programs.execution import execute
+from programs.input_rules import MOST_BYTES, MOST_PARTS
 from programs.program import Argument, Input, Instruction, Program, Ref, Storage
-from programs.validation import MOST_BYTES, MOST_PARTS, RULES, first_defect, validate
+from programs.validation import RULES, first_defect, validate
 from programs.values import input_tensors
 
 X = Ref("x")
@@ -43,8 +44,7 @@ def test_generated_programs_are_well_formed(program: Program) -> None:
     validate(program)
 
 
-# What is wrong -> the rule that refuses it (the last one is the program), and the place that it
-# names.
+# The rule that refuses a program, the location that it names, and the program.
 DEFECTS = [
     ("few_parts", "outputs", replace(GOOD, outputs=("x",) * (MOST_PARTS + 1))),
     ("seed_in_64_bits", "seed", replace(GOOD, seed=2**63)),
@@ -73,8 +73,8 @@ DEFECTS = [
     ),
     ("storage_exists", "inputs[0].storage", with_input(storage=1)),
     ("storage_exists", "inputs[0].storage", with_input(storage=-1)),
-    ("one_stride_a_size", "inputs[0].strides", with_input(strides=(1,))),
-    ("one_stride_a_size", "inputs[0].sizes", with_input(sizes=(1,) * 17, strides=(1,) * 17)),
+    ("one_stride_per_size", "inputs[0].strides", with_input(strides=(1,))),
+    ("one_stride_per_size", "inputs[0].sizes", with_input(sizes=(1,) * 17, strides=(1,) * 17)),
     ("layout_in_range", "inputs[0].sizes", with_input(sizes=(2, -3))),
     ("layout_in_range", "inputs[0].strides", with_input(strides=(-3, 1))),
     ("layout_in_range", "inputs[0].offset", with_input(offset=-1)),
@@ -145,11 +145,11 @@ DEFECTS = [
 ]
 
 
-@pytest.mark.parametrize(("rule", "place", "program"), DEFECTS)
-def test_a_rule_refuses_what_it_is_for(rule: str, place: str, program: Program) -> None:
+@pytest.mark.parametrize(("rule", "location", "program"), DEFECTS)
+def test_a_rule_refuses_what_it_is_for(rule: str, location: str, program: Program) -> None:
     defect = first_defect(program)
     assert defect is not None
-    assert defect.place == place
+    assert defect.location == location
     assert next(each.__name__ for each in RULES if list(each(program))) == rule
 
 

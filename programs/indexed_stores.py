@@ -1,0 +1,85 @@
+"""Stores by index: a call that stores two values at one position of its destination.
+
+Which of them stays depends on the kernel, so the call is undefined in eager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import torch
+
+aten = torch.ops.aten
+
+
+def stores_twice(packet: object, arguments: dict[str, Any]) -> bool:
+    """True if a call of the op with these arguments stores twice at the same position."""
+    rule = INDEXED_STORES.get(packet)
+    positions = None if rule is None else rule(arguments)
+    return positions is not None and positions.unique().numel() != positions.numel()
+
+
+def _index_put_positions(arguments: dict[str, Any]) -> torch.Tensor | None:
+    if arguments.get("accumulate"):
+        return None  # a sum has the same value in any order, up to rounding
+    chosen: torch.Tensor = aten.index.Tensor(_numbered(arguments["self"]), arguments["indices"])
+    return chosen
+
+
+def _scatter_positions(arguments: dict[str, Any]) -> torch.Tensor | None:
+    index, dim = arguments["index"], arguments["dim"]
+    # Without `src` it is the overload that stores one value everywhere.
+    if arguments.get("src") is None or index.numel() == 0 or index.dim() == 0:
+        return None
+    numbers = _numbered(arguments["self"])
+    # `gather` wants an operand that is as long as the index in every other dimension.
+    for other in range(index.dim()):
+        if other != dim % index.dim():
+            numbers = numbers.narrow(other, 0, index.shape[other])
+    return numbers.gather(dim, index)
+
+
+def _index_copy_positions(arguments: dict[str, Any]) -> torch.Tensor | None:
+    index: torch.Tensor = arguments["index"]
+    return index
+
+
+def _put_positions(arguments: dict[str, Any]) -> torch.Tensor | None:
+    if arguments.get("accumulate"):
+        return None
+    positions: torch.Tensor = arguments["index"] % max(arguments["self"].numel(), 1)
+    return positions
+
+
+def _numbered(tensor: torch.Tensor) -> torch.Tensor:
+    """The index of each element in row-major order, in the shape of the tensor."""
+    return torch.arange(tensor.numel(), device=tensor.device).view(tensor.shape)
+
+
+# Gives the positions of the destination that a call stores at, or None if no order of the stores
+# changes the result.
+PositionsRule: TypeAlias = Callable[[dict[str, Any]], torch.Tensor | None]
+
+INDEXED_STORES: dict[object, PositionsRule] = {
+    aten.index_put: _index_put_positions,
+    aten.index_put_: _index_put_positions,
+    aten._index_put_impl_: _index_put_positions,
+    aten.scatter: _scatter_positions,
+    aten.scatter_: _scatter_positions,
+    aten.index_copy: _index_copy_positions,
+    aten.index_copy_: _index_copy_positions,
+    aten.put: _put_positions,
+    aten.put_: _put_positions,
+}
+
+# Ops that take an index tensor and need no rule, for the reason given. The rules above do not read
+# this table. Every op with an index that programs are drawn from needs an entry in one of the two;
+# `tests/generators/test_precision.py` asks for it.
+DEFINED_FOR_EQUAL_INDICES: dict[object, str] = {
+    aten.index: "stores nothing by index",
+    aten.index_select: "stores nothing by index",
+    aten.gather: "stores nothing by index",
+    aten.index_fill_: "stores one value everywhere",
+    aten.index_add_: "adds, so only the rounding depends on the order",
+}
