@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from aliasproof.checking import Check, check
-    from campaigns.finding import Finding, read_finding, read_findings
-    from campaigns.fuzz import Campaign, Plan, fuzz
+    from campaigns.campaign import Campaign
+    from campaigns.finding import Finding
+    from campaigns.fuzz import fuzz
+    from campaigns.plan import Plan
+    from campaigns.store import read_finding, read_findings
     from generators.strategies import programs, sample
     from oracles.verdict import Report, Verdict, Violation
     from programs.errors import InternalError, Rejected, UserError
@@ -27,8 +30,11 @@ if TYPE_CHECKING:
 # its module when used.
 _HOMES = {
     "aliasproof.checking": ("Check", "check"),
-    "campaigns.finding": ("Finding", "read_finding", "read_findings"),
-    "campaigns.fuzz": ("Campaign", "Plan", "fuzz"),
+    "campaigns.campaign": ("Campaign",),
+    "campaigns.finding": ("Finding",),
+    "campaigns.fuzz": ("fuzz",),
+    "campaigns.plan": ("Plan",),
+    "campaigns.store": ("read_finding", "read_findings"),
     "programs.errors": ("InternalError", "Rejected", "UserError"),
     "programs.parsing": ("parse_source",),
     "programs.printing": ("inputs_source", "source"),

@@ -11,7 +11,8 @@ from pathlib import Path
 from aliasproof.console import notes, relative, results, write_json
 from aliasproof.outcome import print_outcome
 from aliasproof.progress import display
-from campaigns.fuzz import Plan, fuzz
+from campaigns.fuzz import fuzz
+from campaigns.plan import Plan
 from programs.errors import UserError
 from targets.registry import target as target_named
 from trials.worker import quiet_torch

@@ -16,14 +16,14 @@ from aliasproof.console import (
 )
 from aliasproof.progress import counted, short, silent
 from aliasproof.showing import python
+from campaigns.campaign import Campaign, findings_in_order, suspicions_in_order
 from campaigns.finding import Finding
-from campaigns.fuzz import Campaign, in_order, suspicions
 from programs.printing import inputs_source, source
 
 
 def print_outcome(console: Console, campaign: Campaign) -> None:
     """All findings, silent ones first, and a summary."""
-    findings = in_order(campaign)
+    findings = findings_in_order(campaign)
     if campaign.interrupted:
         print_lines(console, "Interrupted; what was found until then is kept.", "yellow")
     if findings:
@@ -40,7 +40,7 @@ def print_outcome(console: Console, campaign: Campaign) -> None:
 
 def _print_suspicions(console: Console, campaign: Campaign) -> None:
     """What a look inside showed where all numbers are right."""
-    found = suspicions(campaign)
+    found = suspicions_in_order(campaign)
     if not found:
         return
     console.print()

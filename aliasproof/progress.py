@@ -17,8 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from aliasproof.console import print_lines
+from campaigns.campaign import Campaign, Listener
 from campaigns.finding import Finding
-from campaigns.fuzz import Campaign, Listener
 
 REDRAWN_EVERY = 0.2  # seconds
 LINE_EVERY = 10.0  # seconds
@@ -106,7 +106,7 @@ def silent(campaign: Campaign) -> int:
 
 def _status(campaign: Campaign) -> str:
     total = campaign.total
-    by_target = ", ".join(f"{name} {tally.programs}" for name, tally in campaign.tallies.items())
+    by_target = ", ".join(f"{name} {tally.programs}" for name, tally in campaign.statistics.items())
     return ", ".join(
         (
             f"{total.programs} programs ({by_target})",
@@ -183,7 +183,7 @@ def _by_target(campaign: Campaign) -> Table:
     table.add_column("target", no_wrap=True)
     for name in ("programs", "discarded", "violations"):
         table.add_column(name, justify="right", no_wrap=True)
-    rows = [*campaign.tallies.items()]
+    rows = [*campaign.statistics.items()]
     rows += [("all", campaign.total)] if len(rows) > 1 else []
     for name, tally in rows:
         table.add_row(

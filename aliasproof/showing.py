@@ -19,8 +19,9 @@ from aliasproof.console import (
 from aliasproof.progress import counted
 from aliasproof.side_by_side import print_side_by_side
 from aliasproof.verdicts import print_violation
-from campaigns.finding import Finding, read_finding
+from campaigns.finding import Finding
 from campaigns.reproducer import DEATHS, confirm
+from campaigns.store import read_finding
 from oracles.verdict import Violation
 from programs.errors import Rejected, UserError, did_you_mean
 from programs.printing import inputs_source, source

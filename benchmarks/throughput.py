@@ -12,7 +12,7 @@ How to read a row:
   multiple of the cheapest target's.
 - The shares of wall time sum to 1. *generation* draws the program, which already runs it in eager
   under watch; *eager* is the observed run; *target* its build and run; *oracles* the judgement of
-  what it left; *inside* that of terms and stages; *other* all else: making the target's inputs,
+  what it left; *graphs* that of the oracles on graphs; *other* all else: making the target's inputs,
   counting, freeing memory.
 - *harness* is everything but *target*. It falls as a target gets slower, so it says what the
   harness costs on that target, not whether the harness is fast; for that, look at the milliseconds
@@ -72,7 +72,7 @@ class TimeAccount:
     @property
     def asked(self) -> float:
         """The time of all oracles as a multiple of the target's own."""
-        return (self.spent.oracles + self.spent.inside) / self.spent.target
+        return (self.spent.oracles + self.spent.graphs) / self.spent.target
 
     @property
     def ms(self) -> float:

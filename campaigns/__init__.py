@@ -1,1 +1,1 @@
-"""Shards, workers, the store of findings, resume and replay."""
+"""Campaigns: shards in worker processes, reduction and confirmation of failures, the store."""

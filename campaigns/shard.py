@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
-import mmap
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from campaigns.signature import Signature, signature
+from campaigns.failure import Failure
+from campaigns.statistics import Statistics
+from campaigns.suspicions import Suspicions
 from generators.features import swarm
 from generators.scene import COUNTS, Counts
 from generators.strategies import sample
-from oracles.verdict import Violation
 from programs.program import Program
-from reduction.reducer import Reducer
 from targets.registry import TARGETS
-from trials.attribution import Symptom, shows
-from trials.examination import Examination, examine
-from trials.trial import Case, Spent, Trial, run_trial
+from trials.examination import examine
+from trials.trial import Case
 
 PROGRAMS_PER_SHARD = 25
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """`count` programs of one seed (which decides the swarm features too) through one target.
+    """`count` programs of one seed through one target. The seed also decides the swarm features.
 
-    The programs with the indices in `skip` are left out: they brought a worker down before.
+    The programs with the indices in `skip` do not run: a worker died or hung on them before.
     """
 
     seed: int
@@ -40,174 +37,50 @@ class Shard:
         return list(sample(swarm(self.seed), self.seed, index + 1))[index]
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A program that violates a contract, as it was drawn, and its symptom."""
-
-    symptom: Symptom
-    program: Program
-
-
-@dataclass(frozen=True, slots=True)
-class Reduced:
-    """A failure whose program was reduced: what is left, and what it took."""
-
-    signature: Signature
-    violation: Violation
-    program: Program
-    original: Program
-    tried: int
-    accepted: int
-    exact: bool
-
-
-@dataclass(slots=True)
-class Tally:
-    """What became of programs: all drawn; discarded as undefined in eager; outside the contract; violating it; suspicious.
-
-    Suspicious are those that a run does not show to be wrong, but a look inside the target does.
-    `instructions` says how drawing went, `spent` where the time went (reduction not included).
-    """
-
-    programs: int = 0
-    discarded: int = 0
-    outside: int = 0
-    violating: int = 0
-    suspicious: int = 0
-    instructions: Counts = field(default_factory=Counts)
-    spent: Spent = field(default_factory=Spent)
-
-    def note(self, found: Examination) -> None:
-        """Count one program."""
-        self.programs += 1
-        self.discarded += found.rejected is not None
-        self.outside += found.refused
-        self.violating += found.failed
-        self.suspicious += found.suspicious
-        self.spent.add(found.spent)
-
-    def add(self, other: Tally) -> None:
-        """Add another tally to this one."""
-        for name in ("programs", "discarded", "outside", "violating", "suspicious"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("kept", "raised", "undefined"):
-            setattr(
-                self.instructions,
-                name,
-                getattr(self.instructions, name) + getattr(other.instructions, name),
-            )
-        self.spent.add(other.spent)
-
-    @property
-    def discard_rate(self) -> float:
-        """The share of drawn programs that eager leaves undefined."""
-        return self.discarded / self.programs if self.programs else 0.0
-
-
-@dataclass(slots=True)
-class Suspicions:
-    """By symptom: how often it came, and the shortest program of those."""
-
-    found: dict[Symptom, tuple[int, Program]] = field(default_factory=dict)
-
-    def note(self, symptom: Symptom, program: Program, count: int = 1) -> None:
-        """Count a symptom, and keep the program if it is the shortest."""
-        before, shortest = self.found.get(symptom, (0, program))
-        self.found[symptom] = before + count, min(shortest, program, key=len)
-
-
 @dataclass(slots=True)
 class ShardResult:
-    """What a shard found.
-
-    Of suspicions, the shortest program of each symptom is kept, and how often it came.
-    """
+    """What a shard found."""
 
     shard: Shard
-    tally: Tally = field(default_factory=Tally)
+    statistics: Statistics = field(default_factory=Statistics)
     failures: list[Failure] = field(default_factory=list)
     suspicions: Suspicions = field(default_factory=Suspicions)
 
 
-def run_shard(shard: Shard, at: Callable[[int], None] = lambda index: None) -> ShardResult:
-    """Draw the programs, try each, and collect those that violate the contract.
+def run_shard(shard: Shard, announce: Callable[[int], None] = lambda index: None) -> ShardResult:
+    """Draw the programs, examine each, and collect those that violate the contract.
 
-    `at` is told the index of the program that is about to run, so that a crash can be blamed on it.
+    `announce` is called with the index of the program that is about to run, so that the scheduler
+    can attribute the death of the worker to this program. Raises `InternalError` for an error of
+    aliasproof itself.
     """
     result = ShardResult(shard)
     before = (COUNTS.kept, COUNTS.raised, COUNTS.undefined)
     programs = sample(swarm(shard.seed), shard.seed, shard.count)
     for index in range(shard.count):
         start = time.perf_counter()
-        program = next(programs)
-        result.tally.spent.generation += time.perf_counter() - start
+        program = next(programs)  # also if it is skipped: the others must stay the same
+        result.statistics.spent.generation += time.perf_counter() - start
         if index not in shard.skip:
-            at(index)
-            failure = _try(program, shard.target, result.tally, result.suspicions)
-            if failure is not None:
-                result.failures.append(failure)
+            announce(index)
+            _run_program(program, result)
     kept, raised, undefined = before
-    result.tally.instructions = Counts(
+    result.statistics.instructions = Counts(
         COUNTS.kept - kept, COUNTS.raised - raised, COUNTS.undefined - undefined
     )
     return result
 
 
-def _try(program: Program, name: str, tally: Tally, suspicions: Suspicions) -> Failure | None:
-    found = examine(Case.of(program), TARGETS[name])
-    tally.note(found)
+def _run_program(program: Program, result: ShardResult) -> None:
+    """Examine one program and add what it shows to the result."""
+    shard = result.shard
+    found = examine(Case.of(program), TARGETS[shard.target])
+    result.statistics.count(found)
     if found.mistake is not None:
         raise found.mistake
     if found.symptom is None:
-        return None
+        return
     if found.suspicious:
-        suspicions.note(found.symptom, program)
-        return None
-    return Failure(found.symptom, program)
-
-
-def reduce_failure(failure: Failure) -> Reduced | None:
-    """Reduce the program of a failure; None if it does not fail again, so that it is no finding."""
-    target, symptom = TARGETS[failure.symptom.target], failure.symptom
-
-    def predicate(candidate: Program) -> bool:
-        return shows(candidate, target, symptom)
-
-    if not predicate(failure.program):
-        return None
-    reducer = Reducer(failure.program, predicate)
-    smallest = reducer.run()
-    trial: Trial = run_trial(Case.of(smallest), target)
-    violation = trial.judgement.violations[0]
-    found = signature(symptom, smallest)
-    left = (*trial.eager.outputs, *trial.eager.inputs)
-    exact = all(map(trial.trace.exact, left))
-    return Reduced(
-        found, violation, smallest, failure.program, reducer.tried, reducer.accepted, exact
-    )
-
-
-class Blame:
-    """A file that holds the index of the program in work, readable after the process that wrote it has died."""
-
-    def __init__(self, path: str) -> None:
-        with open(path, "r+b") as file:  # noqa: PTH123 - mmap wants the descriptor
-            self._memory = mmap.mmap(file.fileno(), 8)
-
-    def __call__(self, index: int) -> None:
-        """Note that this program is about to run."""
-        self._memory[:8] = (index + 1).to_bytes(8, "little")
-
-    @staticmethod
-    def create(path: str) -> None:
-        """Make the file, saying that no program has run."""
-        with open(path, "wb") as file:  # noqa: PTH123
-            file.write(bytes(8))
-
-    @staticmethod
-    def read(path: str) -> int | None:
-        """The index noted last, None if there is none."""
-        with contextlib.suppress(OSError), open(path, "rb") as file:  # noqa: PTH123
-            noted = int.from_bytes(file.read(8), "little")
-            return noted - 1 if noted else None
-        return None
+        result.suspicions.add(found.symptom, program)
+    else:
+        result.failures.append(Failure(found.symptom, program, shard.seed))

@@ -1,7 +1,7 @@
 """`Signature`: what makes two reduced violations the same finding.
 
 A signature is the symptom and the ops of the reduced program. For an error it is the symptom alone,
-since the message of an error distinguishes bugs better than the ops that lead to it.
+since the message of an error distinguishes bugs better than the ops before it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from trials.attribution import Symptom
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A symptom and the ops of the reduced program, in order (no ops if the symptom is an error)."""
+    """A symptom and the ops of the reduced program, in order; no ops if the symptom is an error."""
 
     symptom: Symptom
     ops: tuple[str, ...]
@@ -23,6 +23,7 @@ class Signature:
     @property
     def identifier(self) -> str:
         """A short name that is the same in every run, such as `aot-values-3f2a91c0`."""
+        # Identifiers are names of folders and in reports: what is hashed here must never change.
         text = "\n".join((self.symptom.target, self.symptom.oracle, self.symptom.kind, *self.ops))
         digest = hashlib.sha256(text.encode()).hexdigest()[:8]
         return f"{self.symptom.target}-{self.symptom.oracle}-{digest}"

@@ -1,1 +1,1 @@
-"""Makes a failing `Program` smaller while its signature stays."""
+"""Reduction: makes a failing `Program` smaller while a predicate that the caller gives holds."""

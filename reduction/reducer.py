@@ -1,11 +1,4 @@
-"""The reducer: greedy to a fixpoint over `consider(candidate)`.
-
-Passes (`reduction.steps`) enumerate candidates and know nothing else. `Reducer.consider` alone
-decides: a candidate becomes `current` if it is simpler by `simplicity`, has not been tried, and the
-predicate holds for it. So every pass keeps the same law: the program stays well defined and fails
-in the same way, and the order is well-founded, so it ends. Nothing is random: the same program
-reduces to the same result.
-"""
+"""`Reducer`: from a failing program to a smaller one that fails in the same way."""
 
 from __future__ import annotations
 
@@ -18,12 +11,35 @@ from programs.validation import validate
 from reduction.simplicity import simplicity
 from reduction.steps import STEPS, ReductionStep
 
-MOST_CANDIDATES = 2000  # tried in one reduction; far above what the fixpoint needs, so only a bound against surprises
+# Candidates tried in one reduction: far above what a fixpoint needs, a bound against surprises.
+MOST_CANDIDATES = 2000
 
 
 @dataclass(slots=True)
 class Reducer:
-    """Makes `current` simpler while `predicate(current)` holds. Counts what was tried."""
+    """Makes `current` simpler as long as `predicate(current)` holds. Counts what it tried.
+
+    The reducer is greedy. Steps (`reduction.steps`) enumerate candidates and know nothing else.
+    `consider` alone decides: a candidate becomes `current` if nobody has offered it before, it is
+    well formed, it is simpler by `simplicity`, and the predicate holds for it. So no step can break
+    these properties:
+
+    - *Soundness*. `current` always satisfies the predicate. That a candidate is defined in eager,
+      and fails in the same way as the first program, is the predicate's matter.
+    - *Progress*. Each accepted candidate is simpler, and the order is well-founded. So a reduction
+      ends if each step ends, and `MOST_CANDIDATES` bounds how often it asks the predicate.
+    - *Determinism*. Nothing is random, and steps depend on `current` alone. The same program with
+      the same predicate reduces to the same result, with the same counts.
+    - *Local minimum*. The result is a fixpoint: no candidate of any step is acceptable (unless
+      `MOST_CANDIDATES` ended the search). A simpler failing program can still exist.
+
+    Adaptivity is limited. The steps come in a fixed order, from those that remove most. Within
+    `drop_instructions`, candidates go from half of the program down to one instruction. After each
+    success, the step starts again at its first candidate: `current` is a new program, so positions
+    in the old enumeration mean nothing in the new one. `consider` makes the restart cheap, since it
+    never asks the predicate about the same candidate twice, but it still enumerates them. A reducer
+    that continues at the position of its last success would enumerate less.
+    """
 
     current: Program
     predicate: Callable[[Program], bool]
@@ -32,32 +48,33 @@ class Reducer:
     accepted_by: dict[str, int] = field(default_factory=dict)
     _seen: set[Program] = field(default_factory=set)
 
-    def run(self, passes: tuple[ReductionStep, ...] = STEPS) -> Program:
-        """Reduce to a fixpoint of all passes and return the result with canonical names."""
+    def run(self, steps: tuple[ReductionStep, ...] = STEPS) -> Program:
+        """Reduce to a fixpoint of all steps and return the result with canonical names."""
         before = None
+        # A success of a late step can make an earlier one succeed again, so all steps are repeated.
         while before != self.current and self.tried < MOST_CANDIDATES:
             before = self.current
-            for each in passes:
-                self._exhaust(each)
+            for step in steps:
+                self._exhaust(step)
         return self.current.renamed()
 
-    def _exhaust(self, one_pass: ReductionStep) -> None:
-        """Offer the candidates of one pass until none is taken any more."""
-        taken = True
-        while taken:
-            taken = False
-            for candidate in one_pass(self.current):
+    def _exhaust(self, step: ReductionStep) -> None:
+        """Consider the candidates of one step until none is accepted any more."""
+        accepted = True
+        while accepted:
+            accepted = False
+            for candidate in step(self.current):
                 if self.tried >= MOST_CANDIDATES:
                     return
                 if self.consider(candidate):
-                    self.accepted_by[one_pass.__name__] = (
-                        self.accepted_by.get(one_pass.__name__, 0) + 1
-                    )
-                    taken = True
-                    break
+                    name = step.__name__
+                    self.accepted_by[name] = self.accepted_by.get(name, 0) + 1
+                    accepted = True
+                    break  # the step must enumerate the candidates of the new `current`
 
     def consider(self, candidate: Program) -> bool:
-        """Take the candidate if it is simpler, new, well formed and still fails."""
+        """Accept the candidate if it is new, well formed, simpler, and the predicate holds."""
+        # What was rejected once stays rejected, since `current` only becomes simpler.
         if candidate in self._seen:
             return False
         self._seen.add(candidate)
@@ -67,6 +84,7 @@ class Reducer:
             return False
         if simplicity(candidate) >= simplicity(self.current):
             return False
+        # Only candidates for which the predicate is asked count, since only they cost time.
         self.tried += 1
         if not self.predicate(candidate):
             return False

@@ -1,8 +1,8 @@
-"""When one program is simpler than another: an order that every step of a reduction must go down."""
+"""`simplicity`: when one program is simpler than another. Each step of a reduction lowers it."""
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import NamedTuple
 
 import torch
 
@@ -10,8 +10,7 @@ from programs.layouts import dense_strides
 from programs.program import Argument, Program
 from programs.schemas import resolve
 
-Simplicity: TypeAlias = tuple[object, ...]
-
+# From plain to less plain. Any other dtype counts as less plain than these.
 _PLAIN_DTYPES = [
     torch.float32,
     torch.int64,
@@ -20,7 +19,7 @@ _PLAIN_DTYPES = [
     torch.bfloat16,
     torch.complex64,
 ]
-# A reader knows these at sight; any other op counts as less plain.
+# A reader knows these at sight. Any other op counts as less plain.
 _PLAIN_OPS = [
     "aten.alias.default",
     "aten.add_.Scalar",
@@ -36,41 +35,71 @@ _PLAIN_OPS = [
     "aten.transpose.int",
     "aten.expand.default",
 ]
+_LARGEST = 10**6  # what a constant counts at most, so that NaN and infinity are in the order too
+
+
+class Simplicity(NamedTuple):
+    """A sort key, compared field by field from the first: smaller is simpler.
+
+    Each field is a number from zero up, in whole or half steps. So the order is well-founded:
+    nothing can become simpler for ever.
+    """
+
+    instructions: int
+    outputs: int
+    inputs: int
+    sharing_inputs: int
+    storages: int
+    op_ranks: int
+    results: int
+    arguments: int
+    dtype_ranks: int
+    dimensions: int
+    bytes: int
+    sizes: int
+    strided_inputs: int
+    offsets_and_strides: int
+    constants: float
+    seed: int
+    late_uses: int
 
 
 def simplicity(program: Program) -> Simplicity:
-    """A sort key: fewer instructions first, then fewer outputs, inputs and storages, plainer ops, smaller everything."""
-    return (
-        len(program.instructions),
-        len(program.outputs),
-        len(program.inputs),
-        len(program.inputs)
-        - len({each.storage for each in program.inputs}),  # inputs that share a storage
-        len(program.storages),
-        sum(_op_rank(each.op) for each in program.instructions),
-        sum(len(each.results) for each in program.instructions),
-        sum(len(each.args) + len(each.kwargs) for each in program.instructions),
-        sum(_dtype_rank(each.dtype) for each in program.storages)
-        + sum(_dtype_rank(each.dtype) for each in program.inputs),
-        sum(len(each.sizes) for each in program.inputs),
-        sum(each.nbytes for each in program.storages),
-        sum(sum(each.sizes) for each in program.inputs),
-        sum(each.strides != dense_strides(each.sizes) for each in program.inputs),
-        sum(each.offset + sum(each.strides) for each in program.inputs),
-        sum(
-            _weight(value)
-            for each in program.instructions
-            for value in (each.args, *(v for _, v in each.kwargs))
+    """The key of a program: the fewest instructions first, the smallest parts last."""
+    inputs, instructions = program.inputs, program.instructions
+    return Simplicity(
+        instructions=len(instructions),
+        outputs=len(program.outputs),
+        inputs=len(inputs),
+        sharing_inputs=len(inputs) - len({view.storage for view in inputs}),
+        storages=len(program.storages),
+        op_ranks=sum(_op_rank(instruction.op) for instruction in instructions),
+        results=sum(len(instruction.results) for instruction in instructions),
+        arguments=sum(
+            len(instruction.args) + len(instruction.kwargs) for instruction in instructions
         ),
-        program.seed,
-        _reach_of_refs(program),
+        dtype_ranks=sum(_dtype_rank(storage.dtype) for storage in program.storages)
+        + sum(_dtype_rank(view.dtype) for view in inputs),
+        dimensions=sum(len(view.sizes) for view in inputs),
+        bytes=sum(storage.nbytes for storage in program.storages),
+        sizes=sum(sum(view.sizes) for view in inputs),
+        strided_inputs=sum(view.strides != dense_strides(view.sizes) for view in inputs),
+        offsets_and_strides=sum(view.offset + sum(view.strides) for view in inputs),
+        constants=sum(
+            _weight(value)
+            for instruction in instructions
+            for value in (instruction.args, *(value for _, value in instruction.kwargs))
+        ),
+        seed=program.seed,
+        late_uses=_late_uses(program),
     )
 
 
 def _op_rank(name: str) -> int:
     if name in _PLAIN_OPS:
         return _PLAIN_OPS.index(name)
-    tensors = sum("Tensor" in str(each.type) for each in resolve(name)._schema.arguments)
+    # Among the others, an op with fewer tensor arguments is plainer.
+    tensors = sum("Tensor" in str(argument.type) for argument in resolve(name)._schema.arguments)
     return len(_PLAIN_OPS) + tensors
 
 
@@ -79,24 +108,25 @@ def _dtype_rank(dtype: torch.dtype) -> int:
 
 
 def _weight(argument: Argument) -> float:
-    """How far the constants are from zero; a negative one counts a little more, a list by its elements."""
+    """The distance of the constants from zero; a negative number counts half a step more."""
     if isinstance(argument, tuple):
-        return sum(map(_weight, argument)) + len(argument)
+        return sum(map(_weight, argument)) + len(argument)  # a shorter list is simpler
     if isinstance(argument, (bool, int, float)):
-        return (
-            min(abs(argument), 10**6) + (0.5 if argument < 0 else 0)
-            if argument == argument
-            else 10**6
-        )
+        if argument != argument:  # NaN
+            return _LARGEST
+        return min(abs(argument), _LARGEST) + (0.5 if argument < 0 else 0)
     return 0
 
 
-def _reach_of_refs(program: Program) -> int:
-    """The sum of how late the values used are defined: inputs are plainest."""
-    order = {each.name: index for index, each in enumerate(program.inputs)}
+def _late_uses(program: Program) -> int:
+    """The sum, over all uses, of the position at which the used value is defined.
+
+    Inputs are defined first, so a use of the first input counts nothing.
+    """
+    position = {view.name: index for index, view in enumerate(program.inputs)}
     total = 0
     for instruction in program.instructions:
-        total += sum(order[name] for name in instruction.refs)
+        total += sum(position[name] for name in instruction.refs)
         for result in instruction.results:
-            order[result] = len(order)
-    return total + sum(order[name] for name in program.outputs)
+            position[result] = len(position)
+    return total + sum(position[name] for name in program.outputs)

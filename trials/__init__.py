@@ -1,1 +1,1 @@
-"""One case through one target: run it in eager and through the target, judge, look into the stages, name who is at fault."""
+"""Trials: one case through one target, from the eager run to verdicts and the target at fault."""

@@ -1,7 +1,7 @@
-"""`Symptom`, and which target is at fault.
+"""`Symptom`: what a failure looks like from outside; and which target is at fault.
 
-While a program is being reduced, every candidate must keep the *symptom* of the failure: the target
-at fault, the oracle that reports it, and the kind of the violation.
+During a reduction, every candidate must keep the symptom of the failure. Otherwise the reducer
+would end at another bug, since a simpler one is often near.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from trials.trial import Case, EagerRun, Trial, run_trial
 
 @dataclass(frozen=True, slots=True)
 class Symptom:
-    """What a reader sees: the target at fault, the oracle that reports it, the kind of violation."""
+    """The target at fault, the oracle that reports the violation, and the kind of the violation."""
 
     target: str
     oracle: str
@@ -27,10 +27,10 @@ class Symptom:
 def at_fault(
     case: Case, target: Target, trial: Trial, violation: Violation
 ) -> tuple[Target, Violation]:
-    """The earliest target that this one builds on and that is wrong too, and its main violation.
+    """The earliest wrong target among this one and those that it builds on; its main violation.
 
-    A mistake of an earlier target hides what a later one does. So a later target is at fault only
-    on programs on which all earlier ones are right.
+    After an earlier target goes wrong, the results do not show what a later one does. So a later
+    target is at fault only if all earlier ones are right.
     """
     if target.after is None:
         return target, violation
@@ -42,9 +42,10 @@ def at_fault(
 
 
 def shows(program: Program, target: Target, symptom: Symptom) -> bool:
-    """True if the program is defined in eager and fails with this symptom, twice.
+    """True if the program is defined in eager and fails with this symptom, twice in the same way.
 
-    The main violation must be the one meant, and no target that this one builds on may fail.
+    The *main* violation must have the oracle and the kind of the symptom, and the target at fault
+    must be the symptom's. Two runs, since a failure that depends on chance cannot be reduced.
     """
     case = Case.of(program)
     try:
@@ -60,5 +61,6 @@ def shows(program: Program, target: Target, symptom: Symptom) -> bool:
 def _main_violation(
     case: Case, target: Target, eager: EagerRun | None = None
 ) -> tuple[Trial, Violation | None]:
+    """A trial, and its first violation in the order of the oracles."""
     trial = run_trial(case, target, eager=eager)
     return trial, next(iter(trial.judgement.violations), None)

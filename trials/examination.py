@@ -15,7 +15,7 @@ from oracles.verdict import Report, Verdict, Violation
 from programs.errors import InternalError, Rejected
 from targets.target import Target
 from trials.attribution import Symptom, at_fault
-from trials.inspection import look_inside
+from trials.graphs import examine_graphs
 from trials.trial import Case, EagerRun, Spent, Trial, run_eager, run_trial
 
 EVERY_ORACLE = tuple(oracle.name for oracle in ORACLES)
@@ -23,13 +23,13 @@ EVERY_ORACLE = tuple(oracle.name for oracle in ORACLES)
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """What the oracles say of one case through one target.
+    """The verdicts on one case through one target.
 
-    `reports` has one report per oracle. `trial` is None if there is nothing to compare; `rejected`
-    then says why: undefined in eager, eager raises, or not for this target. `mistake` is an error
-    of aliasproof itself that kept the oracles on graphs from an answer. `symptom` is what a
-    campaign counts: None if the target is right, if attribution was not asked for, or if the case
-    was rejected.
+    `reports` has the report of each oracle that was asked, by its name. `trial` is None if the case
+    was rejected, and `rejected` says why: undefined in eager, eager raises, or not for this target.
+    `mistake` is an error of aliasproof itself, because of which the oracles on graphs do not know.
+    `symptom` is what a campaign counts: the main violation with the target at fault. It is None if
+    no oracle reports a violation, or if the caller wanted no attribution.
     """
 
     case: Case
@@ -48,12 +48,12 @@ class Examination:
 
     @property
     def refused(self) -> bool:
-        """True if the contract says that the target is not for this case."""
+        """True if a precondition is not met, or the target refuses the case as documented."""
         return self.trial is not None and self.trial.judgement.refused is not None
 
     @property
     def failed(self) -> bool:
-        """True if results differ from eager's, against the contract."""
+        """True if results differ from eager's where the contract promises that they do not."""
         return self.trial is not None and bool(self.trial.judgement.violations)
 
     @property
@@ -72,10 +72,10 @@ def examine(
 ) -> Examination:
     """Run eager, run the target, judge the results, judge the graphs, name the target at fault.
 
-    `eager` is the run in eager, if the caller has it; it may have raised. Without one, eager runs
-    here, and a case on which it raises is rejected. The oracles on graphs are asked where the
-    results are right; with `every_oracle`, also where they are wrong. `attribute` looks for an
-    earlier target that is wrong already, which runs that one too.
+    `eager` is the run in eager, if the caller has it; it may have raised. Without it, eager runs
+    here, and a case on which eager raises is rejected. The oracles on graphs judge a run whose
+    results are right; with `every_oracle`, also one whose results are wrong. With `attribute`, the
+    targets that this one builds on run too, to find the first that is wrong.
     """
     spent = Spent()
     try:
@@ -85,6 +85,7 @@ def examine(
         reports = excluded(str(reason), EVERY_ORACLE).reports
         return Examination(case, target, reports, rejected=reason, spent=spent)
     reports, mistake = trial.judgement.reports, None
+    # A wrong result needs no more evidence, so the cost of the oracles on graphs can be saved.
     main = next(iter(trial.judgement.violations), None)
     if main is None or every_oracle:
         on_graphs, mistake = _on_graphs(case, target, trial, spent)
@@ -102,17 +103,17 @@ def _returning(eager: EagerRun) -> EagerRun:
 def _on_graphs(
     case: Case, target: Target, trial: Trial, spent: Spent
 ) -> tuple[Mapping[str, Report], InternalError | None]:
-    """The reports of the oracles on graphs. An error of ours makes them unknown, never right."""
+    """The reports of the oracles on graphs. After an error of ours, they are unknown."""
     start = time.perf_counter()
     try:
-        return look_inside(case, target, trial).reports, None
+        return examine_graphs(case, target, trial).reports, None
     except Rejected as reason:
         return excluded(str(reason), ON_GRAPHS).reports, None
     except InternalError as mistake:
         unknown = Report(Verdict.UNKNOWN, reason=str(mistake))
         return dict.fromkeys(ON_GRAPHS, unknown), mistake
     finally:
-        spent.inside += time.perf_counter() - start
+        spent.graphs += time.perf_counter() - start
 
 
 def _symptom(
@@ -120,8 +121,8 @@ def _symptom(
 ) -> Symptom | None:
     """The symptom of the main violation, with the target at fault for it.
 
-    Only a difference in results is attributed to an earlier target: the graphs of an earlier one
-    are stages of this one, so a violation in them is already reported where it begins.
+    Only a difference in results is attributed to an earlier target. The graphs of an earlier target
+    are stages of this one, so a violation in a graph already names the stage where it begins.
     """
     main = next((found for report in reports.values() for found in report.violations), None)
     if main is None:

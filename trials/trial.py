@@ -1,4 +1,4 @@
-"""One trial: a case runs in eager and through a target, and the oracles on results compare the two."""
+"""`run_trial`: a case runs in eager and through a target, and the oracles on results compare."""
 
 from __future__ import annotations
 
@@ -18,12 +18,17 @@ from programs.trace import Trace
 from programs.values import clone_inputs, input_tensors
 from targets.target import Build, Function, Target
 
-SEED = 0  # of torch's random generator, set before each run
+# Of torch's random generator, set before each run: eager and target must draw the same numbers.
+SEED = 0
 
 
 @dataclass(slots=True)
 class Case:
-    """Something to test: a function, and how to make fresh inputs for it."""
+    """Something to test: a function, and how to make fresh inputs for it.
+
+    Each call of `fresh_inputs` returns new tensors with equal data, layouts and mutual sharing. A
+    run may mutate its inputs, so each run needs its own.
+    """
 
     function: Function
     fresh_inputs: Callable[[], Sequence[torch.Tensor]]
@@ -43,28 +48,29 @@ class Case:
 class Spent:
     """Seconds spent, by part. `target` is the target's build and run, the rest is the harness.
 
-    `oracles` is the time of the oracles on results, `inside` that of the oracles on graphs.
+    `oracles` is the time of the oracles on results, `graphs` that of the oracles on graphs, with
+    the runs that these need.
     """
 
     generation: float = 0.0
     eager: float = 0.0
     target: float = 0.0
     oracles: float = 0.0
-    inside: float = 0.0
+    graphs: float = 0.0
 
     @property
     def harness_share(self) -> float:
         """The share of all time that is not the target's, between 0 and 1."""
-        whole = self.generation + self.eager + self.target + self.oracles + self.inside
+        whole = self.generation + self.eager + self.target + self.oracles + self.graphs
         return 1 - self.target / whole if whole else 0.0
 
     def add(self, other: Spent) -> None:
-        """Add another account to this one."""
+        """Add the seconds of another one to this one."""
         self.generation += other.generation
         self.eager += other.eager
         self.target += other.target
         self.oracles += other.oracles
-        self.inside += other.inside
+        self.graphs += other.graphs
 
 
 class EagerRun(NamedTuple):
@@ -76,7 +82,12 @@ class EagerRun(NamedTuple):
 
 @dataclass(slots=True)
 class Trial:
-    """What one trial showed. `target` and `build` are None if a precondition was not met."""
+    """The result of one trial.
+
+    `eager` and `target` are the observations of the two runs, `trace` has eager's ATen calls.
+    `target` is None if a precondition was not met. `build` is None then too, and if the build
+    raised.
+    """
 
     eager: Observation
     trace: Trace
@@ -86,7 +97,10 @@ class Trial:
 
 
 def run_eager(case: Case, spent: Spent | None = None) -> EagerRun:
-    """Run a case in eager. Raises `Undefined` if it is undefined in eager."""
+    """Run a case in eager. Raises `Undefined` if it is undefined in eager.
+
+    If eager raises, the observation has the exception.
+    """
     start = time.perf_counter()
     torch.manual_seed(SEED)
     try:
@@ -99,12 +113,15 @@ def run_eager(case: Case, spent: Spent | None = None) -> EagerRun:
 def run_trial(
     case: Case, target: Target, spent: Spent | None = None, eager: EagerRun | None = None
 ) -> Trial:
-    """Run a case through a target and judge what it left behind.
+    """Run a case through a target and judge the results.
 
-    Raises `Rejected` if the case is undefined in eager or the target is not for it.
+    `eager` is the run in eager, if the caller has it; otherwise eager runs here. The seconds are
+    added to `spent`. Raises `Rejected` if the case is undefined in eager or the target is not for
+    it.
     """
     spent = spent if spent is not None else Spent()
     expected, trace = eager or run_eager(case, spent)
+    # A contract says nothing about a case that does not meet it, so the target is not even built.
     unmet = target.contract.unmet(trace)
     if unmet is not None:
         judgement = excluded(f"precondition '{unmet.name}' is not met: {unmet.reason}")
@@ -114,11 +131,11 @@ def run_trial(
 
     def build_and_run(*tensors: torch.Tensor) -> object:
         builds.append(target.build(case.function, sample))
-        # Again, since a build that traces with real tensors draws random numbers, too.
+        # Again, since a build that traces with real tensors draws random numbers too.
         torch.manual_seed(SEED)
         return builds[0].function(*tensors)
 
-    # The cache outlives a program, and its entries can change what the next one compiles to.
+    # The cache outlives a program, and its entries can change the graphs of the next one.
     FakeTensorMode.cache_clear()
     start = time.perf_counter()
     actual = observe(build_and_run, inputs)

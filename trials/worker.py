@@ -1,4 +1,4 @@
-"""How a process that tries many programs begins."""
+"""The start of a process that tries many programs."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ import warnings
 
 import torch
 
-SEEDS_APART = 1_000_003  # between runs of neighbouring seeds, so that they share no shard
+# The distance between the shard seeds of runs with neighbouring seeds: they share no shard.
+SEEDS_APART = 1_000_003
 
 
 def quiet_torch() -> None:
-    """Silence torch's logs and warnings: failing on odd programs is this project's daily bread."""
+    """Silence torch's logs and warnings: thousands of failing programs would flood the terminal."""
     logging.getLogger("torch").setLevel(logging.CRITICAL + 1)
     warnings.simplefilter("ignore")
 
 
 def start_worker() -> None:
-    """Ctrl-C is for the parent, which ends the workers; one thread each, since there is one worker a core."""
+    """Prepare a worker process: no Ctrl-C, one thread, no warnings."""
+    # Ctrl-C goes to the whole process group. The parent handles it and ends the workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    torch.set_num_threads(1)
-    gc.freeze()  # what torch allocated at import will not go away, so do not look through it again and again
+    torch.set_num_threads(1)  # there is one worker per core
+    gc.freeze()  # objects from the import of torch never die, so the collector need not visit them
     quiet_torch()

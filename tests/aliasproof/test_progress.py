@@ -11,9 +11,10 @@ from rich.console import Console
 from aliasproof import progress
 from aliasproof.outcome import print_outcome
 from aliasproof.progress import display
+from campaigns.campaign import Campaign
 from campaigns.finding import Finding
-from campaigns.fuzz import Campaign, Plan
-from campaigns.shard import Tally
+from campaigns.plan import Plan
+from campaigns.statistics import Statistics
 from programs.program import Input, Instruction, Program, Ref, Storage
 
 PROGRAM = Program(
@@ -37,7 +38,7 @@ LOUD = replace(
 
 @pytest.fixture
 def campaign() -> Campaign:
-    tallies = {"aot": Tally(100, 10, 1, 5), "aot-epilogue": Tally(75, 5, 0, 3)}
+    statistics = {"aot": Statistics(100, 10, 1, 5), "aot-epilogue": Statistics(75, 5, 0, 3)}
     findings = {each.identifier: each for each in (LOUD, SILENT)}
     plan = Plan(("aot", "aot-epilogue"), seed=3, seconds=90.0, workers=2)
     unconfirmed = {"aot-values-1": "did not"}
@@ -45,7 +46,7 @@ def campaign() -> Campaign:
     return Campaign(
         plan,
         folder,
-        tallies,
+        statistics,
         findings,
         unconfirmed,
         reducing=2,

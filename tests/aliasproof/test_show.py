@@ -7,8 +7,9 @@ import pytest
 import torch
 
 import aliasproof.showing
-from campaigns.finding import Finding, write_finding
+from campaigns.finding import Finding
 from campaigns.reproducer import Confirmation, render
+from campaigns.store import write_finding
 from oracles.verdict import Violation
 from programs.program import Input, Instruction, Program, Ref, Storage
 from targets.registry import TARGETS

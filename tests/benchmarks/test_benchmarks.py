@@ -49,7 +49,7 @@ def test_the_shares_of_each_target_sum_to_one(checked):
             "eager",
             "target",
             "oracles",
-            "inside",
+            "graphs",
             "other",
         }
         assert sum(account.shares.values()) == pytest.approx(1)

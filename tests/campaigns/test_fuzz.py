@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from pebble import ProcessPool
 
-from campaigns.fuzz import Plan, fuzz
+from campaigns.fuzz import fuzz
+from campaigns.plan import Plan
 
 
 @pytest.mark.parametrize("presses", [1, 2])
@@ -26,6 +27,6 @@ def test_ctrl_c_does_not_break_a_step(presses, monkeypatch, tmp_path):
     campaign = fuzz(Plan(("identity",), programs=1000, workers=1), tmp_path / "run")
     assert campaign.interrupted
     assert scheduled, "the step that it came in went on"
-    assert campaign.tallies["identity"].programs < 1000
+    assert campaign.statistics["identity"].programs < 1000
     assert (tmp_path / "run" / "run.json").exists()
     assert signal.getsignal(signal.SIGINT) is before

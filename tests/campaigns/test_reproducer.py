@@ -1,4 +1,4 @@
-"""Reproducers need torch alone, show a bug that is there, and do not show one that is not."""
+"""Reproducers need torch alone, and show a bug if and only if it is there."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ CLEARED = Program(
     ("x0",),
 )
 
-# What a target could do wrong, as the source of a recipe: one for each oracle.
+# What a target could do wrong, as the source of a recipe: one per oracle.
+COMPILED = "def compiled(program, inputs):\n    "
 WRONG = {
-    "values": "def compiled(program, inputs):\n    return lambda x: [each + 1 for each in program(x)]",
-    "inputs": "def compiled(program, inputs):\n    return lambda x: [program(x.clone())[0].zero_() * 0]",
-    "aliasing": "def compiled(program, inputs):\n    return lambda x: [each.clone() for each in program(x)]",
-    "metadata": "def compiled(program, inputs):\n    return lambda x: [each.expand(1, 4) for each in program(x)]",
-    "errors": "def compiled(program, inputs):\n    raise RuntimeError('no')",
+    "values": COMPILED + "return lambda x: [output + 1 for output in program(x)]",
+    "inputs": COMPILED + "return lambda x: [program(x.clone())[0].zero_() * 0]",
+    "aliasing": COMPILED + "return lambda x: [output.clone() for output in program(x)]",
+    "metadata": COMPILED + "return lambda x: [output.expand(1, 4) for output in program(x)]",
+    "errors": COMPILED + "raise RuntimeError('no')",
 }
 
 
@@ -79,14 +80,14 @@ def test_death_is_shown_by_a_child(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_imports_torch_and_what_it_accuses_alone(name: str) -> None:
+def test_imports_only_torch_and_the_accused(name: str) -> None:
     text = render(
         CLEARED, TARGETS[name], Violation("values", "wrong value", "output 0"), exact=False
     )
     imported = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
-            imported |= {each.name.split(".")[0] for each in node.names}
+            imported |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             imported.add(str(node.module).split(".")[0])
     assert imported <= {

@@ -1,4 +1,4 @@
-"""Symptoms: what a failure shows, and which target is at fault."""
+"""Symptoms, and which target is at fault."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ SQUARE = "aten.mul.Tensor(x0, x0)"
 
 
 def without(op: str):
-    """A bug: calls of this op are forgotten."""
+    """A bug: the compiler drops calls of this op."""
 
     def rewrite(program: Program) -> Program:
         return replace(
-            program, instructions=tuple(each for each in program.instructions if each.op != op)
+            program, instructions=tuple(call for call in program.instructions if call.op != op)
         )
 
     return rewrite
@@ -85,7 +85,7 @@ def test_an_undefined_program_shows_nothing(compiler, program) -> None:
     assert not shows(undefined, compiler(without("aten.add_.Scalar")), WRONG_VALUE)
 
 
-def test_a_failure_that_does_not_come_again_shows_nothing(compiler, zeroed: Program) -> None:
+def test_a_failure_that_is_not_reproduced_shows_nothing(compiler, zeroed: Program) -> None:
     turns = itertools.cycle([zeroed, without("aten.zero_.default")(zeroed)])
     flaky = compiler(lambda program: next(turns))
     assert [shows(zeroed, flaky, WRONG_VALUE) for _ in range(4)] == [False] * 4
@@ -103,10 +103,10 @@ def test_a_failure_in_another_place_the_second_time_shows_nothing(compiler, prog
 
 
 def blamed(program: Program, accused: Target) -> str:
-    subject = Case.of(program)
-    trial = run_trial(subject, accused)
-    guilty, violation = at_fault(subject, accused, trial, trial.judgement.violations[0])
-    assert violation == run_trial(subject, guilty).judgement.violations[0]
+    case = Case.of(program)
+    trial = run_trial(case, accused)
+    guilty, violation = at_fault(case, accused, trial, trial.judgement.violations[0])
+    assert violation == run_trial(case, guilty).judgement.violations[0]
     return guilty.name
 
 
@@ -130,7 +130,7 @@ def test_an_earlier_target_with_another_failure_is_at_fault(compiler, zeroed: Pr
     assert blamed(zeroed, accused) == "first"
 
 
-def test_a_target_that_is_not_for_the_program_is_not_at_fault(compiler, zeroed: Program) -> None:
+def test_a_target_whose_precondition_is_not_met_is_not_at_fault(compiler, zeroed: Program) -> None:
     nothing = Contract(preconditions=(Precondition("never", "for this test", lambda trace: False),))
     faulty = without("aten.zero_.default")
     assert (

@@ -1,4 +1,4 @@
-"""`examine`: the one way from a case to verdicts, whoever asks."""
+"""`examine`: the one way from a case to verdicts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from programs.errors import InternalError
 from programs.program import Program
 from targets.registry import TARGETS
 from targets.target import Build, Target
-from trials import inspection
+from trials import graphs
 from trials.attribution import Symptom
 from trials.examination import EVERY_ORACLE, examine
 from trials.trial import Case, run_eager
@@ -33,21 +33,21 @@ def forgetful(program: Program) -> Program:
     return Program(program.storages, program.inputs, program.instructions[:-1], program.outputs)
 
 
-def test_a_right_target_is_asked_by_every_oracle(adding: Case) -> None:
+def test_every_oracle_judges_a_right_target(adding: Case) -> None:
     found = examine(adding, TARGETS["identity"])
     assert tuple(found.reports) == EVERY_ORACLE
     assert found.symptom is None
     assert (found.rejected, found.mistake, found.violations) == (None, None, [])
     assert [found.failed, found.suspicious, found.refused] == [False] * 3
-    assert min(found.spent.eager, found.spent.target, found.spent.inside) > 0
+    assert min(found.spent.eager, found.spent.target, found.spent.graphs) > 0
 
 
-def test_a_wrong_result_is_the_symptom_and_costs_no_look_at_graphs(adding: Case, compiler) -> None:
+def test_a_wrong_result_is_the_symptom_and_graphs_are_not_judged(adding: Case, compiler) -> None:
     found = examine(adding, compiler(forgetful))
     assert found.failed
     assert found.symptom == Symptom("planted", "values", "wrong value")
     assert "equivalence" not in found.reports
-    assert found.spent.inside == 0
+    assert found.spent.graphs == 0
 
 
 def test_every_oracle_answers_on_request(adding: Case, compiler) -> None:
@@ -64,7 +64,7 @@ def test_the_earlier_target_is_at_fault(adding: Case, compiler) -> None:
     assert examine(adding, accused, attribute=False).symptom is None
 
 
-def test_what_eager_leaves_undefined_is_rejected(program) -> None:
+def test_a_case_undefined_in_eager_is_rejected(program) -> None:
     overlapping = "v0 = aten.expand.default(x0, [3, 4])\naten.add_.Scalar(v0, 1)\nreturn (x0,)"
     found = examine(Case.of(program(overlapping, (4,))), TARGETS["identity"])
     assert isinstance(found.rejected, Undefined)
@@ -75,7 +75,7 @@ def raising(x: torch.Tensor) -> torch.Tensor:
     raise ValueError("no")
 
 
-def test_where_eager_raises_only_a_caller_who_knows_it_is_answered() -> None:
+def test_a_case_that_raises_in_eager_is_judged_only_if_the_caller_gives_the_run() -> None:
     case = Case.of_function(raising, [torch.ones(2)])
     assert str(examine(case, TARGETS["identity"]).rejected) == "eager raises"
     answered = examine(case, TARGETS["identity"], eager=run_eager(case))
@@ -99,13 +99,13 @@ def test_a_right_result_from_a_wrong_graph_is_suspicious() -> None:
     assert (found.symptom.target, found.symptom.oracle) == ("wrong", "invariants")
 
 
-def test_a_mistake_of_ours_is_neither_right_nor_lost(
+def test_an_internal_error_is_reported_and_its_oracles_are_unknown(
     adding: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object, **__: object) -> None:
         raise InternalError("planted")
 
-    monkeypatch.setattr(inspection, "run_stage", fail)
+    monkeypatch.setattr(graphs, "run_stage", fail)
     found = examine(adding, TARGETS["reference"])
     assert isinstance(found.mistake, InternalError)
     assert found.reports["clobbers"].verdict is Verdict.UNKNOWN

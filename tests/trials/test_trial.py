@@ -1,4 +1,4 @@
-"""One trial: fresh inputs for every run, and a verdict for every end that a run can take."""
+"""One trial: fresh inputs for every run, and a verdict however a run ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def target(build, contract: Contract | None = None) -> Target:
 
 
 def careless(function: Function, inputs: Sequence[Tensor]) -> Build:
-    """A right target whose build leaves its sample inputs in disorder."""
+    """A right target whose build mutates its sample inputs."""
     function(*inputs)
     return Build(function, [])
 
@@ -41,8 +41,8 @@ def test_each_run_gets_fresh_inputs(adding: Program) -> None:
 
 def test_a_function_is_tested_on_clones_of_its_inputs() -> None:
     base = torch.arange(4.0)
-    subject = Case.of_function(lambda x, y: x.add_(1) + y, [base[:3], base[1:]])
-    trial = run_trial(subject, target(careless))
+    case = Case.of_function(lambda x, y: x.add_(1) + y, [base[:3], base[1:]])
+    trial = run_trial(case, target(careless))
     assert trial.judgement.violations == []
     assert trial.eager.outputs[0].tolist() == [1 + 2, 2 + 3, 3 + 3]  # type: ignore[attr-defined]
     assert base.tolist() == [0, 1, 2, 3]
@@ -59,9 +59,9 @@ def test_inputs_that_share_in_eager_share_in_the_target(program) -> None:
 
 
 def test_an_undefined_function_is_rejected() -> None:
-    subject = Case.of_function(lambda x: x[1:].copy_(x[:-1]), [torch.arange(4.0)])
+    case = Case.of_function(lambda x: x[1:].copy_(x[:-1]), [torch.arange(4.0)])
     with pytest.raises(Undefined):
-        run_trial(subject, target(careless))
+        run_trial(case, target(careless))
 
 
 @pytest.mark.parametrize("stage", ["build", "run"])
@@ -75,7 +75,9 @@ def test_an_error_of_the_target_is_judged_whether_it_builds_or_runs(
         return fail() if stage == "build" else Build(fail, [])  # type: ignore[return-value]
 
     trial = run_trial(Case.of(adding), target(build))
-    assert [each.kind for each in trial.judgement.violations] == ["raises RuntimeError: planted"]
+    assert [violation.kind for violation in trial.judgement.violations] == [
+        "raises RuntimeError: planted"
+    ]
     assert (trial.build is None) == (stage == "build")
 
 
@@ -92,14 +94,14 @@ def test_a_run_outside_the_premises_is_not_even_built(adding: Program) -> None:
 
 
 def test_an_eager_run_can_be_used_again(adding: Program) -> None:
-    subject = Case.of(adding)
-    seen = run_eager(subject, Spent())
-    trial = run_trial(subject, target(careless), eager=seen)
+    case = Case.of(adding)
+    seen = run_eager(case, Spent())
+    trial = run_trial(case, target(careless), eager=seen)
     assert (trial.eager, trial.trace) == seen
     assert trial.judgement.violations == []
 
 
-def test_the_time_is_booked_where_it_was_spent(adding: Program) -> None:
+def test_seconds_are_added_to_the_part_that_spent_them(adding: Program) -> None:
     spent = Spent()
     run_trial(Case.of(adding), target(careless), spent)
     assert min(spent.eager, spent.target, spent.oracles) > 0

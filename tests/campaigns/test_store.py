@@ -1,4 +1,4 @@
-"""Findings survive the disk, and damaged ones are refused by name."""
+"""Findings are read back as they were written, and damaged ones are refused by name."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from campaigns.finding import Finding, read_finding, read_findings, write_finding
-from campaigns.shard import Shard, reduce_failure, run_shard
+from campaigns.failure import reduce_failure
+from campaigns.finding import Finding
+from campaigns.shard import Shard, run_shard
+from campaigns.store import Store, read_finding, read_findings, write_finding
 from programs.errors import UserError
 
 
@@ -16,13 +18,31 @@ from programs.errors import UserError
 def finding() -> Finding:
     reduced = reduce_failure(run_shard(Shard(3, "functionalize")).failures[0])
     assert reduced is not None
-    return Finding.of(reduced, 3)
+    return Finding.of(reduced)
 
 
 def test_round_trip(finding: Finding, tmp_path: Path) -> None:
     write_finding(tmp_path / "findings" / finding.identifier, finding)
     assert read_finding(tmp_path / "findings" / finding.identifier) == finding
     assert read_findings(tmp_path) == [finding]
+
+
+def test_a_confirmed_finding_moves_with_its_reproducer(finding: Finding, tmp_path: Path) -> None:
+    store = Store.create(tmp_path / "run")
+    store.write_unconfirmed(finding)
+    assert store.write_reproducer(finding, "pass\n").is_file()
+    assert read_findings(store.folder) == []
+    store.confirm(finding)
+    store.remove_leftovers()
+    assert read_findings(store.folder) == [finding]
+    assert (store.finding_folder(finding.identifier) / "reproducer.py").is_file()
+    assert not (store.folder / "unconfirmed").exists()
+
+
+def test_a_run_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("")
+    with pytest.raises(UserError, match="is not empty"):
+        Store.create(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["program.json", "finding.json"])

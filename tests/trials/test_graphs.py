@@ -1,4 +1,4 @@
-"""Looking inside a target: what a run does not show to be wrong, terms and stages do."""
+"""The oracles on graphs: a graph is wrong although the results of this run are right."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from oracles.stage import Stage
 from oracles.verdict import Verdict
 from targets.registry import TARGETS
 from targets.target import Build, Target
-from trials.inspection import look_inside
+from trials.graphs import examine_graphs
 from trials.trial import Case, run_trial
 
 aten = torch.ops.aten
@@ -27,7 +27,7 @@ def hidden(x):
 
 
 def becomes(change: Callable[[fx.GraphModule], None]) -> Target:
-    """The reference target with a mistake in its last graph."""
+    """The reference target with a change in its last graph."""
 
     def build(function, inputs):
         right = TARGETS["reference"].build(function, inputs)
@@ -40,18 +40,16 @@ def becomes(change: Callable[[fx.GraphModule], None]) -> Target:
 
 
 def reports(target: Target) -> dict[str, Verdict]:
-    subject = Case.of_function(hidden, [X])
-    trial = run_trial(subject, target)
+    case = Case.of_function(hidden, [X])
+    trial = run_trial(case, target)
     assert trial.judgement.violations == []
-    return {
-        name: report.verdict for name, report in look_inside(subject, target, trial).reports.items()
-    }
+    judgement = examine_graphs(case, target, trial)
+    return {name: report.verdict for name, report in judgement.reports.items()}
 
 
 def test_a_right_target_holds() -> None:
-    strict = replace(
-        TARGETS["reference"], contract=Contract()
-    )  # its own waives terms of functions that may be composed
+    # The target's own contract waives equivalence for functions that may be decomposed.
+    strict = replace(TARGETS["reference"], contract=Contract())
     assert reports(strict) == dict.fromkeys(ON_GRAPHS, Verdict.HOLDS)
 
 
@@ -75,11 +73,11 @@ def test_metadata_that_is_no_longer_true() -> None:
     assert reports(becomes(lie))["invariants"] is Verdict.VIOLATED
 
 
-def test_a_run_that_raised_is_not_looked_into() -> None:
+def test_the_graphs_of_a_run_that_raised_are_not_judged() -> None:
     def fail(function, inputs):
         raise RuntimeError("planted")
 
-    subject = Case.of_function(hidden, [X])
+    case = Case.of_function(hidden, [X])
     target = Target("failing", "", Contract(), fail, "")
-    judgement = look_inside(subject, target, run_trial(subject, target))
-    assert {each.verdict for each in judgement.reports.values()} == {Verdict.NOT_APPLICABLE}
+    judgement = examine_graphs(case, target, run_trial(case, target))
+    assert {report.verdict for report in judgement.reports.values()} == {Verdict.NOT_APPLICABLE}

@@ -1,0 +1,127 @@
+"""`Campaign`: the state of a campaign, as listeners see it and as `run.json` records it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+import torch
+
+from campaigns.finding import Finding
+from campaigns.plan import Plan
+from campaigns.statistics import Statistics
+from campaigns.store import Store
+from campaigns.suspicions import Suspicions
+from programs.program import Program
+from trials.attribution import Symptom
+
+
+@dataclass(slots=True)
+class Campaign:
+    """Statistics by target, findings by identifier, and counts of everything else.
+
+    `suspicions` are programs with right results, on which an oracle on graphs reports a violation.
+    `unconfirmed` are reduced violations whose reproducer showed nothing in a fresh process, with
+    the reason. Neither are findings. `reducing` and `confirming` count what is under way.
+    `repeats` counts violations that were not reduced, since enough others with the same symptom
+    were. `not_reproduced` counts violations that the reducer did not see again. `mistakes` are
+    errors of aliasproof itself; each cost one shard or reduction. `elapsed` is in seconds.
+    """
+
+    plan: Plan
+    folder: Path
+    statistics: dict[str, Statistics] = field(default_factory=dict)
+    findings: dict[str, Finding] = field(default_factory=dict)
+    unconfirmed: dict[str, str] = field(default_factory=dict)
+    suspicions: Suspicions = field(default_factory=Suspicions)
+    reducing: int = 0
+    confirming: int = 0
+    repeats: int = 0
+    not_reproduced: int = 0
+    mistakes: list[str] = field(default_factory=list)
+    deaths: int = 0
+    elapsed: float = 0.0
+    interrupted: bool = False
+
+    @property
+    def total(self) -> Statistics:
+        """The statistics of all targets together."""
+        total = Statistics()
+        for statistics in self.statistics.values():
+            total.add(statistics)
+        return total
+
+    def path(self, finding: Finding) -> Path:
+        """The folder of a finding."""
+        return Store(self.folder).finding_folder(finding.identifier)
+
+    def to_json(self) -> dict[str, object]:
+        """The outcome as JSON values."""
+        return {
+            "version": 1,
+            "torch": torch.__version__,
+            "targets": list(self.plan.targets),
+            "seed": self.plan.seed,
+            "seconds": round(self.elapsed, 1),
+            "interrupted": self.interrupted,
+            "worker deaths": self.deaths,
+            "programs": {name: counts.to_json() for name, counts in self.statistics.items()},
+            "findings": [
+                finding.to_json() | {"folder": str(self.path(finding))}
+                for finding in findings_in_order(self)
+            ],
+            "unconfirmed": dict(sorted(self.unconfirmed.items())),
+            "suspicions": [suspicion.to_json() for suspicion in suspicions_in_order(self)],
+            "not reduced": self.repeats,
+            "not reproduced": self.not_reproduced,
+            "mistakes of aliasproof": self.mistakes,
+        }
+
+
+Listener: TypeAlias = Callable[[Campaign], None]
+
+
+class Suspicion(NamedTuple):
+    """A symptom that only oracles on graphs report: its folder, frequency and shortest program."""
+
+    folder: Path
+    symptom: Symptom
+    times: int
+    program: Program
+
+    def to_json(self) -> dict[str, object]:
+        """Everything except the program, as JSON values."""
+        return {
+            "target": self.symptom.target,
+            "oracle": self.symptom.oracle,
+            "kind": self.symptom.kind,
+            "count": self.times,
+            "folder": str(self.folder),
+        }
+
+
+def findings_in_order(campaign: Campaign) -> list[Finding]:
+    """The findings: silent ones first, then by target, oracle and size."""
+
+    def order(finding: Finding) -> tuple[object, ...]:
+        size = len(finding.program)
+        return not finding.silent, finding.target, finding.oracle, size, finding.identifier
+
+    return sorted(campaign.findings.values(), key=order)
+
+
+def suspicions_in_order(campaign: Campaign) -> list[Suspicion]:
+    """The suspicions, the most frequent first. Folders are numbered in this order."""
+    store = Store(campaign.folder)
+    found = sorted(campaign.suspicions.found.items(), key=lambda item: (-item[1][0], str(item[0])))
+    return [
+        Suspicion(
+            store.suspicion_folder(f"{symptom.target}-{symptom.oracle}-{number}"),
+            symptom,
+            count,
+            program,
+        )
+        for number, (symptom, (count, program)) in enumerate(found, 1)
+    ]

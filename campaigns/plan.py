@@ -1,0 +1,38 @@
+"""`Plan`: what a campaign runs, and for how long."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from campaigns.shard import PROGRAMS_PER_SHARD, Shard
+from trials.worker import SEEDS_APART
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to run: `programs` per target, or for about `seconds`, whichever ends first.
+
+    Without either, a campaign runs until it is interrupted. `workers` is the number of processes.
+    """
+
+    targets: tuple[str, ...]
+    seed: int = 0
+    programs: int | None = None
+    seconds: float | None = None
+    workers: int = field(default_factory=lambda: max(os.cpu_count() or 1, 1))
+
+    def shards(self) -> Iterator[Shard]:
+        """The shards in order. The targets take turns, and all get the same programs."""
+        for number in itertools.count():
+            left = (
+                PROGRAMS_PER_SHARD
+                if self.programs is None
+                else self.programs - number * PROGRAMS_PER_SHARD
+            )
+            if left <= 0:
+                return
+            for target in self.targets:
+                yield Shard(self.seed * SEEDS_APART + number, target, min(left, PROGRAMS_PER_SHARD))

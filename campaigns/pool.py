@@ -1,0 +1,29 @@
+"""The worker processes of a campaign."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from multiprocessing import forkserver
+
+from pebble import ProcessPool
+
+from campaigns.interrupts import sigint_handler
+from trials.worker import start_worker
+
+
+def start_pool(workers: int) -> ProcessPool:
+    """A pool whose processes are forked from a server that has torch imported.
+
+    A fork costs milliseconds, an import of torch more than a second. The server has run nothing
+    else, so workers start in the same state.
+    """
+    # Workers inherit it. The warnings of torch's C++ code do not pass through Python's filters.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    multiprocessing.set_forkserver_preload(["campaigns.shard"])
+    # The server inherits the handler: Ctrl-C is for the parent, which ends the workers.
+    with sigint_handler(signal.SIG_IGN):
+        forkserver.ensure_running()
+    context = multiprocessing.get_context("forkserver")
+    return ProcessPool(workers, initializer=start_worker, context=context)

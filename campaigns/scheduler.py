@@ -1,0 +1,178 @@
+"""`Scheduler`: shards and reductions in worker processes, results in a fixed order.
+
+Shards are taken in the order of the plan, and reductions in the order in which shards asked for
+them, whichever ends first. So a campaign with the same seed and number of programs finds the same,
+whatever the number of workers and their speed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from pebble import ProcessExpired, ProcessFuture, ProcessPool
+
+from campaigns.blame import Blame
+from campaigns.campaign import Campaign
+from campaigns.failure import Failure, ReducedFailure, reduce_failure
+from campaigns.shard import Shard, ShardResult, run_shard
+from campaigns.store import Store
+from oracles.verdict import Violation
+from programs.errors import InternalError
+from trials.attribution import Symptom
+
+# Seconds. A shard takes 1 to 5 and a reduction 1 to 20, so one that takes longer than this hangs.
+TASK_TIMEOUT = 600.0
+GRACE = 20.0  # seconds that shards and reductions under way may take after the time is up
+POLL = 0.02  # seconds between two looks at results that are not there yet
+
+
+@dataclass(slots=True)
+class Scheduler:
+    """Schedules the shards of a plan and the reductions of their failures; counts in `campaign`.
+
+    A worker that dies or hangs costs one program. The scheduler attributes the death to the program
+    that the worker was running, and runs the shard again without that program.
+    """
+
+    campaign: Campaign
+    store: Store
+    pool: ProcessPool
+    started: float = field(default_factory=time.monotonic)
+    _shards: Iterator[Shard] = field(init=False)
+    _queue: deque[tuple[Shard, ProcessFuture[ShardResult]]] = field(default_factory=deque)
+    _reductions: deque[tuple[Failure, ProcessFuture[ReducedFailure | None]]] = field(
+        default_factory=deque
+    )
+    _violations: Counter[Symptom] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self._shards = self.campaign.plan.shards()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self.started
+
+    def fill(self) -> bool:
+        """Schedule shards, two for each worker, so that none waits for us. False at the end."""
+        while not self._time_is_up() and len(self._queue) < 2 * self.campaign.plan.workers:
+            shard = next(self._shards, None)
+            if shard is None:
+                break
+            self._queue.append((shard, self._schedule(shard)))
+        return bool(self._queue or self._reductions) and not self._time_is_up(GRACE)
+
+    def take(self) -> ReducedFailure | None:
+        """Take the next shard or reduction that is done, or wait a moment if there is none.
+
+        Returns the failure to confirm, if the shard or reduction led to one.
+        """
+        if self._queue and self._queue[0][1].done():
+            return self._take_shard(*self._queue.popleft())
+        if self._reductions and self._reductions[0][1].done():
+            return self._take_reduction(*self._reductions.popleft())
+        time.sleep(POLL)
+        return None
+
+    def stop(self) -> None:
+        """End the workers, whatever they are doing."""
+        self.pool.stop()
+        self.pool.join()
+
+    def _time_is_up(self, grace: float = 0.0) -> bool:
+        seconds = self.campaign.plan.seconds
+        return seconds is not None and self.elapsed > seconds + grace
+
+    # --- shards ---
+
+    def _schedule(self, shard: Shard) -> ProcessFuture[ShardResult]:
+        blame = str(self.store.blame_file(shard))
+        Blame.create(blame)
+        return self.pool.schedule(_run_with_blame, args=(shard, blame), timeout=TASK_TIMEOUT)
+
+    def _take_shard(
+        self, shard: Shard, future: ProcessFuture[ShardResult]
+    ) -> ReducedFailure | None:
+        try:
+            result = future.result()
+        except (ProcessExpired, TimeoutError) as death:
+            return self._handle_death(shard, death)
+        except InternalError as mistake:
+            self._note_mistake(mistake, f"shard {shard.seed} of {shard.target}")
+            return None
+        self.store.blame_file(shard).unlink(missing_ok=True)
+        self.campaign.statistics[shard.target].add(result.statistics)
+        for symptom, (count, program) in result.suspicions.found.items():
+            self.campaign.suspicions.add(symptom, program, count)
+        for failure in result.failures:
+            self._reduce(failure)
+        return None
+
+    def _handle_death(
+        self, shard: Shard, death: ProcessExpired | TimeoutError
+    ) -> ReducedFailure | None:
+        """Run the rest of a shard whose worker died or hung. The program at fault is a failure."""
+        self.campaign.deaths += 1
+        index = Blame.read(str(self.store.blame_file(shard)))
+        if index is None:  # the worker died before the first program, so no program is at fault
+            return None
+        rest = replace(shard, skip=shard.skip | {index})
+        self._queue.appendleft((rest, self._schedule(rest)))  # first, so that the order stays
+        kind = f"dies of signal {-death.exitcode}" if isinstance(death, ProcessExpired) else "hangs"
+        violation = Violation("errors", kind, "call", {"worker": str(death)})
+        symptom = Symptom(shard.target, "errors", kind)
+        failure = Failure(symptom, shard.program(index), shard.seed)
+        return ReducedFailure.unreduced(failure, violation, exact=True)
+
+    def _note_mistake(self, mistake: InternalError, task: str) -> None:
+        """An error of aliasproof itself costs one task, not the campaign; `run.json` names it."""
+        self.campaign.mistakes.append(f"{task}: {mistake}")
+
+    # --- reductions ---
+
+    def _reduce(self, failure: Failure) -> None:
+        self._violations[failure.symptom] += 1
+        if not worth_reducing(failure.symptom, self._violations[failure.symptom]):
+            self.campaign.repeats += 1
+            return
+        task = self.pool.schedule(reduce_failure, args=(failure,), timeout=TASK_TIMEOUT)
+        self._reductions.append((failure, task))
+        self.campaign.reducing = len(self._reductions)
+
+    def _take_reduction(
+        self, failure: Failure, future: ProcessFuture[ReducedFailure | None]
+    ) -> ReducedFailure | None:
+        self.campaign.reducing = len(self._reductions)
+        symptom = failure.symptom
+        try:
+            reduced = future.result()
+        except (ProcessExpired, TimeoutError) as death:
+            # A candidate ended the worker. The failure itself is not lost: it is confirmed with the
+            # program as it was drawn.
+            self.campaign.deaths += 1
+            evidence = {"reduction": str(death)}
+            violation = Violation(symptom.oracle, symptom.kind, "call", evidence)
+            return ReducedFailure.unreduced(failure, violation, exact=False)
+        except InternalError as mistake:
+            self._note_mistake(mistake, f"reduction of {symptom.kind} from shard {failure.seed}")
+            return None
+        if reduced is None:
+            self.campaign.not_reproduced += 1
+        return reduced
+
+
+def worth_reducing(symptom: Symptom, number: int) -> bool:
+    """Whether to reduce the `number`-th violation of a symptom, counted from 1.
+
+    A reduction takes as long as a hundred programs. The message of an error is its signature, so
+    the first violation is enough, and a second one in case the first is not reproduced. Silent
+    violations of one symptom can have many causes: the first twelve are reduced, then one in four.
+    """
+    return number <= 2 if symptom.oracle == "errors" else number <= 12 or number % 4 == 0
+
+
+def _run_with_blame(shard: Shard, blame: str) -> ShardResult:
+    return run_shard(shard, Blame(blame))

@@ -1,0 +1,64 @@
+"""`Statistics`: what became of the programs of a shard or a campaign."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from generators.scene import Counts
+from trials.examination import Examination
+from trials.trial import Spent
+
+
+@dataclass(slots=True)
+class Statistics:
+    """How many programs were drawn, and how many of them ended in each way.
+
+    `discarded` are undefined in eager or rejected, `outside` do not meet the contract, `violating`
+    violate it. `suspicious` programs have right results, but an oracle on graphs reports a
+    violation. `instructions` counts the instructions drawn. `spent` has the seconds by part,
+    without reduction.
+    """
+
+    programs: int = 0
+    discarded: int = 0
+    outside: int = 0
+    violating: int = 0
+    suspicious: int = 0
+    instructions: Counts = field(default_factory=Counts)
+    spent: Spent = field(default_factory=Spent)
+
+    def count(self, found: Examination) -> None:
+        """Count one program."""
+        self.programs += 1
+        self.discarded += found.rejected is not None
+        self.outside += found.refused
+        self.violating += found.failed
+        self.suspicious += found.suspicious
+        self.spent.add(found.spent)
+
+    def add(self, other: Statistics) -> None:
+        """Add the counts of other programs to these."""
+        for name in ("programs", "discarded", "outside", "violating", "suspicious"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in ("kept", "raised", "undefined"):
+            setattr(
+                self.instructions,
+                name,
+                getattr(self.instructions, name) + getattr(other.instructions, name),
+            )
+        self.spent.add(other.spent)
+
+    @property
+    def discard_rate(self) -> float:
+        """The share of drawn programs that were discarded, between 0 and 1."""
+        return self.discarded / self.programs if self.programs else 0.0
+
+    def to_json(self) -> dict[str, object]:
+        """The counts as JSON values."""
+        return {
+            "programs": self.programs,
+            "discarded": self.discarded,
+            "outside the contract": self.outside,
+            "violating": self.violating,
+            "suspicious": self.suspicious,
+        }

@@ -1,0 +1,20 @@
+"""A plan covers its programs, and neighbouring seeds draw different ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from campaigns.plan import Plan
+
+
+@pytest.mark.parametrize(("programs", "counts"), [(1, [1]), (25, [25]), (60, [25, 25, 10])])
+def test_a_plan_covers_its_programs(programs: int, counts: list[int]) -> None:
+    assert [shard.count for shard in Plan(("aot",), programs=programs).shards()] == counts
+
+
+def test_plans_of_neighbouring_seeds_share_no_shard() -> None:
+    seeds = [
+        {shard.seed for shard in Plan(("aot",), seed=seed, programs=1000).shards()}
+        for seed in (0, 1)
+    ]
+    assert not seeds[0] & seeds[1]

@@ -1,0 +1,95 @@
+"""Results are taken in order, and a worker that dies costs one program."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pebble import ProcessExpired
+
+from campaigns.blame import Blame
+from campaigns.campaign import Campaign
+from campaigns.confirmations import Confirmations
+from campaigns.plan import Plan
+from campaigns.scheduler import Scheduler, worth_reducing
+from campaigns.shard import PROGRAMS_PER_SHARD, Shard, ShardResult
+from campaigns.statistics import Statistics
+from campaigns.store import Store
+from trials.attribution import Symptom
+
+
+class Pool:
+    """Notes what is scheduled, runs nothing."""
+
+    def __init__(self) -> None:
+        self.scheduled: list[Shard] = []
+        self.futures: list[Future[Any]] = []
+
+    def schedule(self, function: Any, args: tuple[Shard, str], timeout: float) -> Future[Any]:
+        self.scheduled.append(args[0])
+        self.futures.append(Future())
+        return self.futures[-1]
+
+
+def scheduler(folder: Path, programs: int) -> tuple[Scheduler, Pool]:
+    """A scheduler for `programs` programs of one target, in a pool that runs nothing."""
+    store, pool = Store.create(folder), Pool()
+    plan = Plan(("identity",), programs=programs, workers=1)
+    campaign = Campaign(plan, folder, {"identity": Statistics()})
+    return Scheduler(campaign, store, pool), pool  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("oracle", "reduced"), [("errors", 2), ("values", 12 + 22)])
+def test_errors_are_reduced_once_or_twice_and_silent_ones_again_and_again(
+    oracle: str, reduced: int
+) -> None:
+    symptom = Symptom("aot", oracle, "a kind")
+    assert sum(worth_reducing(symptom, number) for number in range(1, 101)) == reduced
+
+
+def test_results_are_taken_in_the_order_of_the_shards(tmp_path: Path) -> None:
+    subject, pool = scheduler(tmp_path, 2 * PROGRAMS_PER_SHARD)
+    assert subject.fill()
+    first, second = pool.scheduled
+    counts = subject.campaign.statistics["identity"]
+    pool.futures[1].set_result(ShardResult(second, Statistics(programs=2)))
+    subject.take()
+    assert counts.programs == 0
+    pool.futures[0].set_result(ShardResult(first, Statistics(programs=1)))
+    subject.take()
+    assert counts.programs == 1
+    subject.take()
+    assert counts.programs == 3
+    assert not subject.fill(), "all shards are done"
+
+
+def test_a_dead_worker_costs_one_program_and_is_no_finding_unless_it_dies_again(
+    tmp_path: Path,
+) -> None:
+    subject, pool = scheduler(tmp_path, 4)
+    subject.fill()
+    [shard] = pool.scheduled
+    Blame(str(subject.store.blame_file(shard)))(2)
+    pool.futures[0].set_exception(ProcessExpired("Abnormal termination", -11))
+    reduced = subject.take()
+    assert reduced is not None
+    assert pool.scheduled[-1].skip == {2}
+    assert subject.campaign.deaths == 1
+    confirmations = Confirmations(subject.campaign, subject.store)
+    confirmations.add(reduced)
+    confirmations.executor.shutdown(wait=True)
+    confirmations.take_finished()
+    assert not subject.campaign.findings
+    [reason] = subject.campaign.unconfirmed.values()
+    assert "dies of signal 11" in reason
+
+
+def test_a_worker_that_dies_before_its_first_program_blames_none(tmp_path: Path) -> None:
+    subject, pool = scheduler(tmp_path, 4)
+    subject.fill()
+    pool.futures[0].set_exception(ProcessExpired("Abnormal termination", -9))
+    assert subject.take() is None
+    assert subject.campaign.deaths == 1
+    assert len(pool.scheduled) == 1

@@ -1,0 +1,60 @@
+"""Programs to reduce: as they are drawn, and written by hand with lines that may go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from generators.features import swarm
+from generators.strategies import sample
+from programs.errors import UserError
+from programs.program import Program
+from programs.validation import validate
+from reduction.input_steps import drop_inputs
+
+
+@pytest.fixture(scope="session")
+def is_valid() -> Callable[[Program], bool]:
+    """Whether a program is well formed."""
+
+    def holds(program: Program) -> bool:
+        try:
+            validate(program)
+        except UserError:
+            return False
+        return True
+
+    return holds
+
+
+@pytest.fixture(scope="session")
+def drawn(is_valid: Callable[[Program], bool]) -> list[Program]:
+    """Programs as they are drawn, and as in the middle of a reduction, with one input fewer."""
+    fresh = [program for seed in range(30) for program in sample(swarm(seed), seed, 2)]
+    halfway = [next(drop_inputs(program)) for program in fresh]
+    return fresh + list(filter(is_valid, halfway))
+
+
+# A bit of everything around whatever a test is about.
+NOISE = """
+    v0 = aten.add.Tensor(x0, x1, alpha=2)
+    v1 = aten.transpose.int(v0, 0, 1)
+    v2 = aten.cat.default([v0, x0], 1)
+    v3, v4 = aten.split.Tensor(v2, 3, 1)
+    aten.mul_.Tensor(v3, v4)
+"""
+
+
+@pytest.fixture
+def noisy(program: Callable[..., Program]) -> Callable[[str], Program]:
+    """The given instructions after unrelated ones, with inputs that share a storage."""
+
+    def write(body: str) -> Program:
+        written = program(f"{NOISE}{body}\n    return v1, v3, v4, x1, y", (3, 3), (3, 3), (3,))
+        shared = replace(written.inputs[2], storage=1, offset=2)
+        wide = replace(written.inputs[0], strides=(1, 3))
+        return replace(written, inputs=(wide, written.inputs[1], shared), seed=5)
+
+    return write

@@ -1,0 +1,219 @@
+"""What the reducer leaves fails as the program that it was given: same target, oracle and kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+
+from oracles.observation import observe_eager
+from oracles.verdict import Violation
+from programs.execution import ProgramFunction
+from programs.program import Program
+from programs.validation import validate
+from programs.values import input_tensors
+from reduction.reducer import Reducer
+from targets.registry import target
+from targets.target import Target
+from trials.attribution import Symptom, shows
+from trials.trial import Case, run_trial
+
+known_bug = pytest.mark.skipif(
+    not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"
+)
+
+WRONG_VALUE = Symptom("planted", "values", "wrong value")
+
+
+def ops(program: Program) -> list[str]:
+    return [instruction.op.removeprefix("aten.") for instruction in program.instructions]
+
+
+def reduced(program: Program, accused: Target, symptom: Symptom) -> Program:
+    """The reduced program, checked: well formed, defined in eager, fails in the same way."""
+    assert shows(program, accused, symptom)
+    result = Reducer(program, lambda candidate: shows(candidate, accused, symptom)).run()
+    validate(result)
+    observed, _ = observe_eager(ProgramFunction(result), input_tensors(result))
+    assert observed.error is None
+    assert shows(result, accused, symptom)
+    return result
+
+
+def violations(program: Program, accused: Target) -> list[Violation]:
+    return run_trial(Case.of(program), accused).judgement.violations
+
+
+def forgets(op: str) -> Callable[[Program], Program]:
+    def rewrite(program: Program) -> Program:
+        return replace(
+            program, instructions=tuple(call for call in program.instructions if call.op != op)
+        )
+
+    return rewrite
+
+
+def test_a_lost_write_reduces_to_that_write(compiler, noisy) -> None:
+    result = reduced(
+        noisy("    y = aten.neg.default(x2)\n    aten.zero_.default(y)"),
+        compiler(forgets("aten.zero_.default")),
+        WRONG_VALUE,
+    )
+    assert ops(result) == ["zero_.default"]
+    assert len(result.inputs) == len(result.storages) == len(result.outputs) == 1
+    assert result.inputs[0].sizes in ((), (1,))
+    assert result.seed == 0
+
+
+def test_the_result_has_canonical_names(compiler, noisy) -> None:
+    faulty = compiler(forgets("aten.neg_.default"))
+    result = reduced(
+        noisy("    y = aten.clone.default(x1)\n    aten.neg_.default(y)"), faulty, WRONG_VALUE
+    )
+    assert result == result.renamed()
+
+
+# --- no slippage ----------------------------------------------------------------------------------
+
+
+def raises_without(op: str, then: Callable[[Program], Program]) -> Callable[[Program], Program]:
+    """Two bugs: the compiler raises on programs without this op and is wrong on the others."""
+
+    def rewrite(program: Program) -> Program:
+        if op not in [call.op for call in program.instructions]:
+            raise RuntimeError("planted")
+        return then(program)
+
+    return rewrite
+
+
+def test_a_wrong_value_does_not_slip_to_an_error(compiler, noisy) -> None:
+    """A smaller program shows the error: the empty one."""
+    faulty = compiler(raises_without("aten.mul_.Tensor", forgets("aten.zero_.default")))
+    start = noisy("    y = aten.neg.default(x2)\n    aten.zero_.default(y)")
+    result = reduced(start, faulty, WRONG_VALUE)
+    assert sorted(ops(result)) == ["mul_.Tensor", "zero_.default"]
+    # With a predicate that accepts any failure, it slips.
+    slipped = Reducer(start, lambda program: fails(program, faulty)).run()
+    assert len(slipped) == 0
+
+
+def fails(program: Program, accused: Target) -> bool:
+    kinds = ("raises RuntimeError: planted", "wrong value")
+    oracles = ("errors", "values")
+    return any(
+        shows(program, accused, Symptom("planted", oracle, kind))
+        for oracle, kind in zip(oracles, kinds, strict=True)
+    )
+
+
+def test_an_error_does_not_slip_to_another_error(compiler, noisy) -> None:
+    def rewrite(program: Program) -> Program:
+        raise (
+            IndexError("cat")
+            if "aten.cat.default" in [call.op for call in program.instructions]
+            else KeyError("rest")
+        )
+
+    symptom = Symptom("planted", "errors", "raises IndexError: cat")
+    result = reduced(noisy("    y = aten.neg.default(x2)"), compiler(rewrite), symptom)
+    assert ops(result) == ["cat.default"]
+
+
+def test_a_wrong_input_does_not_slip_to_a_wrong_value(compiler, program) -> None:
+    start = program(
+        "v0 = aten.neg.default(x1)\naten.zero_.default(v0)\naten.zero_.default(x0)\nreturn (v0,)",
+        (4,),
+        (4,),
+    )
+
+    def rewrite(candidate: Program) -> Program:  # forgets the last call alone
+        return replace(candidate, instructions=candidate.instructions[:-1])
+
+    result = reduced(start, compiler(rewrite), Symptom("planted", "inputs", "input ends wrong"))
+    assert len(result) == 1
+    assert result.outputs == ()
+
+
+def test_the_fault_of_one_target_does_not_slip_to_the_one_before(compiler, noisy) -> None:
+    """Both forget something. The failure to reduce is what only the later one forgets."""
+    first = compiler(forgets("aten.zero_.default"), "first")
+    both = compiler(
+        lambda program: forgets("aten.neg_.default")(forgets("aten.zero_.default")(program)),
+        after=first,
+    )
+    start = noisy(
+        "    y = aten.clone.default(x1)\n    aten.mul_.Scalar(x0, 2)\n    aten.neg_.default(y)"
+    )
+    start = replace(start, outputs=("y",))
+    assert ops(reduced(start, both, WRONG_VALUE)) == ["neg_.default"]
+
+
+# --- known bugs of torch --------------------------------------------------------------------------
+
+EXPANDED_ZERO = """    v9 = aten.expand.default(x0, [2, 3, 3])
+    aten.zero_.default(v9)
+    y = aten.neg.default(x0)"""
+
+
+@known_bug
+@pytest.mark.parametrize("name", ["functionalize", "aot"])
+def test_a_write_through_expand_reduces_to_two_instructions(name: str, noisy) -> None:
+    result = reduced(noisy(EXPANDED_ZERO), target(name), Symptom(name, "values", "wrong value"))
+    assert ops(result) == ["expand.default", "zero_.default"]
+    assert len(result.inputs) == len(result.outputs) == 1
+
+
+@known_bug
+def test_square_reduces_to_one_instruction(noisy) -> None:
+    start = noisy("    y = aten.neg.default(x1)\n    aten.square_.default(y)")
+    subject = target("functionalize")
+    (violation,) = violations(start, subject)
+    assert violation.kind.startswith("raises RuntimeError: Found a custom")
+    result = reduced(start, subject, Symptom("functionalize", "errors", violation.kind))
+    assert ops(result) == ["square_.default"]
+
+
+REINPLACED = """
+    v5 = aten.logical_not.default(x0)
+    v6 = aten.diagonal.default(v5)
+    v7 = aten.logical_not.default(v6)
+    v8 = aten.diagonal_scatter.default(v5, v7)
+    v9 = aten.neg.default(x1)
+    aten.zero_.default(v9)
+    return v7, v8, v9
+"""
+
+
+@known_bug
+def test_what_reinplace_breaks_stays_blamed_on_reinplace(program) -> None:
+    symptom = Symptom("fx-reinplace", "aliasing", "new alias between output and output")
+    result = reduced(program(REINPLACED, (3, 3), (3, 3)), target("fx-reinplace"), symptom)
+    assert len(result) <= 4
+    assert "diagonal_scatter.default" in ops(result)
+    assert not violations(result, target("functionalize"))
+
+
+@known_bug
+def test_a_value_that_reinplace_breaks_does_not_slip_to_functionalize(program) -> None:
+    """functionalize breaks the write through expand here too, but no output shows it."""
+    start = program(
+        """
+        v0 = aten.slice.Tensor(x0, 0, 0, 2)
+        v1 = aten.slice.Tensor(x0, 0, 2)
+        aten.add_.Scalar(x0, 1)
+        aten.neg.out(v0, out=v1)
+        v2 = aten.neg.default(x0)
+        v3 = aten.expand.default(v2, [2, 4])
+        aten.zero_.default(v3)
+        return (x0,)
+        """,
+        (4,),
+    )
+    result = reduced(
+        start, target("fx-reinplace"), Symptom("fx-reinplace", "values", "wrong value")
+    )
+    assert len(result) <= 4
+    assert not violations(result, target("functionalize"))

@@ -1,0 +1,70 @@
+"""`examine_graphs`: the oracles on graphs judge a target that has run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from oracles.equivalence import ValueHashes, run_uninterpreted
+from oracles.judge import ON_GRAPHS, GraphRuns, Judgement, excluded, judge_graphs
+from oracles.stage_run import StageRun, run_stage
+from programs.errors import InternalError, Rejected
+from targets.target import Target
+from trials.trial import SEED, Case, Trial
+
+
+def examine_graphs(case: Case, target: Target, trial: Trial) -> Judgement:
+    """Run the graphs of a trial's target and judge them.
+
+    The oracles are not applicable to a trial that raised, was refused or did not run. Raises
+    `InternalError` if a run that succeeded before fails now, and `Rejected` if an oracle cannot
+    judge these graphs.
+    """
+    if trial.judgement.refused is not None:
+        return excluded(trial.judgement.refused, ON_GRAPHS)
+    if (
+        trial.build is None
+        or trial.target is None
+        or trial.eager.error is not None
+        or trial.target.error is not None
+    ):
+        return excluded("there is no run whose graphs can be judged", ON_GRAPHS)
+    function = trial.build.function
+
+    def value_hashes(*, named: bool = False) -> tuple[ValueHashes, ValueHashes]:
+        eager = _value_hashes(case.function, case, named=named)
+        return eager, _value_hashes(function, case, named=named)
+
+    stages = _stage_runs(case, trial)
+    runs = GraphRuns(value_hashes(), lambda: value_hashes(named=True), stages)
+    return judge_graphs(target.contract, runs, trial.trace)
+
+
+def _stage_runs(case: Case, trial: Trial) -> list[StageRun]:
+    """A run of each stage that can run by itself."""
+    assert trial.build is not None
+    runs = []
+    for stage in trial.build.stages:
+        # A whole stage takes the inputs of the case. Another one is called by a wrapper; its inputs
+        # are clones of what the wrapper passed, None if the wrapper never called it.
+        given = case.fresh_inputs() if stage.whole else stage.inputs
+        if given is not None:
+            torch.manual_seed(SEED)
+            runs.append(run_stage(stage, given))
+    return runs
+
+
+def _value_hashes(function: Callable[..., Any], case: Case, *, named: bool) -> ValueHashes:
+    """What a function leaves behind under uninterpreted execution."""
+    torch.manual_seed(SEED)
+    try:
+        return run_uninterpreted(function, case.fresh_inputs(), named=named)
+    except (Rejected, InternalError):
+        raise
+    except Exception as error:
+        # The same function ran on real values before, so this error is ours.
+        raise InternalError(
+            f"uninterpreted execution failed: {type(error).__name__}: {error}"
+        ) from error
