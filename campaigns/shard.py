@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from generators.features import swarm
-from generators.scene import COUNTS, Counts
+from generators.scene import Counts
 from generators.strategies import sample
 from oracles.verdict import Violation
 from programs.errors import Rejected
@@ -126,8 +126,7 @@ def run_shard(shard: Shard, at: Callable[[int], None] = lambda index: None) -> S
     `at` is told the index of the program that is about to run, so that a crash can be blamed on it.
     """
     result = ShardResult(shard)
-    before = (COUNTS.kept, COUNTS.raised, COUNTS.undefined)
-    programs = sample(swarm(shard.seed), shard.seed, shard.count)
+    programs = sample(swarm(shard.seed), shard.seed, shard.count, result.tally.instructions)
     for index in range(shard.count):
         start = time.perf_counter()
         program = next(programs)
@@ -137,10 +136,6 @@ def run_shard(shard: Shard, at: Callable[[int], None] = lambda index: None) -> S
             failure = _try(program, shard.target, result.tally, result.suspicions)
             if failure is not None:
                 result.failures.append(failure)
-    kept, raised, undefined = before
-    result.tally.instructions = Counts(
-        COUNTS.kept - kept, COUNTS.raised - raised, COUNTS.undefined - undefined
-    )
     return result
 
 
