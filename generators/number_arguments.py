@@ -20,6 +20,7 @@ def number(draft: Draft) -> Argument:
     """A small integer that the dtype of the first tensor can represent."""
     if draft.self.dtype == torch.bool:
         return draft.pick.chance(50)
+    # 0, 1 and -1 are what an algebraic rewrite treats specially; the others change every value.
     return draft.pick.one([2, 3, 0, 1, -1, 5])
 
 
@@ -28,6 +29,7 @@ def dimension(draft: Draft) -> Argument:
     rank = draft.self.dim()
     if rank == 0:
         raise NoChoice
+    # A pass must see that dimension -1 of a matrix is its dimension 1.
     chosen: int = draft.pick.one([*range(rank), *range(-1, -rank - 1, -1)])
     return chosen
 
@@ -65,12 +67,14 @@ def index_in_dimension(draft: Draft) -> Argument:
 
 def start_in_dimension(draft: Draft) -> Argument:
     """The start of a slice of the dimension drawn."""
+    # A start equal to the size is legal: the slice is empty.
     return draft.pick.integer(0, min(extent(draft), 3))
 
 
 def end_in_dimension(draft: Draft) -> Argument:
     """The end of a slice: past the last index, or near the start."""
     start = draft.integer("start")
+    # torch writes an open end as 2**63 - 1. Eager clamps every end past the size.
     return draft.pick.one((2**63 - 1, start + 1, start + 2, max(extent(draft) - 1, start)))
 
 
@@ -127,6 +131,7 @@ def permutation(draft: Draft) -> Argument:
 def reshaped(draft: Draft) -> Argument:
     """Another shape with the same number of elements."""
     shape, count = tuple(draft.self.shape), draft.self.numel()
+    # Flattened, unchanged, reversed, one more dimension, split in two, and one size inferred.
     shapes: list[tuple[int, ...]] = [(count,), shape, shape[::-1], (1, *shape), (*shape, 1)]
     shapes += [(part, count // part) for part in (2, 3, 4) if count % part == 0 and count > part]
     if count:  # eager cannot infer a size for an empty tensor
@@ -150,7 +155,8 @@ def expanded(draft: Draft) -> Argument:
 
 
 # --- as_strided -----------------------------------------------------------------------------------
-# Sizes are drawn first. Strides and offset are then drawn so that the view fits into the storage.
+# Sizes are drawn first. Strides and offset are then drawn so that the view fits into the storage:
+# eager refuses one that does not.
 
 
 def strided_sizes(draft: Draft) -> Argument:
@@ -158,8 +164,9 @@ def strided_sizes(draft: Draft) -> Argument:
     count = capacity(draft.self)
     if count == 0:
         raise NoChoice
-    square = (min(count, 2), min(count, 3))
-    sizes: list[tuple[int, ...]] = [(count,), (1,), (min(count, 3),), square, ()]
+    # The whole storage, one element, a row, a matrix, a 0-d view, and the sizes of the tensor.
+    matrix = (min(count, 2), min(count, 3))
+    sizes: list[tuple[int, ...]] = [(count,), (1,), (min(count, 3),), matrix, ()]
     sizes += [(part, count // part) for part in (2, 3) if count % part == 0]
     sizes.append(tuple(draft.self.shape))
     return draft.pick.one(sizes)
@@ -172,6 +179,7 @@ def strided_strides(draft: Draft) -> Argument:
     gaps = tuple(2 * stride for stride in dense)
     choices = [dense, reverse, gaps, tuple(draft.self.stride())]
     if "self-overlap" in draft.features.scenarios:
+        # Strides of 1 make overlapping windows, strides of 0 repeat one element.
         choices += [(1,) * len(sizes), (0,) * len(sizes)]
     available = capacity(draft.self)
     return draft.pick.one(
@@ -185,5 +193,6 @@ def strided_strides(draft: Draft) -> Argument:
 
 def strided_offset(draft: Draft) -> Argument:
     """An offset for the sizes and strides drawn, within the storage."""
+    # `as_strided` counts from the start of the storage, so it may show bytes outside its argument.
     needed = reach(draft.elements("size"), draft.elements("stride"))
     return draft.pick.integer(0, min(capacity(draft.self) - needed, 3))

@@ -46,6 +46,7 @@ class Operator:
         A positional argument that was not drawn, but comes before one that was, gets its default.
         """
         schema = resolve(self.name)._schema.arguments
+        # What comes after the last drawn argument is left to its default.
         positional = [argument for argument in schema if not argument.kwarg_only]
         while positional and positional[-1].name not in drawn:
             positional.pop()

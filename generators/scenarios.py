@@ -74,7 +74,7 @@ def no_op_view(pick: Pick, scene: Scene, features: Features) -> None:
         ("aten.permute.default", (tuple(range(len(shape))),)),
         ("aten.detach.default", ()),
     ]
-    if shape:
+    if shape:  # a 0-d tensor has no dimension to slice
         views.append(("aten.slice.Tensor", (0, 0, 2**63 - 1, 1)))
     op, args = pick.one(views)
     view = scene.call(op, Ref(name), *args)[0]
@@ -107,6 +107,7 @@ def self_overlap(pick: Pick, scene: Scene, features: Features) -> None:
 def write_between_reads(pick: Pick, scene: Scene, features: Features) -> None:
     """Read a tensor, write one of its aliases, read it again."""
     name = _some(pick, scene)
+    # If both reads are the same op, a pass must not merge them across the write.
     _fresh(pick, scene, name)
     _overwrite(pick, scene, pick.one((*scene.aliases(name), name)))
     _fresh(pick, scene, name)
@@ -122,6 +123,7 @@ def overlapping_slices(pick: Pick, scene: Scene, features: Features) -> None:
     low = scene.call("aten.slice.Tensor", Ref(name), 0, 0, middle)[0]
     high = scene.call("aten.slice.Tensor", Ref(name), 0, start, start + middle)[0]
     if pick.chance(50):
+        # Through a new tensor: a copy between overlapping slices is undefined in eager.
         source = _fresh(pick, scene, high)
         scene.call("aten.copy_.default", Ref(low), Ref(source))
     else:
@@ -136,6 +138,7 @@ def scatter_chain(pick: Pick, scene: Scene, features: Features) -> None:
     Reinplacing turns the scatter into a write again. A second round uses the result of the first.
     """
     base = _some(pick, scene, lambda tensor: tensor.dim() >= 1 and tensor.shape[0] >= 2)
+    # A pass may overwrite a new tensor in place, but rarely an input.
     if pick.chance(70):
         base = _fresh(pick, scene, base)
     for _ in range(pick.integer(1, 2)):
@@ -187,9 +190,11 @@ def swap(pick: Pick, scene: Scene, features: Features) -> None:
 def operands_alias(pick: Pick, scene: Scene, features: Features) -> None:
     """One call with two operands that alias, often the same tensor twice."""
     first = _some(pick, scene, lambda tensor: tensor.dtype != torch.bool)
+    # A pass may overwrite a new tensor in place, unless the other operand reads it.
     if pick.chance(60):
         first = _fresh(pick, scene, first)
     shape = scene.values[first].shape
+    # An equal view, the same bytes in another order, or the same tensor twice.
     if pick.chance(50):
         view = scene.call("aten.alias.default", Ref(first))[0]
     elif len(shape) == 2 and shape[0] == shape[1]:

@@ -79,8 +79,9 @@ class Scene:
     inputs: tuple[Input, ...]
     seed: int
     counts: Counts = field(default_factory=Counts)
-    values: dict[str, torch.Tensor] = field(init=False)
+    values: dict[str, torch.Tensor] = field(init=False)  # the oldest first
     instructions: list[Instruction] = field(default_factory=list)
+    # One watch for all calls, since it remembers which memory was never written.
     watch: Watch = field(default_factory=Watch)
 
     def __post_init__(self) -> None:
@@ -108,6 +109,7 @@ class Scene:
         except Undefined as reason:
             self.counts.undefined += 1
             raise NoChoice from reason
+        # All that eager raises for arguments that do not fit.
         except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError) as reason:
             self.counts.raised += 1
             raise NoChoice from reason
@@ -115,9 +117,11 @@ class Scene:
             named = not instruction.mutates()
         if not named:
             results = []
+        # Only new tensors can be too large or too many, so a call dropped here wrote nothing.
         if len(results) > MOST_RESULTS or any(each.numel() > LARGEST_RESULT for each in results):
             raise NoChoice
         self.counts.kept += 1
+        # v0, v1, ... over the whole program: the canonical names of `Program.renamed`.
         first = len(self.values) - len(self.inputs)
         names = tuple(f"v{first + index}" for index in range(len(results)))
         self.values.update(zip(names, results, strict=True))

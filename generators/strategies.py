@@ -42,6 +42,7 @@ def sample(
     earlier examples and favours extreme values), costs more, and changes the meaning of a seed from
     one version of Hypothesis to the next.
     """
+    # A generator of its own, so that no other draw changes what a seed means.
     source = random.Random(seed)
     pick = Pick(source.randint)
     for _ in range(count):
@@ -53,6 +54,7 @@ def draw_program(pick: Pick, features: Features, counts: Counts | None = None) -
     storages, inputs = draw_inputs(pick, features)
     scene = Scene(storages, inputs, pick.integer(0, 99), Counts() if counts is None else counts)
     for _ in range(pick.integer(1, features.instructions)):
+        # A step that finds nothing to do is drawn anew, with other ops and arguments.
         for _ in range(TRIES):
             try:
                 _draw_step(pick, scene, features)
@@ -70,6 +72,7 @@ def integers(low: int, high: int) -> st.SearchStrategy[int]:
 
 def _draw_step(pick: Pick, scene: Scene, features: Features) -> None:
     scenarios = _scenarios(features)
+    # A scenario adds two to six instructions, so about half of a program comes from them.
     if scenarios and pick.chance(25):
         pick.one(scenarios)(pick, scene, features)
     else:
@@ -99,6 +102,7 @@ def draw_call(pick: Pick, scene: Scene, features: Features, operator: Operator) 
     for argument in operator.arguments:
         draft.drawn[argument.name] = argument.drawer(draft)
     args, kwargs = operator.bind(draft.drawn)
+    # Sometimes the result of an in-place op gets a name, as another name of the same tensor.
     scene.call(operator.name, *args, named=True if pick.chance(15) else None, **kwargs)
 
 

@@ -44,6 +44,7 @@ def partner(draft: Draft) -> Argument:
     """
     if not draft.pick.chance(20):
         return operand(draft)
+    # A result that is larger than both operands cannot be computed in place.
     shape, dtype = draft.self.shape, draft.self.dtype
     return tensor_like(draft, lambda t: t.dtype == dtype and combines(t.shape, shape))
 
@@ -74,12 +75,14 @@ def mask(draft: Draft) -> Argument:
     masks = draft.scene.newest_first(lambda t: t.dtype == torch.bool and broadcasts(t.shape, shape))
     if masks:
         return Ref(draft.pick.one(masks))
+    # Complex values have no order.
     compare = "aten.eq.Scalar" if draft.self.is_complex() else "aten.gt.Scalar"
     return Ref(draft.scene.call(compare, Ref(draft.self_name), 2)[0])
 
 
 def matrix_for(draft: Draft) -> Argument:
     """A tensor that the first one can be multiplied by as a matrix."""
+    # No tensor has the size -1, so nothing fits to a 0-d tensor.
     size, dtype = draft.self.shape[-1] if draft.self.dim() else -1, draft.self.dtype
     return tensor_like(
         draft, lambda t: t.dim() in (1, 2) and t.shape[0] == size and t.dtype == dtype
@@ -88,6 +91,7 @@ def matrix_for(draft: Draft) -> Argument:
 
 def tensor_list(draft: Draft) -> Argument:
     """Two or three tensors of one dtype and shape; the first of them becomes the first tensor."""
+    # `cat` refuses 0-d tensors.
     first = draft.pick.one(draft.scene.newest_first(lambda t: t.dim() > 0))
     shape, dtype = draft.scene.values[first].shape, draft.scene.values[first].dtype
     like = draft.scene.newest_first(lambda t: t.shape == shape and t.dtype == dtype)
@@ -103,6 +107,7 @@ def output_buffer(draft: Draft) -> Argument:
     operands = [
         draft.scene.values[each.name] for each in draft.drawn.values() if isinstance(each, Ref)
     ]
+    # Eager would resize a buffer of another shape, which torch deprecates.
     shape = torch.broadcast_shapes(*(tensor.shape for tensor in operands))
     dtype = draft.self.dtype
     return tensor_like(draft, lambda t: t.dtype == dtype and t.shape == shape)
@@ -115,6 +120,7 @@ def bool_buffer(draft: Draft) -> Argument:
 
 
 # --- indices, and what is stored at them ----------------------------------------------------------
+# The values of a scene are real, so a drawn index is in range when the instruction runs.
 
 
 def positions(draft: Draft) -> Argument:
@@ -162,6 +168,7 @@ def values_to_put(draft: Draft) -> Argument:
     """A tensor that broadcasts to what the drawn indices select."""
     (index,) = draft.elements("indices")
     assert isinstance(index, Ref)
+    # How many elements a mask selects depends on its data, so look at what the call would select.
     try:
         chosen = draft.self[draft.scene.values[index.name]]
     except IndexError as reason:
@@ -198,6 +205,7 @@ def source_for(view_op: str, *arguments: str) -> Drawer:
 
     def drawer(draft: Draft) -> Argument:
         args = [draft.drawn[name] for name in arguments]
+        # Eager computes the shape. It refuses some arguments, such as two equal dimensions.
         try:
             view = resolve(view_op)(draft.self, *args)
         except (RuntimeError, IndexError) as reason:

@@ -84,6 +84,7 @@ def _argument_to_json(argument: Argument) -> Json:
         return {"dtype": dtype_name(argument)}
     if isinstance(argument, tuple):
         return [_argument_to_json(element) for element in argument]
+    # JSON has no infinity and no NaN.
     if isinstance(argument, float) and not math.isfinite(argument):
         return {"float": str(argument)}
     if argument is None or isinstance(argument, bool | int | float):
@@ -93,6 +94,7 @@ def _argument_to_json(argument: Argument) -> Json:
 
 def dumps(program: Program) -> str:
     """The program as JSON text with one storage, input or instruction per line."""
+    # `json.dumps(indent=2)` would give each number of a shape a line of its own.
     fields = (f"  {json.dumps(key)}: {_lines(value)}" for key, value in to_json(program).items())
     return "{\n" + ",\n".join(fields) + "\n}\n"
 
@@ -236,6 +238,7 @@ def _argument(data: object, location: str, depth: int = 0) -> Argument:
         return data
     if isinstance(data, list):
         return _arguments(data, location, depth + 1)
+    # A mapping pattern accepts further keys, hence the guards.
     match data:
         case {"ref": name, **others} if not others:
             return Ref(_text(name, f"{location}.ref"))

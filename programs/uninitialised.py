@@ -24,6 +24,7 @@ class UninitialisedStorage:
     def bytes_of(self, tensor: torch.Tensor) -> torch.Tensor:
         """The part of the mask that the tensor covers, by element and (last dimension) byte."""
         self.extend()
+        # The mask has one element per byte, so strides and offset are in bytes.
         size = tensor.element_size()
         strides = [stride * size for stride in tensor.stride()]
         return self.mask.as_strided(
