@@ -23,7 +23,7 @@ BY_NAME: dict[str, Drawer] = {
     "dimension": numbers.dimension,
     "dims": numbers.permutation,
     "mask": tensors.mask,
-    "src": tensors.source,
+    "src": tensors.copy_source,
     "out": tensors.output_buffer,
     "weight": numbers.number,
     "condition": tensors.mask,

@@ -49,7 +49,7 @@ def partner(draft: Draft) -> Argument:
     return tensor_like(draft, lambda t: t.dtype == dtype and combines(t.shape, shape))
 
 
-def source(draft: Draft) -> Argument:
+def copy_source(draft: Draft) -> Argument:
     """A tensor to copy from, which broadcasts to the first tensor's shape."""
     shape, complex_self = draft.self.shape, draft.self.is_complex()
 

@@ -17,7 +17,7 @@ from programs.errors import UserError, did_you_mean, shown
 from programs.execution import returns_one_tensor
 from programs.program import Argument, Input, Instruction, Program, Ref, Storage
 from programs.schemas import resolve
-from programs.serialization import DTYPES, SPECIAL_FLOATS
+from programs.serialization import DTYPE_BY_NAME, SPECIAL_FLOATS
 from programs.validation import first_defect
 
 
@@ -188,9 +188,9 @@ def _argument(node: ast.expr) -> Argument:
         ):
             return -value
         case ast.Attribute(value=ast.Name(id="torch"), attr=name):
-            if name in DTYPES:
-                return DTYPES[name]
-            raise _refusal(node, f"unknown dtype torch.{name}{did_you_mean(name, DTYPES)}")
+            if name in DTYPE_BY_NAME:
+                return DTYPE_BY_NAME[name]
+            raise _refusal(node, f"unknown dtype torch.{name}{did_you_mean(name, DTYPE_BY_NAME)}")
         case ast.Call(func=ast.Name(id="float"), args=[ast.Constant(value=str(name))], keywords=[]):
             if name in SPECIAL_FLOATS:
                 return SPECIAL_FLOATS[name]

@@ -25,7 +25,7 @@ DEEPEST = 8  # nesting of lists in an argument; no operator takes more than two
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 # All names, also the short ones: torch.float is torch.float32. `dtype_name` gives the written one.
-DTYPES: dict[str, torch.dtype] = {
+DTYPE_BY_NAME: dict[str, torch.dtype] = {
     name: dtype for name, dtype in vars(torch).items() if isinstance(dtype, torch.dtype)
 }
 
@@ -264,9 +264,11 @@ def _special_float(data: object, location: str) -> float:
 
 def _dtype(data: object, location: str) -> torch.dtype:
     name = _text(data, location)
-    if name not in DTYPES:
-        raise UserError(f"{location}: unknown dtype {shown(name)}{did_you_mean(name, DTYPES)}")
-    return DTYPES[name]
+    if name not in DTYPE_BY_NAME:
+        raise UserError(
+            f"{location}: unknown dtype {shown(name)}{did_you_mean(name, DTYPE_BY_NAME)}"
+        )
+    return DTYPE_BY_NAME[name]
 
 
 def _record(
