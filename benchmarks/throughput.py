@@ -27,11 +27,11 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 
 from benchmarks.tables import Table, percent
 from generators.features import swarm
-from generators.scene import COUNTS, Counts
+from generators.scene import Counts
 from generators.strategies import sample
 from programs.definedness import Undefined
 from programs.program import Program
@@ -163,18 +163,14 @@ def measure(
 
 def check_shard(target: Target, seed: int, programs: int, account: TimeAccount) -> None:
     """Draw and check the programs of one shard, and book what happened."""
-    before = replace(COUNTS)
     gc.collect()  # What the target before left behind is not this one's to free.
     start, cpu_start = time.perf_counter(), time.process_time()
-    shard = sample(swarm(seed), seed, programs)
+    shard = sample(swarm(seed), seed, programs, account.instructions)
     for _ in range(programs):
         _check_next(shard, target, account)
     account.wall += time.perf_counter() - start
     account.cpu += time.process_time() - cpu_start
     account.programs += programs
-    for each in fields(Counts):
-        drawn = getattr(COUNTS, each.name) - getattr(before, each.name)
-        setattr(account.instructions, each.name, getattr(account.instructions, each.name) + drawn)
 
 
 def _check_next(shard: Iterator[Program], target: Target, account: TimeAccount) -> None:

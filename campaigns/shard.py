@@ -10,7 +10,6 @@ from campaigns.failure import Failure
 from campaigns.statistics import Statistics
 from campaigns.suspicions import Suspicions
 from generators.features import swarm
-from generators.scene import COUNTS, Counts
 from generators.strategies import sample
 from programs.program import Program
 from targets.registry import TARGETS
@@ -55,8 +54,7 @@ def run_shard(shard: Shard, announce: Callable[[int], None] = lambda index: None
     aliasproof itself.
     """
     result = ShardResult(shard)
-    before = (COUNTS.kept, COUNTS.raised, COUNTS.undefined)
-    programs = sample(swarm(shard.seed), shard.seed, shard.count)
+    programs = sample(swarm(shard.seed), shard.seed, shard.count, result.statistics.instructions)
     for index in range(shard.count):
         start = time.perf_counter()
         program = next(programs)  # also if it is skipped: the others must stay the same
@@ -64,10 +62,6 @@ def run_shard(shard: Shard, announce: Callable[[int], None] = lambda index: None
         if index not in shard.skip:
             announce(index)
             _run_program(program, result)
-    kept, raised, undefined = before
-    result.statistics.instructions = Counts(
-        COUNTS.kept - kept, COUNTS.raised - raised, COUNTS.undefined - undefined
-    )
     return result
 
 

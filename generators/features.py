@@ -1,7 +1,7 @@
-"""Swarm switches: which kinds of op, data type, layout and scenario a shard of programs may contain.
+"""Swarm switches: which kinds of op, dtype, layout and scenario a shard of programs may contain.
 
-Programs that draw on everything at once rarely hold two related scenarios; leaving features out at
-random makes the remaining ones meet more often (Groce et al., "Swarm Testing", ISSTA 2012).
+A program that may contain everything rarely contains two related scenarios. Switches that are off
+at random let the others meet more often (Groce et al., "Swarm Testing", ISSTA 2012).
 """
 
 from __future__ import annotations
@@ -48,20 +48,25 @@ class Features:
 
     def describe(self) -> dict[str, object]:
         """The switches as plain JSON values."""
-        return {each.name: _plain(getattr(self, each.name)) for each in fields(self)}
+        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
 
 
 def swarm(seed: int) -> Features:
-    """The features of the shard with that seed: each switch on or off at random, the plain ones always on."""
+    """The features of the shard with that seed: each switch is on or off at random.
+
+    The plainest dtype, group and layout are always on.
+    """
+    # What a seed means depends on the order of these draws, so a new switch goes last.
     chance = random.Random(seed)
-    kept_groups = [each for each in GROUPS[1:] if chance.random() < 0.6]
+    kept_groups = [group for group in GROUPS[1:] if chance.random() < 0.6]
+    # Without a mutation there is nothing to functionalize.
     if not {"in-place", "out=", "scatter", "indexed"} & set(kept_groups):
         kept_groups.insert(0, "in-place")
     return Features(
-        dtypes=(torch.float32, *(each for each in DTYPES[1:] if chance.random() < 0.35)),
+        dtypes=(torch.float32, *(dtype for dtype in DTYPES[1:] if chance.random() < 0.35)),
         groups=("view", *kept_groups),
-        layouts=("contiguous", *(each for each in LAYOUTS[1:] if chance.random() < 0.5)),
-        scenarios=tuple(each for each in SCENARIOS if chance.random() < 0.5),
+        layouts=("contiguous", *(layout for layout in LAYOUTS[1:] if chance.random() < 0.5)),
+        scenarios=tuple(scenario for scenario in SCENARIOS if chance.random() < 0.5),
         large=chance.random() < 0.3,
         instructions=chance.choice((3, 5, 8, 12)),
     )
@@ -69,5 +74,5 @@ def swarm(seed: int) -> Features:
 
 def _plain(value: object) -> object:
     if isinstance(value, tuple):
-        return [str(each).removeprefix("torch.") for each in value]
+        return [str(element).removeprefix("torch.") for element in value]
     return value

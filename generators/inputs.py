@@ -1,4 +1,4 @@
-"""Drawing inputs: storages, and views of every layout into them, some sharing a storage."""
+"""Drawing inputs: storages, and views of every layout into them; some views share a storage."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ SMALL_SHAPES: tuple[tuple[int, ...], ...] = (
     (2, 0),
     (8,),
 )
-# More than one vector register of every dtype, and not a multiple of one.
+# Longer than a vector register of every dtype, some no multiple of one: some mistakes are in
+# vectorised kernels only.
 LARGE_SHAPES: tuple[tuple[int, ...], ...] = ((17,), (64,), (16, 16), (5, 7), (3, 33))
 
 
 def draw_inputs(pick: Pick, features: Features) -> tuple[tuple[Storage, ...], tuple[Input, ...]]:
-    """One to four inputs. Most have one shape and dtype in common, so that ops can combine them."""
+    """One to four inputs. Most have the same shape and dtype, so that ops can combine them."""
     storages: list[Storage] = []
     inputs: list[Input] = []
     shape = draw_shape(pick, features)
@@ -41,6 +42,7 @@ def draw_inputs(pick: Pick, features: Features) -> tuple[tuple[Storage, ...], tu
         own_shape = draw_shape(pick, features) if pick.chance(25) else shape
         own_dtype = pick.one(features.dtypes) if pick.chance(25) else dtype
         inputs.append(_fresh(pick, features, storages, len(inputs), own_shape, own_dtype))
+    # Ops by index need positions that are in range. An int64 storage of length 2 contains 0 and 1.
     if "indexed" in features.groups and pick.chance(60):
         storages.append(Storage(torch.int64, 2))
         rank = pick.one((1, max(len(shape), 1)))
@@ -52,7 +54,7 @@ def draw_inputs(pick: Pick, features: Features) -> tuple[tuple[Storage, ...], tu
 
 
 def draw_shape(pick: Pick, features: Features) -> tuple[int, ...]:
-    """A tiny shape, or where features allow one larger than a vector register."""
+    """A tiny shape or, if the features allow it, one larger than a vector register."""
     if features.large and pick.chance(40):
         return pick.one(LARGE_SHAPES)
     return pick.one(SMALL_SHAPES)
@@ -66,18 +68,20 @@ def _fresh(
     shape: tuple[int, ...],
     dtype: torch.dtype,
 ) -> Input:
+    """An input with a storage of its own, which is added to `storages`."""
     layout = pick.one(features.layouts)
-    sizes, strides, offset, spare = shape, dense_strides(shape), 0, 0
+    sizes, strides, offset = shape, dense_strides(shape), 0
+    spare = 0  # elements of the storage behind the view, which no op may touch
     if layout == "transposed":
         strides = dense_strides(shape[::-1])[::-1]
     elif layout == "gaps":
-        strides = tuple(2 * each for each in strides)
-        spare = 1
+        strides, spare = tuple(2 * stride for stride in strides), 1
     elif layout == "offset":
         offset, spare = pick.integer(1, 3), 1
     elif layout == "expanded":
         sizes, strides = (2, *shape), (0, *strides)
     elif layout == "overlapping" and len(shape) >= 1:
+        # Either the last dimension overlaps the others, or all of them overlap each other.
         strides = (*strides[:-1], 1) if len(shape) > 1 else (0,)
         strides = (1,) * len(shape) if pick.chance(50) else strides
     length = offset + reach(sizes, strides) + spare
@@ -86,32 +90,27 @@ def _fresh(
 
 
 def _sharing(pick: Pick, features: Features, storages: list[Storage], inputs: list[Input]) -> Input:
-    """An input into a storage in use: the same view, a shifted one, another shape, a reversed one, another dtype."""
+    """An input into a storage that another input views.
+
+    It is the same view, one with other sizes, strides or offset, or the whole storage, perhaps as
+    another dtype.
+    """
     other = pick.one(inputs)
     storage = storages[other.storage]
     name = f"x{len(inputs)}"
     dtype, available = other.dtype, storage.nbytes // other.dtype.itemsize
     if "reinterpreted storage" in features.scenarios and pick.chance(40):
-        dtype = pick.one(
-            [each for each in features.dtypes if each != torch.bool or storage.dtype == torch.bool]
-        )
+        # Most bytes are not a bool, so only a storage filled with bools is read as one.
+        dtypes = [d for d in features.dtypes if d != torch.bool or storage.dtype == torch.bool]
+        dtype = pick.one(dtypes)
         available = storage.nbytes // dtype.itemsize
+    flattened = Input(name, other.storage, dtype, (available,), (1,))
     if dtype != other.dtype or pick.chance(30):
-        return Input(name, other.storage, dtype, (available,), (1,))
-    shapes = [
-        other.sizes,
-        other.sizes[::-1],
-        *((size, *other.sizes[1:]) for size in (1, 2) if other.sizes),
-    ]
-    sizes = pick.one(shapes)
+        return flattened
+    first_changed = [(size, *other.sizes[1:]) for size in (1, 2) if other.sizes]
+    sizes = pick.one([other.sizes, other.sizes[::-1], *first_changed])
     strides = pick.one((other.strides, dense_strides(sizes), dense_strides(sizes[::-1])[::-1]))
     if len(strides) != len(sizes) or reach(sizes, strides) > available:
-        return Input(name, other.storage, dtype, (available,), (1,))
-    return Input(
-        name,
-        other.storage,
-        dtype,
-        sizes,
-        strides,
-        pick.integer(0, available - reach(sizes, strides)),
-    )
+        return flattened
+    offset = pick.integer(0, available - reach(sizes, strides))
+    return Input(name, other.storage, dtype, sizes, strides, offset)

@@ -1,7 +1,7 @@
-"""Situations in which functionalization and reinplacing go wrong, drawn on purpose.
+"""Aliasing scenarios: situations in which functionalization and reinplacing go wrong.
 
 Each scenario adds a few instructions to a scene, or raises `NoChoice` if nothing there fits. The
-rest of the program is drawn around it at random.
+rest of the program is drawn around it at random. Random programs alone rarely contain one.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from programs.program import Argument, Ref
 from programs.regions import Region, overlap
 
 Scenario: TypeAlias = Callable[[Pick, Scene, Features], None]
+OpOn: TypeAlias = tuple[
+    str, tuple[Argument, ...]
+]  # an op, and its arguments after the first tensor
 
 
 def _some(
@@ -27,7 +30,7 @@ def _some(
 
 
 def _fresh(pick: Pick, scene: Scene, name: str) -> str:
-    """A new tensor like the named one, with other numbers."""
+    """A new tensor like the named one, with other values."""
     if scene.values[name].dtype == torch.bool:
         return scene.call("aten.logical_not.default", Ref(name))[0]
     if pick.chance(30):
@@ -36,11 +39,8 @@ def _fresh(pick: Pick, scene: Scene, name: str) -> str:
 
 
 def _overwrite(pick: Pick, scene: Scene, name: str) -> None:
-    """Change the named tensor in place, in one of the plainest ways."""
-    stores: list[tuple[str, tuple[Argument, ...]]] = [
-        ("aten.zero_.default", ()),
-        ("aten.fill_.Scalar", (1,)),
-    ]
+    """Change the named tensor in place, by one of the plainest ops."""
+    stores: list[OpOn] = [("aten.zero_.default", ()), ("aten.fill_.Scalar", (1,))]
     if scene.values[name].dtype != torch.bool:
         stores = [
             ("aten.add_.Scalar", (1,)),
@@ -52,26 +52,29 @@ def _overwrite(pick: Pick, scene: Scene, name: str) -> None:
     scene.call(op, Ref(name), *args, named=pick.chance(30))
 
 
-def _numeric(tensor: torch.Tensor) -> bool:
+def _not_empty(tensor: torch.Tensor) -> bool:
     return tensor.numel() > 0
 
 
 def _shaped_like(tensor: torch.Tensor) -> Callable[[torch.Tensor], bool]:
-    return lambda each: each.shape == tensor.shape
+    return lambda other: other.shape == tensor.shape
 
 
 def no_op_view(pick: Pick, scene: Scene, features: Features) -> None:
-    """A view that shows all of its base unchanged, and then a write through either."""
+    """A view that shows all of its base unchanged, and then a write through either.
+
+    A pass may remove such a view, but not the alias.
+    """
     name = _some(pick, scene)
     shape = tuple(scene.values[name].shape)
-    views: list[tuple[str, tuple[Argument, ...]]] = [
+    views: list[OpOn] = [
         ("aten.alias.default", ()),
         ("aten.view.default", (shape,)),
         ("aten.expand.default", (shape,)),
         ("aten.permute.default", (tuple(range(len(shape))),)),
         ("aten.detach.default", ()),
     ]
-    if shape:
+    if shape:  # a 0-d tensor has no dimension to slice
         views.append(("aten.slice.Tensor", (0, 0, 2**63 - 1, 1)))
     op, args = pick.one(views)
     view = scene.call(op, Ref(name), *args)[0]
@@ -81,43 +84,46 @@ def no_op_view(pick: Pick, scene: Scene, features: Features) -> None:
 def self_overlap(pick: Pick, scene: Scene, features: Features) -> None:
     """A view that shows an element more than once, and a store of one value through it.
 
-    One that fits goes wrong in most targets, in the same way, so it is drawn less often than the
-    others.
+    It is drawn less often than the other scenarios, because it fails in most targets, and always in
+    the same way.
     """
     if not pick.chance(25):
         raise NoChoice
-    name = _some(pick, scene, _numeric)
+    name = _some(pick, scene, _not_empty)
     tensor = scene.values[name]
-    ways: list[tuple[str, tuple[Argument, ...]]] = [("aten.expand.default", ((3, *tensor.shape),))]
+    views: list[OpOn] = [("aten.expand.default", ((3, *tensor.shape),))]
     if tensor.dim() and tensor.shape[0] >= 2:
-        ways.append(("aten.unfold.default", (0, 2, 1)))
+        views.append(("aten.unfold.default", (0, 2, 1)))
     if capacity(tensor) >= 3:
-        ways.append(("aten.as_strided.default", ((2, 2), (1, 1), 0)))
-    op, args = pick.one(ways)
+        views.append(("aten.as_strided.default", ((2, 2), (1, 1), 0)))
+    op, args = pick.one(views)
     view = scene.call(op, Ref(name), *args)[0]
-    store: tuple[str, tuple[Argument, ...]] = pick.one(
-        (("aten.zero_.default", ()), ("aten.fill_.Scalar", (1,)))
-    )
-    scene.call(store[0], Ref(view), *store[1])
+    # One value everywhere is defined in eager; different values, or an update, are not.
+    stores: list[OpOn] = [("aten.zero_.default", ()), ("aten.fill_.Scalar", (1,))]
+    store, value = pick.one(stores)
+    scene.call(store, Ref(view), *value)
 
 
 def write_between_reads(pick: Pick, scene: Scene, features: Features) -> None:
     """Read a tensor, write one of its aliases, read it again."""
     name = _some(pick, scene)
+    # If both reads are the same op, a pass must not merge them across the write.
     _fresh(pick, scene, name)
     _overwrite(pick, scene, pick.one((*scene.aliases(name), name)))
     _fresh(pick, scene, name)
 
 
 def overlapping_slices(pick: Pick, scene: Scene, features: Features) -> None:
-    """Two overlapping or touching slices of one base; one is written, often with what the other holds."""
-    name = _some(pick, scene, lambda each: each.dim() >= 1 and each.shape[0] >= 3)
+    """Two slices of one base overlap or touch; one is written, often with data of the other."""
+    name = _some(pick, scene, lambda tensor: tensor.dim() >= 1 and tensor.shape[0] >= 3)
     size = scene.values[name].shape[0]
     middle = size // 2
+    # The slices touch, or overlap by one row.
     start = pick.one((middle, max(middle - 1, 0)))
     low = scene.call("aten.slice.Tensor", Ref(name), 0, 0, middle)[0]
     high = scene.call("aten.slice.Tensor", Ref(name), 0, start, start + middle)[0]
     if pick.chance(50):
+        # Through a new tensor: a copy between overlapping slices is undefined in eager.
         source = _fresh(pick, scene, high)
         scene.call("aten.copy_.default", Ref(low), Ref(source))
     else:
@@ -127,8 +133,12 @@ def overlapping_slices(pick: Pick, scene: Scene, features: Features) -> None:
 
 
 def scatter_chain(pick: Pick, scene: Scene, features: Features) -> None:
-    """What functionalization emits for writes through views: view, change, scatter back, once or twice."""
-    base = _some(pick, scene, lambda each: each.dim() >= 1 and each.shape[0] >= 2)
+    """What functionalization emits for a write through a view: view, change, scatter back.
+
+    Reinplacing turns the scatter into a write again. A second round uses the result of the first.
+    """
+    base = _some(pick, scene, lambda tensor: tensor.dim() >= 1 and tensor.shape[0] >= 2)
+    # A pass may overwrite a new tensor in place, but rarely an input.
     if pick.chance(70):
         base = _fresh(pick, scene, base)
     for _ in range(pick.integer(1, 2)):
@@ -141,33 +151,35 @@ def scatter_chain(pick: Pick, scene: Scene, features: Features) -> None:
         )
         view = scene.call(view_op, Ref(base), *args)[0]
         changed = _fresh(pick, scene, view)
+        # A scatter into another base than the view's must stay a scatter.
         into = base if pick.chance(70) else _some(pick, scene, _shaped_like(scene.values[base]))
         base = scene.call(scatter_op, Ref(into), Ref(changed), *args)[0]
 
 
 def copy_into_input(pick: Pick, scene: Scene, features: Features) -> None:
-    """Compute something and copy it into an input; the value itself stays in reach."""
-    target = pick.one([each.name for each in scene.inputs])
-    shape = scene.values[target].shape
-    dtype = scene.values[target].dtype
-    value = _fresh(
-        pick, scene, _some(pick, scene, lambda each: each.shape == shape and each.dtype == dtype)
-    )
+    """Compute something and copy it into an input, as an epilogue does.
+
+    Later instructions may still use the value itself.
+    """
+    target = pick.one([view.name for view in scene.inputs])
+    shape, dtype = scene.values[target].shape, scene.values[target].dtype
+    like = _some(pick, scene, lambda tensor: tensor.shape == shape and tensor.dtype == dtype)
+    value = _fresh(pick, scene, like)
     scene.call("aten.copy_.default", Ref(target), Ref(value), named=pick.chance(30))
 
 
 def swap(pick: Pick, scene: Scene, features: Features) -> None:
-    """Exchange the contents of two tensors by way of a clone."""
+    """Exchange the contents of two tensors with the help of a clone.
+
+    If a pass removes the clone, the second copy reads what the first one wrote.
+    """
     first = _some(pick, scene)
     tensor = scene.values[first]
     region = Region.of(tensor)
 
-    def fits(each: torch.Tensor) -> bool:
-        return (
-            each.shape == tensor.shape
-            and each.dtype == tensor.dtype
-            and not overlap(Region.of(each), region)
-        )
+    def fits(other: torch.Tensor) -> bool:
+        alike = other.shape == tensor.shape and other.dtype == tensor.dtype
+        return alike and not overlap(Region.of(other), region)
 
     second = _some(pick, scene, fits)
     saved = scene.call("aten.clone.default", Ref(first))[0]
@@ -176,11 +188,13 @@ def swap(pick: Pick, scene: Scene, features: Features) -> None:
 
 
 def operands_alias(pick: Pick, scene: Scene, features: Features) -> None:
-    """One call in which operands share memory with each other, often the same tensor twice."""
-    first = _some(pick, scene, lambda each: each.dtype != torch.bool)
+    """One call with two operands that alias, often the same tensor twice."""
+    first = _some(pick, scene, lambda tensor: tensor.dtype != torch.bool)
+    # A pass may overwrite a new tensor in place, unless the other operand reads it.
     if pick.chance(60):
         first = _fresh(pick, scene, first)
     shape = scene.values[first].shape
+    # An equal view, the same bytes in another order, or the same tensor twice.
     if pick.chance(50):
         view = scene.call("aten.alias.default", Ref(first))[0]
     elif len(shape) == 2 and shape[0] == shape[1]:
@@ -192,14 +206,17 @@ def operands_alias(pick: Pick, scene: Scene, features: Features) -> None:
 
 
 def return_overwritten(pick: Pick, scene: Scene, features: Features) -> None:
-    """Values of which an alias is overwritten afterwards; outputs are drawn from the newest, so they are returned."""
+    """Values with an alias that is overwritten afterwards.
+
+    Outputs are drawn from the newest values, so the program often returns them.
+    """
     base = _fresh(pick, scene, _some(pick, scene))
     view = scene.call("aten.alias.default", Ref(base))[0]
     changed = _fresh(pick, scene, base)
     _overwrite(pick, scene, pick.one((changed, view, base)))
 
 
-SCENARIOS: dict[str, Scenario] = {
+SCENARIO_DRAWERS: dict[str, Scenario] = {
     "no-op views": no_op_view,
     "self-overlap": self_overlap,
     "write between reads": write_between_reads,

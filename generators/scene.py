@@ -1,4 +1,7 @@
-"""The stage on which a program is drawn: values live for real, so every next draw sees true shapes and aliases."""
+"""The scene in which a program is drawn: its values are real tensors.
+
+So every next draw sees true shapes and aliases.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from programs.values import input_tensors
 T = TypeVar("T")
 
 LARGEST_RESULT = 4096  # elements; keeps a chain of expands from growing without bound
-MOST_RESULTS = 4  # an unbind of a long dimension would fill the scene with look-alikes
+MOST_RESULTS = 4  # an unbind of a long dimension would fill the scene with similar views
 
 
 class NoChoice(Exception):
@@ -25,17 +28,18 @@ class NoChoice(Exception):
 
 
 class Pick:
-    """Draws, in the three forms that generation needs. The first choice, the lowest number and no are the simplest.
+    """Draws, in the three forms that generation needs.
 
-    `draw(low, high)` gives a number between both, included: Hypothesis in tests, a seeded generator
-    in campaigns.
+    The simplest results are the first choice, the lowest number and no: Hypothesis shrinks towards
+    them. `draw(low, high)` gives an integer between both, included. It is Hypothesis in tests and a
+    seeded generator in campaigns.
     """
 
     def __init__(self, draw: Callable[[int, int], int]) -> None:
         self._draw = draw
 
     def integer(self, low: int, high: int) -> int:
-        """A number in low..high, both included."""
+        """An integer in low..high, both included."""
         return low if low >= high else self._draw(low, high)
 
     def one(self, choices: Sequence[T]) -> T:
@@ -51,7 +55,7 @@ class Pick:
 
 @dataclass(slots=True)
 class Counts:
-    """How instructions fared: kept, refused by eager with an error, or without one meaning in eager."""
+    """How many drawn instructions were kept, raised in eager, or are undefined in eager."""
 
     kept: int = 0
     raised: int = 0
@@ -64,26 +68,28 @@ class Counts:
         return 1 - self.kept / drawn if drawn else 0.0
 
 
-COUNTS = Counts()
-
-
 @dataclass(slots=True)
 class Scene:
-    """Inputs, instructions so far, and every value by name, as real tensors."""
+    """Inputs, instructions so far, and every value by name, as real tensors.
+
+    `counts` belongs to the caller, who may give the same one to many scenes.
+    """
 
     storages: tuple[Storage, ...]
     inputs: tuple[Input, ...]
     seed: int
-    values: dict[str, torch.Tensor] = field(init=False)
+    counts: Counts = field(default_factory=Counts)
+    values: dict[str, torch.Tensor] = field(init=False)  # the oldest first
     instructions: list[Instruction] = field(default_factory=list)
+    # One watch for all calls, since it remembers which memory was never written.
     watch: Watch = field(default_factory=Watch)
 
     def __post_init__(self) -> None:
         tensors = input_tensors(self.program(()))
-        self.values = {each.name: tensor for each, tensor in zip(self.inputs, tensors, strict=True)}
+        self.values = {view.name: tensor for view, tensor in zip(self.inputs, tensors, strict=True)}
 
     def program(self, outputs: Sequence[str]) -> Program:
-        """What was drawn so far, returning the named values."""
+        """The program drawn so far, which returns the named values."""
         return Program(
             self.storages, self.inputs, tuple(self.instructions), tuple(outputs), self.seed
         )
@@ -93,26 +99,29 @@ class Scene:
     ) -> tuple[str, ...]:
         """Add an instruction, run it, and give the names of its results.
 
-        Results are named if they are new tensors; `named` overrides that. Raises `NoChoice` if
-        eager refuses the call or gives it no single meaning; the scene is then as before.
+        Results are named if they are new tensors; `named` overrides that. Raises `NoChoice` if the
+        call raises an error or is undefined in eager; the scene is then as before.
         """
         instruction = Instruction(op, args, tuple(kwargs.items()))
         try:
             with self.watch, torch.no_grad():
                 results = call(instruction, self.values)
         except Undefined as reason:
-            COUNTS.undefined += 1
+            self.counts.undefined += 1
             raise NoChoice from reason
+        # All that eager raises for arguments that do not fit.
         except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError) as reason:
-            COUNTS.raised += 1
+            self.counts.raised += 1
             raise NoChoice from reason
         if named is None:
             named = not instruction.mutates()
         if not named:
             results = []
+        # Only new tensors can be too large or too many, so a call dropped here wrote nothing.
         if len(results) > MOST_RESULTS or any(each.numel() > LARGEST_RESULT for each in results):
             raise NoChoice
-        COUNTS.kept += 1
+        self.counts.kept += 1
+        # v0, v1, ... over the whole program: the canonical names of `Program.renamed`.
         first = len(self.values) - len(self.inputs)
         names = tuple(f"v{first + index}" for index in range(len(results)))
         self.values.update(zip(names, results, strict=True))
@@ -122,14 +131,14 @@ class Scene:
     def newest_first(
         self, accepts: Callable[[torch.Tensor], bool] = lambda tensor: True
     ) -> list[str]:
-        """The names of all values that are accepted, the newest first."""
+        """The names of all values that `accepts` accepts, the newest first."""
         return [name for name in reversed(self.values) if accepts(self.values[name])]
 
     def aliases(self, name: str) -> list[str]:
         """The names of other values that share a byte with this one, the newest first."""
         region = Region.of(self.values[name])
         return [
-            n
-            for n in self.newest_first()
-            if n != name and overlap(Region.of(self.values[n]), region)
+            other
+            for other in self.newest_first()
+            if other != name and overlap(Region.of(self.values[other]), region)
         ]

@@ -1,4 +1,4 @@
-"""Drawing programs: as a Hypothesis strategy, for tests that shrink, and from a seed, for campaigns."""
+"""Drawing programs: as a Hypothesis strategy for tests that shrink, from a seed for campaigns."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 
 from hypothesis import strategies as st
 
-from generators.arguments import Draft
+from generators.draft import Draft
 from generators.features import Features
 from generators.inputs import draw_inputs
 from generators.operators import OPERATORS, Operator
-from generators.scenarios import SCENARIOS
-from generators.scene import NoChoice, Pick, Scene
+from generators.scenarios import SCENARIO_DRAWERS, Scenario
+from generators.scene import Counts, NoChoice, Pick, Scene
 from programs.program import Program, Ref
 
 EVERYTHING = Features()
@@ -24,7 +24,7 @@ TRIES = 4  # for one instruction, before the program goes on without it
 def programs(
     draw: Callable[[st.SearchStrategy[int]], int], features: Features = EVERYTHING
 ) -> Program:
-    """Programs with what the features allow, each well defined in eager as far as the drawing could see.
+    """Programs with what the features allow, each defined in eager as far as the scene shows.
 
     Shrinks towards few instructions, few and plain inputs, float32, and the plainest op of each
     group.
@@ -32,24 +32,29 @@ def programs(
     return draw_program(Pick(lambda low, high: draw(integers(low, high))), features)
 
 
-def sample(features: Features, seed: int, count: int) -> Iterator[Program]:
-    """`count` programs, the same ones for the same arguments: what `programs` draws, from a seeded uniform source.
+def sample(
+    features: Features, seed: int, count: int, counts: Counts | None = None
+) -> Iterator[Program]:
+    """`count` programs, the same ones for the same features, seed and count.
 
-    Campaigns draw this way and not through `@given`, which repeats itself on purpose (it mutates
-    earlier examples and favours extreme numbers), costs more, and changes what a seed means from
+    They are those of `programs`, from a seeded uniform source. `counts` is updated as the programs
+    are drawn. Campaigns do not draw through `@given`: it repeats itself on purpose (it mutates
+    earlier examples and favours extreme values), costs more, and changes the meaning of a seed from
     one version of Hypothesis to the next.
     """
+    # A generator of its own, so that no other draw changes what a seed means.
     source = random.Random(seed)
     pick = Pick(source.randint)
     for _ in range(count):
-        yield draw_program(pick, features)
+        yield draw_program(pick, features, counts)
 
 
-def draw_program(pick: Pick, features: Features) -> Program:
-    """One program, each choice of which is left to `pick`."""
+def draw_program(pick: Pick, features: Features, counts: Counts | None = None) -> Program:
+    """One program; `pick` makes each choice."""
     storages, inputs = draw_inputs(pick, features)
-    scene = Scene(storages, inputs, pick.integer(0, 99))
+    scene = Scene(storages, inputs, pick.integer(0, 99), Counts() if counts is None else counts)
     for _ in range(pick.integer(1, features.instructions)):
+        # A step that finds nothing to do is drawn anew, with other ops and arguments.
         for _ in range(TRIES):
             try:
                 _draw_step(pick, scene, features)
@@ -66,39 +71,43 @@ def integers(low: int, high: int) -> st.SearchStrategy[int]:
 
 
 def _draw_step(pick: Pick, scene: Scene, features: Features) -> None:
-    scenarios = _hazards(features)
+    scenarios = _scenarios(features)
+    # A scenario adds two to six instructions, so about half of a program comes from them.
     if scenarios and pick.chance(25):
         pick.one(scenarios)(pick, scene, features)
     else:
-        _draw_instruction(pick, scene, features)
+        operator = pick.one(_operators(pick.one(features.groups)))
+        draw_call(pick, scene, features, operator)
 
 
+# Cached, since drawing asks for them at every step.
 @functools.cache
-def _hazards(features: Features) -> tuple[Callable[[Pick, Scene, Features], None], ...]:
-    return tuple(scenario for name, scenario in SCENARIOS.items() if name in features.scenarios)
+def _scenarios(features: Features) -> tuple[Scenario, ...]:
+    return tuple(draw for name, draw in SCENARIO_DRAWERS.items() if name in features.scenarios)
 
 
 @functools.cache
 def _operators(group: str) -> tuple[Operator, ...]:
-    return tuple(each for each in OPERATORS if each.group == group)
+    return tuple(operator for operator in OPERATORS if operator.group == group)
 
 
-def _draw_instruction(pick: Pick, scene: Scene, features: Features) -> None:
-    operator = pick.one(_operators(pick.one(features.groups)))
+def draw_call(pick: Pick, scene: Scene, features: Features, operator: Operator) -> None:
+    """Add one call of the operator to the scene. Raises `NoChoice` if nothing there fits."""
     draft = Draft(pick, scene, features)
-    arguments = list(operator.arguments())
-    if not any(name == "tensors" for name, _, _ in arguments):
-        fitting = scene.newest_first(lambda each: operator.dtypes(each.dtype))
+    if not operator.takes_tensor_list:
+        fitting = scene.newest_first(lambda tensor: operator.dtypes(tensor.dtype))
+        # Recent values, so that instructions build on each other.
         recent = fitting[:4] if pick.chance(50) else fitting
         draft.drawn["self"] = Ref(pick.one(recent))
-    for name, drawer, _ in arguments:
-        draft.drawn[name] = drawer(draft)
+    for argument in operator.arguments:
+        draft.drawn[argument.name] = argument.drawer(draft)
     args, kwargs = operator.bind(draft.drawn)
+    # Sometimes the result of an in-place op gets a name, as another name of the same tensor.
     scene.call(operator.name, *args, named=True if pick.chance(15) else None, **kwargs)
 
 
 def _draw_outputs(pick: Pick, scene: Scene) -> list[str]:
-    """Up to four values, mostly new ones; sometimes none, when only the inputs show what happened."""
+    """Up to four values, mostly new ones; sometimes none, so only the inputs show a mistake."""
     names = scene.newest_first()
     count = pick.integer(1, 4) if not pick.chance(5) else 0
     outputs = [pick.one(names[:4] if pick.chance(60) else names) for _ in range(count)]

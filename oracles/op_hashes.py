@@ -90,7 +90,7 @@ class OpHashes:
         results: Sequence[torch.Tensor],
     ) -> list[Array | None] | None:
         """The hashes that a move passes on; None if the op computes something."""
-        rule = _MOVES.get(torch_name(op))
+        rule = MOVES.get(torch_name(op))
         if rule is not None:
             return [rule(self.memory, args, kwargs, results[0])]
         if stores(op):
@@ -258,7 +258,7 @@ def _arranged(op: OpOverload) -> MoveRule:
     return rule
 
 
-_MOVES: dict[str, MoveRule] = {
+MOVES: dict[str, MoveRule] = {
     "clone": _in_order,
     "_to_copy": _in_order,
     "_unsafe_view": _in_order,

@@ -107,6 +107,7 @@ def scatters_into_itself(call: EagerCall) -> str | None:
     """A scatter clones a tensor that overlaps itself: the clone overlaps or not, by layout."""
     if call.op.overloadpacket in _SCATTERS and overlaps_itself(Region.of(call.arguments["self"])):
         return "scatters into a tensor that overlaps itself"
+    # The other scatters have no view that could overlap itself.
     if call.op is aten.as_strided_scatter.default:
         sizes, strides = call.arguments["size"], call.arguments["stride"]
         if overlaps_itself(Region(0, tuple(sizes), tuple(strides), 1)):
@@ -147,6 +148,7 @@ def read_as_number_first(op: OpOverload, argument: str, dims: int) -> bool:
 
 def writes_twice(call: EagerCall) -> str | None:
     """Two destinations of one call share bytes."""
+    # `_foreach` ops and ops with several `out=` arguments have more than one destination.
     for index, one in enumerate(call.written):
         if any(overlap(Region.of(one), Region.of(other)) for other in call.written[:index]):
             return "writes the same memory through two arguments"
@@ -184,7 +186,7 @@ def converts_out_of_range(call: EagerCall) -> str | None:
 
 def reads_broken_bool(call: EagerCall) -> str | None:
     """A call reads a bool that is neither 0 nor 1, written through a view of another dtype."""
-    if call.facts.kind is Kind.VIEW:
+    if call.facts.kind is Kind.VIEW:  # it reads nothing
         return None
     for tensor in (*call.only_read, *call.written):
         # An overwritten tensor may also be an operand: `x.copy_(x)` reads nothing.
@@ -240,6 +242,7 @@ class Watch(TorchDispatchMode):
     def __init__(self, inputs: Sequence[torch.Tensor] = ()) -> None:
         super().__init__()
         self.trace = Trace(tuple(map(InputLocation.of, inputs)))
+        # Inputs that share a storage may read it as different dtypes from the start.
         dtypes = {(tensor.untyped_storage()._cdata, tensor.dtype): tensor for tensor in inputs}
         seen = Counter(storage for storage, _ in dtypes)
         for (storage, _), tensor in dtypes.items():
@@ -294,6 +297,7 @@ class Watch(TorchDispatchMode):
         self._refuse_uninitialised(call)
 
     def _refuse_uninitialised(self, call: EagerCall) -> None:
+        # A view shows memory without reading it.
         if not self._uninitialised or call.facts.kind is Kind.VIEW:
             return
         # The schema of `resize_` says that it writes its argument, but it reads no contents.
@@ -314,6 +318,7 @@ class Watch(TorchDispatchMode):
         factor = call.arguments.get("alpha") not in (None, 1, -1)
         operands, made = [*call.only_read, *call.written], [*call.written, *returned]
         trace.rounding.note(call.op, operands, made, factor=factor)
+        # Functionalization of torch documents limits for `as_strided`; contracts ask for these.
         if call.op is aten.as_strided.default:
             shown, given = Region.of(returned[0]), Region.of(call.only_read[0])
             trace.overlapping_as_strided = trace.overlapping_as_strided or overlaps_itself(shown)

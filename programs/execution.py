@@ -39,6 +39,7 @@ def call(instruction: Instruction, values: dict[str, torch.Tensor]) -> list[torc
     args = [materialise(argument, values) for argument in instruction.args]
     kwargs = {key: materialise(argument, values) for key, argument in instruction.kwargs}
     returned = resolve(instruction.op)(*args, **kwargs)
+    # Some ops return nothing, such as `_foreach_add_`.
     return [returned] if isinstance(returned, torch.Tensor) else list(returned or ())
 
 
@@ -78,6 +79,7 @@ def as_graph(program: Program) -> fx.Graph:
         kwargs = {key: as_node(argument) for key, argument in instruction.kwargs}
         node = graph.call_function(op, args, kwargs)
         if returns_one_tensor(op):
+            # At most one result: the call itself is the value.
             nodes.update(dict.fromkeys(instruction.results, node))
         else:
             for index, name in enumerate(instruction.results):

@@ -150,7 +150,7 @@ def views_inside_storage(program: Program) -> Iterator[Defect]:
 def _end(view: Input) -> int:
     """The byte after the last one that the view covers.
 
-    An empty view covers no byte, whatever its offset; its end is 0.
+    An empty view covers no byte, even with an offset, so its end is 0.
     """
     if 0 in view.sizes:
         return 0

@@ -1,4 +1,4 @@
-"""Rules on the instructions of a program, held against the schemas of their operators, and on uses.
+"""Rules on the instructions of a program: calls against the schemas of their operators, and uses.
 
 `programs.validation.RULES` lists them in order and says what each is for.
 """
@@ -26,7 +26,7 @@ from programs.schemas import resolve
 class Parameter:
     """What the schema says of one argument.
 
-    `repeats` is true for lists with a length, such as int[2], where one number stands for all.
+    `repeats` is true for lists with a length, such as int[2], for which one number is enough.
     """
 
     name: str

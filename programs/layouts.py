@@ -31,7 +31,7 @@ def reach(sizes: tuple[Argument, ...], strides: tuple[Argument, ...]) -> int:
     for size, stride in zip(sizes, strides, strict=True):
         assert isinstance(size, int)
         assert isinstance(stride, int)
-        if size == 0:
+        if size == 0:  # an empty view needs no storage, even with large strides
             return 0
         last += (size - 1) * stride
     return last + 1

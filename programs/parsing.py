@@ -17,7 +17,7 @@ from programs.errors import UserError, did_you_mean, shown
 from programs.execution import returns_one_tensor
 from programs.program import Argument, Input, Instruction, Program, Ref, Storage
 from programs.schemas import resolve
-from programs.serialization import DTYPES, SPECIAL_FLOATS
+from programs.serialization import DTYPE_BY_NAME, SPECIAL_FLOATS
 from programs.validation import first_defect
 
 
@@ -66,6 +66,7 @@ def _function(text: str) -> ast.FunctionDef:
     except (ValueError, RecursionError, MemoryError) as error:
         # A null character, or thousands of opening brackets.
         raise UserError(f"line 1: not Python: {shown(str(error))}") from error
+    # The exact shape that `source` prints: one function, plain parameters, no decorator.
     match module.body:
         case [
             ast.FunctionDef(
@@ -88,6 +89,7 @@ def _check(program: Program, calls: Sequence[_ParsedCall], last_line: int) -> No
     if defect is not None:
         line = _line_of(defect, calls, last_line)
         raise UserError(f"line {line}: {defect}")
+    # The rules do not know how the text assigns results, so this is checked apart.
     for call in calls:
         op, one = call.instruction.op, returns_one_tensor(resolve(call.instruction.op))
         if call.instruction.results and one == call.unpacked:
@@ -105,7 +107,7 @@ def _call(statement: ast.stmt) -> _ParsedCall:
     results: tuple[str, ...] = ()
     unpacked = False
     match statement:
-        case ast.Expr(value=ast.Call() as call):
+        case ast.Expr(value=ast.Call() as call):  # no result is named
             pass
         case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() as call):
             results = (name,)
@@ -138,7 +140,7 @@ def _op(node: ast.expr) -> str:
         case ast.Attribute(value=packet, attr=overload):
             return f"{_packet(packet)}.{overload}"
         case ast.Call(
-            func=ast.Name(id="getattr"),
+            func=ast.Name(id="getattr"),  # an overload whose name is a keyword, such as `from`
             args=[packet, ast.Constant(value=str(overload))],
             keywords=[],
         ):
@@ -164,7 +166,9 @@ def _keyword_argument(node: ast.keyword) -> tuple[str, Argument]:
         case ast.keyword(arg=str(key), value=value):
             return key, _argument(value)
         case ast.keyword(
-            arg=None, value=ast.Dict(keys=[ast.Constant(value=str(key))], values=[value])
+            # `**{"from": 0}`: an argument whose name is a keyword.
+            arg=None,
+            value=ast.Dict(keys=[ast.Constant(value=str(key))], values=[value]),
         ):
             return key, _argument(value)
     raise _refusal(node, 'expected a keyword argument: key=value or **{"key": value}')
@@ -178,14 +182,15 @@ def _argument(node: ast.expr) -> Argument:
             return tuple(map(_argument, elements))
         case ast.Constant(value=None | bool() | int() | float() as value):
             return value
+        # Python's grammar has no negative literals: -1 is a minus applied to 1.
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)) if (
             value is not True  # `-True` is legal Python, but `source` never prints it
         ):
             return -value
         case ast.Attribute(value=ast.Name(id="torch"), attr=name):
-            if name in DTYPES:
-                return DTYPES[name]
-            raise _refusal(node, f"unknown dtype torch.{name}{did_you_mean(name, DTYPES)}")
+            if name in DTYPE_BY_NAME:
+                return DTYPE_BY_NAME[name]
+            raise _refusal(node, f"unknown dtype torch.{name}{did_you_mean(name, DTYPE_BY_NAME)}")
         case ast.Call(func=ast.Name(id="float"), args=[ast.Constant(value=str(name))], keywords=[]):
             if name in SPECIAL_FLOATS:
                 return SPECIAL_FLOATS[name]

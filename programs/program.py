@@ -125,6 +125,7 @@ class Program:
 
     def renamed(self) -> Program:
         """The same program with canonical names: inputs x0, x1, ...; results v0, v1, ..."""
+        # Each name is defined once, so one table covers the whole program.
         names = {view.name: f"x{index}" for index, view in enumerate(self.inputs)}
         for instruction in self.instructions:
             for result in instruction.results:

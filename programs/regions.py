@@ -84,6 +84,7 @@ class Region:
 
 def overlap(a: Region, b: Region) -> bool:
     """Whether two regions of one address space have a byte in common; exact."""
+    # Most pairs are far apart, so the intervals decide first.
     low_a, end_a = a.interval
     low_b, end_b = b.interval
     if end_a <= low_b or end_b <= low_a or low_a == end_a or low_b == end_b:
@@ -106,6 +107,8 @@ def overlaps_itself(a: Region) -> bool:
     """Whether two different elements of a region share a byte; exact."""
     if 0 in a.sizes:
         return False
+    # From the smallest stride to the largest, which decides nested layouts without a search. The
+    # sign of a stride only says from which end to count.
     dims = sorted(
         (abs(stride), size) for size, stride in zip(a.sizes, a.strides, strict=True) if size > 1
     )

@@ -76,6 +76,7 @@ def resolve(name: str) -> OpOverload:
     # A program comes from a file and is run: it must not be able to open another file.
     if name in _TOUCHES_FILES:
         raise UserError(f"operator '{name}' touches files, so a program may not use it")
+    # `torch.ops` creates namespaces for any name, but packets and overloads for known ones only.
     namespace, operator, overload = name.split(".")
     packet = getattr(getattr(torch.ops, namespace), operator, None)
     op = getattr(packet, overload, None)
@@ -90,6 +91,7 @@ def resolve(name: str) -> OpOverload:
 
 def _registered(namespace: str) -> list[str]:
     """The full names of all overloads in a namespace."""
+    # The dispatcher writes `aten::add.Tensor`, and `aten::relu` for the overload `default`.
     names = (
         name.split("::")[1]
         for name in torch._C._dispatch_get_all_op_names()
@@ -132,6 +134,6 @@ def _kind(op: OpOverload, writes: tuple[int, ...], out: tuple[int, ...]) -> Kind
     if not writes:
         returns_alias = any(result.alias_info is not None for result in op._schema.returns)
         return Kind.VIEW if returns_alias else Kind.FUNCTIONAL
-    if writes == out:
+    if writes == out:  # an op that writes an operand as well is not `out=`
         return Kind.OUT
     return Kind.IN_PLACE if writes[0] == 0 else Kind.MUTATING

@@ -25,7 +25,7 @@ DEEPEST = 8  # nesting of lists in an argument; no operator takes more than two
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 # All names, also the short ones: torch.float is torch.float32. `dtype_name` gives the written one.
-DTYPES: dict[str, torch.dtype] = {
+DTYPE_BY_NAME: dict[str, torch.dtype] = {
     name: dtype for name, dtype in vars(torch).items() if isinstance(dtype, torch.dtype)
 }
 
@@ -84,6 +84,7 @@ def _argument_to_json(argument: Argument) -> Json:
         return {"dtype": dtype_name(argument)}
     if isinstance(argument, tuple):
         return [_argument_to_json(element) for element in argument]
+    # JSON has no infinity and no NaN.
     if isinstance(argument, float) and not math.isfinite(argument):
         return {"float": str(argument)}
     if argument is None or isinstance(argument, bool | int | float):
@@ -93,6 +94,7 @@ def _argument_to_json(argument: Argument) -> Json:
 
 def dumps(program: Program) -> str:
     """The program as JSON text with one storage, input or instruction per line."""
+    # `json.dumps(indent=2)` would give each number of a shape a line of its own.
     fields = (f"  {json.dumps(key)}: {_lines(value)}" for key, value in to_json(program).items())
     return "{\n" + ",\n".join(fields) + "\n}\n"
 
@@ -236,6 +238,7 @@ def _argument(data: object, location: str, depth: int = 0) -> Argument:
         return data
     if isinstance(data, list):
         return _arguments(data, location, depth + 1)
+    # A mapping pattern accepts further keys, hence the guards.
     match data:
         case {"ref": name, **others} if not others:
             return Ref(_text(name, f"{location}.ref"))
@@ -261,9 +264,11 @@ def _special_float(data: object, location: str) -> float:
 
 def _dtype(data: object, location: str) -> torch.dtype:
     name = _text(data, location)
-    if name not in DTYPES:
-        raise UserError(f"{location}: unknown dtype {shown(name)}{did_you_mean(name, DTYPES)}")
-    return DTYPES[name]
+    if name not in DTYPE_BY_NAME:
+        raise UserError(
+            f"{location}: unknown dtype {shown(name)}{did_you_mean(name, DTYPE_BY_NAME)}"
+        )
+    return DTYPE_BY_NAME[name]
 
 
 def _record(

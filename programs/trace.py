@@ -87,6 +87,7 @@ class Rounding:
         starts = factor or not _rounds_alike(op, [*read, *made])
         if starts:
             self.first = self.first or str(op)
+        # What is computed from inexact data is inexact as well.
         reads_inexact, reads_bits = self.inexact.any(read), self.bits.any(read)
         for tensor in made:
             if starts or reads_inexact:

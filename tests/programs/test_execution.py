@@ -1,4 +1,4 @@
-"""A program means the same however it is run: called, as a graph, as the Python that is printed for it."""
+"""Three ways to run a program agree: call it, run its graph, run the Python printed for it."""
 
 from __future__ import annotations
 
@@ -68,10 +68,11 @@ def test_every_way_gives_equal_tensors_and_leaves_equal_storages(way: Way) -> No
         assert list(map(traits, other_outputs)) == list(map(traits, outputs)), source(program)
         assert list(map(traits, other_inputs)) == list(map(traits, inputs)), source(program)
         ours = [
-            next((i for i, each in enumerate(inputs) if each is output), None) for output in outputs
+            next((i for i, tensor in enumerate(inputs) if tensor is output), None)
+            for output in outputs
         ]
         theirs = [
-            next((i for i, each in enumerate(other_inputs) if each is output), None)
+            next((i for i, tensor in enumerate(other_inputs) if tensor is output), None)
             for output in other_outputs
         ]
         assert theirs == ours, "an output that is an input stays that object"
@@ -96,7 +97,7 @@ SEVERAL = program_of(
 
 
 @pytest.mark.parametrize("way", [called, interpreted, generated, printed])
-def test_a_program_of_which_the_result_was_worked_out_by_hand(way: Way) -> None:
+def test_a_program_whose_result_was_computed_by_hand(way: Way) -> None:
     inputs, (both, right, y) = way(SEVERAL)
     assert both.tolist() == [[1 + 2 * 2, 2], [3 + 2 * 4, 4]]
     assert right.tolist() == [[2], [4]]
@@ -161,10 +162,9 @@ def test_a_graph_is_built_without_tracing_and_without_running(
 def test_a_graph_has_a_node_for_each_instruction_and_each_tensor_of_a_list() -> None:
     graph = as_graph(SEVERAL)
     targets = [str(node.target) for node in graph.nodes if node.op == "call_function"]
-    assert [each for each in targets if each.startswith("aten.")] == [
-        each.op for each in SEVERAL.instructions
-    ]
-    assert sum("getitem" in each for each in targets) == 2
+    calls = [target for target in targets if target.startswith("aten.")]
+    assert calls == [instruction.op for instruction in SEVERAL.instructions]
+    assert sum("getitem" in target for target in targets) == 2
     assert [node.name for node in graph.nodes if node.op == "placeholder"] == ["x", "y"]
 
 

@@ -1,4 +1,4 @@
-"""The Python form: what is printed runs, computes what the program computes, and reads back as the same program."""
+"""The Python form: it runs, computes what the program computes, and reads back as that program."""
 
 import math
 from typing import Any
@@ -70,11 +70,11 @@ def test_the_program_of_the_design_document() -> None:
 def check_reads_back(program: Program) -> None:
     again = parse_source(source(program), program.storages, program.inputs, program.seed)
     assert again == program
-    assert repr(again) == repr(program)  # tells True from 1, 1 from 1.0 and -0.0 from 0.0
+    assert repr(again) == repr(program)  # which differs for True and 1, 1 and 1.0, -0.0 and 0.0
 
 
 def check_runs_alike(program: Program) -> None:
-    """The two printed functions give the very tensors of `input_tensors`, and do to them what the program does."""
+    """The printed functions make the program's inputs, and do to them what the program does."""
     namespace: dict[str, Any] = {"torch": torch, "aten": torch.ops.aten}
     exec(inputs_source(program) + source(program), namespace)
     printed, expected = namespace["inputs"](), input_tensors(program)
@@ -153,7 +153,9 @@ LAYOUTS = [
 
 @pytest.mark.parametrize("seed", [0, 7])
 @pytest.mark.parametrize(("storages", "inputs"), LAYOUTS)
-def test_inputs_are_the_very_same(storages: list[Storage], inputs: list[Input], seed: int) -> None:
+def test_printed_inputs_equal_the_inputs_of_the_program(
+    storages: list[Storage], inputs: list[Input], seed: int
+) -> None:
     program = Program(tuple(storages), tuple(inputs), (), (), seed)
     validate(program)
     check_runs_alike(program)
@@ -161,7 +163,7 @@ def test_inputs_are_the_very_same(storages: list[Storage], inputs: list[Input], 
 
 @pytest.mark.parametrize("dtype", sorted(ELEMENT_DTYPES, key=str))
 @pytest.mark.parametrize("length", [0, 1, 2, 3, 17, 64, 257])
-def test_numbers_are_those_of_the_storage(dtype: torch.dtype, length: int) -> None:
+def test_a_printed_buffer_has_the_data_of_the_storage(dtype: torch.dtype, length: int) -> None:
     for index, seed in [(0, 0), (2, 0), (0, 1), (1, 12345), (0, -7)]:
         storage = Storage(dtype, length)
         printed = eval(buffer_source(storage, index, seed), {"torch": torch})  # noqa: S307 - our own text

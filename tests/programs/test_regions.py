@@ -1,6 +1,7 @@
-"""Overlap of concrete regions: laws that a person can check, and random regions against brute force and numpy.
+"""Overlap of concrete regions: laws that a person can check, and random regions.
 
-`tests/oracles/test_smt.py` holds `overlap` against three other deciders on ten thousand more pairs.
+The random ones are compared with brute force and numpy. `tests/oracles/test_smt.py` compares
+`overlap` with three other deciders on ten thousand more pairs.
 """
 
 import itertools
@@ -27,7 +28,7 @@ def element_bytes(region: Region) -> list[int]:
 
 
 def nests(region: Region) -> bool:
-    """Whether each stride steps over all that the smaller ones cover; then no element can meet another."""
+    """Whether each stride steps over what the smaller ones cover, so no elements share bytes."""
     extent = region.itemsize
     for stride, size in sorted(
         (abs(stride), size) for size, stride in zip(region.sizes, region.strides, strict=True)
@@ -39,7 +40,7 @@ def nests(region: Region) -> bool:
 
 
 def random_region(draw: random.Random) -> Region:
-    """0-4 dims; every other region nests, by chance with gaps, so that not nearly all overlap themselves."""
+    """0-4 dims. Half of the regions nest, some with gaps; else nearly all overlap themselves."""
     itemsize = draw.choice([1, 2, 4, 8, 16])
     sizes = tuple(draw.choice([0, *[1, 2, 3, 4, 5] * 4]) for _ in range(draw.randint(0, 4)))
     unit = draw.choice([1, itemsize])
@@ -212,7 +213,7 @@ def large_region(draw: random.Random) -> Region:
 
 
 def numpy_array(region: Region) -> np.ndarray:
-    """An array at the region's address, moved to where nothing is: numpy asks for its shape, not for its memory."""
+    """An array with the region's layout at an unused address: numpy never reads its memory."""
 
     class Somewhere:
         __array_interface__: ClassVar = {

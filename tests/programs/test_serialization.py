@@ -1,4 +1,4 @@
-"""The JSON form: nothing is lost on the way, and whatever is wrong in a file is told with its place."""
+"""The JSON form: a round trip loses nothing, and an error in a file names its location."""
 
 import copy
 import json
@@ -37,7 +37,7 @@ EVERY_KIND = Program(
 
 
 def same(one: Program, other: Program) -> bool:
-    # The text tells True from 1, 1 from 1.0 and -0.0 from 0.0, which are equal to Python.
+    # To Python, True equals 1, 1 equals 1.0 and -0.0 equals 0.0. Their texts differ.
     return one == other and repr(one) == repr(other)
 
 
@@ -51,7 +51,7 @@ def test_generated_programs_survive(program: Program) -> None:
     assert same(loads(dumps(program)), program)
 
 
-def test_the_text_is_strict_json_with_an_instruction_a_line() -> None:
+def test_the_text_is_strict_json_with_one_instruction_per_line() -> None:
     text = dumps(EVERY_KIND)
     assert json.loads(text, parse_constant=pytest.fail) == to_json(EVERY_KIND)
     assert (
@@ -62,9 +62,15 @@ def test_the_text_is_strict_json_with_an_instruction_a_line() -> None:
 
 def test_fields_with_a_default_may_be_left_out() -> None:
     program = loads(
-        """{"version": 1, "storages": [{"dtype": "float", "length": 1}],
-            "inputs": [{"name": "x", "storage": 0, "dtype": "float32", "sizes": [1], "strides": [1]}],
-            "instructions": [{"op": "aten.zero_.default", "args": [{"ref": "x"}]}], "outputs": []}"""
+        """{
+            "version": 1,
+            "storages": [{"dtype": "float", "length": 1}],
+            "inputs": [
+                {"name": "x", "storage": 0, "dtype": "float32", "sizes": [1], "strides": [1]}
+            ],
+            "instructions": [{"op": "aten.zero_.default", "args": [{"ref": "x"}]}],
+            "outputs": []
+        }"""
     )
     zero = Instruction("aten.zero_.default", (X,))
     assert program == Program(
@@ -119,11 +125,11 @@ BAD_DATA = [
 ]
 
 
-@pytest.mark.parametrize(("path", "value", "place"), BAD_DATA)
-def test_a_defect_is_told_with_its_place(path: tuple, value: object, place: str) -> None:
+@pytest.mark.parametrize(("path", "value", "location"), BAD_DATA)
+def test_a_defect_is_reported_with_its_location(path: tuple, value: object, location: str) -> None:
     with pytest.raises(UserError) as error:
         from_json(changed(path, value))
-    assert str(error.value).split(":")[0] == place
+    assert str(error.value).split(":")[0] == location
 
 
 def changed(path: tuple, value: object) -> object:
@@ -151,7 +157,7 @@ BAD_TEXTS = [
 
 
 @pytest.mark.parametrize(("text", "message"), BAD_TEXTS)
-def test_a_broken_text_is_told_with_its_file(text: str, message: str) -> None:
+def test_a_broken_text_is_reported_with_its_file(text: str, message: str) -> None:
     with pytest.raises(UserError) as error:
         loads(text, "bug.json")
     assert str(error.value).startswith(f"bug.json: {message}")
@@ -172,7 +178,7 @@ def paths(data: object, path: tuple = ()) -> list[tuple]:
         if isinstance(data, list)
         else ()
     )
-    return [path, *(each for key, value in pairs for each in paths(value, (*path, key)))]
+    return [path, *(inner for key, value in pairs for inner in paths(value, (*path, key)))]
 
 
 PATHS = [path for path in paths(to_json(EVERY_KIND)) if path]

@@ -1,4 +1,4 @@
-"""Well-formedness: each rule refuses what it is for, and no rule refuses what the dispatcher accepts."""
+"""Well-formedness: each rule refuses its defect, and no rule what the dispatcher accepts."""
 
 from dataclasses import replace
 from typing import Any
@@ -150,7 +150,8 @@ def test_a_rule_refuses_what_it_is_for(rule: str, location: str, program: Progra
     defect = first_defect(program)
     assert defect is not None
     assert defect.location == location
-    assert next(each.__name__ for each in RULES if list(each(program))) == rule
+    first = next(candidate for candidate in RULES if list(candidate(program)))
+    assert first.__name__ == rule
 
 
 def test_every_rule_is_tested() -> None:
@@ -168,9 +169,8 @@ def test_the_message_says_what_was_given_and_what_is_near() -> None:
 
 LAYOUTS = [
     INPUT,
-    replace(
-        INPUT, sizes=(0, 3), strides=(3, 1), offset=9
-    ),  # x[2:, 3:] of an empty rest lies past the end
+    # An empty slice: x[2:, 3:] starts past the end of the storage.
+    replace(INPUT, sizes=(0, 3), strides=(3, 1), offset=9),
     replace(INPUT, sizes=(1, 5), strides=(1000, 0)),
     replace(INPUT, sizes=(), strides=(), offset=7),
     replace(INPUT, dtype=torch.int8, sizes=(32,), strides=(1,), offset=0),
@@ -209,7 +209,7 @@ LEGAL = [
         "aten._to_copy.default",
         (X,),
         {"dtype": 4, "device": None, "layout": None},
-    ),  # enumerations travel as integers
+    ),  # the dispatcher takes enumerations as integers
     ("aten.clone.default", (X,), {"memory_format": 0}),
     ("aten._foreach_add.ScalarList", ((X, X), (True, 1.5)), {}),
     ("aten.upsample_nearest1d.vec", (Ref("z"), None, (2,)), {}),  # an int in float[]
@@ -233,8 +233,7 @@ ILLEGAL = [
     ("aten._to_copy.default", (X,), {"dtype": 1.0}),
     ("aten._to_copy.default", (X,), {"device": 0.5}),
 ]
-# The dispatcher converts these, but a program states what it means: a tensor is a tensor and a
-# number a number.
+# The dispatcher converts these, but they would hide which arguments of a program are tensors.
 REFUSED: list[tuple] = [
     ("aten.add.Tensor", (X, 1), {}),
     ("aten.select.int", (X, 0, Ref("one")), {}),
@@ -259,8 +258,8 @@ def call(op: str, args: tuple, kwargs: dict) -> Program:
 
 def run(program: Program) -> None:
     values = {
-        each.name: tensor
-        for each, tensor in zip(program.inputs, input_tensors(program), strict=True)
+        view.name: tensor
+        for view, tensor in zip(program.inputs, input_tensors(program), strict=True)
     }
     execute(program.instructions[0], values)
 

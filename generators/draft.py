@@ -1,0 +1,60 @@
+"""`Draft`: a call while its arguments are drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import torch
+
+from generators.features import Features
+from generators.scene import NoChoice, Pick, Scene
+from programs.program import Argument, Ref, names_in
+
+
+@dataclass(slots=True)
+class Draft:
+    """The scene of a call, the arguments drawn so far by name, and what programs may contain."""
+
+    pick: Pick
+    scene: Scene
+    features: Features
+    drawn: dict[str, Argument] = field(default_factory=dict)
+
+    @property
+    def self_name(self) -> str:
+        """The name of the first tensor argument."""
+        if isinstance(own := self.drawn.get("self"), Ref):
+            return own.name
+        name = next(names_in(tuple(self.drawn.values())), None)
+        if name is None:
+            raise NoChoice
+        return name
+
+    @property
+    def self(self) -> torch.Tensor:
+        """The first tensor argument."""
+        return self.scene.values[self.self_name]
+
+    def integer(self, name: str) -> int:
+        """An integer argument drawn before."""
+        value = self.drawn[name]
+        assert isinstance(value, int)
+        return value
+
+    def elements(self, name: str) -> tuple[Argument, ...]:
+        """The elements of a list argument drawn before."""
+        value = self.drawn[name]
+        assert isinstance(value, tuple)
+        return value
+
+    def tensor(self, name: str) -> torch.Tensor:
+        """A tensor argument drawn before."""
+        value = self.drawn[name]
+        assert isinstance(value, Ref)
+        return self.scene.values[value.name]
+
+
+# Draws one argument of a call, or raises `NoChoice`.
+Drawer: TypeAlias = Callable[[Draft], Argument]

@@ -1,0 +1,198 @@
+"""How arguments that are no tensors are drawn: numbers, dimensions, shapes and dtypes.
+
+Every function here takes the `Draft` of the call so far and gives one argument, or raises
+`NoChoice`.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from generators.draft import Draft
+from generators.scene import NoChoice
+from programs.layouts import capacity, dense_strides, reach
+from programs.program import Argument
+
+# --- numbers and dimensions -----------------------------------------------------------------------
+
+
+def number(draft: Draft) -> Argument:
+    """A small integer that the dtype of the first tensor can represent."""
+    if draft.self.dtype == torch.bool:
+        return draft.pick.chance(50)
+    # 0, 1 and -1 are what an algebraic rewrite treats specially; the others change every value.
+    return draft.pick.one([2, 3, 0, 1, -1, 5])
+
+
+def dimension(draft: Draft) -> Argument:
+    """A dimension of the first tensor, counted from the front or the back."""
+    rank = draft.self.dim()
+    if rank == 0:
+        raise NoChoice
+    # A pass must see that dimension -1 of a matrix is its dimension 1.
+    chosen: int = draft.pick.one([*range(rank), *range(-1, -rank - 1, -1)])
+    return chosen
+
+
+def dimension_in_list(draft: Draft) -> Argument:
+    """A list of one dimension."""
+    return (dimension(draft),)
+
+
+def dimension_to_insert(draft: Draft) -> Argument:
+    """An index for a new dimension."""
+    return draft.pick.integer(0, draft.self.dim())
+
+
+def other_dimension(draft: Draft) -> Argument:
+    """A dimension other than `dim1`, for a diagonal."""
+    rank = draft.self.dim()
+    return draft.pick.one([dim for dim in range(rank) if dim != draft.integer("dim1") % rank])
+
+
+def extent(draft: Draft) -> int:
+    """The size of the dimension drawn as `dim` or `dimension`."""
+    dim = draft.drawn.get("dim", draft.drawn.get("dimension"))
+    assert isinstance(dim, int)
+    return draft.self.shape[dim]
+
+
+def index_in_dimension(draft: Draft) -> Argument:
+    """An index into the dimension drawn, from the front or the back."""
+    size = extent(draft)
+    if size == 0:
+        raise NoChoice
+    return draft.pick.one((0, size - 1, size // 2, -1))
+
+
+def start_in_dimension(draft: Draft) -> Argument:
+    """The start of a slice of the dimension drawn."""
+    # A start equal to the size is legal: the slice is empty.
+    return draft.pick.integer(0, min(extent(draft), 3))
+
+
+def end_in_dimension(draft: Draft) -> Argument:
+    """The end of a slice: past the last index, or near the start."""
+    start = draft.integer("start")
+    # torch writes an open end as 2**63 - 1. Eager clamps every end past the size.
+    return draft.pick.one((2**63 - 1, start + 1, start + 2, max(extent(draft) - 1, start)))
+
+
+def step(draft: Draft) -> Argument:
+    """A step of 1, or one that leaves gaps."""
+    return draft.pick.one((1, 2, 3))
+
+
+def length_in_dimension(draft: Draft) -> Argument:
+    """A length that fits behind `start`."""
+    return draft.pick.integer(0, extent(draft) - draft.integer("start"))
+
+
+def window(draft: Draft) -> Argument:
+    """The size of a window that slides over the dimension drawn."""
+    return draft.pick.integer(1, min(extent(draft), 3))
+
+
+def piece(draft: Draft) -> Argument:
+    """The size of a piece in a split that gives few pieces."""
+    size = extent(draft)
+    # At most four pieces: a scene keeps no call with more results than that.
+    return draft.pick.integer(max(1, (size + 3) // 4), max(1, size))
+
+
+def pieces(draft: Draft) -> Argument:
+    """A number of chunks."""
+    return draft.pick.integer(1, 3)
+
+
+def offset_of_diagonal(draft: Draft) -> Argument:
+    """The main diagonal or one beside it."""
+    return draft.pick.one((0, 1, -1))
+
+
+def dtype_of_other_size(draft: Draft) -> Argument:
+    """A dtype to read the same bytes as. Bool is left out: most bytes are not a bool."""
+    own = (torch.bool, draft.self.dtype)
+    return draft.pick.one([dtype for dtype in draft.features.dtypes if dtype not in own])
+
+
+# --- shapes ---------------------------------------------------------------------------------------
+
+
+def permutation(draft: Draft) -> Argument:
+    """The dimensions in another order."""
+    rest = list(range(draft.self.dim()))
+    order = []
+    while rest:
+        order.append(rest.pop(draft.pick.integer(0, len(rest) - 1)))
+    return tuple(order)
+
+
+def reshaped(draft: Draft) -> Argument:
+    """Another shape with the same number of elements."""
+    shape, count = tuple(draft.self.shape), draft.self.numel()
+    # Flattened, unchanged, reversed, one more dimension, split in two, and one size inferred.
+    shapes: list[tuple[int, ...]] = [(count,), shape, shape[::-1], (1, *shape), (*shape, 1)]
+    shapes += [(part, count // part) for part in (2, 3, 4) if count % part == 0 and count > part]
+    if count:  # eager cannot infer a size for an empty tensor
+        shapes.append((-1,))
+    return draft.pick.one(shapes)
+
+
+def factors(draft: Draft) -> Argument:
+    """Two sizes whose product is the size of the dimension drawn."""
+    size = extent(draft)
+    parts = [part for part in (1, 2, 3, 4) if size and size % part == 0]
+    return draft.pick.one([(part, size // part) for part in parts])
+
+
+def expanded(draft: Draft) -> Argument:
+    """A larger shape to broadcast to: a new leading dimension, or a longer one of size one."""
+    shape = tuple(draft.self.shape)
+    shapes = [(2, *shape), (3, *shape), shape]
+    shapes += [(*shape[:d], 3, *shape[d + 1 :]) for d, size in enumerate(shape) if size == 1]
+    return draft.pick.one(shapes)
+
+
+# --- as_strided -----------------------------------------------------------------------------------
+# Sizes are drawn first. Strides and offset are then drawn so that the view fits into the storage:
+# eager refuses one that does not.
+
+
+def strided_sizes(draft: Draft) -> Argument:
+    """Sizes for `as_strided`, of no more elements than the storage has room for."""
+    count = capacity(draft.self)
+    if count == 0:
+        raise NoChoice
+    # The whole storage, one element, a row, a matrix, a 0-d view, and the sizes of the tensor.
+    matrix = (min(count, 2), min(count, 3))
+    sizes: list[tuple[int, ...]] = [(count,), (1,), (min(count, 3),), matrix, ()]
+    sizes += [(part, count // part) for part in (2, 3) if count % part == 0]
+    sizes.append(tuple(draft.self.shape))
+    return draft.pick.one(sizes)
+
+
+def strided_strides(draft: Draft) -> Argument:
+    """Strides for the sizes drawn: dense in either order, with gaps, overlapping, or all 0."""
+    sizes = draft.elements("size")
+    dense, reverse = dense_strides(sizes), dense_strides(sizes[::-1])[::-1]
+    gaps = tuple(2 * stride for stride in dense)
+    choices = [dense, reverse, gaps, tuple(draft.self.stride())]
+    if "self-overlap" in draft.features.scenarios:
+        # Strides of 1 make overlapping windows, strides of 0 repeat one element.
+        choices += [(1,) * len(sizes), (0,) * len(sizes)]
+    available = capacity(draft.self)
+    return draft.pick.one(
+        [
+            strides
+            for strides in choices
+            if len(strides) == len(sizes) and reach(sizes, strides) <= available
+        ]
+    )
+
+
+def strided_offset(draft: Draft) -> Argument:
+    """An offset for the sizes and strides drawn, within the storage."""
+    # `as_strided` counts from the start of the storage, so it may show bytes outside its argument.
+    needed = reach(draft.elements("size"), draft.elements("stride"))
+    return draft.pick.integer(0, min(capacity(draft.self) - needed, 3))

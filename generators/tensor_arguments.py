@@ -1,0 +1,238 @@
+"""How tensor arguments are drawn: values of the scene with a dtype and a shape that fit.
+
+Every function here takes the `Draft` of the call so far and gives one argument, or raises
+`NoChoice`. The "first tensor" is the argument `self`, which is drawn before all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from generators.draft import Draft, Drawer
+from generators.number_arguments import extent
+from generators.scene import NoChoice
+from programs.program import Argument, Ref
+from programs.schemas import resolve
+
+# --- operands -------------------------------------------------------------------------------------
+
+
+def tensor_like(draft: Draft, accepts: Callable[[torch.Tensor], bool]) -> Ref:
+    """A value that `accepts` accepts.
+
+    If the scenario "aliased operands" is on, it is often one that aliases the first tensor.
+    """
+    fitting = draft.scene.newest_first(accepts)
+    if "aliased operands" in draft.features.scenarios and draft.pick.chance(30):
+        near = {*draft.scene.aliases(draft.self_name), draft.self_name}
+        fitting = [name for name in fitting if name in near] or fitting
+    return Ref(draft.pick.one(fitting))
+
+
+def operand(draft: Draft) -> Argument:
+    """A tensor of the first tensor's dtype that broadcasts to its shape."""
+    shape, dtype = draft.self.shape, draft.self.dtype
+    return tensor_like(draft, lambda t: t.dtype == dtype and broadcasts(t.shape, shape))
+
+
+def partner(draft: Draft) -> Argument:
+    """A tensor of the first tensor's dtype to combine with.
+
+    Sometimes the two broadcast to a shape that neither has.
+    """
+    if not draft.pick.chance(20):
+        return operand(draft)
+    # A result that is larger than both operands cannot be computed in place.
+    shape, dtype = draft.self.shape, draft.self.dtype
+    return tensor_like(draft, lambda t: t.dtype == dtype and combines(t.shape, shape))
+
+
+def copy_source(draft: Draft) -> Argument:
+    """A tensor to copy from, which broadcasts to the first tensor's shape."""
+    shape, complex_self = draft.self.shape, draft.self.is_complex()
+
+    def fits(tensor: torch.Tensor) -> bool:
+        # Eager warns when a copy discards imaginary parts.
+        return broadcasts(tensor.shape, shape) and (complex_self or not tensor.is_complex())
+
+    return tensor_like(draft, fits)
+
+
+def scalar_tensor(draft: Draft) -> Argument:
+    """A 0-d tensor of the first tensor's dtype."""
+    dtype = draft.self.dtype
+    return tensor_like(draft, lambda t: t.dim() == 0 and t.dtype == dtype)
+
+
+def mask(draft: Draft) -> Argument:
+    """A bool tensor that broadcasts to the first tensor's shape.
+
+    If there is none, a comparison is added to the scene.
+    """
+    shape = draft.self.shape
+    masks = draft.scene.newest_first(lambda t: t.dtype == torch.bool and broadcasts(t.shape, shape))
+    if masks:
+        return Ref(draft.pick.one(masks))
+    # Complex values have no order.
+    compare = "aten.eq.Scalar" if draft.self.is_complex() else "aten.gt.Scalar"
+    return Ref(draft.scene.call(compare, Ref(draft.self_name), 2)[0])
+
+
+def matrix_for(draft: Draft) -> Argument:
+    """A tensor that the first one can be multiplied by as a matrix."""
+    # No tensor has the size -1, so nothing fits to a 0-d tensor.
+    size, dtype = draft.self.shape[-1] if draft.self.dim() else -1, draft.self.dtype
+    return tensor_like(
+        draft, lambda t: t.dim() in (1, 2) and t.shape[0] == size and t.dtype == dtype
+    )
+
+
+def tensor_list(draft: Draft) -> Argument:
+    """Two or three tensors of one dtype and shape; the first of them becomes the first tensor."""
+    # `cat` refuses 0-d tensors.
+    first = draft.pick.one(draft.scene.newest_first(lambda t: t.dim() > 0))
+    shape, dtype = draft.scene.values[first].shape, draft.scene.values[first].dtype
+    like = draft.scene.newest_first(lambda t: t.shape == shape and t.dtype == dtype)
+    others = [draft.pick.one(like) for _ in range(draft.pick.integer(1, 2))]
+    return tuple(Ref(name) for name in (first, *others))
+
+
+# --- buffers to overwrite -------------------------------------------------------------------------
+
+
+def output_buffer(draft: Draft) -> Argument:
+    """A tensor of the first tensor's dtype, and of the shape that the operands broadcast to."""
+    operands = [
+        draft.scene.values[each.name] for each in draft.drawn.values() if isinstance(each, Ref)
+    ]
+    # Eager would resize a buffer of another shape, which torch deprecates.
+    shape = torch.broadcast_shapes(*(tensor.shape for tensor in operands))
+    dtype = draft.self.dtype
+    return tensor_like(draft, lambda t: t.dtype == dtype and t.shape == shape)
+
+
+def bool_buffer(draft: Draft) -> Argument:
+    """A bool tensor of the first tensor's shape."""
+    shape = draft.self.shape
+    return tensor_like(draft, lambda t: t.dtype == torch.bool and t.shape == shape)
+
+
+# --- indices, and what is stored at them ----------------------------------------------------------
+# The values of a scene are real, so a drawn index is in range when the instruction runs.
+
+
+def positions(draft: Draft) -> Argument:
+    """A vector of indices within the dimension drawn."""
+    size = extent(draft)
+    fitting = draft.scene.newest_first(lambda t: _indexes(t, size) and t.dim() == 1)
+    return Ref(draft.pick.one(fitting))
+
+
+def positions_like(draft: Draft) -> Argument:
+    """Indices within the dimension drawn, of the first tensor's rank and no longer than it."""
+    size, rank = extent(draft), draft.self.dim()
+
+    def fits(tensor: torch.Tensor) -> bool:
+        smaller = tensor.dim() == rank and all(
+            own <= most for own, most in zip(tensor.shape, draft.self.shape, strict=True)
+        )
+        return smaller and _indexes(tensor, size)
+
+    return Ref(draft.pick.one(draft.scene.newest_first(fits)))
+
+
+def index_list(draft: Draft) -> Argument:
+    """A list of one index tensor for the leading dimension of the first tensor.
+
+    It is a mask of the first tensor's shape, or positions.
+    """
+    if draft.self.dim() == 0:
+        raise NoChoice
+    size, shape = draft.self.shape[0], draft.self.shape
+    fitting = draft.scene.newest_first(
+        lambda t: (t.dtype == torch.bool and t.shape == shape) or _indexes(t, size)
+    )
+    return (Ref(draft.pick.one(fitting)),)
+
+
+def _indexes(tensor: torch.Tensor, size: int) -> bool:
+    """True if the tensor contains indices into a dimension of that size, and not too many."""
+    if tensor.dtype != torch.int64 or tensor.numel() == 0 or tensor.numel() > 64:
+        return False
+    return int(tensor.min()) >= 0 and int(tensor.max()) < size
+
+
+def values_to_put(draft: Draft) -> Argument:
+    """A tensor that broadcasts to what the drawn indices select."""
+    (index,) = draft.elements("indices")
+    assert isinstance(index, Ref)
+    # How many elements a mask selects depends on its data, so look at what the call would select.
+    try:
+        chosen = draft.self[draft.scene.values[index.name]]
+    except IndexError as reason:
+        raise NoChoice from reason
+    dtype = draft.self.dtype
+    return tensor_like(draft, lambda t: t.dtype == dtype and broadcasts(t.shape, chosen.shape))
+
+
+def rows_to_add(draft: Draft) -> Argument:
+    """A tensor like the first one, but as long as the index in the dimension drawn."""
+    index, dim = draft.tensor("index"), draft.integer("dim")
+    shape = list(draft.self.shape)
+    shape[dim] = index.numel()
+    dtype = draft.self.dtype
+    return tensor_like(draft, lambda t: t.dtype == dtype and list(t.shape) == shape)
+
+
+def at_least_index(draft: Draft) -> Argument:
+    """A tensor of the first one's dtype with at least the index's size in every dimension."""
+    dtype, shape = draft.self.dtype, draft.tensor("index").shape
+
+    def fits(tensor: torch.Tensor) -> bool:
+        same_rank = tensor.dtype == dtype and len(tensor.shape) == len(shape)
+        return same_rank and all(map(int.__ge__, tensor.shape, shape))
+
+    return tensor_like(draft, fits)
+
+
+def source_for(view_op: str, *arguments: str) -> Drawer:
+    """A drawer for the source of a scatter.
+
+    The source has the shape of the view that `view_op` gives with the arguments drawn so far.
+    """
+
+    def drawer(draft: Draft) -> Argument:
+        args = [draft.drawn[name] for name in arguments]
+        # Eager computes the shape. It refuses some arguments, such as two equal dimensions.
+        try:
+            view = resolve(view_op)(draft.self, *args)
+        except (RuntimeError, IndexError) as reason:
+            raise NoChoice from reason
+        shape, dtype = view.shape, view.dtype
+        fitting = draft.scene.newest_first(lambda t: t.dtype == dtype and t.shape == shape)
+        if fitting and not draft.pick.chance(40):
+            return Ref(draft.pick.one(fitting))
+        # What functionalization emits: take the view, change it, scatter it back.
+        taken = draft.scene.call(view_op, Ref(draft.self_name), *args)[0]
+        return Ref(draft.scene.call("aten.neg.default", Ref(taken))[0])
+
+    return drawer
+
+
+# --- shapes that go together ----------------------------------------------------------------------
+
+
+def broadcasts(shape: torch.Size, to: torch.Size) -> bool:
+    """True if a tensor of that shape can be expanded to the other."""
+    padded = (1,) * (len(to) - len(shape)) + tuple(shape)
+    return len(shape) <= len(to) and all(
+        own in (1, wanted) for own, wanted in zip(padded, to, strict=True)
+    )
+
+
+def combines(one: torch.Size, other: torch.Size) -> bool:
+    """True if tensors of these shapes broadcast together."""
+    pairs = zip(reversed(one), reversed(other), strict=False)
+    return all(1 in pair or pair[0] == pair[1] for pair in pairs)

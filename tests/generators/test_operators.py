@@ -1,0 +1,53 @@
+"""The table of ops: each line has a drawer for every argument, or fails at import."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from generators import number_arguments as numbers
+from generators.arguments import drawn_arguments
+from generators.operators import OPERATORS, Operator
+from programs.errors import UserError
+from programs.program import Program
+from programs.validation import validate
+
+
+@pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
+def test_every_op_can_be_drawn(
+    operator: Operator, program_with: Callable[[Operator], Program]
+) -> None:
+    program = program_with(operator)
+    assert program.instructions[-1].op == operator.name
+    validate(program)
+
+
+def test_no_op_has_two_lines() -> None:
+    names = [operator.name for operator in OPERATORS]
+    assert sorted(names) == sorted(set(names))
+
+
+# --- mistakes in a line ---------------------------------------------------------------------------
+
+
+def refused(op: str, **drawers: Callable) -> str:
+    with pytest.raises(UserError) as error:
+        drawn_arguments(op, drawers)
+    return str(error.value)
+
+
+def test_an_argument_without_a_drawer_is_named_with_its_type() -> None:
+    expected = "aten.roll.default: no drawer for 'shifts' (List[int]); give one in the line"
+    assert refused("aten.roll.default") == expected
+    drawn = drawn_arguments("aten.roll.default", {"shifts": numbers.dimension_in_list})
+    assert [argument.name for argument in drawn] == ["shifts"]
+
+
+def test_a_drawer_without_an_argument_is_named() -> None:
+    expected = "aten.roll.default: takes no argument 'shift'; did you mean 'shifts'?"
+    assert refused("aten.roll.default", shift=numbers.number) == expected
+
+
+def test_an_unknown_op_is_named() -> None:
+    assert refused("aten.rol.default").startswith("unknown operator 'aten.rol.default'")

@@ -1,0 +1,190 @@
+"""Each op of the table says what the harness must know to judge it precisely.
+
+A property that nobody declared has a default: values are compared with a tolerance, a value hash
+covers all that an op reads, and equal indices are defined. So if one is forgotten, the harness sees
+less than it could, or reports what is undefined, and no other test fails. A test here fails then,
+and names the op, the property and the file to edit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+)
+
+from generators.operators import OPERATORS, Operator
+from oracles.calls import stores, torch_name
+from oracles.forms import functional_form, view_of_copy
+from oracles.op_hashes import MOVES
+from programs.execution import run
+from programs.indexed_stores import DEFINED_FOR_EQUAL_INDICES, INDEXED_STORES
+from programs.program import Instruction, Program
+from programs.schemas import Kind, facts, resolve
+from programs.trace import KERNELS_DIFFER, NO_ROUNDING, ONE_ROUNDING, rounding_name
+from programs.values import input_tensors
+
+aten = torch.ops.aten
+
+# --- rounding -------------------------------------------------------------------------------------
+
+
+def declares_rounding(op: OpOverload) -> bool:
+    """True if it is known whether all correct kernels for the op give the same bits."""
+    tables = NO_ROUNDING | ONE_ROUNDING | KERNELS_DIFFER.keys()
+    return facts(op).kind is Kind.VIEW or rounding_name(op) in tables
+
+
+# --- value hashes ---------------------------------------------------------------------------------
+
+# Ops without a rule for their value hash, by name. Each element that they give is a hash of its
+# position and of all that the op reads. That is right for every op. But a target that moves one
+# element in another way gets other hashes, though its values are the same.
+HASHED_AS_A_WHOLE = {
+    "sum": "each element depends on many others",
+    "amax": "each element depends on many others",
+    "cumsum": "each element depends on many others",
+    "matmul": "each element depends on many others",
+    "index_add": "each element depends on many others",
+    "index": "tensor data decide which element goes where",
+    "index_put": "tensor data decide which element goes where",
+    "index_copy": "tensor data decide which element goes where",
+    "index_fill": "tensor data decide which element goes where",
+    "index_select": "tensor data decide which element goes where",
+    "scatter": "tensor data decide which element goes where",
+    "gather": "tensor data decide which element goes where",
+    "tril": "no target computes it in another way",
+    "masked_fill": "pointwise, but torch does not tag the overload that takes a tensor",
+    "zeros_like": "a constant: the hash is of the values themselves",
+    "full_like": "a constant: the hash is of the values themselves",
+    "zero": "a constant: the hash is of the values themselves",
+}
+
+
+def declares_value_hash(op: OpOverload) -> bool:
+    """True if the op moves hashes, has a rule, is pointwise, or is hashed as a whole on purpose."""
+    if facts(op).kind is Kind.VIEW or op is aten.copy_.default:
+        return True
+    form = functional_form(op) if facts(op).writes else op
+    if form is None:
+        return torch_name(op) in HASHED_AS_A_WHOLE
+    name = torch_name(form)
+    moves = stores(form) or view_of_copy(form) is not None
+    return moves or name in MOVES or facts(form).pointwise or name in HASHED_AS_A_WHOLE
+
+
+# --- stores by index ------------------------------------------------------------------------------
+
+
+def declares_equal_indices(op: OpOverload) -> bool:
+    """True if the op takes no index tensor, or it is known what equal indices do."""
+    indices = [each for each in op._schema.arguments if each.name in ("index", "indices")]
+    if all("Tensor" not in str(argument.type) for argument in indices):
+        return True
+    return op.overloadpacket in INDEXED_STORES.keys() | DEFINED_FOR_EQUAL_INDICES.keys()
+
+
+# --- the properties of each op --------------------------------------------------------------------
+
+PROPERTIES: dict[str, tuple[Callable[[OpOverload], bool], str]] = {
+    "rounding": (
+        declares_rounding,
+        "add its name to NO_ROUNDING, ONE_ROUNDING or KERNELS_DIFFER in programs/trace.py",
+    ),
+    "value hash": (
+        declares_value_hash,
+        (
+            "add a rule to oracles/uninterpreted.py, or a reason to HASHED_AS_A_WHOLE in"
+            " tests/generators/test_precision.py"
+        ),
+    ),
+    "equal indices": (
+        declares_equal_indices,
+        "add it to INDEXED_STORES or DEFINED_FOR_EQUAL_INDICES in programs/indexed_stores.py",
+    ),
+}
+
+
+def undeclared(name: str) -> list[str]:
+    """What is left to do for an op: a message per property."""
+    op = resolve(name)
+    return [
+        f"{name}: its {prop} is not declared; {advice}"
+        for prop, (declares, advice) in PROPERTIES.items()
+        if not declares(op)
+    ]
+
+
+@pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
+def test_every_op_declares_what_the_harness_must_know(operator: Operator) -> None:
+    assert undeclared(operator.name) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "properties"),
+    [
+        ("aten.erf_.default", ["rounding"]),
+        ("aten.cummax.default", ["rounding", "value hash"]),
+        ("aten.masked_select.default", ["rounding", "value hash"]),
+        ("aten.index_reduce_.default", ["rounding", "value hash", "equal indices"]),
+        ("aten.roll.default", []),
+    ],
+)
+def test_an_op_that_nobody_declared_is_named_with_the_file_to_edit(
+    name: str, properties: list[str]
+) -> None:
+    messages = undeclared(name)
+    expected = [f"{name}: its {prop} is not declared; {PROPERTIES[prop][1]}" for prop in properties]
+    assert messages == expected
+
+
+def test_no_op_is_declared_twice() -> None:
+    assert not NO_ROUNDING & ONE_ROUNDING
+    assert not (NO_ROUNDING | ONE_ROUNDING) & KERNELS_DIFFER.keys()
+    assert not INDEXED_STORES.keys() & DEFINED_FOR_EQUAL_INDICES.keys()
+    assert not MOVES.keys() & HASHED_AS_A_WHOLE.keys()
+
+
+# --- tensor data shown to Python ------------------------------------------------------------------
+
+# The equivalence oracle learns from these tags that a result depends on tensor data, so its verdict
+# holds for these inputs only.
+TAGS = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
+
+
+def reads_data(program: Program) -> bool:
+    """True if the shapes of the results cannot be known without tensor data."""
+    mode = FakeTensorMode()
+    fakes = [mode.from_tensor(tensor) for tensor in input_tensors(program)]
+    with mode:
+        try:
+            run(program, fakes)
+        except (DynamicOutputShapeException, DataDependentOutputException):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
+def test_an_op_that_shows_tensor_data_has_a_tag(
+    operator: Operator, program_with: Callable[[Operator], Program]
+) -> None:
+    tagged = bool(TAGS & set(resolve(operator.name).tags))
+    assert tagged or not reads_data(program_with(operator)), (
+        f"{operator.name}: reads tensor data and torch does not tag it; name it in"
+        " oracles/uninterpreted.py, where the tags are read"
+    )
+
+
+def test_a_run_without_data_shows_which_ops_read_it(
+    program_with: Callable[[Operator], Program],
+) -> None:
+    program = program_with(OPERATORS[0])
+    assert not reads_data(program)
+    nonzero = Instruction("aten.nonzero.default", program.instructions[-1].args[:1])
+    assert reads_data(program.with_instruction(len(program) - 1, nonzero))

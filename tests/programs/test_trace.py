@@ -1,0 +1,162 @@
+"""The trace: what an eager run did, as far as contracts and comparisons depend on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from oracles.observation import observe_eager
+from programs.definedness import Watch
+from programs.regions import Region
+from programs.trace import Trace
+
+NAN = float("nan")
+Function = Callable[..., object]
+
+
+def vector(count: int = 4) -> Tensor:
+    return torch.arange(1, count + 1).to(torch.float32)
+
+
+def traced(function: Function, *inputs: Tensor) -> Trace:
+    watch = Watch(inputs)
+    with watch, torch.no_grad():
+        function(*inputs)
+    return watch.trace
+
+
+def test_the_trace_says_where_inputs_are() -> None:
+    x = vector(6)
+    y = x[2:]
+    trace = traced(lambda x, y: None, x, y)
+    assert [location.region for location in trace.inputs] == [Region.of(x), Region.of(y)]
+    assert [location.storage for location in trace.inputs] == [x.data_ptr()] * 2
+
+
+@pytest.mark.parametrize(
+    ("function", "written"),
+    [
+        pytest.param(lambda x, y: x + y, [], id="functional"),
+        pytest.param(lambda x, y: x.add_(y), [0], id="in-place"),
+        pytest.param(lambda x, y: x[1:].transpose(0, 0).zero_(), [0], id="through views"),
+        pytest.param(lambda x, y: torch.add(x, 1, out=y), [1], id="out="),
+        pytest.param(lambda x, y: torch._foreach_zero_([x, y]), [0, 1], id="foreach"),
+        pytest.param(lambda x, y: x.clone().add_(y), [], id="a tensor of its own"),
+    ],
+)
+def test_the_trace_says_which_inputs_are_written(function: Function, written: list[int]) -> None:
+    x, y = vector(), vector()
+    trace = traced(function, x, y)
+    locations = enumerate(trace.inputs)
+    assert [index for index, each in locations if each.storage in trace.written] == written
+
+
+ROUNDING = [
+    pytest.param(lambda x: (x + 1).neg().mul(3).clamp(max=2), None, id="one rounding each"),
+    pytest.param(lambda x: x.cos(), "aten.cos.default", id="a function without an exact result"),
+    pytest.param(lambda x: x.sum(), "aten.sum.default", id="the order of a sum"),
+    pytest.param(lambda x: x @ x, "aten.dot.default", id="the order of a product"),
+    pytest.param(lambda x: x.long().sum(), None, id="integers"),
+    pytest.param(
+        lambda x: x.to(torch.complex64) * 2, "aten.mul.Tensor", id="fused in a complex product"
+    ),
+    pytest.param(
+        lambda x: x.bfloat16().sub(x.bfloat16(), alpha=3), "aten.sub.Tensor", id="fused with alpha"
+    ),
+    pytest.param(lambda x: x.sub(x, alpha=-1), None, id="a factor of -1 is only a sign"),
+    pytest.param(
+        lambda x: (x.cumsum(0), x.sigmoid()), "aten.cumsum.default", id="the first is named"
+    ),
+]
+
+
+@pytest.mark.parametrize(("function", "first"), ROUNDING)
+def test_the_trace_names_the_first_op_whose_rounding_depends_on_the_kernel(
+    function: Function, first: str | None
+) -> None:
+    assert traced(function, vector()).rounding.first == first
+
+
+FOLLOWED = [
+    pytest.param(lambda x, y: (x.cos(), y + 1), [False, True], id="beside inexact data"),
+    pytest.param(lambda x, y: (x.cos() + y, y), [False, True], id="computed from inexact data"),
+    pytest.param(
+        lambda x, y: (x.cos()[1:].view(-1), y[1:]), [False, True], id="a view of inexact data"
+    ),
+    pytest.param(lambda x, y: (y.copy_(x.cos()), y[:1]), [False, False], id="copied into an input"),
+    pytest.param(lambda x, y: ((y.cos_(), y)[1], y + 1), [False, False], id="in place"),
+    pytest.param(lambda x, y: (x.neg(), 3), [True, True], id="nothing is inexact"),
+]
+
+
+@pytest.mark.parametrize(("function", "exact"), FOLLOWED)
+def test_what_is_computed_from_inexact_data_is_not_exact(
+    function: Function, exact: list[bool]
+) -> None:
+    observed, trace = observe_eager(function, [vector(), vector()])
+    assert list(map(trace.exact, observed.outputs)) == exact
+
+
+@pytest.mark.parametrize(
+    ("function", "read_as_bits"),
+    [
+        pytest.param(lambda x: x.cos().view(torch.int32), True, id="a rounding"),
+        pytest.param(lambda x: (x * NAN).view(torch.int32), True, id="a NaN"),
+        pytest.param(lambda x: (x.view(torch.int32)[:2], x.cos_()), True, id="a rounding, later"),
+        pytest.param(lambda x: x.neg().view(torch.int32), False, id="neither"),
+        pytest.param(lambda x: x.cos(), False, id="no other dtype"),
+    ],
+)
+def test_the_trace_notes_kernel_dependent_bits_that_are_read_as_another_dtype(
+    function: Function, read_as_bits: bool
+) -> None:
+    observed, trace = observe_eager(function, [vector()])
+    assert any(map(trace.bits_open, (*observed.outputs, *observed.inputs))) == read_as_bits
+
+
+def test_kernel_dependent_bits_in_one_tensor_say_nothing_of_another() -> None:
+    observed, trace = observe_eager(
+        lambda x, y: (x.neg(), y.cos().view(torch.int32)), [vector(), vector()]
+    )
+    assert list(map(trace.bits_open, observed.outputs)) == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "strides", "overlapping"),
+    [
+        ((2, 2), (1, 1), True),
+        ((3,), (0,), True),
+        ((2, 2), (2, 1), False),
+        ((2,), (3,), False),
+        ((0, 2), (0, 0), False),
+    ],
+)
+def test_the_trace_notes_overlapping_as_strided(
+    sizes: tuple[int, ...], strides: tuple[int, ...], overlapping: bool
+) -> None:
+    assert (
+        traced(lambda x: x.as_strided(sizes, strides), vector()).overlapping_as_strided
+        == overlapping
+    )
+    assert not traced(lambda x: x.expand(2, 4), vector()).overlapping_as_strided
+
+
+@pytest.mark.parametrize(
+    ("sizes", "strides", "offset", "outside"),
+    [((2,), (1,), 2, False), ((4,), (1,), 0, True), ((2,), (2,), 2, True)],
+)
+def test_the_trace_notes_as_strided_outside_its_argument(
+    sizes, strides, offset: int, outside: bool
+) -> None:
+    """The input is elements 2 and 3 of a storage of five."""
+    assert traced(lambda x: x.as_strided(sizes, strides, offset), vector(5)[2:4]).outside == outside
+
+
+def test_the_trace_lists_written_regions_that_overlap_themselves() -> None:
+    x = vector()
+    assert traced(lambda x: (x.expand(3, 4).zero_(), x.add_(1)), x).overlapping_writes == {
+        Region(x.data_ptr(), (3, 4), (0, 4), 4)
+    }
