@@ -1,4 +1,7 @@
-"""The reproducer: a script that needs torch alone, shows eager and compiled side by side and says whether they differ."""
+"""The reproducer: a script that shows eager and compiled side by side and says whether they differ.
+
+It needs torch alone. For the reference pass, it also imports that pass.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,15 @@ from programs.program import Program
 from targets.target import Target
 
 _EXITS = "Exits 1 while the bug is there, 0 when it is gone."
-DEATHS = ("dies", "hangs")  # how the kind of a violation begins whose target took its process along
-TIMEOUT = 120  # seconds for a script that runs one small program; a target that takes longer hangs
+DEATHS = ("dies", "hangs")  # the kind of a violation starts so if the target ends its process
+TIMEOUT = 120  # seconds. A script runs one small program, so one that takes longer hangs.
 
 
 def render(program: Program, target: Target, violation: Violation, *, exact: bool) -> str:
     """The script for a violation. `exact` says whether outputs are compared without tolerance.
 
-    For a target that dies or hangs, the script runs itself once more and looks at how that ends.
+    For a target that dies or hangs, the script runs itself in a child process and reports how the
+    child ends.
     """
     if violation.kind.startswith(DEATHS):
         return _script(
@@ -41,7 +45,7 @@ def render(program: Program, target: Target, violation: Violation, *, exact: boo
 def _script(
     program: Program, target: Target, title: str, standard: list[str], rest: list[str]
 ) -> str:
-    """What all scripts have: title, imports, the program, its inputs, the target's recipe; and then the rest."""
+    """A script: title, imports, the program, its inputs, the target's recipe, and the rest."""
     imports, recipe = _split(target.recipe)
     head = (
         f'"""{title}.\n\n{_EXITS}\nNeeds torch alone; seen with {torch.__version__}.\n"""',
@@ -49,29 +53,31 @@ def _script(
         f'aten = torch.ops.aten\nTITLE = "{title}"',
     )
     body = (source(program), inputs_source(program), recipe, *rest)
-    return "\n\n".join(head) + "\n\n\n" + "\n\n\n".join(each.strip() for each in body) + "\n"
+    return "\n\n".join(head) + "\n\n\n" + "\n\n\n".join(part.strip() for part in body) + "\n"
 
 
 def _imports(standard: list[str], others: list[str]) -> str:
     """Import lines: the standard library's, then torch's."""
     first = sorted(
         {
-            *(f"import {each}" for each in standard),
-            *(each for each in others if "torch" not in each),
+            *(f"import {module}" for module in standard),
+            *(line for line in others if "torch" not in line),
         }
     )
-    return "\n".join([*first, "", "import torch", *(each for each in others if "torch" in each)])
+    return "\n".join([*first, "", "import torch", *(line for line in others if "torch" in line)])
 
 
 def _split(recipe: str) -> tuple[list[str], str]:
     """The import lines of a recipe, and the rest."""
     lines = recipe.strip().splitlines()
-    imports = [each for each in lines if each.startswith(("import ", "from "))]
-    return imports, "\n".join(each for each in lines if each not in imports).strip()
+    imports = [line for line in lines if line.startswith(("import ", "from "))]
+    return imports, "\n".join(line for line in lines if line not in imports).strip()
 
 
-# Each defines `facts(args, outputs)`, what is compared of a run, `equal(one, other)` and how facts
-# are `described`.
+# Per oracle, the part of the script that compares. Each defines three functions: `facts(args,
+# outputs)` takes from a run what the oracle compares, `equal(one, other)` compares the facts of two
+# runs, and `described(found)` gives rows of the printed table, for facts that the outputs and
+# inputs in the table do not show.
 
 _PLAIN_EQUAL = """
 def equal(one, other):
@@ -91,8 +97,8 @@ def described(found):
 _CHECKS = {
     "values": '''
 def facts(args, outputs):
-    """The numbers returned."""
-    return [each.detach() for each in outputs]
+    """The values of the outputs."""
+    return [output.detach() for output in outputs]
 
 
 def equal(one, other):
@@ -106,16 +112,17 @@ def equal(one, other):
     "inputs": '''
 def facts(args, outputs):
     """The bytes of the storages of the inputs, after the run."""
-    return [bytes(each.untyped_storage()).hex(" ", 8) for each in args]
+    return [bytes(arg.untyped_storage()).hex(" ", 8) for arg in args]
 '''
     + _PLAIN_EQUAL
     + _DESCRIBED,
     "aliasing": '''
 def facts(args, outputs):
     """Which tensors share bytes, and which outputs are inputs."""
-    named = {f"input {i}": each for i, each in enumerate(args)} | {f"output {i}": each for i, each in enumerate(outputs)}
+    named = {f"input {index}": arg for index, arg in enumerate(args)}
+    named |= {f"output {index}": output for index, output in enumerate(outputs)}
     shared = {(a, b) for a in named for b in named if a < b and memory(named[a]) & memory(named[b])}
-    return shared, [[each is arg for arg in args] for each in outputs]
+    return shared, [[output is arg for arg in args] for output in outputs]
 
 
 def memory(tensor):
@@ -130,19 +137,20 @@ def memory(tensor):
     + _DESCRIBED,
     "metadata": '''
 def facts(args, outputs):
-    """Dtype, size, stride and offset of what is returned, and of the inputs afterwards."""
-    return [layout(each) for each in (*outputs, *args)]
+    """Dtype, size, stride and offset of the outputs, and of the inputs afterwards."""
+    return [layout(tensor) for tensor in (*outputs, *args)]
 
 
 def layout(tensor):
     strides = [stride for size, stride in zip(tensor.shape, tensor.stride()) if size > 1]
-    return tensor.dtype, tuple(tensor.shape), *((strides, tensor.storage_offset()) if tensor.numel() else ())
+    where = (strides, tensor.storage_offset()) if tensor.numel() else ()
+    return tensor.dtype, tuple(tensor.shape), *where
 '''
     + _PLAIN_EQUAL
     + _DESCRIBED,
     "errors": '''
 def facts(args, outputs):
-    """Nothing: it is enough not to raise."""
+    """Nothing: the run only has to end without an exception."""
     return []
 '''
     + _PLAIN_EQUAL
@@ -164,9 +172,10 @@ def rows(args, outputs):
     """What a run left behind, as (name, text) pairs."""
     if isinstance(outputs, Exception):
         return [("raises", f"{type(outputs).__name__}: {outputs}")]
-    found = [(f"output {index}", each) for index, each in enumerate(outputs)]
-    found += [(f"input {index} afterwards", each) for index, each in enumerate(args)]
-    return [(name, " ".join(str(each).split())) for name, each in found] + described(facts(args, outputs))
+    found = [(f"output {index}", output) for index, output in enumerate(outputs)]
+    found += [(f"input {index} afterwards", arg) for index, arg in enumerate(args)]
+    shown = [(name, " ".join(str(tensor).split())) for name, tensor in found]
+    return shown + described(facts(args, outputs))
 
 
 def main():
@@ -215,7 +224,10 @@ main()
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """What a reproducer did in a fresh process: whether it showed the bug, and what it printed."""
+    """The result of a reproducer in a fresh process.
+
+    `shown` says whether it showed the bug, `output` is what it printed, `ending` how it ended.
+    """
 
     shown: bool
     output: str
@@ -225,13 +237,11 @@ class Confirmation:
 def confirm(script: Path, timeout: float = TIMEOUT) -> Confirmation:
     """Run a reproducer in a fresh interpreter, isolated from this project's packages and settings.
 
-    The bug is shown if the script says so and exits 1; `ending` says how it ended.
+    The bug is shown if the script exits 1 and its last line says so. `timeout` is in seconds.
     """
     command = [sys.executable, "-I", script.name]
     try:
         done = subprocess.run(
-            # A session of its own, so that Ctrl-C ends the campaign and not the confirmation of
-            # what it found.
             command,
             cwd=script.parent,
             capture_output=True,
@@ -239,6 +249,7 @@ def confirm(script: Path, timeout: float = TIMEOUT) -> Confirmation:
             timeout=timeout,
             check=False,
             errors="replace",
+            # A session of its own: Ctrl-C ends the search, not the confirmation of its findings.
             start_new_session=True,
         )
     except subprocess.TimeoutExpired:
@@ -247,5 +258,6 @@ def confirm(script: Path, timeout: float = TIMEOUT) -> Confirmation:
         f"dies of signal {-done.returncode}" if done.returncode < 0 else f"exits {done.returncode}"
     )
     lines = done.stdout.strip().splitlines()
+    # Python itself exits 1 after an uncaught exception, so the exit code alone is not enough.
     shown = done.returncode == 1 and bool(lines) and lines[-1].startswith("BUG: ")
     return Confirmation(shown, done.stdout + done.stderr, ending)
