@@ -37,6 +37,7 @@ def render(program: Program, target: Target, violation: Violation, *, exact: boo
             ["subprocess", "sys"],
             [_MAIN_DEATH],
         )
+    # The title becomes part of a docstring and of a string literal.
     title = re.sub(r"[\\\"\n]", "'", f"{target.name}: {violation.kind} ({violation.place})")
     check = _CHECKS[violation.oracle].replace("TOLERANCE", "rtol=0, atol=0, " if exact else "")
     return _script(program, target, title, ["logging", "sys"], [check, _MAIN])
@@ -46,6 +47,7 @@ def _script(
     program: Program, target: Target, title: str, standard: list[str], rest: list[str]
 ) -> str:
     """A script: title, imports, the program, its inputs, the target's recipe, and the rest."""
+    # One block of imports at the top, as in any script, though a recipe brings its own.
     imports, recipe = _split(target.recipe)
     head = (
         f'"""{title}.\n\n{_EXITS}\nNeeds torch alone; seen with {torch.__version__}.\n"""',
@@ -239,6 +241,7 @@ def confirm(script: Path, timeout: float = TIMEOUT) -> Confirmation:
 
     The bug is shown if the script exits 1 and its last line says so. `timeout` is in seconds.
     """
+    # -I ignores PYTHONPATH, the working folder and the user's packages.
     command = [sys.executable, "-I", script.name]
     try:
         done = subprocess.run(

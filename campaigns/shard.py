@@ -55,6 +55,7 @@ def run_shard(shard: Shard, announce: Callable[[int], None] = lambda index: None
     aliasproof itself.
     """
     result = ShardResult(shard)
+    # COUNTS counts for the whole process, so the instructions of this shard are a difference.
     before = (COUNTS.kept, COUNTS.raised, COUNTS.undefined)
     programs = sample(swarm(shard.seed), shard.seed, shard.count)
     for index in range(shard.count):
@@ -76,6 +77,7 @@ def _run_program(program: Program, result: ShardResult) -> None:
     shard = result.shard
     found = examine(Case.of(program), TARGETS[shard.target])
     result.statistics.count(found)
+    # After an error of ours no verdict of this shard is to be trusted.
     if found.mistake is not None:
         raise found.mistake
     if found.symptom is None:
