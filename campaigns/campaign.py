@@ -115,6 +115,7 @@ def findings_in_order(campaign: Campaign) -> list[Finding]:
 def suspicions_in_order(campaign: Campaign) -> list[Suspicion]:
     """The suspicions, the most frequent first. Folders are numbered in this order."""
     store = Store(campaign.folder)
+    # Equally frequent ones are ordered by name, so that the numbers do not depend on timing.
     found = sorted(campaign.suspicions.found.items(), key=lambda item: (-item[1][0], str(item[0])))
     return [
         Suspicion(

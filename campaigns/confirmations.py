@@ -13,7 +13,9 @@ from campaigns.reproducer import Confirmation, confirm, render
 from campaigns.store import Store
 from targets.registry import TARGETS
 
-AT_ONCE = 2  # reproducers that run at the same time, each in a process of its own
+# Reproducers that run at the same time, each in a process of its own. Few, since the workers of the
+# campaign already use all cores.
+AT_ONCE = 2
 
 
 @dataclass(slots=True)
@@ -42,11 +44,12 @@ class Confirmations:
         self._counts[name] += 1
         if self._counts[name] == 1:
             self._submit(finding, reduced)
-        elif name in self.campaign.findings:
+        elif name in self.campaign.findings:  # otherwise the count is set on confirmation
             known = self.campaign.findings[name]
             self.campaign.findings[name] = replace(known, count=self._counts[name])
 
     def _submit(self, finding: Finding, reduced: ReducedFailure) -> None:
+        # On disk before anything can fail: an interrupted campaign leaves it as unconfirmed.
         self.store.write_unconfirmed(finding)
         target = TARGETS[finding.target]
         script = render(finding.program, target, reduced.violation, exact=reduced.exact)

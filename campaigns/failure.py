@@ -54,12 +54,14 @@ def reduce_failure(failure: Failure) -> ReducedFailure | None:
     def predicate(candidate: Program) -> bool:
         return shows(candidate, target, symptom)
 
+    # The failure may have depended on what ran before it in its worker. Then it is not a finding.
     if not predicate(failure.program):
         return None
     reducer = Reducer(failure.program, predicate)
     smallest = reducer.run()
     # The reducer keeps the symptom. Evidence and place are those of the reduced program.
     trial = run_trial(Case.of(smallest), target)
+    # If an op rounds differently in eager and target, the reproducer must compare with a tolerance.
     results = (*trial.eager.outputs, *trial.eager.inputs)
     return ReducedFailure(
         signature(symptom, smallest),

@@ -99,6 +99,7 @@ class Finding:
                     f"{where} has version {data['version']}, this aliasproof reads version"
                     f" {VERSION}"
                 )
+            # People may have edited the file, so each value is converted to its type.
             return cls(
                 identifier=str(data["identifier"]),
                 target=str(data["target"]),

@@ -51,7 +51,7 @@ class _Loop:
         with self.interrupts.counted():
             try:
                 self._search()
-            finally:
+            finally:  # workers must not outlive the campaign, however the search ends
                 self.campaign.interrupted = self.interrupts.count > 0
                 self.scheduler.stop()
             self._confirm_the_rest()
@@ -75,12 +75,13 @@ class _Loop:
         self.confirmations.stop()
 
     def _write(self) -> None:
+        # What the search counted until its end: final counts, the shortest suspicious programs.
         for finding in self.campaign.findings.values():
             self.store.rewrite_finding(finding)
         for suspicion in suspicions_in_order(self.campaign):
             self.store.write_suspicion(suspicion.folder.name, suspicion.program)
         self.store.remove_leftovers()
-        self._report()
+        self._report()  # before the outcome, which records the time of the last report
         self.store.write_outcome(self.campaign.to_json())
 
     def _report(self) -> None:

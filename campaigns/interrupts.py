@@ -42,6 +42,7 @@ def sigint_handler(handler: Handler) -> Iterator[None]:
 
     Only the main thread may set signal handlers; in another one, nothing changes.
     """
+    # A caller may run a campaign in a thread, as a test or a notebook does.
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -25,7 +25,7 @@ class Plan:
     workers: int = field(default_factory=lambda: max(os.cpu_count() or 1, 1))
 
     def shards(self) -> Iterator[Shard]:
-        """The shards in order. The targets take turns, and all get the same programs."""
+        """The shards in order."""
         for number in itertools.count():
             left = (
                 PROGRAMS_PER_SHARD
@@ -34,5 +34,7 @@ class Plan:
             )
             if left <= 0:
                 return
+            # Equal seeds for all targets, so that they get the same programs. The targets take
+            # turns, so that a campaign that ends early has tried all of them.
             for target in self.targets:
                 yield Shard(self.seed * SEEDS_APART + number, target, min(left, PROGRAMS_PER_SHARD))

@@ -21,6 +21,7 @@ def start_pool(workers: int) -> ProcessPool:
     """
     # Workers inherit it. The warnings of torch's C++ code do not pass through Python's filters.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    # This module imports all that a worker needs, torch included.
     multiprocessing.set_forkserver_preload(["campaigns.shard"])
     # The server inherits the handler: Ctrl-C is for the parent, which ends the workers.
     with sigint_handler(signal.SIG_IGN):

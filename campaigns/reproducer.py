@@ -1,4 +1,7 @@
-"""The reproducer: a script that needs torch alone, shows eager and compiled side by side and says whether they differ."""
+"""The reproducer: a script that shows eager and compiled side by side and says whether they differ.
+
+It needs torch alone. For the reference pass, it also imports that pass.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,15 @@ from programs.program import Program
 from targets.target import Target
 
 _EXITS = "Exits 1 while the bug is there, 0 when it is gone."
-DEATHS = ("dies", "hangs")  # how the kind of a violation begins whose target took its process along
-TIMEOUT = 120  # seconds for a script that runs one small program; a target that takes longer hangs
+DEATHS = ("dies", "hangs")  # the kind of a violation starts so if the target ends its process
+TIMEOUT = 120  # seconds. A script runs one small program, so one that takes longer hangs.
 
 
 def render(program: Program, target: Target, violation: Violation, *, exact: bool) -> str:
     """The script for a violation. `exact` says whether outputs are compared without tolerance.
 
-    For a target that dies or hangs, the script runs itself once more and looks at how that ends.
+    For a target that dies or hangs, the script runs itself in a child process and reports how the
+    child ends.
     """
     if violation.kind.startswith(DEATHS):
         return _script(
@@ -34,6 +38,7 @@ def render(program: Program, target: Target, violation: Violation, *, exact: boo
             ["subprocess", "sys"],
             [_MAIN_DEATH],
         )
+    # The title becomes part of a docstring and of a string literal.
     title = re.sub(r"[\\\"\n]", "'", f"{target.name}: {violation.kind} ({violation.place})")
     check = _CHECKS[violation.oracle].replace("TOLERANCE", "rtol=0, atol=0, " if exact else "")
     return _script(program, target, title, ["logging", "sys"], [check, _MAIN])
@@ -42,7 +47,8 @@ def render(program: Program, target: Target, violation: Violation, *, exact: boo
 def _script(
     program: Program, target: Target, title: str, standard: list[str], rest: list[str]
 ) -> str:
-    """What all scripts have: title, imports, the program, its inputs, the target's recipe; and then the rest."""
+    """A script: title, imports, the program, its inputs, the target's recipe, and the rest."""
+    # One block of imports at the top, as in any script, though a recipe brings its own.
     imports, recipe = _split(target.recipe)
     head = (
         f'"""{title}.\n\n{_EXITS}\nNeeds torch alone; seen with {torch.__version__}.\n"""',
@@ -50,25 +56,25 @@ def _script(
         f'aten = torch.ops.aten\nTITLE = "{title}"',
     )
     body = (source(program), inputs_source(program), recipe, *rest)
-    return "\n\n".join(head) + "\n\n\n" + "\n\n\n".join(each.strip() for each in body) + "\n"
+    return "\n\n".join(head) + "\n\n\n" + "\n\n\n".join(part.strip() for part in body) + "\n"
 
 
 def _imports(standard: list[str], others: list[str]) -> str:
     """Import lines: the standard library's, then torch's."""
     first = sorted(
         {
-            *(f"import {each}" for each in standard),
-            *(each for each in others if "torch" not in each),
+            *(f"import {module}" for module in standard),
+            *(line for line in others if "torch" not in line),
         }
     )
-    return "\n".join([*first, "", "import torch", *(each for each in others if "torch" in each)])
+    return "\n".join([*first, "", "import torch", *(line for line in others if "torch" in line)])
 
 
 def _split(recipe: str) -> tuple[list[str], str]:
     """The import lines of a recipe, and the rest."""
     lines = recipe.strip().splitlines()
-    imports = [each for each in lines if each.startswith(("import ", "from "))]
-    return imports, "\n".join(each for each in lines if each not in imports).strip()
+    imports = [line for line in lines if line.startswith(("import ", "from "))]
+    return imports, "\n".join(line for line in lines if line not in imports).strip()
 
 
 # What each oracle compares: see `StandaloneCheck`.
@@ -89,9 +95,10 @@ def rows(args, outputs):
     """What a run left behind, as (name, text) pairs."""
     if isinstance(outputs, Exception):
         return [("raises", f"{type(outputs).__name__}: {outputs}")]
-    found = [(f"output {index}", each) for index, each in enumerate(outputs)]
-    found += [(f"input {index} afterwards", each) for index, each in enumerate(args)]
-    return [(name, " ".join(str(each).split())) for name, each in found] + described(facts(args, outputs))
+    found = [(f"output {index}", output) for index, output in enumerate(outputs)]
+    found += [(f"input {index} afterwards", arg) for index, arg in enumerate(args)]
+    shown = [(name, " ".join(str(tensor).split())) for name, tensor in found]
+    return shown + described(facts(args, outputs))
 
 
 def main():
@@ -140,7 +147,10 @@ main()
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """What a reproducer did in a fresh process: whether it showed the bug, and what it printed."""
+    """The result of a reproducer in a fresh process.
+
+    `shown` says whether it showed the bug, `output` is what it printed, `ending` how it ended.
+    """
 
     shown: bool
     output: str
@@ -150,13 +160,12 @@ class Confirmation:
 def confirm(script: Path, timeout: float = TIMEOUT) -> Confirmation:
     """Run a reproducer in a fresh interpreter, isolated from this project's packages and settings.
 
-    The bug is shown if the script says so and exits 1; `ending` says how it ended.
+    The bug is shown if the script exits 1 and its last line says so. `timeout` is in seconds.
     """
+    # -I ignores PYTHONPATH, the working folder and the user's packages.
     command = [sys.executable, "-I", script.name]
     try:
         done = subprocess.run(
-            # A session of its own, so that Ctrl-C ends the campaign and not the confirmation of
-            # what it found.
             command,
             cwd=script.parent,
             capture_output=True,
@@ -164,6 +173,7 @@ def confirm(script: Path, timeout: float = TIMEOUT) -> Confirmation:
             timeout=timeout,
             check=False,
             errors="replace",
+            # A session of its own: Ctrl-C ends the search, not the confirmation of its findings.
             start_new_session=True,
         )
     except subprocess.TimeoutExpired:
@@ -172,5 +182,6 @@ def confirm(script: Path, timeout: float = TIMEOUT) -> Confirmation:
         f"dies of signal {-done.returncode}" if done.returncode < 0 else f"exits {done.returncode}"
     )
     lines = done.stdout.strip().splitlines()
+    # Python itself exits 1 after an uncaught exception, so the exit code alone is not enough.
     shown = done.returncode == 1 and bool(lines) and lines[-1].startswith("BUG: ")
     return Confirmation(shown, done.stdout + done.stderr, ending)

@@ -57,7 +57,9 @@ class Scheduler:
         return time.monotonic() - self.started
 
     def fill(self) -> bool:
-        """Schedule shards, two for each worker, so that none waits for us. False at the end."""
+        """Schedule shards, two per worker. Returns False if the search is over."""
+        # One shard per worker runs, another one waits, so that no worker is idle while the parent
+        # writes. More would only make the end of a timed campaign longer.
         while not self._time_is_up() and len(self._queue) < 2 * self.campaign.plan.workers:
             shard = next(self._shards, None)
             if shard is None:
@@ -70,6 +72,7 @@ class Scheduler:
 
         Returns the failure to confirm, if the shard or reduction led to one.
         """
+        # Only the first of each queue is looked at: this makes the order independent of timing.
         if self._queue and self._queue[0][1].done():
             return self._take_shard(*self._queue.popleft())
         if self._reductions and self._reductions[0][1].done():
@@ -89,6 +92,7 @@ class Scheduler:
     # --- shards ---
 
     def _schedule(self, shard: Shard) -> ProcessFuture[ShardResult]:
+        # Made anew for each attempt, so that it never names a program of an earlier one.
         blame = str(self.store.blame_file(shard))
         Blame.create(blame)
         return self.pool.schedule(_run_with_blame, args=(shard, blame), timeout=TASK_TIMEOUT)
@@ -125,6 +129,7 @@ class Scheduler:
         violation = Violation("errors", kind, "call", {"worker": str(death)})
         symptom = Symptom(shard.target, "errors", kind)
         failure = Failure(symptom, shard.program(index), shard.seed)
+        # Not reduced: each candidate could cost a worker, and a hang `TASK_TIMEOUT`.
         return ReducedFailure.unreduced(failure, violation, exact=True)
 
     def _note_mistake(self, mistake: InternalError, task: str) -> None:
@@ -153,6 +158,7 @@ class Scheduler:
             # A candidate ended the worker. The failure itself is not lost: it is confirmed with the
             # program as it was drawn.
             self.campaign.deaths += 1
+            # Without a run of the program, nothing says that its values are exact.
             evidence = {"reduction": str(death)}
             violation = Violation(symptom.oracle, symptom.kind, "call", evidence)
             return ReducedFailure.unreduced(failure, violation, exact=False)

@@ -70,6 +70,7 @@ def _run_program(program: Program, result: ShardResult) -> None:
     shard = result.shard
     found = examine(Case.of(program), TARGETS[shard.target])
     result.statistics.count(found)
+    # After an error of ours no verdict of this shard is to be trusted.
     if found.mistake is not None:
         raise found.mistake
     if found.symptom is None:

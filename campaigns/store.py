@@ -37,6 +37,7 @@ class Store:
                     f"run folder {folder} is not empty; name a new one, so that nothing in it is"
                     " lost"
                 )
+            # This also shows, before any work is done, that the folder can be written.
             (folder / "findings").mkdir()
         except OSError as reason:
             raise UserError(
@@ -72,6 +73,7 @@ class Store:
 
     def rewrite_finding(self, finding: Finding) -> None:
         """Write a confirmed finding again, with its final count."""
+        # While a campaign runs, the count on disk is 1: it is not worth a write per violation.
         write_finding(self.finding_folder(finding.identifier), finding)
 
     def write_suspicion(self, name: str, program: Program) -> None:
@@ -112,6 +114,7 @@ def read_finding(folder: Path) -> Finding:
     for path in (program_file, finding_file):
         if not path.is_file():
             raise UserError(f"{folder} is not a finding: it has no {path.name}")
+    # The program first: its errors name the instruction at fault.
     program = loads(_read_text(program_file), str(program_file))
     try:
         data: Any = json.loads(_read_text(finding_file))
@@ -136,6 +139,7 @@ def _read_text(path: Path) -> str:
 
 def _write_text(path: Path, text: str) -> None:
     """Write a file in one step: a reader sees all of it or none of it."""
+    # In the same folder, since a file can only be renamed within one file system.
     partial = path.with_name(path.name + ".partial")
     partial.write_text(text, encoding="utf-8")
     partial.replace(path)

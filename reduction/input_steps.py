@@ -42,6 +42,7 @@ def separate_storages(program: Program) -> Iterator[Program]:
     """Give an input that shares a storage one of its own."""
     for index, view in enumerate(program.inputs):
         if sum(other.storage == view.storage for other in program.inputs) > 1:
+            # Just large enough for this view; the others keep the shared one.
             own = Storage(view.dtype, view.offset + reach(view.sizes, view.strides))
             apart = with_input(program, index, replace(view, storage=len(program.storages)))
             yield replace(apart, storages=(*program.storages, own))
@@ -52,6 +53,7 @@ def separate_storages(program: Program) -> Iterator[Program]:
 
 def simplify_dtypes(program: Program) -> Iterator[Program]:
     """Make everything float32 or int64; then one storage at a time."""
+    # All at once first: most ops want operands of one dtype.
     for plain in (torch.float32, torch.int64):
         yield _with_dtypes(program, dict.fromkeys(range(len(program.storages)), plain))
     for index in range(len(program.storages)):
@@ -91,7 +93,7 @@ def _simpler_layouts(view: Input) -> Iterator[Input]:
     yield replace(view, strides=dense, offset=0)
     yield replace(view, strides=dense)
     yield replace(view, offset=0)
-    # An offset that must not be 0 is plainest at 1, and each stride one less than it was.
+    # If offset 0 does not fail, 1 is the plainest. A stride goes down one at a time.
     if view.offset > 1:
         yield replace(view, offset=1)
     for dim, stride in enumerate(view.strides):
@@ -110,6 +112,7 @@ def simplify_seed(program: Program) -> Iterator[Program]:
 
 def drop_dimensions(program: Program) -> Iterator[Program]:
     """Leave out the same dimension of all inputs, or one dimension of one input."""
+    # All inputs together first: a pointwise op wants operands with as many dimensions.
     for dim in range(max((len(view.sizes) for view in program.inputs), default=0)):
         inputs = tuple(_without_dimension(view, dim) for view in program.inputs)
         yield _fitted(replace(program, inputs=inputs))
@@ -124,6 +127,8 @@ def _without_dimension(view: Input, dim: int) -> Input:
 
 def shrink_sizes(program: Program) -> Iterator[Program]:
     """Make a size smaller wherever it occurs; then in one dimension of one input alone."""
+    # Equal sizes usually belong together (operands of one op, a shape argument), so they shrink
+    # together. The largest goes first.
     sizes = sorted(
         {size for view in program.inputs for size in view.sizes if size > 1}, reverse=True
     )

@@ -19,7 +19,7 @@ from reduction.edits import put, with_instruction, with_uses_renamed, without, w
 
 def keep_one_output(program: Program) -> Iterator[Program]:
     """Return a single value, or nothing at all."""
-    if program.outputs:
+    if program.outputs:  # a wrong mutation of an input shows without outputs
         yield replace(program, outputs=())
     if len(program.outputs) > 1:
         yield from (replace(program, outputs=(name,)) for name in program.outputs)
@@ -33,6 +33,7 @@ def drop_outputs(program: Program) -> Iterator[Program]:
 
 def drop_tail(program: Program) -> Iterator[Program]:
     """Cut instructions off at the end, with the outputs that they define."""
+    # The shortest first: one success makes the rest of the reduction fast.
     for length in range(len(program.instructions)):
         yield without_undefined(replace(program, instructions=program.instructions[:length]))
 
@@ -159,6 +160,7 @@ def simplify_ops(program: Program) -> Iterator[Program]:
 def _plainer(instruction: Instruction, operands: list[str]) -> Iterator[Instruction]:
     results = instruction.results
     kind = facts(resolve(instruction.op)).kind
+    # Each operand takes its turn, since the failure may need the second one alone.
     for name in operands:
         operand = Ref(name)
         if kind is Kind.VIEW:
@@ -199,7 +201,7 @@ def _simpler(argument: Argument) -> Iterator[Argument]:
     if isinstance(argument, tuple):
         for index, element in enumerate(argument):
             yield from (put(argument, index, simpler) for simpler in _simpler(element))
-            if type(element) is int:
+            if type(element) is int:  # a dimension of a shape, or a dim of a reduction
                 yield without(argument, index)
     elif isinstance(argument, bool):  # before int, since a bool is an int
         if argument:
@@ -221,7 +223,7 @@ def rewire_uses(program: Program) -> Iterator[Program]:
         for name in dict.fromkeys(instruction.refs):
             for earlier in order[: order.index(name)]:
                 yield with_instruction(program, index, _rewired(instruction, name, earlier))
-        order.extend(instruction.results)
+        order.extend(instruction.results)  # now, since an instruction cannot use its own results
     for index, name in enumerate(program.outputs):
         for earlier in order[: order.index(name)]:
             yield replace(program, outputs=put(program.outputs, index, earlier))

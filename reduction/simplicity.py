@@ -45,23 +45,23 @@ class Simplicity(NamedTuple):
     nothing can become simpler for ever.
     """
 
-    instructions: int
-    outputs: int
-    inputs: int
-    sharing_inputs: int
-    storages: int
-    op_ranks: int
-    results: int
-    arguments: int
-    dtype_ranks: int
-    dimensions: int
-    bytes: int
-    sizes: int
-    strided_inputs: int
-    offsets_and_strides: int
-    constants: float
-    seed: int
-    late_uses: int
+    instructions: int  # number of instructions
+    outputs: int  # number of returned values
+    inputs: int  # number of inputs
+    sharing_inputs: int  # inputs beyond the first of their storage
+    storages: int  # number of storages
+    op_ranks: int  # how far the ops are from the plainest ones, in sum
+    results: int  # number of named results
+    arguments: int  # number of arguments, positional and keyword
+    dtype_ranks: int  # how far the dtypes are from float32, in sum
+    dimensions: int  # dimensions of all inputs
+    bytes: int  # bytes of all storages
+    sizes: int  # sum of all sizes of inputs
+    strided_inputs: int  # inputs that are not dense
+    offsets_and_strides: int  # sum of offsets and strides of inputs, in elements
+    constants: float  # distance of all constants from zero
+    seed: int  # 0 fills the storages with 1, 2, 3, ...
+    late_uses: int  # how late the values in use are defined
 
 
 def simplicity(program: Program) -> Simplicity:

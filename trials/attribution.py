@@ -34,9 +34,10 @@ def at_fault(
     """
     if target.after is None:
         return target, violation
+    # The run in eager is the same for every target, so it is used again.
     try:
         earlier, main = _main_violation(case, target.after, EagerRun(trial.eager, trial.trace))
-    except Rejected:
+    except Rejected:  # the earlier target is not for this case, so it is not at fault
         return target, violation
     return (target, violation) if main is None else at_fault(case, target.after, earlier, main)
 
@@ -52,6 +53,7 @@ def shows(program: Program, target: Target, symptom: Symptom) -> bool:
         first, main = _main_violation(case, target)
         if main is None or (main.oracle, main.kind) != (symptom.oracle, symptom.kind):
             return False
+        # Equal violations, not only equal symptoms: another place would be another failure.
         _, again = _main_violation(case, target)
     except Rejected:
         return False

@@ -27,7 +27,7 @@ class Examination:
 
     `reports` has the report of each oracle that was asked, by its name. `trial` is None if the case
     was rejected, and `rejected` says why: undefined in eager, eager raises, or not for this target.
-    `mistake` is an error of aliasproof itself, because of which the oracles on graphs do not know.
+    `mistake` is an error of aliasproof itself; then the oracles on graphs report UNKNOWN.
     `symptom` is what a campaign counts: the main violation with the target at fault. It is None if
     no oracle reports a violation, or if the caller wanted no attribution.
     """
@@ -95,6 +95,7 @@ def examine(
 
 
 def _returning(eager: EagerRun) -> EagerRun:
+    """The run, if eager returned. Raises `Rejected` if it raised."""
     if eager.observation.error is not None:
         raise Rejected("eager raises")
     return eager
@@ -107,12 +108,12 @@ def _on_graphs(
     start = time.perf_counter()
     try:
         return examine_graphs(case, target, trial).reports, None
-    except Rejected as reason:
+    except Rejected as reason:  # a graph cannot be judged; the verdicts on results remain
         return excluded(str(reason), ON_GRAPHS).reports, None
     except InternalError as mistake:
         unknown = Report(Verdict.UNKNOWN, reason=str(mistake))
         return dict.fromkeys(ON_GRAPHS, unknown), mistake
-    finally:
+    finally:  # the time is spent, whatever the answer
         spent.graphs += time.perf_counter() - start
 
 

@@ -22,6 +22,7 @@ def examine_graphs(case: Case, target: Target, trial: Trial) -> Judgement:
     `InternalError` if a run that succeeded before fails now, and `Rejected` if an oracle cannot
     judge these graphs.
     """
+    # First, why there is nothing to judge. The reason of a refusal is worth more than "no run".
     if trial.judgement.refused is not None:
         return excluded(trial.judgement.refused, ON_GRAPHS)
     if (
@@ -33,6 +34,7 @@ def examine_graphs(case: Case, target: Target, trial: Trial) -> Judgement:
         return excluded("there is no run whose graphs can be judged", ON_GRAPHS)
     function = trial.build.function
 
+    # With names only on request: they cost time, and only a report of a violation needs them.
     def value_hashes(*, named: bool = False) -> tuple[ValueHashes, ValueHashes]:
         eager = _value_hashes(case.function, case, named=named)
         return eager, _value_hashes(function, case, named=named)

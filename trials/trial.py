@@ -103,7 +103,7 @@ def run_eager(case: Case, spent: Spent | None = None) -> EagerRun:
     """
     start = time.perf_counter()
     torch.manual_seed(SEED)
-    try:
+    try:  # an undefined case raises here, and its time counts too
         return EagerRun(*observe_eager(case.function, case.fresh_inputs()))
     finally:
         if spent is not None:
@@ -126,9 +126,11 @@ def run_trial(
     if unmet is not None:
         judgement = excluded(f"precondition '{unmet.name}' is not met: {unmet.reason}")
         return Trial(expected, trace, None, judgement)
+    # Two sets, since a build may mutate the inputs that it traces with.
     sample, inputs = case.fresh_inputs(), case.fresh_inputs()
     builds: list[Build] = []
 
+    # The build is observed together with the run: an exception of either is the target's.
     def build_and_run(*tensors: torch.Tensor) -> object:
         builds.append(target.build(case.function, sample))
         # Again, since a build that traces with real tensors draws random numbers too.

@@ -100,7 +100,7 @@ PROPERTIES: dict[str, tuple[Callable[[OpOverload], bool], str]] = {
     "value hash": (
         declares_value_hash,
         (
-            "add a rule to oracles/uninterpreted.py, or a reason to HASHED_AS_A_WHOLE in"
+            "add a rule to MOVES in oracles/op_hashes.py, or a reason to HASHED_AS_A_WHOLE in"
             " tests/generators/test_precision.py"
         ),
     ),
