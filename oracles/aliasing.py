@@ -21,6 +21,7 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
     z3 confirms a new alias, and its witness becomes the evidence.
     """
     ours, theirs = eager.regions(), target.regions()
+    # The outputs have different tensors. *values* and *metadata* report that.
     if ours.keys() != theirs.keys() or len(eager.outputs) != len(target.outputs):
         return Report(Verdict.UNKNOWN, reason="the outputs of eager and target cannot be matched")
     violations: list[Violation] = []
@@ -35,6 +36,7 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
                 continue
             evidence = _evidence(witness, theirs[one].start)
             violations.append(Violation("aliasing", f"new {between}", f"{one}, {other}", evidence))
+        # A lost alias needs no witness: that two regions share no byte has none.
         elif in_eager and not in_target and contract.promises(Promise.KEEPS_ALIASES, trace):
             violations.append(Violation("aliasing", f"lost {between}", f"{one}, {other}"))
     if contract.promises(Promise.NO_NEW_ALIAS, trace):
@@ -63,6 +65,7 @@ def _witness(one: Region, other: Region) -> Witness | Unknown:
     answer = decide(one, other)
     if isinstance(answer, (Witness, Unknown)):
         return answer
+    # Both decisions are exact, so one of them has a bug: to go on would be a guess.
     raise InternalError(
         f"the deciders of overlap disagree on {one} and {other}: please report these two regions"
     )
@@ -79,6 +82,7 @@ def _evidence(witness: Witness, start: int) -> dict[str, object]:
 def _new_self_overlaps(ours: dict[str, Region], theirs: dict[str, Region]) -> Iterator[Violation]:
     """Outputs with two elements that share a byte, which in eager share none."""
     for name, region in theirs.items():
+        # An output that eager expands overlaps itself there as well.
         is_new = overlaps_itself(region) and not overlaps_itself(ours[name])
         if is_new and name.startswith("output"):
             yield Violation("aliasing", "output overlaps itself", name)

@@ -77,6 +77,7 @@ class ByteVersions:
     storages: list[Versions] = field(init=False)
 
     def __post_init__(self) -> None:
+        # The largest size of each storage: a node may grow it, or view freed memory.
         self.storages = [np.zeros(nbytes, np.int64) for nbytes in self.run.nbytes]
         for number in self.run.inputs:
             memory = self.storages[number]
@@ -117,6 +118,7 @@ class ByteVersions:
         targets = [*node.made, *(operand.location for operand in call.written)]
         for result, location in enumerate(targets):
             first, count = number * NODE + result * RESULT, math.prod(location.sizes)
+            # One version per element; it is broadcast to the bytes of the element.
             fresh = np.arange(first, first + count) if number else np.zeros(count, np.int64)
             self._store(index, node, location, fresh.reshape((*location.sizes, 1)))
 
@@ -136,6 +138,7 @@ class ByteVersions:
             name: value for name, value in call.arguments.items() if name not in ("self", "src")
         }
         assert call.op is not None
+        # The view op computes the layout. Only the layout is needed, so it runs on `meta`.
         view: torch.Tensor = SCATTERS[call.op](self._without_data(made), **arguments)
         self._copy(index, node, location_of(view, made.storage), given["src"])
 
@@ -160,6 +163,7 @@ class ByteVersions:
         source: Location | None = None,
     ) -> None:
         target = self.at(location)
+        # The old versions are copied: later stores change the array.
         if self.log is not None:
             self.log.append(Store(index, node.node, location, target.copy(), source))
         if not overlaps_itself(location.region):
@@ -191,9 +195,11 @@ def _cast(moved: Versions) -> Versions:
     """One version per element: a cast reads the bytes of an element (the last dim) together."""
     first, steps = moved[..., :1], np.arange(moved.shape[-1])
     computed = (moved == first).all(-1)
+    # Bytes of one element as the caller passed it have consecutive versions.
     as_passed = (moved == first - steps).all(-1)
     weights = _WEIGHTS[: moved.shape[-1]]
     mixed = MIXED + ((moved.view(np.uint64) * weights).sum(-1) >> np.uint64(2)).astype(np.int64)
+    # An unknown byte makes the whole element unknown.
     several: Versions = np.where((moved == 0).any(-1), 0, mixed)
     return np.where(computed | as_passed, first[..., 0], several)[..., None]
 

@@ -1,4 +1,4 @@
-"""Calls of operators, as terms see them: what an op is made of, what it reads, and which arguments bear on its result."""
+"""Calls of operators in uninterpreted execution: their steps, what they read, what matters."""
 
 from __future__ import annotations
 
@@ -17,17 +17,35 @@ from programs.schemas import facts, is_composite
 
 aten = torch.ops.aten
 
+# Of their tensors, these ops read only the metadata. The values that they give are constants.
 _METADATA_READ = {
-    "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "zero", "zeros", "ones", "full",
+    "zeros_like",
+    "ones_like",
+    "full_like",
+    "new_zeros",
+    "new_ones",
+    "new_full",
+    "zero",
+    "zeros",
+    "ones",
+    "full",
     "_foreach_zero",
-}  # fmt: skip
-# These too, but what they give is random.
+}
+# These also read only the metadata of `self`, but the values that they give are random.
 _STORES_RANDOM = {
-    "uniform", "normal", "random", "exponential", "geometric", "cauchy", "log_normal", "rand_like", "randn_like",
+    "uniform",
+    "normal",
+    "random",
+    "exponential",
+    "geometric",
+    "cauchy",
+    "log_normal",
+    "rand_like",
+    "randn_like",
     "randint_like",
-}  # fmt: skip
+}
 TORCH = {"aten", "prims"}
-# To what is computed these do not matter, or (dtype) the result shows them.
+# Arguments of torch's ops that do not change the values computed; `dtype` shows in the result.
 _NO_MATTER = {
     "memory_format",
     "layout",
@@ -40,9 +58,8 @@ _NO_MATTER = {
 
 
 _STEPS: dict[Any, Callable[..., Any]] = {
-    cond_op: lambda chosen, yes, no, operands: (yes if chosen else no)(
-        *operands
-    ),  # its kernel refuses to run in a mode
+    # The kernel of `cond` refuses to run in a dispatch mode.
+    cond_op: lambda chosen, yes, no, operands: (yes if chosen else no)(*operands),
     aten.resize.default: lambda tensor, *args, **kwargs: tensor.clone().resize_(*args, **kwargs),
     aten.resize_as.default: lambda tensor, *args, **kwargs: tensor.clone().resize_as_(
         *args, **kwargs
@@ -51,16 +68,26 @@ _STEPS: dict[Any, Callable[..., Any]] = {
 
 
 def steps(op: OpOverload | HigherOrderOperator) -> Callable[..., Any] | None:
-    """What calls the ops that an op is made of: of a higher-order one, and of a composite, met in inference mode alone."""
+    """A function that calls the ops that an op consists of; None if it is not made of others.
+
+    Higher-order ops have one, and so do composite ops. A dispatch mode meets composite ops only in
+    inference mode.
+
+    Raises:
+        NotImplementedError: A higher-order op has no kernel in Python.
+
+    """
     if op in _STEPS:
         return _STEPS[op]
     if isinstance(op, HigherOrderOperator):
+        # This kernel calls the ops; those for other dispatch keys trace or transform them.
         kernel: Callable[..., Any] | None = op.py_kernels.get(
             torch._C.DispatchKey.CompositeExplicitAutograd
         )
         if kernel is None:
             raise NotImplementedError(f"what {op} does cannot be followed")
         return kernel
+    # With a kernel of its own it is not decomposed in eager either.
     return op.decompose if is_composite(op) and not _has_kernel(op) else None
 
 
@@ -71,22 +98,20 @@ def _has_kernel(op: OpOverload) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class BoundCall:
-    """A call by name of argument, as positions and keywords."""
+    """A call whose arguments are known by name, as positional and keyword arguments."""
 
     op: OpOverload
     given: dict[str, Any]
 
     @property
     def args(self) -> list[Any]:
-        return [self.given[each.name] for each in self.op._schema.arguments if not each.kwarg_only]
+        arguments = self.op._schema.arguments
+        return [self.given[argument.name] for argument in arguments if not argument.kwarg_only]
 
     @property
     def kwargs(self) -> dict[str, Any]:
-        return {
-            each.name: self.given[each.name]
-            for each in self.op._schema.arguments
-            if each.kwarg_only
-        }
+        names = [each.name for each in self.op._schema.arguments if each.kwarg_only]
+        return {name: self.given[name] for name in names}
 
     def run(self) -> Any:
         return self.op(*self.args, **self.kwargs)
@@ -104,11 +129,13 @@ def bound(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dic
 
 
 def is_out(op: OpOverload, index: int) -> bool:
+    """Whether the argument of that index is an `out=` argument."""
     return index in facts(op).writes and bool(op._schema.arguments[index].is_out)
 
 
 def item(given: dict[str, Any], index: int, count: int) -> dict[str, Any]:
     """The arguments for one item of a call on lists."""
+    # All lists of that length have an item per result; other arguments are for all items.
     lists = {
         name: value
         for name, value in given.items()
@@ -118,7 +145,7 @@ def item(given: dict[str, Any], index: int, count: int) -> dict[str, Any]:
 
 
 def takes_lists(given: dict[str, Any]) -> bool:
-    """Whether there are tensors in a list."""
+    """Whether an argument is a list with tensors in it."""
     return any(
         isinstance(value, (list, tuple)) and any(True for _ in tensors_in(value))
         for value in given.values()
@@ -126,14 +153,13 @@ def takes_lists(given: dict[str, Any]) -> bool:
 
 
 def commutes(op: OpOverload, given: dict[str, Any]) -> bool:
-    return (
-        op.overloadpacket.__name__ in COMMUTATIVE
-        and given.get("alpha", 1) == 1
-        and op.namespace == "aten"
-    )
+    """Whether the order of the operands does not matter; with a factor (`alpha`) it does."""
+    named = op.namespace == "aten" and op.overloadpacket.__name__ in COMMUTATIVE
+    return named and given.get("alpha", 1) == 1
 
 
 def stores(op: OpOverload) -> bool:
+    """Whether the op clones its base and then stores into a part of the clone."""
     return op in SCATTERS or op is aten.copy.default
 
 
@@ -144,16 +170,16 @@ def is_random(op: OpOverload) -> bool:
 
 @functools.cache
 def torch_name(op: OpOverload) -> str:
-    """The name of an op of torch without marks of its form.
+    """The name of an op of torch without the suffix of its form; '' for other ops.
 
-    Others share names with these by chance, and have none here.
+    An op of another library may have the name of an op of torch by chance.
     """
     return _base_name(op) if op.namespace in TORCH else ""
 
 
 @functools.cache
 def plain_name(op: OpOverload) -> str:
-    """One name for an op, its in-place and `out=` twins, and its overloads."""
+    """One name for an op, its in-place and `out=` forms, and its overloads."""
     return f"{op.namespace}::{_base_name(op)}"
 
 
@@ -163,26 +189,29 @@ def _base_name(op: OpOverload) -> str:
 
 
 def is_constant(op: OpOverload, given: dict[str, Any]) -> bool:
-    """Whether the numbers that it gives come from no input."""
+    """Whether the values that it gives come from no input."""
+    # Two draws with equal arguments give different values.
     if is_random(op):
         return False
-    left_out = unread(op, given)
-    read = [value for name, value in given.items() if name not in left_out]
+    not_read = unread(op, given)
+    # The tensors that are not read give only sizes and dtype, which the result shows.
+    read = [value for name, value in given.items() if name not in not_read]
     return torch_name(op) in _METADATA_READ or not any(True for _ in tensors_in(read))
 
 
 def matters(op: OpOverload, name: str, value: Any) -> bool:
-    """Whether a plain argument bears on what is computed."""
+    """Whether a plain argument can change the values that are computed."""
     return not isinstance(value, torch.Generator) and (
         op.namespace not in TORCH or name not in _NO_MATTER
     )
 
 
 def unread(op: OpOverload, given: dict[str, Any]) -> set[str]:
-    """The arguments of which only the metadata matters."""
+    """The tensors whose metadata matters and whose contents do not."""
     name, found = torch_name(op), set()
     if name in _STORES_RANDOM or (name == "bernoulli" and "p" in given):
         found.add("self")
+    # torch overwrites `out=` arguments. An op of another library may read its own.
     if op.namespace in TORCH or torch.Tag.out in op.tags:
         found.update(
             each.name for index, each in enumerate(op._schema.arguments) if is_out(op, index)
@@ -207,7 +236,10 @@ BATCH_NORMS = {
 def honest_batch_norm(
     op: OpOverload, args: Sequence[Any], outs: Mapping[str, Any]
 ) -> tuple[OpOverload, Sequence[Any], dict[str, Any]]:
-    """`native_batch_norm` by its other name: its own schema does not say that it updates running statistics."""
+    """`native_batch_norm` as an op with an honest schema, and its arguments.
+
+    The schema of `native_batch_norm` does not say that it updates the running statistics.
+    """
     mean, training = args[3], args[5]
     not_training, no_statistics, legit = BATCH_NORMS[op]
     if not training:
@@ -216,6 +248,7 @@ def honest_batch_norm(
         honest, args = no_statistics, [*args[:3], *args[5:]]
     else:
         honest = legit
+    # `out=` arguments have other names in the other schema, and the same order.
     names = (each.name for each in honest._schema.arguments if each.kwarg_only)
     in_order = (outs[each.name] for each in op._schema.arguments if each.kwarg_only)
     return honest, args, dict(zip(names, in_order, strict=True))

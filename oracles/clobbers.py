@@ -49,6 +49,7 @@ def judge_stage(run: StageRun, before: StageRun | None = None) -> Report:
     `before` is the functional stage that it was made from, run on equal inputs. Without it, the
     meaning of later reads is unknown, so each instruction is judged by itself alone.
     """
+    # Without writes there is nothing to clobber.
     if not any(node.call is not None and node.call.written for node in run.nodes):
         return _unless_raised(run, not_applicable("nothing is written"))
     violations = [
@@ -96,6 +97,7 @@ def _reads_elsewhere(call: NodeCall, target: Location, operand: Operand) -> bool
     """Whether it reads bytes of the target for another element than the one stored there."""
     assert call.op is not None
     number_first = read_as_number_first(call.op, operand.argument, len(operand.location.sizes))
+    # A kernel may read a 0-d operand into a number before it writes anything.
     if number_first or not target.overlaps(operand.location):
         return False
     return not (_elementwise(call.op) and target.same_elements(operand.location))
@@ -107,6 +109,7 @@ def _elementwise(op: OpOverload) -> bool:
 
     Some ops say so only in their functional form.
     """
+    # The tag `pointwise` may be missing from the in-place form.
     form = functional_form(op)
     return op in UNTAGGED or facts(op).pointwise or (form is not None and facts(form).pointwise)
 

@@ -1,4 +1,4 @@
-"""What a target promises, and why where it is less than eager does."""
+"""`Contract`: what a target promises, and the reason for each promise that it does not make."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from programs.trace import Trace
 
 
 class Promise(Enum):
-    """One thing that eager does and a target may promise to do as well."""
+    """One thing that eager does and a target may promise to do, too."""
 
     VALUES = "outputs equal eager's"
-    INPUTS = "inputs end as in eager, the bytes around them included"
+    INPUTS = "inputs end as in eager, with the bytes around them"
     NO_NEW_ALIAS = "no input and output, and no two outputs, share a byte that do not in eager"
     KEEPS_ALIASES = "inputs and outputs that share a byte in eager still do"
     IDENTITY = "an output that is an input in eager is that very object"
@@ -25,19 +25,17 @@ class Promise(Enum):
     INPUT_METADATA = "inputs end with eager's sizes, dtypes and strides"
     NO_NEW_ERROR = "raises only if eager raises"
     SAME_ERROR = "raises if eager raises"
-    EQUIVALENCE = (
-        "computes what eager computes whatever the numbers are: it does no arithmetic of its own"
-    )
+    EQUIVALENCE = "computes what eager computes for all inputs: it does no arithmetic of its own"
     GRAPHS = (
-        "its graphs keep the invariants of FX passes: true metadata, no mutation but an epilogue"
+        "its graphs keep the invariants of FX passes: true metadata, no mutation except an epilogue"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Waiver:
-    """A promise not made, and the reason: a sentence with its source.
+    """A promise that is not made, and the reason: a sentence with its source.
 
-    Where `unless` holds, it is made all the same.
+    For eager runs with `unless`, the promise is made after all.
     """
 
     promise: Promise
@@ -56,9 +54,9 @@ class Precondition:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An error that the target is documented to raise: the program is not for it.
+    """An error that the target is documented to raise: it does not support the program.
 
-    `message` is a regular expression; `when` says for which eager runs the refusal is a right one.
+    `message` is a regular expression; `when` says for which eager runs the refusal is documented.
     """
 
     message: str
@@ -66,7 +64,7 @@ class Refusal:
     when: Callable[[Trace], bool] = field(default=lambda trace: True, repr=False)
 
     def covers(self, error: BaseException, trace: Trace) -> bool:
-        """True if this is the error meant."""
+        """Whether this is the documented error."""
         return re.search(
             self.message, f"{type(error).__name__}: {error}"
         ) is not None and self.when(trace)
@@ -81,9 +79,10 @@ class Contract:
     refusals: tuple[Refusal, ...] = ()
 
     def promises(self, promise: Promise, trace: Trace) -> bool:
-        """True if the promise is made for a function that does in eager what the trace says."""
-        waived = (each for each in self.waivers if each.promise is promise)
-        return all(each.unless is not None and each.unless(trace) for each in waived)
+        """Whether the promise is made for a function with this trace of its eager run."""
+        # All waivers of it must be lifted: each has a reason of its own.
+        waivers = (waiver for waiver in self.waivers if waiver.promise is promise)
+        return all(waiver.unless is not None and waiver.unless(trace) for waiver in waivers)
 
     def unmet(self, trace: Trace) -> Precondition | None:
         """The first precondition that the eager run does not meet, or None."""
@@ -95,17 +94,17 @@ class Contract:
 
 
 def written_inputs_disjoint(trace: Trace) -> bool:
-    """No storage that is written is seen by two inputs that share a byte."""
-    shared = [each for each in trace.inputs if each.storage in trace.written]
+    """No two inputs that share a byte are on a storage that is written."""
+    written = [each for each in trace.inputs if each.storage in trace.written]
     return not any(
         one.storage == other.storage and overlap(one.region, other.region)
-        for index, one in enumerate(shared)
-        for other in shared[:index]
+        for index, one in enumerate(written)
+        for other in written[:index]
     )
 
 
 def as_written(trace: Trace) -> bool:
-    """No call can be decomposed in more than one way."""
+    """Each call can be decomposed in one way only."""
     return trace.as_written
 
 
@@ -115,30 +114,31 @@ def no_overlapping_as_strided(trace: Trace) -> bool:
 
 
 def written_inputs_apart(trace: Trace) -> bool:
-    """No storage that is written is seen by two inputs, overlapping or not."""
+    """No two inputs are on one storage that is written, whether they overlap or not."""
     written = [each.storage for each in trace.inputs if each.storage in trace.written]
     return len(written) == len(set(written))
 
 
 def as_strided_stays_inside(trace: Trace) -> bool:
-    """No `as_strided` call shows bytes that its argument does not cover."""
+    """No `as_strided` call makes a view of bytes outside its argument."""
     return not trace.outside
 
 
 def overlapping_writes_come_from_expand(trace: Trace) -> bool:
-    """Whatever is written through a region that overlaps itself, the overlap is one of stride 0 alone."""
+    """A region that is written and overlaps itself does so by strides of 0 only."""
     return not any(map(_overlaps_without_stride_0, trace.overlapping_writes))
 
 
 def no_overlapping_input_is_written(trace: Trace) -> bool:
-    """No input that overlaps itself is written as it is."""
+    """No input that overlaps itself is written directly, without a view between."""
     return not any(each.region in trace.overlapping_writes for each in trace.inputs)
 
 
 def _overlaps_without_stride_0(region: Region) -> bool:
+    """Whether the region overlaps itself also without its expanded dims."""
     kept = [
         (size, stride) for size, stride in zip(region.sizes, region.strides, strict=True) if stride
     ]
-    return overlaps_itself(
-        Region(0, tuple(s for s, _ in kept), tuple(s for _, s in kept), region.itemsize)
-    )
+    # The start does not matter for an overlap with itself.
+    sizes, strides = tuple(size for size, _ in kept), tuple(stride for _, stride in kept)
+    return overlaps_itself(Region(0, sizes, strides, region.itemsize))

@@ -57,6 +57,7 @@ def run_uninterpreted(
     # Hashes are computed modulo 2^64.
     with torch.no_grad(), np.errstate(over="ignore"), mode:
         leaves = pytree.tree_leaves(function(*inputs))
+    # Python numbers have no hashes. *values* compares them.
     tensors = [leaf if isinstance(leaf, torch.Tensor) else None for leaf in leaves]
     memory = mode.memory
     return ValueHashes(
@@ -87,6 +88,7 @@ def judge(
         op = eager.data_dependent_op or target.data_dependent_op
         limit = f"{op} reads tensor data, so the verdict holds for these inputs only"
         return Report(Verdict.HOLDS, reason="" if op is None else limit)
+    # Most runs are equal, so symbolic values are computed only after a difference.
     runs = spelled() if spelled is not None else (eager, target)
     return decided(
         [
@@ -107,6 +109,7 @@ def _differences(eager: ValueHashes, target: ValueHashes) -> list[tuple[str, int
     Tensors of other sizes are left to *metadata*.
     """
     found = []
+    # Whole storages: also bytes that no input shows must end as in eager.
     for index in range(len(eager.storages)):
         one, other = _same_size(index, eager, target)
         if not np.array_equal(one, other):
@@ -121,6 +124,7 @@ def _differences(eager: ValueHashes, target: ValueHashes) -> list[tuple[str, int
     for index, (expected, actual) in enumerate(zip(eager.outputs, target.outputs, strict=False)):
         if expected is None or actual is None or expected.shape != actual.shape:
             continue
+        # With another dtype the hashes differ anyway, and *metadata* reports it.
         if eager.dtypes[index] == target.dtypes[index] and not np.array_equal(expected, actual):
             found.append(("output", index))
     return found
@@ -132,6 +136,7 @@ def _same_size(index: int, *runs: ValueHashes) -> tuple[Array, ...]:
     A kernel may grow a storage to work in it, which is not a difference.
     """
     found = [run.storages[index] for run in runs]
+    # The bytes that the other storage lacks count as unwritten there.
     most = max(hashes.size for hashes in found)
     return tuple(grown(hashes, most) for hashes in found)
 

@@ -1,7 +1,7 @@
-"""Which operators compute the same: the functional form of one that writes, and the view behind a copy or a scatter.
+"""Operators that compute the same: functional and mutating forms, and views behind copies.
 
-Read off schemas. (The reference pass has its own account of this; a judge must not share one with
-the accused.)
+Both are read off schemas. (The reference pass has its own version of this: the judge must not share
+code with the accused.)
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from programs.schemas import Kind, facts
 
 aten = torch.ops.aten
 
+# A scatter, and the view op of its base that it stores through.
 SCATTERS: dict[OpOverload, OpOverload] = {
     aten.select_scatter.default: aten.select.int,
     aten.slice_scatter.default: aten.slice.Tensor,
@@ -24,100 +25,98 @@ SCATTERS: dict[OpOverload, OpOverload] = {
 }
 
 
-# By name, in place or not: the same bits, whichever operand comes first. (`maximum` of 0. and -0.
-# is one or the other.)
+# Names of ops that give the same bits in either order of their operands, in place or not.
+# `maximum` is not one of them: of 0. and -0. it returns the first or the second.
 COMMUTATIVE = {
-    "add", "mul", "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor", "eq", "ne",
-}  # fmt: skip
+    "add",
+    "mul",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
+    "eq",
+    "ne",
+}
 
 
 @functools.cache
 def functional_form(op: OpOverload) -> OpOverload | None:
-    """The overload that returns what this one writes, after what it returns anew; None if there is none."""
-    known = facts(op)
-    if not known.writes or op.namespace != "aten":
+    """The overload that returns the new results of this op and then what it writes, if any."""
+    if not facts(op).writes or op.namespace != "aten":
         return None
-    arguments = op._schema.arguments
-    types = [
-        str(each.type)
-        for index, each in enumerate(arguments)
-        if not each.is_out or index not in known.writes
-    ]
-    fresh = [each for each in op._schema.returns if each.alias_info is None]
     name = op.overloadpacket.__name__
-    plain = (
-        f"__{name[3:]}" if name.startswith("__i") else name.removesuffix("_")
-    )  # `<<=` is `__ilshift__`
-    for packet in filter(
-        None, (_packet(each) for each in (plain, f"{plain}_functional", name, f"{name}_functional"))
-    ):
+    # `<<=` is `__ilshift__`
+    plain = f"__{name[3:]}" if name.startswith("__i") else name.removesuffix("_")
+    candidates = (plain, f"{plain}_functional", name, f"{name}_functional")
+    # Of `add_` it is `add`, of `normal_` it is `normal_functional`, of an `out=` form its own name.
+    for packet in filter(None, map(_packet, candidates)):
         for overload in _overloads(packet):
-            schema = overload._schema
-            if facts(overload).writes or any(
-                each.alias_info is not None for each in schema.returns
-            ):
-                continue
-            if (
-                len(schema.returns) == len(fresh) + len(known.writes)
-                and [str(a.type) for a in schema.arguments] == types
-            ):
+            if _is_functional_form(overload, op):
                 return overload
     return None
 
 
+def _is_functional_form(form: OpOverload, op: OpOverload) -> bool:
+    """Whether its arguments are those of `op` without `out=`, and its results are all new."""
+    known, schema = facts(op), form._schema
+    if facts(form).writes or any(each.alias_info is not None for each in schema.returns):
+        return False
+    types = [
+        str(argument.type)
+        for index, argument in enumerate(op._schema.arguments)
+        if not argument.is_out or index not in known.writes
+    ]
+    # An op that writes may return new results as well, such as a running mean.
+    new = sum(each.alias_info is None for each in op._schema.returns)
+    if len(schema.returns) != new + len(known.writes):
+        return False
+    return [str(argument.type) for argument in schema.arguments] == types
+
+
 @functools.cache
 def in_place_form(op: OpOverload) -> OpOverload | None:
-    """The overload that writes the result of this one into its first operand; None if there is none."""
-    return next((each for each in _twins(op) if facts(each).kind is Kind.IN_PLACE), None)
+    """The overload that writes the result of this op into its first operand, if any."""
+    return next((twin for twin in _twins(op) if facts(twin).kind is Kind.IN_PLACE), None)
 
 
 @functools.cache
 def out_form(op: OpOverload) -> OpOverload | None:
-    """The overload that writes the one result of this one into an `out=` argument; None if there is none."""
-    return next(
-        (
-            each
-            for each in _twins(op)
-            if facts(each).kind is Kind.OUT and len(facts(each).writes) == 1
-        ),
-        None,
-    )
+    """The overload that writes the one result of this op into an `out=` argument, if any."""
+    out_forms = (twin for twin in _twins(op) if facts(twin).kind is Kind.OUT)
+    return next((form for form in out_forms if len(facts(form).writes) == 1), None)
 
 
 def _twins(op: OpOverload) -> Iterator[OpOverload]:
+    """The overloads that have this op as their functional form."""
+    if op.namespace != "aten":
+        return
     name = op.overloadpacket.__name__
-    for packet in (
-        filter(None, (_packet(f"{name}_"), _packet(name))) if op.namespace == "aten" else ()
-    ):
-        yield from (each for each in _overloads(packet) if functional_form(each) is op)
+    for packet in filter(None, (_packet(f"{name}_"), _packet(name))):
+        yield from (form for form in _overloads(packet) if functional_form(form) is op)
 
 
 @functools.cache
 def view_of_copy(op: OpOverload) -> OpOverload | None:
-    """The view op that a view-copy op copies the result of: `aten.select.int` of `aten.select_copy.int`."""
+    """The view op whose result a view copy copies: `aten.select.int` of `aten.select_copy.int`."""
     name = op.overloadpacket.__name__
-    packet = (
-        _packet(name.removesuffix("_copy"))
-        if op.namespace == "aten" and name.endswith("_copy")
-        else None
-    )
-    if packet is None or name == "_to_copy":
+    if op.namespace != "aten" or not name.endswith("_copy") or name == "_to_copy":
         return None
-    types = [str(each.type) for each in op._schema.arguments]
-    return next(
-        (
-            each
-            for each in _overloads(packet)
-            if [str(a.type) for a in each._schema.arguments] == types
-        ),
-        None,
-    )
+    packet = _packet(name.removesuffix("_copy"))
+    if packet is None:
+        return None
+    types = [str(argument.type) for argument in op._schema.arguments]
+    for overload in _overloads(packet):
+        # Overloads of the two are matched by types: their names may differ.
+        if [str(argument.type) for argument in overload._schema.arguments] == types:
+            return overload
+    return None
 
 
 def _overloads(packet: OpOverloadPacket) -> list[OpOverload]:
-    # `getattr`, not `packet.__getattr__`: that would make each overload anew, and the old ones
-    # would no longer be equal
-    return [getattr(packet, each) for each in packet.overloads()]
+    # `getattr`, not `packet.__getattr__`: that would make new overloads, unequal to the old ones.
+    return [getattr(packet, name) for name in packet.overloads()]
 
 
 def _packet(name: str) -> OpOverloadPacket | None:

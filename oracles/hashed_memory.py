@@ -28,7 +28,7 @@ from programs.storage_bytes import entries_of
 
 @dataclass(slots=True)
 class HashedStorage:
-    """The value hash of each byte of a storage. The storage is kept, so its identity stays unique."""
+    """The value hash of each byte of a storage. The storage stays alive, so its id is unique."""
 
     storage: torch.UntypedStorage
     hashes: Array
@@ -48,6 +48,7 @@ class HashedMemory:
         for tensor in inputs:
             storage = tensor.untyped_storage()
             if storage._cdata not in self._storages:
+                # The number follows the order of the inputs, so two runs start alike.
                 hashes = initial("storage", len(self._storages), storage.nbytes()).copy()
                 self._storages[storage._cdata] = HashedStorage(storage, hashes)
         self._inputs = list(self._storages.values())
@@ -94,6 +95,7 @@ class HashedMemory:
         """Hashes of one dtype as those of another."""
         if old == new:
             return hashes
+        # One hash per element: a cast mixes all bytes of an element.
         read = combined(hashes)
         made = spread(mixed(read + hashed("to", old, new)), new.itemsize)
         if self.symbols is not None:
@@ -122,6 +124,7 @@ class HashedMemory:
         """Copy all bytes, also those around the tensors, if both have one layout and size."""
         new, old = self.of(result.untyped_storage()), self.of(base.untyped_storage())
         ours, theirs = ((tensor.stride(), tensor.storage_offset()) for tensor in (result, base))
+        # Else the clone is dense: it has no bytes around its elements.
         if ours == theirs and new.size == old.size:
             new[:] = old
 

@@ -65,6 +65,7 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
     """
     errors, *others = (oracle for oracle in ORACLES if oracle.needs is Needs.RESULTS)
     reports = {errors.name: errors.judge(contract, eager, target, trace)}
+    # Outputs and inputs of a run that raised are those of some moment in the middle.
     raised = eager.error is not None or target.error is not None
     reason = reports[errors.name].reason or "a run that raised has no outputs to compare"
     for oracle in others:
@@ -94,6 +95,7 @@ class GraphRuns:
 
 def judge_graphs(contract: Contract, runs: GraphRuns, trace: Trace) -> Judgement:
     """Judge what the results of one run do not show."""
+    # The arguments of an oracle, by what it needs. Those on results are not asked here.
     arguments: dict[Needs, tuple[object, ...]] = {
         Needs.SYMBOLIC_RUN: (*runs.hashes, trace, runs.spelled),
         Needs.STAGES: (runs.stages, trace),

@@ -27,6 +27,7 @@ class Location(NamedTuple):
     def region(self) -> Region:
         """The bytes that the tensor covers, counted from the start of its storage."""
         itemsize = self.dtype.itemsize
+        # Overlap is asked in bytes: views of one storage may differ in item size.
         strides = tuple(stride * itemsize for stride in self.strides)
         return Region(self.offset * itemsize, tuple(self.sizes), strides, itemsize)
 

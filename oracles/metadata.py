@@ -27,6 +27,7 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
     for index, (expected, actual) in enumerate(zip(eager.outputs, target.outputs, strict=False)):
         # Where in its storage a tensor starts matters only if another tensor shares its bytes.
         place = f"output {index}"
+        # The last reader is the one of the offset.
         readers = _READERS if _shares_bytes(place, eager) else _READERS[:-1]
         violations += list(_compare(contract, trace, place, expected, actual, readers))
     if contract.promises(Promise.INPUT_METADATA, trace):

@@ -1,12 +1,12 @@
-"""Missed opportunities: what a stage could have done in place, and copies that it could have left out.
+"""Missed opportunities: what a stage could do in place, and copies that it could leave out.
 
-Nobody's word is taken for it: the stage is changed at one instruction and held against itself as it
-was, by the oracles that judge a target against eager, with the strongest contract: numbers, inputs,
-aliasing, metadata, and terms, so for all numbers. The changed run is watched, so that a call which
-reads what it writes does not count. What holds was missed, and is kept while the search goes on, so
-that no storage is counted twice.
+Each opportunity is proved by a trial. The stage is changed at one node and compared with itself, by
+the oracles that compare a target with eager, with the strongest contract: values, inputs, aliasing,
+metadata, and equivalence, so for all values. Definedness watches the changed run, so a call that
+reads what it writes does not count. A change that holds was missed. It is kept while the search
+goes on, so that no storage is counted twice.
 
-A missed opportunity is no bug. It is a report of its own.
+A missed opportunity is not a bug. It is a report of its own.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Change: TypeAlias = Callable[[fx.Graph, fx.Node], None]
 
 @dataclass(frozen=True, slots=True)
 class Opportunity:
-    """An instruction, what it could have been, and the bytes of new storage that it takes without need."""
+    """A node, what could replace it, and the bytes of new storage that it would not need."""
 
     node: str
     op: str
@@ -50,25 +50,28 @@ class Opportunity:
 
 
 def missed(stage: Stage, inputs: FreshInputs) -> list[Opportunity]:
-    """What a stage missed, in the order of its instructions. `inputs` gives fresh ones. Raises what the stage raises.
+    """What a stage missed, in the order of its nodes. `inputs` gives fresh inputs.
 
-    Tensors that the module holds are judged as further inputs: they are cloned, and what they hold
-    must stay.
+    Captured tensors of the module are judged as further inputs: each run gets clones of them, and
+    their contents must stay. Raises what the stage raises.
     """
     graph, found = stage.graph.graph, []
-    held = list(_held(stage.graph).values())
+    captured = list(_captured(stage.graph).values())
 
-    def given() -> list[torch.Tensor]:
-        return [*inputs(), *clone_inputs(held)]
+    def fresh() -> list[torch.Tensor]:
+        return [*inputs(), *clone_inputs(captured)]
 
-    before = _Run.of(stage.graph, graph, given)
+    before = _Run.of(stage.graph, graph, fresh)
+    # A result of 0 bytes can save nothing.
     for name, nbytes in before.nbytes.items():
-        for instead, change in _changes(_named(graph, name)) if nbytes else ():
+        for instead, change in _changes(_node_named(graph, name)) if nbytes else ():
             changed = copy.deepcopy(graph)
-            change(changed, _named(changed, name))
+            change(changed, _node_named(changed, name))
             changed.lint()
-            if before.same(stage.graph, changed, given):
-                found.append(Opportunity(name, str(_named(graph, name).target), instead, nbytes))
+            # Kept in `graph`, so that later changes are judged together with this one.
+            if before.same(stage.graph, changed, fresh):
+                op = str(_node_named(graph, name).target)
+                found.append(Opportunity(name, op, instead, nbytes))
                 graph = changed
                 break
     return found
@@ -76,73 +79,74 @@ def missed(stage: Stage, inputs: FreshInputs) -> list[Opportunity]:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """What a graph leaves behind, and the bytes of the storages that the result of each of its nodes lies in."""
+    """What a graph leaves behind, and the bytes of the storages behind each node's result."""
 
     observation: Observation
     trace: Trace
-    terms: equivalence.ValueHashes
+    hashes: equivalence.ValueHashes
     nbytes: dict[str, int]
 
     @classmethod
     def of(cls, module: fx.GraphModule, graph: fx.Graph, inputs: FreshInputs) -> _Run:
         interpreter = _Interpreter(module, graph)
-        observation, trace = observe_eager(interpreter.run_with_held, inputs())
+        observation, trace = observe_eager(interpreter.run_with_captured, inputs())
         if observation.error is not None:
             raise observation.error
-        return cls(observation, trace, _terms(module, graph, inputs), interpreter.nbytes)
+        return cls(observation, trace, _hashes(module, graph, inputs), interpreter.nbytes)
 
     def same(self, module: fx.GraphModule, graph: fx.Graph, inputs: FreshInputs) -> bool:
-        """True if another graph leaves the same, for all numbers."""
+        """Whether another graph leaves the same behind, for all values of the inputs."""
+        interpreter = _Interpreter(module, graph)
         try:
-            changed, _ = observe_eager(_Interpreter(module, graph).run_with_held, inputs())
+            changed, _ = observe_eager(interpreter.run_with_captured, inputs())
+        # The changed graph reads what it writes, or similar.
         except Undefined:
             return False
+        # The cheap oracles first: most changes fail here.
         reports = judge(Contract(), self.observation, changed, self.trace).reports.values()
-        if any(each.verdict is not Verdict.HOLDS for each in reports):
+        if any(report.verdict is not Verdict.HOLDS for report in reports):
             return False
-        return (
-            equivalence.judge(
-                Contract(), self.terms, _terms(module, graph, inputs), self.trace
-            ).verdict
-            is Verdict.HOLDS
-        )
+        hashes = _hashes(module, graph, inputs)
+        report = equivalence.judge(Contract(), self.hashes, hashes, self.trace)
+        return report.verdict is Verdict.HOLDS
 
 
-def _terms(module: fx.GraphModule, graph: fx.Graph, inputs: FreshInputs) -> equivalence.ValueHashes:
-    return equivalence.run_uninterpreted(_Interpreter(module, graph).run_with_held, inputs())
+def _hashes(
+    module: fx.GraphModule, graph: fx.Graph, inputs: FreshInputs
+) -> equivalence.ValueHashes:
+    return equivalence.run_uninterpreted(_Interpreter(module, graph).run_with_captured, inputs())
 
 
 class _Interpreter(fx.Interpreter):
-    """Runs a graph on its inputs and the tensors that its module holds, and notes the bytes behind each node's result."""
+    """Runs a graph, and notes the bytes of the storages behind each node's result."""
 
     def __init__(self, module: fx.GraphModule, graph: fx.Graph) -> None:
         super().__init__(module, graph=graph)
         self.extra_traceback = False
         self.nbytes: dict[str, int] = {}
-        self._held = _held(module)
+        self._captured = _captured(module)
 
-    def run_with_held(self, *given: torch.Tensor) -> object:
-        count = len(given) - len(self._held)
-        self._held = dict(zip(self._held, given[count:], strict=True))
+    def run_with_captured(self, *given: torch.Tensor) -> object:
+        """Run on the inputs and, after them, stand-ins for the captured tensors."""
+        count = len(given) - len(self._captured)
+        self._captured = dict(zip(self._captured, given[count:], strict=True))
         with torch.random.fork_rng(devices=[]):  # each run draws the same random numbers
             torch.manual_seed(0)
             result: object = self.run(*given[:count])
         return result
 
     def fetch_attr(self, target: str) -> object:
-        return self._held[target] if target in self._held else super().fetch_attr(target)
+        return self._captured[target] if target in self._captured else super().fetch_attr(target)
 
     def run_node(self, n: fx.Node) -> object:
         result: object = super().run_node(n)
-        storages = {
-            each.untyped_storage()._cdata: each.untyped_storage().nbytes()
-            for each in tensors_in(result)
-        }
-        self.nbytes[n.name] = sum(storages.values())
+        storages = [tensor.untyped_storage() for tensor in tensors_in(result)]
+        # By identity, so that two tensors on one storage count once.
+        self.nbytes[n.name] = sum({each._cdata: each.nbytes() for each in storages}.values())
         return result
 
 
-def _held(module: fx.GraphModule) -> dict[str, torch.Tensor]:
+def _captured(module: fx.GraphModule) -> dict[str, torch.Tensor]:
     """The tensors of a module that its graph uses, by name."""
     names = (str(node.target) for node in module.graph.find_nodes(op="get_attr"))
     found: dict[str, object] = {
@@ -151,16 +155,16 @@ def _held(module: fx.GraphModule) -> dict[str, torch.Tensor]:
     return {name: value for name, value in found.items() if isinstance(value, torch.Tensor)}
 
 
-def _named(graph: fx.Graph, name: str) -> fx.Node:
+def _node_named(graph: fx.Graph, name: str) -> fx.Node:
     found: fx.Node = next(node for node in graph.nodes if node.name == name)
     return found
 
 
-# --- what could be changed ------------------------------------------------------------------------
+# --- changes --------------------------------------------------------------------------------------
 
 
 def _changes(node: fx.Node) -> Iterator[tuple[str, Change]]:
-    """The ways in which an instruction could do without new memory: in words, and as a change of the graph."""
+    """The ways to avoid new memory at a node: each in words, and as a change of the graph."""
     op = node.target
     if not isinstance(op, OpOverload) or facts(op).kind is not Kind.FUNCTIONAL:
         return
@@ -181,7 +185,8 @@ def _in_place(node: fx.Node, op: OpOverload) -> Iterator[tuple[str, Change]]:
     form, out = in_place_form(op), out_form(op)
     if form is not None:
         yield str(form), _with_target(form)
-    if out is None or torch.Tag.generated in out.tags:  # these compute elsewhere and copy
+    # A generated `out=` form computes into new memory and copies, so it saves nothing.
+    if out is None or torch.Tag.generated in out.tags:
         return
     (name,) = (out._schema.arguments[index].name for index in facts(out).writes)
     for operand in node.all_input_nodes:
@@ -197,7 +202,7 @@ def _with_target(op: OpOverload) -> Change:
 
 def _into(op: OpOverload, name: str, operand: str) -> Change:
     def change(graph: fx.Graph, node: fx.Node) -> None:
-        node.target, node.kwargs = op, {**node.kwargs, name: _named(graph, operand)}
+        node.target, node.kwargs = op, {**node.kwargs, name: _node_named(graph, operand)}
 
     return change
 
@@ -209,8 +214,9 @@ def _drop(graph: fx.Graph, node: fx.Node) -> None:
 
 
 def _store_into_base(graph: fx.Graph, node: fx.Node) -> None:
+    """A scatter becomes a view of its base and a `copy_` into the view."""
     assert isinstance(node.target, OpOverload)
-    names = (each.name for each in node.target._schema.arguments)
+    names = (argument.name for argument in node.target._schema.arguments)
     given = dict(zip(names, node.args, strict=False)) | node.kwargs
     base, source = given.pop("self"), given.pop("src")
     with graph.inserting_before(node):

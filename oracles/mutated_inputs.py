@@ -29,6 +29,7 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
         strict=True,
     )
     for index, (as_passed, as_left) in enumerate(pairs):
+        # The first difference is enough: the other view often shows the same one.
         found = (differ(*pair, exact=trace.exact(pair[0])) for pair in (as_passed, as_left))
         difference = next((each for each in found if each is not None), None)
         if difference is None:
@@ -37,6 +38,7 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
             unknown = True
         else:
             violations.append(Violation("inputs", "input ends wrong", f"input {index}", difference))
+    # A wrong input is wrong in its storage as well: one difference is reported once.
     if not violations:
         violations, open_around = _around(eager, target, trace)
         unknown = unknown or open_around
@@ -50,6 +52,7 @@ def _around(eager: Observation, target: Observation, trace: Trace) -> tuple[list
     """
     violations: list[Violation] = []
     unknown = False
+    # Inputs may share a storage, which is compared once.
     seen: set[int] = set()
     for index, (one, other) in enumerate(zip(eager.before, target.before, strict=True)):
         storage = one.untyped_storage()
@@ -95,6 +98,7 @@ def _equal_values(
     """Per byte, whether it belongs to equal values: 0.0 and -0.0 are equal, and so are all NaNs."""
     equal = ours == theirs
     if dtype.is_floating_point or dtype.is_complex:
+        # The storage may end with a part of an element.
         whole = ours.numel() - ours.numel() % dtype.itemsize
         elements = equal_elements(ours[:whole].view(dtype), theirs[:whole].view(dtype), exact=exact)
         equal[:whole] |= elements.repeat_interleave(dtype.itemsize)

@@ -86,6 +86,7 @@ def operator_call(
 ) -> NodeCall:
     """A call of an operator, or (`op` is None) of a function that runs one."""
     schema = _schema_of(computes)
+    # Positional arguments are in the order of the schema.
     passed = dict(zip(schema.names, args, strict=False)) | dict(kwargs)
     # In the order of the schema, also where keywords were passed in another order.
     arguments = {name: passed[name] for name in schema.names if name in passed} | passed
@@ -99,6 +100,7 @@ def operator_call(
             Operand(position, name, locate(tensor), written, overwritten)
             for tensor in tensors_in(value)
         ]
+    # Also metadata: `t_` mutates and writes no byte.
     mutates = op is not None and bool(schema.facts.writes)
     return NodeCall(op, computes, arguments, tuple(operands), mutates)
 
@@ -123,6 +125,7 @@ def version_counters(call: NodeCall | None) -> list[int]:
 
 def note_writes(call: NodeCall, before: Sequence[int]) -> None:
     """Mark the operands that a call without an operator wrote; `before` are their counters."""
+    # A view shares the counter of its base, so a write through any view counts.
     changed = [one != other for one, other in zip(before, version_counters(call), strict=True)]
     call.mutates = any(changed)
     call.operands = tuple(
@@ -149,6 +152,7 @@ class _Schema:
 def _schema_of(op: OpOverload) -> _Schema:
     known, arguments = facts(op), op._schema.arguments
     names = tuple(argument.name for argument in arguments)
+    # `out=` arguments do not count, so that positions agree between forms.
     counted = (argument.name for argument in arguments if not argument.is_out)
     # t_, set_ and resize_ change the metadata and leave the bytes.
     written = () if torch.Tag.inplace_view in op.tags else known.writes
@@ -186,12 +190,14 @@ def _unread(op: OpOverload) -> tuple[str, ...]:
         return names
     if name.endswith("_like") or name.startswith("new_") or _overwrites_its_first(op):
         return names[:1]
+    # Of these, only the sizes of the second tensor are used.
     return names[1:] if name in ("view_as", "expand_as", "reshape_as") else ()
 
 
 def _overwrites_its_first(op: OpOverload) -> bool:
     """Whether it is the functional form of an op that overwrites its first argument unread."""
     name = op.overloadpacket.__name__
+    # `fill` -> `fill_`, `normal_functional` -> `normal_`.
     for candidate in dict.fromkeys((name + "_", name.removesuffix("_functional") + "_")):
         packet = getattr(torch.ops.aten, candidate, None)
         for overload in packet.overloads() if packet is not None else ():

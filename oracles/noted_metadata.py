@@ -63,6 +63,7 @@ def strides(meta: torch.Tensor, location: Location) -> Difference | None:
     """Compared where the sizes agree, and only for dims of size 2 or more."""
     if 0 in location.sizes or sizes(meta, location) is not None:
         return None
+    # An index along a dim of size 1 is always 0, so its stride is never used.
     used = [dim for dim, size in enumerate(location.sizes) if size != 1]
     ours, theirs = meta.stride(), location.strides
     differ = _lists([ours[dim] for dim in used], [theirs[dim] for dim in used])
@@ -73,6 +74,7 @@ def offset(meta: torch.Tensor, location: Location) -> Difference | None:
     """The offset in the storage, of tensors with elements."""
     if 0 in location.sizes:
         return None
+    # An offset may be symbolic, as sizes and strides may.
     differ = _lists([meta.storage_offset()], [location.offset])
     return differ and (meta.storage_offset(), location.offset)
 

@@ -1,4 +1,4 @@
-"""`Observation`: what one run left behind, seen the same way for eager and for a target."""
+"""`Observation`: what one run left behind, observed in the same way for eager and for a target."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from programs.trace import Trace
 class Observation:
     """Inputs after the run and outputs, or the error that ended it.
 
-    `inputs` are the very tensors passed; `outputs` the leaves of what was returned (whether in a
-    list or a tuple is not looked at: AOTAutograd returns a list for either). Tensors are kept, not
-    copied, so that regions and identities stay valid while the observation lives. `before` are
-    views of the inputs as they were passed: a run may give an input another shape or storage.
+    `inputs` are the tensor objects that were passed. `outputs` are the leaves of what was returned,
+    whether in a list or a tuple: AOTAutograd returns a list for both. Tensors are kept, not copied,
+    so that regions and identities stay valid while the observation lives. `before` are views of the
+    inputs as they were passed: a run may give an input another shape or storage.
     """
 
     inputs: Sequence[torch.Tensor]
@@ -35,23 +35,24 @@ class Observation:
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """All inputs and outputs that are tensors, as 'input 0', 'output 2'."""
-        named = {f"input {index}": each for index, each in enumerate(self.inputs)}
+        named = {f"input {index}": tensor for index, tensor in enumerate(self.inputs)}
         named |= {
-            f"output {i}": each
-            for i, each in enumerate(self.outputs)
-            if isinstance(each, torch.Tensor)
+            f"output {index}": output
+            for index, output in enumerate(self.outputs)
+            if isinstance(output, torch.Tensor)
         }
         return named
 
     def regions(self) -> dict[str, Region]:
         """The byte region of each tensor, by the same names."""
+        # Computed once: several oracles ask, and the tensors do not change any more.
         if not self._regions:
-            self._regions = {name: Region.of(each) for name, each in self.tensors().items()}
+            self._regions = {name: Region.of(tensor) for name, tensor in self.tensors().items()}
         return self._regions
 
     def is_input(self, output: object) -> int | None:
-        """The number of the input that this output is, as an object; None if it is none."""
-        return next((index for index, each in enumerate(self.inputs) if each is output), None)
+        """The index of the input that this output is, as an object; None if it is not an input."""
+        return next((index for index, tensor in enumerate(self.inputs) if tensor is output), None)
 
 
 def observe(
@@ -59,21 +60,28 @@ def observe(
     inputs: Sequence[torch.Tensor],
     within: AbstractContextManager[object] | None = None,
 ) -> Observation:
-    """Run the function once on these inputs (which it may mutate), without gradients. Its errors are part of the result.
+    """Run the function once, without gradients, on these inputs, which it may mutate.
 
-    `within` is a context to run it in. Raises `Rejected` if something is no dense tensor.
+    Its errors are part of the observation. `within` is a context to run it in.
+
+    Raises:
+        Rejected: A tensor is not dense.
+
     """
-    observation = Observation(inputs, [each.detach() for each in inputs])
+    # `detach` makes a view with metadata of its own, so `t_` on the input leaves it.
+    observation = Observation(inputs, [tensor.detach() for tensor in inputs])
     try:
         with torch.no_grad(), within or nullcontext():
             observation.outputs = pytree.tree_leaves(function(*inputs))
+    # These say something about the harness, not about the function.
     except (Rejected, InternalError):
         raise
-    except Exception as error:  # noqa: BLE001 - whatever the function raises is what we are here to see
+    except Exception as error:  # noqa: BLE001 - any error of the function is part of its run
         observation.error = error
-    for name, each in observation.tensors().items():
-        if each.layout is not torch.strided or each.is_nested:
-            kind = "nested" if each.is_nested else each.layout
+    # Regions describe strided memory only, so nothing else can be compared.
+    for name, tensor in observation.tensors().items():
+        if tensor.layout is not torch.strided or tensor.is_nested:
+            kind = "nested" if tensor.is_nested else tensor.layout
             raise Rejected(f"{name} is {kind}; only dense (strided) tensors can be judged")
     return observation
 
@@ -81,17 +89,19 @@ def observe(
 def observe_eager(
     function: Callable[..., object], inputs: Sequence[torch.Tensor]
 ) -> tuple[Observation, Trace]:
-    """Run the function in eager under watch.
+    """Run the function in eager, and watch each ATen call.
 
-    Raises `Undefined` if eager gives it no single meaning.
+    Raises:
+        Undefined: The function is undefined in eager.
+
     """
     watch = Watch(inputs)
     if isinstance(function, ProgramFunction):
+        # A program shows all ops that it calls. A Python function may call composite ones.
         watch.trace.as_written = not any(
-            is_composite(resolve(each.op)) for each in function.program.instructions
+            is_composite(resolve(instruction.op)) for instruction in function.program.instructions
         )
     observation = observe(function, inputs, watch)
-    watch.require_initialised(
-        [each for each in observation.outputs if isinstance(each, torch.Tensor)]
-    )
+    outputs = [output for output in observation.outputs if isinstance(output, torch.Tensor)]
+    watch.require_initialised(outputs)
     return observation, watch.trace

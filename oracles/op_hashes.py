@@ -64,6 +64,7 @@ class OpHashes:
         self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any
     ) -> list[Array | None]:
         """The hashes of each tensor that a functional op returned; None for unwritten memory."""
+        # The real result gives sizes and dtypes. Its data are used only if they are constants.
         results = list(tensors_in(result))
         if torch_name(op) in ALLOCATES:
             return [None] * len(results)
@@ -71,6 +72,7 @@ class OpHashes:
         if moved is not None:
             return moved
         given = bound(op, args, kwargs)
+        # Before the rules for pointwise ops: constants hash like the bytes that they are.
         if is_constant(op, given):
             return [self.memory.constant(tensor) for tensor in results]
         if torch_name(op).startswith("_foreach_"):
@@ -90,6 +92,7 @@ class OpHashes:
         results: Sequence[torch.Tensor],
     ) -> list[Array | None] | None:
         """The hashes that a move passes on; None if the op computes something."""
+        # By name without the suffix of a form: `neg_` moves what `neg` moves.
         rule = MOVES.get(torch_name(op))
         if rule is not None:
             return [rule(self.memory, args, kwargs, results[0])]
@@ -99,6 +102,7 @@ class OpHashes:
         if view is aten.view.default:  # `view_copy` also accepts sizes that no view can have
             return [_in_order(self.memory, args, kwargs, results[0])]
         if view is not None:
+            # The view of the operand shows exactly what the copy has.
             return [self.memory.read(tensor) for tensor in tensors_in(view(*args, **kwargs))]
         return None
 
@@ -121,6 +125,7 @@ class OpHashes:
         return [self.opaque(key, 0, tensor) for key, tensor in zip(keys, results, strict=True)]
 
     def _pointwise(self, op: OpOverload, given: dict[str, Any], result: torch.Tensor) -> Array:
+        # Sizes are not part of the hash: an element depends only on what is at its position.
         names, operands, plain = [], [], []
         for name, value in given.items():
             if isinstance(value, torch.Tensor):
@@ -147,8 +152,10 @@ class OpHashes:
         self, op: OpOverload, given: dict[str, Any], results: Sequence[torch.Tensor]
     ) -> list[Array | None]:
         key = self.opaque_key(op, given)
+        # A kernel adds in int64. Where the narrow result is cut does not matter.
         is_sum = torch_name(op) in _SUMS and _is_narrow_integer(results[0])
         if is_sum and not any(map(_is_inexact, tensors_in(list(given.values())))):
+            # A tensor that gives only sizes and dtype.
             wide = torch.empty(results[0].shape, dtype=torch.int64, device="meta")
             made = self.opaque(key, 0, wide)
             return [self.memory.converted(made, torch.int64, results[0].dtype)]
@@ -166,7 +173,9 @@ class OpHashes:
                 plain.append((argument, value))
         if is_random(op):
             self._draws += 1
+            # Two runs that draw in the same order have equal hashes, as with one seed.
             plain.append(("draw", self._draws))
+        # Labels take time to build, and are used only with symbols.
         label = "" if self.memory.symbols is None else _label(op, plain)
         return hashed(plain_name(op), plain, read), label
 
@@ -185,6 +194,7 @@ class OpHashes:
         """The hashes of the result of that index, of an op with that key."""
         start, label = key
         sizes = tuple(result.shape)
+        # The sizes are part of the hash: they decide which elements an op combines.
         first = start + hashed("result", index, sizes, result.dtype)
         made = spread(sequence(first, result.numel()).reshape(sizes), result.element_size())
         if self.memory.symbols is not None:
@@ -245,12 +255,14 @@ def _arranged(op: OpOverload) -> MoveRule:
         def numbered(value: Any) -> Any:
             nonlocal count
             if isinstance(value, torch.Tensor):
+                # The elements of all arguments get consecutive indices, in the order of arguments.
                 parts.append(memory.moved(value, result.dtype).reshape(-1, result.element_size()))
                 count += value.numel()
                 return torch.arange(count - value.numel(), count).view(value.shape)
             return [numbered(each) for each in value] if isinstance(value, (list, tuple)) else value
 
         indices = [numbered(value) for value in args]
+        # All arguments that are not tensors stay as they are.
         order = op(*indices, **{name: numbered(value) for name, value in kwargs.items()})
         arranged: Array = np.concatenate(parts)[order.numpy()]
         return arranged

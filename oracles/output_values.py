@@ -53,6 +53,7 @@ def differ(expected: object, actual: object, *, exact: bool) -> dict[str, object
     memory (it is on `meta`, or its storage was freed, as FSDP does), the other must have none.
     """
     if not isinstance(expected, torch.Tensor) or not isinstance(actual, torch.Tensor):
+        # The types must be equal, too: True == 1 in Python.
         same = type(expected) is type(actual) and (
             expected == actual or _close(expected, actual, exact)
         )
@@ -67,6 +68,7 @@ def differ(expected: object, actual: object, *, exact: bool) -> dict[str, object
     # `torch.equal` is fast, but it has no kernel for complex32.
     if expected.dtype != torch.complex32 and torch.equal(expected, actual):
         return None
+    # `torch.equal` counts NaN as different, and it is too strict where kernels round.
     wrong = ~equal_elements(expected, actual, exact=exact)
     if not bool(wrong.any()):
         return None
@@ -84,6 +86,7 @@ def _close(expected: object, actual: object, exact: bool) -> bool:
     """Whether two Python numbers are both NaN, or close where a rounding may differ."""
     if not isinstance(expected, (float, complex)) or not isinstance(actual, (float, complex)):
         return False
+    # NaN is the only number that differs from itself.
     if expected != expected and actual != actual:
         return True
     # The number came out of a tensor whose dtype is unknown here. float32 is the usual one.

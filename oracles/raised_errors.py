@@ -16,6 +16,7 @@ _MOST_CHARACTERS = 2000  # of a message, in the evidence: some of torch's hold a
 
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Report:
     """Compare whether eager and target raised; a documented refusal is not applicable."""
+    # Both may raise: which error comes first may differ, and users see one either way.
     if target.error is not None and eager.error is None:
         refusal = contract.refusal(target.error, trace)
         if refusal is not None:
@@ -41,6 +42,7 @@ def skeleton(error: BaseException) -> str:
 
     So the same error in two programs has the same skeleton.
     """
+    # Later lines often hold a graph or a stack, which differ from program to program.
     lines = str(error).strip().splitlines()
     text = re.sub(r"0x[0-9a-f]+|\bv?\d+\b|\[[^\]]*\]", "#", lines[0] if lines else "")
     text = re.sub(r"-?\d+|-#", "#", text)

@@ -1,7 +1,7 @@
-"""Overlap of two concrete regions as a question to z3, answered by a witness that a person can check by hand.
+"""Overlap of two concrete regions, decided by z3 with a witness that a person can check by hand.
 
-`programs.regions.overlap` answers the same question some hundred times faster. z3 is the second
-opinion: it shares no code with that decision, and its answer names the two elements and the byte.
+`programs.regions.overlap` decides the same about a hundred times faster. z3 is the second opinion:
+it shares no code with that function, and its answer names the two elements and the byte.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ import z3
 from programs.errors import InternalError
 from programs.regions import Region
 
-# torch allows 64 dims a tensor. All names are declared at once, in this order: see `Session`.
+# torch allows 64 dims per tensor. All names are declared at once, in this order: see `Session`.
 _MOST_DIMS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """One element of each region, as index tuples, and the address of a byte that both hold."""
+    """One element of each region, as index tuples, and the address of a byte in both elements."""
 
     indices_a: tuple[int, ...]
     indices_b: tuple[int, ...]
     byte: int
 
     def check(self, a: Region, b: Region) -> bool:
-        """Whether the witness is right, by plain arithmetic."""
+        """Whether the witness is right, by integer arithmetic."""
         return _holds_byte(a, self.indices_a, self.byte) and _holds_byte(
             b, self.indices_b, self.byte
         )
@@ -42,7 +42,7 @@ class Disjoint:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """z3 gave up; `reason` says after which time limit, and ends with z3's own word ("canceled" is the time limit)."""
+    """z3 gave up; `reason` has the time limit and z3's word for it ("canceled": out of time)."""
 
     reason: str
 
@@ -50,8 +50,8 @@ class Unknown:
 def decide(a: Region, b: Region, timeout_ms: int = 2000) -> Witness | Disjoint | Unknown:
     """Ask z3 whether two regions of one address space have a byte in common.
 
-    Equal questions get equal answers, also in another order or another process; only the time
-    limit, which goes by the clock, can tell two runs apart. Not for several threads at once.
+    Equal questions get equal answers, also in another order or another process; only the time limit
+    (`timeout_ms`, in milliseconds) depends on the clock. Not safe for several threads.
 
     Raises:
         InternalError: z3's witness is wrong.
@@ -59,9 +59,9 @@ def decide(a: Region, b: Region, timeout_ms: int = 2000) -> Witness | Disjoint |
     """
     session = Session.here()
     indices_a, indices_b = session.indices_a[: len(a.sizes)], session.indices_b[: len(b.sizes)]
-    # Bytes from the element of `a` to that of `b`. Two elements share a byte if neither ends before
-    # the other begins. Only the difference of the starts enters, which keeps the numbers small. (An
-    # `int`, if neither region has dims.)
+    # The distance in bytes from the element of `a` to the element of `b`. Two elements share a byte
+    # if neither ends before the other begins. Only the difference of the starts is used, since z3
+    # is faster on small numbers. (Without dims, the distance is an `int`.)
     distance = z3.Sum(
         *(stride * index for stride, index in zip(b.strides, indices_b, strict=True)),
         *(-stride * index for stride, index in zip(a.strides, indices_a, strict=True)),
@@ -76,6 +76,7 @@ def decide(a: Region, b: Region, timeout_ms: int = 2000) -> Witness | Disjoint |
     answer = session.ask(premises, [*indices_a, *indices_b], timeout_ms)
     if not isinstance(answer, tuple):
         return answer
+    # The bytes that two elements share begin where the later one starts.
     at_a, at_b = answer[: len(a.sizes)], answer[len(a.sizes) :]
     witness = Witness(at_a, at_b, byte=max(_address(a, at_a), _address(b, at_b)))
     if not witness.check(a, b):
@@ -89,11 +90,11 @@ def decide(a: Region, b: Region, timeout_ms: int = 2000) -> Witness | Disjoint |
 class Session:
     """z3 in this process: one context, one solver, and the names of the model.
 
-    Contexts take milliseconds to make, so they live as long as the process. The solver is `reset`,
+    A context takes milliseconds to make, so it lives as long as the process. The solver is `reset`,
     not `push`ed and `pop`ped: after `pop` it keeps what it learned about which values to try first,
-    so that the witness would depend on the questions before (in 134 of 1,500 cases; `reset` costs
-    half a millisecond a question more). The names stay declared for the same reason: terms are
-    ordered by when they were made.
+    so the witness would depend on earlier questions (in 134 of 1,500 cases; `reset` costs half a
+    millisecond more per question). The names stay declared for the same reason: z3 orders terms by
+    when they were made.
     """
 
     solver: Any
@@ -102,7 +103,7 @@ class Session:
 
     @classmethod
     def here(cls, purpose: str = "regions") -> Session:
-        """The session of this process for that purpose; a forked child gets its own, and leaves its parent's alone."""
+        """The session of this process for a purpose; a forked child makes its own."""
         key = (os.getpid(), purpose)
         if key not in _SESSIONS:
             _SESSIONS[key] = cls._new()
@@ -117,7 +118,7 @@ class Session:
 
     @property
     def context(self) -> Any:
-        """The context that all terms of a question must be made in."""
+        """The context in which all terms of a question must be made."""
         return self.solver.ctx
 
     def ask(
@@ -139,7 +140,7 @@ class Session:
         return tuple(int(model.eval(name, model_completion=True).as_long()) for name in names)
 
 
-# By process id: a context that came through a fork is neither used nor freed.
+# By process id and purpose: a context that came through a fork is neither used nor freed.
 _SESSIONS: dict[tuple[int, str], Session] = {}
 
 

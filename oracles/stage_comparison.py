@@ -66,6 +66,7 @@ class Meaning:
 
     @classmethod
     def of(cls, run: StageRun) -> Meaning:
+        # From 1 on: version 0 means that nothing is known.
         numbers = {node.node.name: index for index, node in enumerate(run.nodes, 1)}
         forms = {node.node.name: _form(node.call) for node in run.nodes if node.call is not None}
         memory = ByteVersions(run, numbers)
@@ -108,6 +109,7 @@ class StageComparison:
         if _input_locations(self.before) != _input_locations(self.run):
             return [], "the two stages do not take the same inputs"
         meant = Meaning.of(self.before)
+        # Most stages are right, so the first walk only finds out whether there is a difference.
         self._walk(meant, None)
         if self.differs:
             # The log takes as much memory as all stores together, so it is kept only when needed.
@@ -117,6 +119,8 @@ class StageComparison:
     def _walk(self, meant: Meaning, log: list[Store] | None) -> None:
         """Compare all reads. Without a log of stores, only `differs` is found out."""
         calls = [(node.node.name, node.call) for node in self.run.nodes if node.call is not None]
+        # A node that computes something else under an old name gets no number: its results are
+        # unknown versions, so they match nothing.
         same = {
             name: meant.numbers[name]
             for name, call in calls
@@ -140,8 +144,10 @@ class StageComparison:
     ) -> None:
         if meant is None:  # in the stage before, nobody uses the result
             return
+        # Operands are compared by position. A pass may swap those of a commutative op.
         expected, found = _shapes(meant), _shapes(reads)
         if expected != found:
+            # `add(y, neg)` becomes `add_(neg, y)` to be in place on its first operand.
             swapped = form in COMMUTATIVE and expected[::-1] == found
             if not (swapped and _agree(meant[::-1], reads)):
                 reader = reads[0].reader if reads else "a node"
@@ -167,6 +173,7 @@ class StageComparison:
                 f"the storage {number} of an input ends with another size than in the stage before"
             )
             return
+        # A storage that shrank: the rest is not there any more.
         found, meant = memory.storages[number][:nbytes], meant[:nbytes]
         wrong = (meant != found) | (found == 0)
         # A negative version is what the caller passed, so the input must end as it began.
@@ -203,10 +210,12 @@ class StageComparison:
         self.differs = True
         if memory.log is None:
             return
+        # Version 0 may be any value, so nobody can be blamed for it.
         known = meant != 0
         found: list[Overwritten] = []
         storage = read.location.storage
         left = overwriters(memory, at, storage, addresses[known], meant[known], found)
+        # No violation: what was read may be right, as another computation of the same value.
         if left.size or not known.all():
             self.unknown.append(
                 f"{read.reader} reads {read.what}, which cannot be matched with what it reads in "
@@ -226,6 +235,7 @@ class StageComparison:
             "value overwritten": self._value(int(overwritten.versions[0])),
             "storage": overwritten.storage,
         }
+        # The first read is shown; later reads of the same node add their bytes.
         if key in self.violations:
             evidence = dict(self.violations[key].evidence)
         listed = {"bytes": addresses[:_MOST_LISTED].tolist(), "bytes in all": len(addresses)}
@@ -257,6 +267,7 @@ def overwriters(
     """
     left = np.arange(len(addresses))  # positions that are not explained yet
     last_store = np.full(len(addresses), fill_value=True)  # no later store to this byte was seen
+    # From the last store back, as a read sees the last one.
     for store in reversed(memory.log or ()):
         if not left.size:
             break
@@ -265,6 +276,7 @@ def overwriters(
         entry_at = np.full(len(memory.storages[storage]), -1)  # the store's entry, by address
         entry_at[memory.addresses(store.location).ravel()] = np.arange(store.old.size)
         entry = entry_at[addresses[left]]
+        # This store overwrote the right version: it is to blame.
         hit = (entry >= 0) & (store.old.ravel()[entry] == meant[left])
         if hit.any():
             found.append(Overwritten(store, storage, addresses[left[hit]], meant[left[hit]]))
@@ -274,6 +286,7 @@ def overwriters(
         last_store[left[entry >= 0]] = False
         copied, entry, left = left[copied_here], entry[copied_here], left[~hit & ~copied_here]
         for source, origin, step in _origins(memory, store) if copied.size else ():
+            # A cast passes on the version of the first byte; byte `step` has the one below.
             versions = np.where(meant[copied] < 0, meant[copied] - step, meant[copied])
             nobody = overwriters(memory, store.at, source, origin[entry], versions, found)
             copied, entry = copied[nobody], entry[nobody]

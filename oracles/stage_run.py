@@ -119,6 +119,7 @@ class _Runner:
         self.numbers: dict[int, int] = {}  # of storages, by their identity
 
     def run(self) -> StageRun:
+        # Eager and target run without gradients, so stages do as well.
         with torch.no_grad():
             for node in self.graph.graph.nodes:
                 self._step(node)
@@ -141,6 +142,7 @@ class _Runner:
         call = None
         try:
             args, kwargs = map_arg(node.args, self._value), map_arg(node.kwargs, self._value)
+            # Operands are located before the node runs: it may change their metadata.
             call = self._call(node, args, kwargs)
             counters = version_counters(call)
             value = self._execute(node, call, args, kwargs)
@@ -148,6 +150,7 @@ class _Runner:
                 note_writes(call, counters)
         except (Rejected, InternalError):
             raise
+        # A call that raised is recorded, too: its operands may explain the error.
         except Exception as error:  # noqa: BLE001 - whatever a node raises is part of the run
             self.record.error = (node, error)
             if call is not None:
@@ -174,8 +177,10 @@ class _Runner:
         target: Any = node.target
         if isinstance(target, OpOverload):
             return operator_call(target, target, args, kwargs, self._location)
+        # `auto_functionalized` and others take the operator that they run first.
         if args and isinstance(args[0], OpOverload):
             return operator_call(None, args[0], args[1:], kwargs, self._location)
+        # Methods, modules and Python functions.
         return function_call(args, kwargs, self._location)
 
     def _execute(self, node: fx.Node, call: NodeCall | None, args: Any, kwargs: Any) -> Any:
@@ -207,6 +212,7 @@ class _Runner:
         if tensor.layout is not torch.strided:
             raise Rejected(f"a tensor is {tensor.layout}; only dense (strided) ones can be judged")
         storage, record = tensor.untyped_storage(), self.record
+        # The first tensor on a storage numbers it, in the order of the nodes.
         number = self.numbers.get(storage._cdata)
         if number is None:
             number = self.numbers[storage._cdata] = len(self.numbers)

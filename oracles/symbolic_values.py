@@ -25,11 +25,13 @@ class SymbolicValues:
         """
         operands = [operand.ravel().tolist() for operand in read]
         for index, value in enumerate(elements.ravel().tolist()):
+            # The same hash may be computed twice; its first expression is kept.
             reads = tuple(operand[index] for operand in operands)
             self.expressions.setdefault(value, (label(index), reads))
 
     def spell(self, value: int, depth: int = 4) -> str:
         """The expression behind a hash: 'mul[other=0](add[other=1](x0[1]))'."""
+        # Bytes that were stored as parts of several elements have no expression.
         label, read = self.expressions.get(value, ("bytes of several elements", ()))
         if not read:
             return label

@@ -78,12 +78,14 @@ class UninterpretedMode(TorchDispatchMode):
         if (run_steps := steps(func)) is not None:
             with self:
                 return run_steps(*args, **kwargs)
+        # Its schema hides that it writes the running statistics.
         if func in BATCH_NORMS:
             func, args, kwargs = honest_batch_norm(func, args, kwargs)
         known = facts(func)
         if known.writes:
             return self._mutation(func, args, kwargs)
         result = func(*args, **kwargs)
+        # The result shows the hashes of its storage already.
         if known.kind is Kind.VIEW:
             return result
         self._note_data_dependence(func, args, result)
@@ -123,6 +125,7 @@ class UninterpretedMode(TorchDispatchMode):
             return op(*args, **kwargs)  # t_, set_, resize_ write no byte
         given = bound(op, args, kwargs)
         written = _written(op, given)
+        # A random op draws once: its functional form would draw other values.
         form = functional_form(op)
         if form is None or is_random(op):
             left, dtypes, result = self._opaque_mutation(op, given, args, kwargs, written)
@@ -145,6 +148,7 @@ class UninterpretedMode(TorchDispatchMode):
         written: list[torch.Tensor],
     ) -> tuple[list[Array], list[torch.dtype]]:
         """The hashes and dtypes of what the functional form returns."""
+        # A functional form takes the arguments of the op in the same order, without `out=`.
         values = [
             given[argument.name]
             for index, argument in enumerate(op._schema.arguments)
@@ -171,6 +175,7 @@ class UninterpretedMode(TorchDispatchMode):
         """Run an op without a functional form, or a random one, as an opaque op."""
         key = None if is_constant(op, given) else self._ops.opaque_key(op, given)
         result = op(*args, **kwargs)
+        # New results first, as a functional form would return them.
         left = [*_not_in(written, result), *written]
         hashes = [
             self.memory.constant(tensor) if key is None else self._ops.opaque(key, index, tensor)
@@ -184,6 +189,7 @@ class UninterpretedMode(TorchDispatchMode):
         """Finish a scatter, or `copy`: it clones its base's storage, then stores its source."""
         given = bound(op, args, kwargs)
         base, source = given.pop("self"), given.pop("src")
+        # `computed` covers the elements; the bytes around them are copied here.
         self.memory.copy_storage(base, result)
         target = SCATTERS[op](result, *given.values()) if op in SCATTERS else result
         self.memory.write(target, self.memory.moved(source, result.dtype))

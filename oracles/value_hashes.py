@@ -92,6 +92,7 @@ def spread(elements: Array, itemsize: int) -> Array:
 
 def digest(elements: Array) -> int:
     """One hash of many, in order."""
+    # Weights depend on the position, so a permutation has another digest.
     flat = elements.ravel()
     weights = _POSITIONS if flat.size <= _POSITIONS.size else sequence(_STEP, flat.size)
     return int(mixed(flat) @ weights[: flat.size]) ^ int(hashed(elements.shape))
@@ -107,6 +108,7 @@ def of_storage(storage: torch.UntypedStorage) -> Array:
 
 def of_constant(tensor: torch.Tensor) -> Array:
     """The hashes of a tensor whose data come from no input: its sizes, then the bytes."""
+    # Lazy bits are resolved: the hash is that of the value, not of its storage.
     plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
     data = storage_bytes.bytes_of(plain.untyped_storage()).numpy()
     item = plain.element_size()
@@ -133,6 +135,7 @@ def negative(hashes: Array, dtype: torch.dtype) -> Array:
 
 def conjugated(hashes: Array, dtype: torch.dtype) -> Array:
     """The conjugate of a complex value; twice, the value."""
+    # The second half of an element is the imaginary part.
     hashes = hashes.copy()
     hashes[..., hashes.shape[-1] // 2 :] ^= _sign(dtype.to_real())
     return hashes

@@ -24,8 +24,8 @@ class Violation:
     """A broken promise, with evidence.
 
     `kind` names the symptom, such as 'wrong value' or 'raises IndexError: index # is out of
-    bounds': violations that a reader would call the same symptom have the same kind. `place` names the input
-    or output, or the stage and node. `evidence` has plain JSON values.
+    bounds': violations that a reader would call the same symptom have the same kind. `place` names
+    the input or output, or the stage and node. `evidence` has plain JSON values.
     """
 
     oracle: str
@@ -72,6 +72,7 @@ def of_all_stages(reports: Sequence[Report]) -> Report:
     """One report for all stages: the worst verdict, its first reason, and all violations."""
     if not reports:
         return not_applicable("the target shows no graph")
+    # One violation decides. One unknown stage leaves the whole undecided.
     worst = min((report.verdict for report in reports), key=_FROM_WORST.index)
     reasons = (report.reason for report in reports if report.verdict is worst and report.reason)
     violations = tuple(violation for report in reports for violation in report.violations)
