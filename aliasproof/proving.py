@@ -29,9 +29,12 @@ from aliasproof.console import notes, print_heading, print_lines, print_table, r
 from aliasproof.user_file import read, what_was_raised
 from oracles import smt
 from oracles.observation import Observation, observe, observe_eager
-from oracles.proofs.all_sizes import Answer, Proof, pairs, prove
-from oracles.proofs.assumptions import Premises, Sizes, evaluate
-from oracles.proofs.symbolic import Layout, SymbolicInputs, disagreements
+from oracles.proofs.all_sizes import Proof, pairs, prove
+from oracles.proofs.assumptions import Assumptions
+from oracles.proofs.pair_decision import Answer
+from oracles.proofs.size_expressions import SizeValues, evaluate
+from oracles.proofs.symbolic_inputs import SymbolicInputs
+from oracles.proofs.symbolic_regions import SymbolicLayout, disagreements
 from programs.errors import InternalError, Rejected, UserError
 from programs.execution import ProgramFunction
 from programs.program import Program
@@ -93,7 +96,7 @@ class Counterexample:
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """How many sizes fulfil the premises, of how many in range."""
+    """How many sizes satisfy the assumptions, of how many in range."""
 
     sizes: int
     of: int
@@ -111,14 +114,14 @@ class Pair:
 class Proofs:
     """All pairs of one target.
 
-    `shapes` are the sizes of the inputs as terms, `premises` what is taken to be true of them, and
-    `covered` how many sizes fulfil that, None if there are none or too many to count. `held` are
+    `shapes` are the sizes of the inputs as expressions, `assumptions` the conditions on them, and
+    `covered` how many sizes satisfy these, None if there are none or too many to count. `held` are
     the names of the last inputs, if the function holds these and is not given them.
     """
 
     target: Target
     shapes: tuple[tuple[str, ...], ...]
-    premises: tuple[str, ...]
+    assumptions: tuple[str, ...]
     pairs: tuple[Pair, ...]
     covered: Covered | None = None
     held: tuple[str, ...] = ()
@@ -139,8 +142,8 @@ class Proofs:
         return {
             "inputs": [list(each) for each in self.shapes],
             "held by the function": list(self.held),
-            "premises": list(self.premises),
-            "sizes that fulfil them": None
+            "assumptions": list(self.assumptions),
+            "sizes that satisfy them": None
             if self.covered is None
             else [self.covered.sizes, self.covered.of],
             "pairs": [_pair_json(each) for each in self.pairs],
@@ -234,16 +237,16 @@ class _Proving:
             before = self.inputs.layout(self.function)
             compiled = self._compiled()
             after = self.inputs.layout(compiled, "the target")
-            premises = self.inputs.premises(sizes.low, sizes.high)
+            assumptions = self.inputs.assumptions(sizes.low, sizes.high)
         except Rejected as rejected:
             names = pairs(list(eager.tensors()))
             unknown = (
                 Pair(Proof(one, other, Answer.UNKNOWN, str(rejected), 0.0)) for one, other in names
             )
             return Proofs(self.target, shapes, (), tuple(unknown))
-        untrue = self._untrue(before, after, compiled, premises)
+        untrue = self._untrue(before, after, compiled, assumptions)
         found = []
-        for proof in prove(before, after, premises, self.limit):
+        for proof in prove(before, after, assumptions, self.limit):
             reasons = [untrue[each] for each in sorted({proof.one, proof.other} & untrue.keys())]
             if proof.answer is Answer.PROVED and reasons:
                 found.append(Pair(replace(proof, answer=Answer.UNKNOWN, how=reasons[0])))
@@ -252,7 +255,7 @@ class _Proving:
             else:
                 found.append(Pair(proof))
         return Proofs(
-            self.target, shapes, _in_words(premises), tuple(found), _covered(premises, sizes)
+            self.target, shapes, _in_words(assumptions), tuple(found), _covered(assumptions, sizes)
         )
 
     def _compiled(self) -> Function:
@@ -266,15 +269,19 @@ class _Proving:
             raise
         except Exception as error:
             raise Rejected(
-                f"with sizes as symbols, the target raises {what_was_raised(error, None)}"
+                f"with symbolic sizes, the target raises {what_was_raised(error, None)}"
             ) from error
 
     def _untrue(
-        self, before: Layout, after: Layout, compiled: Function, premises: Premises
+        self,
+        before: SymbolicLayout,
+        after: SymbolicLayout,
+        compiled: Function,
+        assumptions: Assumptions,
     ) -> dict[str, str]:
         """The tensors that real runs show to be otherwise than the layouts say, each with the reason."""
         found: dict[str, str] = {}
-        for sizes in itertools.islice(self._anchors(premises), ANCHORS):
+        for sizes in itertools.islice(self._anchors(assumptions), ANCHORS):
             eager, actual = (
                 observe(self.function, self.inputs.at(sizes)),
                 observe(compiled, self.inputs.at(sizes)),
@@ -287,18 +294,21 @@ class _Proving:
                 )
             wrong = disagreements(before, eager, sizes) | disagreements(after, actual, sizes)
             found |= {
-                name: f"{name} lies otherwise in a real run than on fake tensors" for name in wrong
+                name: f"{name} has another layout in a real run than on fake tensors"
+                for name in wrong
             }
         return found
 
-    def _anchors(self, premises: Premises) -> Iterator[Sizes]:
-        """Sizes to run at: such as fulfil the premises, then those of the sample, which may lie out of range."""
+    def _anchors(self, assumptions: Assumptions) -> Iterator[SizeValues]:
+        """Sizes to run at: those that satisfy the assumptions, then the sample, which may be out of range."""
         yield from (
-            each for each in map(premises.whole, premises.samples) if not self._too_large(each)
+            each
+            for each in map(assumptions.complete, assumptions.samples)
+            if not self._too_large(each)
         )
         yield self.inputs.hints
 
-    def _too_large(self, sizes: Sizes) -> bool:
+    def _too_large(self, sizes: SizeValues) -> bool:
         """Whether inputs of these sizes are too large to be run."""
         counts = (
             math.prod(int(evaluate(each, sizes)) for each in shape) for shape in self.inputs.shapes
@@ -313,7 +323,7 @@ class _Proving:
         except Rejected as reason:
             return Pair(replace(proof, answer=Answer.UNKNOWN, how=str(reason), sizes=None))
 
-    def _shown(self, one: str, other: str, sizes: Sizes, compiled: Function) -> Counterexample:
+    def _shown(self, one: str, other: str, sizes: SizeValues, compiled: Function) -> Counterexample:
         shapes = tuple(
             tuple(int(evaluate(each, sizes)) for each in shape) for shape in self.inputs.shapes
         )
@@ -324,11 +334,11 @@ class _Proving:
             eager, trace = observe_eager(self.function, self.inputs.at(sizes))
         except Rejected as undefined:
             raise Rejected(
-                f"refuted {at}, where eager gives it no single meaning: {undefined}"
+                f"refuted {at}, where the program is undefined in eager: {undefined}"
             ) from undefined
         unmet = self.target.contract.unmet(trace)
         if unmet is not None:
-            raise Rejected(f"refuted {at}, of which the target promises nothing: {unmet.reason}")
+            raise Rejected(f"refuted {at}, for which the target promises nothing: {unmet.reason}")
         actual = observe(compiled, self.inputs.at(sizes))
         if eager.error is not None or actual.error is not None:
             raise Rejected(
@@ -344,23 +354,29 @@ class _Proving:
         return Counterexample(shapes, (witness.indices_a, witness.indices_b), witness.byte - start)
 
 
-def _covered(premises: Premises, sizes: Range) -> Covered | None:
-    symbols = len(premises.ranges) + len(premises.equal)
-    if not symbols or premises.count is None or premises.count > MOST_COUNTED or sizes.high is None:
+def _covered(assumptions: Assumptions, sizes: Range) -> Covered | None:
+    symbols = len(assumptions.ranges) + len(assumptions.equal)
+    if (
+        not symbols
+        or assumptions.count is None
+        or assumptions.count > MOST_COUNTED
+        or sizes.high is None
+    ):
         return None
     return Covered(
-        sum(1 for _ in premises.every(math.inf)), (sizes.high - sizes.low + 1) ** symbols
+        sum(1 for _ in assumptions.enumerate_sizes(math.inf)),
+        (sizes.high - sizes.low + 1) ** symbols,
     )
 
 
-def _in_words(premises: Premises) -> tuple[str, ...]:
-    """The premises as Python conditions."""
+def _in_words(assumptions: Assumptions) -> tuple[str, ...]:
+    """The assumptions as Python conditions."""
     ranges = (
         f"{low} <= {name}" if high is None else f"{low} <= {name} <= {high}"
-        for name, (low, high) in premises.ranges.items()
+        for name, (low, high) in assumptions.ranges.items()
     )
-    equal = (f"{name} == {term}" for name, term in premises.equal.items())
-    return (*ranges, *equal, *map(_condition, premises.conditions))
+    equal = (f"{name} == {term}" for name, term in assumptions.equal.items())
+    return (*ranges, *equal, *map(_condition, assumptions.conditions))
 
 
 def _condition(term: Any) -> str:
@@ -407,7 +423,7 @@ def prove_file(
     if not _has_symbols(found[0]):
         print_lines(
             notes(),
-            "note: no size became a symbol; sizes of 2 or more do, of inputs that fill a storage of their own",
+            "note: no size became a symbol; only sizes of 2 or more do, in inputs that fill a storage of their own",
         )
     if as_json:
         by_target = {each.target.name: each.to_json() for each in found}
@@ -442,12 +458,12 @@ def _print(console: Console, path: Path, sizes: Range, found: Sequence[Proofs]) 
     print_lines(console, f"{inputs}; sizes {sizes}" if _has_symbols(found[0]) else inputs)
     for each in found:
         print_heading(console, each.target.name)
-        if each.premises:
-            print_lines(console, f"premises: {', '.join(each.premises)}", "dim")
+        if each.assumptions:
+            print_lines(console, f"assumptions: {', '.join(each.assumptions)}", "dim")
         if each.covered is not None:
             print_lines(
                 console,
-                f"{each.covered.sizes} of {each.covered.of} sizes in range fulfil them",
+                f"{each.covered.sizes} of {each.covered.of} sizes in range satisfy them",
                 "dim",
             )
         _print_pairs(console, each.pairs)

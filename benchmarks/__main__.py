@@ -1,4 +1,7 @@
-"""`python -m benchmarks [NAME]... [--json FILE]`: run all benchmarks, or the named ones, and print their tables."""
+"""`python -m benchmarks [NAME]... [--json FILE]`: run benchmarks and print their tables.
+
+Without a name, all of them run. A name is that of the module in this folder.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +21,18 @@ import z3
 from benchmarks import (
     against_torch,
     generation,
-    inside,
     lemma_table,
     overlap,
     pass_cost,
     proof_rates,
+    stage_oracles,
     throughput,
 )
 from benchmarks.tables import Figures, show
 
 BENCHMARKS: dict[str, Callable[[], Figures]] = {
     "throughput": throughput.measure,
-    "inside": inside.measure,
+    "stage_oracles": stage_oracles.measure,
     "generation": generation.measure,
     "overlap": overlap.measure,
     "lemma_table": lemma_table.measure,
@@ -52,10 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         help=f"which to run: {', '.join(BENCHMARKS)}; default: all",
     )
     parser.add_argument(
-        "--json", metavar="FILE", type=Path, help="write the figures to this file, too"
+        "--json", metavar="FILE", type=Path, help="also write the figures to this file"
     )
     options = parser.parse_args(arguments)
-    unknown = [each for each in options.names if each not in BENCHMARKS]
+    unknown = [name for name in options.names if name not in BENCHMARKS]
     if unknown:
         parser.error(f"unknown benchmark '{unknown[0]}'; benchmarks: {', '.join(BENCHMARKS)}")
     if options.json is not None:
@@ -74,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 @contextmanager
 def quiet_torch() -> Iterator[None]:
-    """One thread, and no log of what the compilers make of odd programs."""
+    """One thread, so that figures compare, and no warnings of compilers about odd programs."""
     logger = logging.getLogger("torch")
     level, threads = logger.level, torch.get_num_threads()
     logger.setLevel(logging.CRITICAL)
@@ -101,7 +104,8 @@ def _require_writable(path: Path, parser: argparse.ArgumentParser) -> None:
         path.touch()
     except OSError as error:
         parser.error(
-            f"cannot write {path}: {error.strerror}; name a file in a folder that exists and is yours to write"
+            f"cannot write {path}: {error.strerror}; name a file in an existing folder that you may"
+            " write to"
         )
 
 

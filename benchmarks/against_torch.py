@@ -1,20 +1,20 @@
-"""Our `reinplace` against torch's: how much of a graph still allocates, and how much memory is live at its peak.
+"""Our `reinplace` against torch's: how many calls of a graph still allocate, and its peak memory.
 
-Both passes get the functional graph that `make_fx(torch.func.functionalize(f))` makes of a program,
-each a copy of it, and the same sample inputs. The programs are those on which torch's pass is
-right: target *fx-reinplace* is for them, no oracle finds a promise broken, and the terms are those
-of the functional graph, so that it is right for other numbers, too. Its contract waives strides;
-here it does not, since a reinplaced output with other strides than eager's is no gain to be had.
-Ours is held against the same, and so is the functional graph itself.
+Both passes get a copy of the functional graph that `make_fx(torch.func.functionalize(f))` makes of
+a program, and the same sample inputs. Only programs on which torch's pass is right count: target
+*fx-reinplace* is for them, no oracle finds a broken promise, and the graph has the same value
+hashes as the functional graph, so it is right for other values too. The contract of the target
+waives strides. Here it does not: a reinplaced output with other strides than eager's is not a gain.
+Our pass must meet the same conditions, and so must the functional graph itself.
 
-How to read a row: the number of programs on which ours is better than torch's pass, as good, or
-worse, and the totals.
+How to read a row: the number of programs on which our pass is better than torch's, equal, or worse,
+and the totals.
 
-- *in-place ops*: how many fewer calls of the graph have a result in a storage of their own (of a
-  byte or more) than before.
-- *peak bytes*: a storage is live from the call that makes it to the last one that has it as an
-  operand; outputs live to the end, inputs always. The median is of ours divided by torch's, program
-  by program.
+- *in-place ops*: how many fewer calls of the graph have a result in a storage of their own (of at
+  least one byte) than before.
+- *peak bytes*: a storage is live from the call that makes it to the last call that reads it.
+  Outputs are live to the end, inputs always. The median is of ours divided by torch's, program by
+  program.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from __future__ import annotations
 import copy
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import count
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, count
 from typing import Any
 
 import torch
@@ -48,7 +48,7 @@ from targets.registry import TARGETS
 from targets.target import Build
 from trials.trial import Case, EagerRun, Trial, run_trial
 
-FIRST_SEED = 4000  # of the shards; one a shard
+FIRST_SEED = 4000  # one seed per shard
 SHARD = 50  # programs
 SHOWN = 5  # findings of each kind
 _ACCUSED = TARGETS["fx-reinplace"]
@@ -57,7 +57,7 @@ TARGET = replace(
     contract=replace(
         _ACCUSED.contract,
         waivers=tuple(
-            each for each in _ACCUSED.contract.waivers if each.promise is not Promise.STRIDE
+            waiver for waiver in _ACCUSED.contract.waivers if waiver.promise is not Promise.STRIDE
         ),
     ),
 )
@@ -65,15 +65,15 @@ TARGET = replace(
 
 @dataclass(frozen=True, slots=True)
 class Allocations:
-    """What a graph allocates: calls with a result in a storage of their own, and bytes at the peak."""
+    """How many calls of a graph have a result in a new storage, and the bytes at its peak."""
 
     fresh: int
     peak: int
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """One program: the memory of its functional graph, and of what each pass made of it."""
+class ReinplaceComparison:
+    """One program: the memory of its functional graph, and of the graph after each pass."""
 
     before: Allocations
     ours: Allocations
@@ -81,37 +81,35 @@ class Comparison:
 
     @property
     def in_place(self) -> int:
-        """Calls that no longer allocate, by our pass."""
+        """How many calls no longer allocate after our pass."""
         return self.before.fresh - self.ours.fresh
 
     @property
     def in_place_theirs(self) -> int:
-        """The same by torch's."""
+        """The same after torch's."""
         return self.before.fresh - self.theirs.fresh
 
 
 @dataclass(frozen=True, slots=True)
 class AgainstTorch:
-    """All comparisons. `refused` and `wrong` are texts about programs that our pass refuses or gets wrong, `fewer` and
-    `higher` about those on which it does less than torch's, or takes more bytes.
+    """All comparisons, and texts about programs that need a look.
+
+    Our pass refuses those in `refused`, gets those in `wrong` wrong, has fewer in-place ops than
+    torch's on those in `fewer`, and a higher peak on those in `higher`.
     """
 
     drawn: int
-    comparisons: Sequence[Comparison]
+    comparisons: Sequence[ReinplaceComparison]
     refused: Sequence[str]
     wrong: Sequence[str]
     fewer: Sequence[str]
     higher: Sequence[str]
 
     def tables(self) -> list[Table]:
-        ours, theirs = (
-            [each.in_place for each in self.comparisons],
-            [each.in_place_theirs for each in self.comparisons],
-        )
-        peaks, their_peaks = (
-            [each.ours.peak for each in self.comparisons],
-            [each.theirs.peak for each in self.comparisons],
-        )
+        ours = [comparison.in_place for comparison in self.comparisons]
+        theirs = [comparison.in_place_theirs for comparison in self.comparisons]
+        peaks = [comparison.ours.peak for comparison in self.comparisons]
+        their_peaks = [comparison.theirs.peak for comparison in self.comparisons]
         ratios = [one / other for one, other in zip(peaks, their_peaks, strict=True) if other]
         rows = [
             ("in-place ops", *_signs(ours, theirs), str(sum(ours)), str(sum(theirs)), ""),
@@ -125,14 +123,12 @@ class AgainstTorch:
         ]
         columns = ("", "better", "equal", "worse", "ours", "torch", "median ours / torch")
         compared = len(self.comparisons)
-        calls, nbytes = (
-            sum(getattr(each.before, name) for each in self.comparisons)
-            for name in ("fresh", "peak")
-        )
+        calls = sum(comparison.before.fresh for comparison in self.comparisons)
+        nbytes = sum(comparison.before.peak for comparison in self.comparisons)
         notes = [
             f"{compared} programs compared, of {self.drawn} drawn.",
             f"Of these, ours is wrong on {len(self.wrong)}; it refuses {len(self.refused)} others.",
-            f"The functional graphs have {calls} calls that allocate and {nbytes} bytes at their peaks.",
+            f"In the functional graphs {calls} calls allocate; their peaks are {nbytes} bytes.",
         ]
         kinds = {
             "refused": self.refused,
@@ -142,13 +138,13 @@ class AgainstTorch:
         }
         for kind, texts in kinds.items():
             notes += [f"\n--- {kind} ---\n{text}" for text in texts[:SHOWN]]
-        return [Table("against torch: what reinplace saves", columns, rows, notes)]
+        return [Table("against_torch: what reinplace saves", columns, rows, notes)]
 
 
 def measure(programs: int = 5_000) -> AgainstTorch:
-    """Compare the passes on that many programs on which torch's is right and ours does not refuse."""
+    """Compare the passes on that many programs that torch's gets right and ours does not refuse."""
     drawn = 0
-    comparisons: list[Comparison] = []
+    comparisons: list[ReinplaceComparison] = []
     found: dict[str, list[str]] = {"refused": [], "wrong": [], "fewer": [], "higher": []}
     for program in _programs():
         if len(comparisons) == programs:
@@ -157,18 +153,20 @@ def measure(programs: int = 5_000) -> AgainstTorch:
         trial = _trial(program)
         if trial is None or trial.build is None:
             continue
-        functional, theirs = (each.graph for each in trial.build.stages)
+        functional, theirs = (stage.graph for stage in trial.build.stages)
         if not is_right(program, copy.deepcopy(functional), trial):
-            continue  # a stride that functionalization lost, and that reinplacing found again by chance
+            continue  # functionalization lost a stride, which reinplacing restored by chance
         if not is_same(program, functional, theirs, trial):
-            continue  # right for these numbers by chance
+            continue  # right for these values by chance
         inputs = Case.of(program).fresh_inputs()
         try:
             ours = reinplace(copy.deepcopy(functional), *inputs)
         except Refused as error:
             found["refused"].append(f"{error}\n{source(program)}{functional.code}")
             continue
-        comparison = Comparison(*(memory(each, inputs) for each in (functional, ours, theirs)))
+        comparison = ReinplaceComparison(
+            *(memory(graph, inputs) for graph in (functional, ours, theirs))
+        )
         comparisons.append(comparison)
         text = _describe(program, functional, ours, theirs, comparison)
         if not (is_right(program, ours, trial) and is_same(program, functional, ours, trial)):
@@ -183,7 +181,8 @@ def measure(programs: int = 5_000) -> AgainstTorch:
 
 
 def is_right(program: Program, ours: fx.GraphModule, theirs: Trial) -> bool:
-    """True if a graph keeps all promises of that contract."""
+    """True if a graph keeps all promises of the contract."""
+    # The eager run is that of the other trial: it is the same program on the same inputs.
     target = replace(TARGET, name="ours", build=lambda function, inputs: Build(ours, []))
     trial = run_trial(Case.of(program), target, eager=EagerRun(theirs.eager, theirs.trace))
     return (
@@ -194,12 +193,43 @@ def is_right(program: Program, ours: fx.GraphModule, theirs: Trial) -> bool:
 def is_same(
     program: Program, functional: fx.GraphModule, reinplaced: fx.GraphModule, trial: Trial
 ) -> bool:
-    """True if two graphs compute the same terms, and so the same for all numbers."""
+    """True if two graphs have equal value hashes, and so compute the same for all values."""
     one, other = (
-        run_uninterpreted(each, Case.of(program).fresh_inputs())
-        for each in (functional, reinplaced)
+        run_uninterpreted(graph, Case.of(program).fresh_inputs())
+        for graph in (functional, reinplaced)
     )
     return not judge(Contract(), one, other, trial.trace).violations
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Lifetimes:
+    """The size of each storage in bytes, and the first and last node at which it is live.
+
+    A storage goes by its identity. Callers keep its tensors alive, so that no identity is reused.
+    """
+
+    nbytes: dict[int, int] = field(default_factory=dict)
+    first: dict[int, int] = field(default_factory=dict)
+    last: dict[int, int] = field(default_factory=dict)
+
+    def use(self, tensor: torch.Tensor, index: int) -> None:
+        """The node of this index reads or makes the tensor. Nodes come in order."""
+        storage = _storage(tensor)
+        # A `resize_` can let a storage grow: its largest size counts.
+        self.nbytes[storage] = max(self.nbytes.get(storage, 0), tensor.untyped_storage().nbytes())
+        self.first.setdefault(storage, index)
+        self.last[storage] = index
+
+    def peak(self, nodes: int) -> int:
+        """The most bytes that are live at one of so many nodes."""
+        changes = [0] * (nodes + 2)
+        for storage, nbytes in self.nbytes.items():
+            changes[self.first[storage]] += nbytes
+            changes[self.last[storage] + 1] -= nbytes
+        return max(accumulate(changes))
 
 
 def memory(module: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Allocations:
@@ -207,51 +237,47 @@ def memory(module: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Allocation
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     given = iter(fake_inputs(mode, inputs))
     values: dict[fx.Node, Any] = {}
-    size: dict[
-        int, int
-    ] = {}  # bytes of each storage, by its identity; the values keep them all alive
-    born: dict[int, int] = {}
-    dies: dict[int, int] = {}
+    lifetimes = _Lifetimes()
     fresh = 0
     nodes = list(module.graph.nodes)
     with mode, torch.no_grad():
         for index, node in enumerate(nodes):
-            operands = [t for each in node.all_input_nodes for t in tensors_in(values[each])]
-            taken = {_storage(each) for each in operands}
-            dies |= dict.fromkeys(taken, index)
-            if node.op == "output":
-                continue
-            values[node] = (
-                next(given)
-                if node.op == "placeholder"
-                else run_node(node, values.__getitem__, mode)
-            )
-            results = list(tensors_in(values[node]))
-            own = [
-                each
-                for each in results
-                if _storage(each) not in taken and each.untyped_storage().nbytes()
+            operands = [
+                tensor for operand in node.all_input_nodes for tensor in tensors_in(values[operand])
             ]
-            fresh += isinstance(node.target, OpOverload) and bool(own)
+            results: list[torch.Tensor] = []
+            if node.op != "output":
+                values[node] = (
+                    next(given)
+                    if node.op == "placeholder"
+                    else run_node(node, values.__getitem__, mode)
+                )
+                results = list(tensors_in(values[node]))
+                fresh += isinstance(node.target, OpOverload) and _allocates(results, operands)
             for tensor in (*results, *operands):
-                number = _storage(tensor)
-                size[number] = max(size.get(number, 0), tensor.untyped_storage().nbytes())
-                born.setdefault(number, index)
-                dies.setdefault(number, index)
-                if node.op in ("placeholder", "get_attr"):
-                    born[number] = 0
+                lifetimes.use(tensor, index)
+    # The caller holds inputs and constants, so they are live all the time.
     for node in nodes:
         if node.op in ("placeholder", "get_attr"):
-            dies |= {_storage(each): len(nodes) for each in tensors_in(values[node])}
-    changes = [0] * (len(nodes) + 2)
-    for number, nbytes in size.items():
-        changes[born[number]] += nbytes
-        changes[dies[number] + 1] -= nbytes
-    live, peak = 0, 0
-    for change in changes:
-        live += change
-        peak = max(peak, live)
-    return Allocations(fresh, peak)
+            for tensor in tensors_in(values[node]):
+                lifetimes.first[_storage(tensor)] = 0
+                lifetimes.last[_storage(tensor)] = len(nodes)
+    return Allocations(fresh, lifetimes.peak(len(nodes)))
+
+
+def _allocates(results: Sequence[torch.Tensor], operands: Sequence[torch.Tensor]) -> bool:
+    """True if a result has a storage of its own, with a byte or more."""
+    taken = set(map(_storage, operands))
+    return any(
+        _storage(result) not in taken and result.untyped_storage().nbytes() for result in results
+    )
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+# --- programs and reports -------------------------------------------------------------------------
 
 
 def _programs() -> Iterator[Program]:
@@ -260,7 +286,7 @@ def _programs() -> Iterator[Program]:
 
 
 def _trial(program: Program) -> Trial | None:
-    """The trial of torch's pass, if the pass is for this program, right about it, and runs to its end."""
+    """The trial of torch's pass, or None if it is not for this program, wrong, or raises."""
     try:
         trial = run_trial(Case.of(program), TARGET)
     except (Undefined, Rejected):
@@ -273,31 +299,27 @@ def _trial(program: Program) -> Trial | None:
     )
 
 
-def _storage(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
-
-
 def _describe(
     program: Program,
     functional: fx.GraphModule,
     ours: fx.GraphModule,
     theirs: fx.GraphModule,
-    comparison: Comparison,
+    comparison: ReinplaceComparison,
 ) -> str:
-    """All that one needs to see why the passes differ."""
+    """What a reader needs to see why the passes differ."""
     refused = [
-        f"{each.node} ({each.op}): not {how.value}: {condition}: {reason}"
-        for each in decisions(ours)
-        if each.how is None
-        for how, condition, reason in each.refused
+        f"{decision.node} ({decision.op}): not {how.value}: {condition}: {reason}"
+        for decision in decisions(ours)
+        if decision.how is None
+        for how, condition, reason in decision.refused
     ]
     parts = [
         f"in-place ops, ours and torch's: {comparison.in_place} and {comparison.in_place_theirs}",
         f"peak bytes, ours and torch's: {comparison.ours.peak} and {comparison.theirs.peak}",
         source(program),
         *(
-            f"{name}:{each.code}"
-            for name, each in (("functional", functional), ("ours", ours), ("torch", theirs))
+            f"{name}:{graph.code}"
+            for name, graph in (("functional", functional), ("ours", ours), ("torch", theirs))
         ),
         *refused,
     ]

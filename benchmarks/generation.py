@@ -1,18 +1,18 @@
-"""Two ways to draw the same programs: from a seed (`sample`) and through Hypothesis (`@given(programs())`).
+"""Two ways to draw the same programs: from a seed (`sample`) and through Hypothesis.
 
-Campaigns draw from a seed; this table shows why. Both ways call the same code and differ only in
-who answers its choices. Hypothesis runs its generation phase alone, without example database or
-health checks, once for each shard, as a campaign would. It favours the simplest examples and
-variations of earlier ones, which is what tests that shrink want and a search does not.
+Campaigns draw from a seed; this table shows why. Both ways call the same code. They differ only in
+who makes its choices. Hypothesis (`@given(programs())`) runs its generation phase alone, without
+example database or health checks, once for each shard, as a campaign would. It prefers the simplest
+examples and variations of earlier ones. That is right for tests that shrink, but not for a search.
 
 How to read a row:
 
-- *CPU ms* is for each program, *instructions* the mean number in it: the second explains part of
-  the first.
-- *distinct* is the share of op sequences that differ (two programs that differ only in arguments
-  count once).
-- *ops* counts which of the ops that programs are drawn from occur at all, *most frequent* the share
-  of all instructions that are the commonest op.
+- *CPU ms* is per program. *instructions* is the mean number per program, which explains part of the
+  time.
+- *distinct* is the share of op sequences that differ. Two programs that differ only in arguments
+  count once.
+- *ops* is how many of the drawable ops occur at all. *most frequent* is the share of the commonest
+  op in all instructions.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from generators.strategies import programs as strategy
 from generators.strategies import sample
 from programs.program import Program
 
-FIRST_SEED = 2000  # of the shards; one a shard
+FIRST_SEED = 2000  # one seed per shard
 
 Draw = Callable[[Features, int, int], list[Program]]
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """What one way of drawing gave; `ms` is milliseconds of CPU time for a program."""
+class DrawnFigures:
+    """The figures of one way to draw; `ms` is milliseconds of CPU time per program."""
 
     name: str
     programs: int
@@ -51,25 +51,25 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """All ways, over equal features and seeds; `ops` is how many ops there are to draw."""
+    """All ways, with equal features and seeds; `ops` is how many ops can be drawn."""
 
     ops: int
-    ways: Sequence[Way]
+    ways: Sequence[DrawnFigures]
 
     def tables(self) -> list[Table]:
         base = self.ways[0].ms
         rows = [
             (
-                each.name,
-                str(each.programs),
-                f"{each.ms:.2f}",
-                f"{each.ms / base:.1f}",
-                f"{each.instructions:.1f}",
-                percent(each.distinct),
-                f"{each.ops} of {self.ops}",
-                percent(each.most_frequent),
+                way.name,
+                str(way.programs),
+                f"{way.ms:.2f}",
+                f"{way.ms / base:.1f}",
+                f"{way.instructions:.1f}",
+                percent(way.distinct),
+                f"{way.ops} of {self.ops}",
+                percent(way.most_frequent),
             )
-            for each in self.ways
+            for way in self.ways
         ]
         columns = (
             "drawn",
@@ -96,19 +96,20 @@ def measure(shards: int = 10, programs: int = 100) -> Generation:
             start = time.process_time()
             drawn[name] += way(swarm(shard), shard, programs)
             seconds[name] += time.process_time() - start
-    names = {each.name for each in OPERATORS}
+    # Only these count as used: the column is "ops of all drawable ops".
+    names = {operator.name for operator in OPERATORS}
     return Generation(
         len(names), tuple(_way(name, drawn[name], seconds[name], names) for name in ways)
     )
 
 
 def from_seed(features: Features, number: int, count: int) -> list[Program]:
-    """As campaigns draw."""
+    """The way of campaigns."""
     return list(sample(features, number, count))
 
 
 def through_hypothesis(features: Features, number: int, count: int) -> list[Program]:
-    """As tests draw; Hypothesis may stop early, when it believes that it has seen all there is."""
+    """The way of tests; Hypothesis may stop early, if it believes that it has seen all programs."""
     drawn: list[Program] = []
 
     @seed(number)
@@ -127,10 +128,10 @@ def through_hypothesis(features: Features, number: int, count: int) -> list[Prog
     return drawn
 
 
-def _way(name: str, drawn: Sequence[Program], seconds: float, names: set[str]) -> Way:
-    sequences = {tuple(each.op for each in program.instructions) for program in drawn}
-    used = Counter(each.op for program in drawn for each in program.instructions)
-    return Way(
+def _way(name: str, drawn: Sequence[Program], seconds: float, names: set[str]) -> DrawnFigures:
+    sequences = {tuple(call.op for call in program.instructions) for program in drawn}
+    used = Counter(call.op for program in drawn for call in program.instructions)
+    return DrawnFigures(
         name=name,
         programs=len(drawn),
         ms=1000 * seconds / len(drawn),

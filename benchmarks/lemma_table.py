@@ -1,13 +1,13 @@
-"""All lemmas about overlap predicates: what z3 says of each, after how long, and what a refutation does to programs.
+"""All lemmas about overlap predicates: the verdict of z3, its time, and what refutations break.
 
-How to read a row: one lemma; its ranges are what a proof covers. *vacuous* is no fault of a
-predicate: the branch is dead. Milliseconds are for all cases of a lemma and hold two questions
-each: can the premises hold, is there a counterexample; of a refuted one also the search for a small
-counterexample.
+How to read a row: one lemma. *ranges* is what a proof covers. *vacuous* is not a fault of the
+predicate: the branch is dead. *ms* is the time for all cases of a lemma. A case takes two
+questions: can the assumptions hold, and is there a counterexample? A refuted case also takes a
+search for a small counterexample.
 
-Each refutation is held against what is installed: does the real predicate take the step on such
-tensors, do the views share bytes (`programs.regions`), and which targets go wrong on the program
-that is made of it (`aliasproof check`).
+Each refutation is compared with what is installed. Does the real predicate take the step on such
+tensors? Do the views share bytes (`programs.regions`)? Which targets go wrong on a program made of
+them (`aliasproof check`)?
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from dataclasses import dataclass
 
 from aliasproof.checking import check
 from benchmarks.tables import Table
-from oracles.proofs.lemmas import Lemma, LemmaProof, Refuted, prove, tensors
+from oracles.proofs.lemma_programs import tensors
+from oracles.proofs.lemmas import Lemma, LemmaProof, Refuted, prove_lemma
 from oracles.proofs.region_lemmas import REGION_LEMMAS
 from oracles.proofs.torch_lemmas import TORCH_LEMMAS
 from programs.regions import overlap, overlaps_itself
@@ -40,7 +41,11 @@ class LemmaRow:
 
 @dataclass(frozen=True, slots=True)
 class Refutation:
-    """A counterexample in views: whether torch takes the step, whether bytes are shared, which targets break a promise."""
+    """A counterexample as views, and what it shows.
+
+    Does torch take the step (`taken`), do the views share bytes (`shared`), and which targets break
+    a promise (`violated`)?
+    """
 
     name: str
     views: str
@@ -50,41 +55,42 @@ class Refutation:
 
 
 @dataclass(frozen=True, slots=True)
-class Lemmas:
+class LemmaFigures:
     """All verdicts, and the refutations among them."""
 
     rows: Sequence[LemmaRow]
     refutations: Sequence[Refutation]
 
     def tables(self) -> list[Table]:
-        counts = Counter(each.verdict for each in self.rows)
-        total = sum(each.milliseconds for each in self.rows) / 1e3
+        counts = Counter(row.verdict for row in self.rows)
+        total = sum(row.milliseconds for row in self.rows) / 1e3
         verdicts = ", ".join(
-            f"{counts[each]} {each}" for each in ("proved", "refuted", "unknown", "vacuous")
+            f"{counts[verdict]} {verdict}"
+            for verdict in ("proved", "refuted", "unknown", "vacuous")
         )
         return [
             Table(
-                "lemmas",
+                "lemma_table: all lemmas",
                 ("lemma", "verdict", "ms", "step of", "ranges"),
                 [
-                    (each.name, each.verdict, f"{each.milliseconds:.0f}", each.source, each.ranges)
-                    for each in self.rows
+                    (row.name, row.verdict, f"{row.milliseconds:.0f}", row.source, row.ranges)
+                    for row in self.rows
                 ],
                 [f"{verdicts}; {total:.1f} s."],
             ),
             Table(
-                "refutations",
-                ("refuted", "torch takes the step", "bytes are shared", "targets that go wrong"),
+                "lemma_table: refutations",
+                ("refuted", "torch takes the step", "views share bytes", "targets that go wrong"),
                 [
                     (
-                        each.name,
-                        _yes_no(each.taken),
-                        _yes_no(each.shared),
-                        ", ".join(each.violated) or "none",
+                        found.name,
+                        _yes_no(found.taken),
+                        _yes_no(found.shared),
+                        ", ".join(found.violated) or "none",
                     )
-                    for each in self.refutations
+                    for found in self.refutations
                 ],
-                [f"{each.name}: {each.views}" for each in self.refutations],
+                [f"{found.name}: {found.views}" for found in self.refutations],
             ),
         ]
 
@@ -95,34 +101,36 @@ def _yes_no(truth: bool) -> str:
 
 def measure(
     lemmas: Sequence[Lemma] = TORCH_LEMMAS + REGION_LEMMAS, limit_ms: int = 10_000
-) -> Lemmas:
+) -> LemmaFigures:
     """Prove all, and turn refutations into programs."""
-    proofs = [prove(each, limit_ms) for each in lemmas]
+    proofs = [prove_lemma(lemma, limit_ms) for lemma in lemmas]
     rows = [
         LemmaRow(
-            each.lemma.name,
-            each.lemma.source,
-            each.lemma.claim,
-            each.lemma.ranges,
-            each.verdict,
-            each.milliseconds,
+            proof.lemma.name,
+            proof.lemma.source,
+            proof.lemma.claim,
+            proof.lemma.ranges,
+            proof.verdict,
+            proof.milliseconds,
         )
-        for each in proofs
+        for proof in proofs
     ]
-    return Lemmas(
+    return LemmaFigures(
         rows,
-        [_refutation(each, each.answer) for each in proofs if isinstance(each.answer, Refuted)],
+        [_refutation(proof, proof.answer) for proof in proofs if isinstance(proof.answer, Refuted)],
     )
 
 
 def _refutation(proof: LemmaProof, answer: Refuted) -> Refutation:
     lemma, views = proof.lemma, answer.views
-    regions = [each.region() for each in views]
+    regions = [view.region() for view in views]
+    # One view: it overlaps itself. Two: they overlap each other.
     shared = (
         overlaps_itself(regions[0])
         if len(regions) == 1
         else bool(regions) and overlap(regions[0], regions[1])
     )
+    # A refuted restatement is a bug of torch only if the installed predicate takes the step, too.
     taken = lemma.asks is not None and lemma.asks(tensors(views))
     results = check(lemma.program(views), targets=TARGETS).results if lemma.program else {}
     violated = tuple(name for name, result in results.items() if result.violated)

@@ -1,20 +1,20 @@
-"""The price of one decision whether two views share a byte, by deciders that are all exact.
+"""The time to decide whether two views share a byte, by several exact deciders.
 
-`programs.regions.overlap` decides in the harness, `numpy.shares_memory` is the best known
-alternative, and z3 (`oracles.smt.decide`) is the second opinion on each finding. An address mask
-(the addresses of all bytes, as arrays) and brute force (each element of one against each of the
-other, in plain Python) are right without thought. The questions are those that programs pose: the
-inputs and results of sampled programs, each with each other of its program.
+`programs.regions.overlap` decides in the harness. `numpy.shares_memory` is the best known
+alternative. z3 (`oracles.smt.decide`) is the second opinion on each finding. An address mask (the
+addresses of all bytes, as arrays) and brute force (all pairs of elements, in plain Python) are
+obviously right. The questions come from sampled programs: every two inputs or results of one
+program.
 
-How to read a row: microseconds of CPU time for each decision (the best of some rounds, in which the
-deciders take turns), by kind of pair, and the mean as a multiple of `overlap`'s. *overlap* and *z3*
-get ready-made regions and *numpy* ready-made arrays; the rows with *tensors* start from tensors, as
-the harness must, so they say what a change would bring.
+How to read a row: microseconds of CPU time per decision, by kind of pair, and the mean as a
+multiple of `overlap`'s. Each figure is the best of some rounds, in which the deciders take turns.
+*overlap* and *z3* get regions and *numpy* gets arrays that are made before. The rows with *tensors*
+start from tensors, as the harness must, so they show what a change of decider would bring.
 
-How to read a column: *apart*: one ends before the other begins, or is empty; *shared*: a byte in
-common; *interleaved*: one lies in the gaps of the other, the only kind that takes thought. *all* is
-the mean over the pairs as they occur. z3, mask and brute force answer a sample of each kind. The
-deciders must agree on every pair.
+How to read a column: *apart*: one ends before the other begins, or is empty; *shared*: they share a
+byte; *interleaved*: one is in the gaps of the other, which is the only hard kind. *all* is the mean
+over the pairs as they occur. z3, mask and brute force answer a sample of each kind. The deciders
+must agree on every pair.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from programs.regions import Region, overlap
 from programs.storage_bytes import bytes_of
 from programs.values import input_tensors
 
-FIRST_SEED = 3000  # of the shards; one a shard
+FIRST_SEED = 3000  # one seed per shard
 SHARD = 50  # programs
 
-Array = npt.NDArray[np.void]
+ByteArray: TypeAlias = npt.NDArray[np.void]  # each element is `itemsize` plain bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class DrawnView:
 
     tensor: torch.Tensor
     region: Region
-    array: Array
+    array: ByteArray
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> DrawnView:
@@ -73,12 +73,12 @@ DECIDERS: dict[str, Callable[[DrawnView, DrawnView], bool | None]] = {
     "brute force": lambda a, b: _by_brute_force(a.region, b.region),
     "z3": lambda a, b: _by_z3(a.region, b.region),
 }
-SAMPLED = ("mask", "brute force", "z3")  # slow, so they answer some pairs, once
+SAMPLED = ("mask", "brute force", "z3")  # slow, so they answer only some pairs, in one round
 
 
 @dataclass(frozen=True, slots=True)
 class PairKind:
-    """One kind of pair: how many there are, and microseconds for a decision by decider."""
+    """One kind of pair: how many there are, and microseconds per decision by decider."""
 
     name: str
     pairs: int
@@ -86,8 +86,8 @@ class PairKind:
 
 
 @dataclass(frozen=True, slots=True)
-class Overlap:
-    """All kinds, the mean over all pairs last.
+class OverlapTimes:
+    """All kinds of pairs; the last one is the mean over all pairs.
 
     `unknown` is the number of pairs on which z3 gave up.
     """
@@ -98,20 +98,18 @@ class Overlap:
 
     def tables(self) -> list[Table]:
         everything = self.kinds[-1]
-        rows = [("pairs", *(str(each.pairs) for each in self.kinds), "", "")]
+        rows = [("pairs", *(str(kind.pairs) for kind in self.kinds), "", "")]
         for name, mean in everything.microseconds.items():
             base = "tensors, overlap" if name.startswith("tensors") else "overlap"
-            figures = (f"{each.microseconds[name]:.2f}" for each in self.kinds)
+            figures = (f"{kind.microseconds[name]:.2f}" for kind in self.kinds)
             rows.append((name, *figures, f"{mean / everything.microseconds[base]:.2f}", base))
-        columns = ("µs", *(each.name for each in self.kinds), "×", "of")
-        notes = [
-            f"From {self.programs} programs. No two deciders disagreed; z3 gave up on {self.unknown} pairs."
-        ]
-        return [Table("overlap: microseconds of CPU time for one decision", columns, rows, notes)]
+        columns = ("µs", *(kind.name for kind in self.kinds), "×", "of")
+        note = f"{self.programs} programs. All deciders agreed; z3 gave up on {self.unknown} pairs."
+        return [Table("overlap: microseconds of CPU time for one decision", columns, rows, [note])]
 
 
-def measure(programs: int = 200, rounds: int = 5, z3_sample: int = 150) -> Overlap:
-    """Collect the pairs of that many programs and let everybody decide them."""
+def measure(programs: int = 200, rounds: int = 5, z3_sample: int = 150) -> OverlapTimes:
+    """Collect the pairs of that many programs and let all deciders answer them."""
     by_kind: dict[str, list[DrawnPair]] = {"apart": [], "shared": [], "interleaved": []}
     for pair in collect(programs):
         by_kind[kind_of(*pair)].append(pair)
@@ -123,6 +121,7 @@ def measure(programs: int = 200, rounds: int = 5, z3_sample: int = 150) -> Overl
         questions.update(
             dict.fromkeys(SAMPLED, random.Random(0).sample(pairs, min(z3_sample, len(pairs))))
         )
+        # All deciders must agree before they are timed: a fast wrong answer is worth nothing.
         unknown += _compare(questions)
         microseconds = dict.fromkeys(DECIDERS, float("inf"))
         for turn in range(rounds):
@@ -130,11 +129,11 @@ def measure(programs: int = 200, rounds: int = 5, z3_sample: int = 150) -> Overl
                 if decider not in SAMPLED or turn == 0:
                     microseconds[decider] = min(microseconds[decider], _time(decider, asked))
         kinds.append(PairKind(name, len(pairs), microseconds))
-    return Overlap(programs, unknown, (*kinds, _mean(kinds)))
+    return OverlapTimes(programs, unknown, (*kinds, _mean(kinds)))
 
 
 def collect(programs: int) -> Iterator[DrawnPair]:
-    """Every two values of each sampled program, at its end."""
+    """Every two values of each sampled program, after its run."""
     for start in range(0, programs, SHARD):
         seed = FIRST_SEED + start // SHARD
         for program in sample(swarm(seed), seed, min(SHARD, programs - start)):
@@ -142,7 +141,7 @@ def collect(programs: int) -> Iterator[DrawnPair]:
 
 
 def kind_of(a: DrawnView, b: DrawnView) -> str:
-    """How the two lie to each other; see the top of this file."""
+    """The kind of a pair, which is a column of the table."""
     low_a, end_a = a.region.interval
     low_b, end_b = b.region.interval
     if max(low_a, low_b) >= min(end_a, end_b):
@@ -153,15 +152,18 @@ def kind_of(a: DrawnView, b: DrawnView) -> str:
 def values(program: Program) -> list[torch.Tensor]:
     """All inputs and results of a program after its run."""
     tensors = input_tensors(program)
-    named = {each.name: tensor for each, tensor in zip(program.inputs, tensors, strict=True)}
+    named = {given.name: tensor for given, tensor in zip(program.inputs, tensors, strict=True)}
     with torch.no_grad():
         for instruction in program.instructions:
             execute(instruction, named)
     return list(named.values())
 
 
-def as_array(tensor: torch.Tensor) -> Array:
-    """The same elements as a numpy array of plain bytes: numpy has no bfloat16, and no bit for a lazy conjugate."""
+def as_array(tensor: torch.Tensor) -> ByteArray:
+    """The same elements as a numpy array of plain bytes.
+
+    numpy has no bfloat16 and no lazy conjugation, so the dtype is only an item size.
+    """
     size = tensor.element_size()
     strides = [stride * size for stride in tensor.stride()]
     offset = tensor.storage_offset() * size if tensor.numel() else 0
@@ -176,15 +178,16 @@ def _by_z3(a: Region, b: Region) -> bool | None:
 
 def _by_brute_force(a: Region, b: Region) -> bool:
     """Every element of one against every element of the other."""
-    starts = [_starts(each) for each in (a, b)]
+    starts_b = _starts(b)
     return any(
         one < other + b.itemsize and other < one + a.itemsize
-        for one in starts[0]
-        for other in starts[1]
+        for one in _starts(a)
+        for other in starts_b
     )
 
 
 def _starts(region: Region) -> list[int]:
+    """The addresses of all elements."""
     starts = [region.start]
     for size, stride in zip(region.sizes, region.strides, strict=True):
         starts = [start + step * stride for start in starts for step in range(size)]
@@ -192,7 +195,7 @@ def _starts(region: Region) -> list[int]:
 
 
 def _compare(questions: dict[str, list[DrawnPair]]) -> int:
-    """Raise `InternalError` if the deciders disagree; the number of pairs on which z3 gave up."""
+    """The number of pairs on which z3 gave up. Raises `InternalError` if the deciders disagree."""
     unknown = 0
     for name, pairs in questions.items():
         for a, b in pairs:
@@ -200,7 +203,8 @@ def _compare(questions: dict[str, list[DrawnPair]]) -> int:
             unknown += answer is None
             if answer is not None and answer != overlap(a.region, b.region):
                 raise InternalError(
-                    f"overlap and {name} disagree, please send us these regions: {a.region} and {b.region}"
+                    f"overlap and {name} disagree, please send us these regions:"
+                    f" {a.region} and {b.region}"
                 )
     return unknown
 
@@ -214,9 +218,9 @@ def _time(decider: str, pairs: Sequence[DrawnPair]) -> float:
 
 
 def _mean(kinds: Sequence[PairKind]) -> PairKind:
-    total = sum(each.pairs for each in kinds)
+    total = sum(kind.pairs for kind in kinds)
     means = {
-        name: sum(each.pairs * each.microseconds[name] for each in kinds) / total
+        name: sum(kind.pairs * kind.microseconds[name] for kind in kinds) / total
         for name in DECIDERS
     }
     return PairKind("all", total, means)

@@ -1,21 +1,21 @@
-"""What the reference pass costs on long chains, next to the passes of torch that it is modelled on.
+"""The CPU time of the reference pass on long chains, compared with the passes of torch.
 
-Each chain is given to both, in one run. The chains of `reinplace` are functional graphs:
+Both get each chain, in one run. The chains of `reinplace` are functional graphs:
 
-- *elementwise*: x = x + 1, over and over.
-- *views*: a transpose of what was, then an add.
-- *scatters*: a row of one base, an add, and the row stored back into the base.
+- *elementwise*: x = x + 1, repeated.
+- *views*: a transpose of the last value, then an add.
+- *scatters*: a row of one base, an add, and a scatter of the row into the base.
 
-Those of `functionalize` are functions of in-place ops, and tracing them is part of the price:
+The chains of `functionalize` are functions of in-place ops. Tracing them is part of the time:
 
-- *in place*: x.add_(1), over and over.
-- *views of views*: a transpose of the transpose before, then an add to it.
-- *rows*: an add to one row of a base, then to the next.
+- *in place*: x.add_(1), repeated.
+- *views of views*: a transpose of the last transpose, then an in-place add to it.
+- *rows*: an in-place add to one row of a base, then to the next.
 
-How to read a row: seconds of CPU time, the least of some rounds where one is short; *ours / torch*
-is the ratio; *growth* is ours as a multiple of the row above, and *at most* what it would be if the
-price were n·log n. *in place* is the number of calls that write, ours and torch's. `-` stands where
-torch's pass was left out for it took too long on the row above.
+How to read a row: seconds of CPU time; the least of some rounds if a round is short. *ours / torch*
+is the ratio. *growth* is our time as a multiple of the row above. *at most* is the growth of
+n·log n. *in place* is the number of calls that write, ours and torch's. `-` means that torch's pass
+was left out, because it took too long on the row above.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from reference_pass.reinplace import reinplace
 aten = torch.ops.aten
 
 SIZES = (100, 1_000, 10_000)
-ROWS = 4  # of the tensor that all chains begin with, which is square
+ROWS = 4  # of the square tensor that all chains begin with
 ROUNDS = 5  # at most
 SHORT = 1.0  # seconds: no further round after that
 
 TimedRun: TypeAlias = Callable[[], fx.GraphModule]
-Fresh: TypeAlias = Callable[
-    [], TimedRun
-]  # what makes a run on a graph, or a function, that no other run has changed
-Both: TypeAlias = Callable[[int], tuple[Fresh, Fresh]]  # by number of nodes: ours and torch's
+# Makes a run on a graph, or a function, that no other run has changed.
+FreshRun: TypeAlias = Callable[[], TimedRun]
+# For a number of nodes: the runs of our pass, and those of torch's.
+BothPasses: TypeAlias = Callable[[int], tuple[FreshRun, FreshRun]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class PassTimings:
 
     def _table(self, name: str, timings: Sequence[Timing], theirs: str) -> Table:
         above: list[Timing | None] = [None, *timings]
-        rows = [_row(one, before) for before, one in zip(above, timings, strict=False)]
+        rows = [_row(timing, before) for before, timing in zip(above, timings, strict=False)]
         columns = (
             "chain",
             "nodes",
@@ -100,12 +100,12 @@ class PassTimings:
         )
         notes = [f"torch: {theirs}."]
         notes += [
-            f"{after.chain}, {after.nodes} nodes: torch left out, it took {before.theirs:.1f} s on {before.nodes} nodes,"
-            f" over the limit of {self.limit:g} s."
+            f"{after.chain}, {after.nodes} nodes: torch left out, it took {before.theirs:.1f} s on"
+            f" {before.nodes} nodes, over the limit of {self.limit:g} s."
             for before, after in pairwise(timings)
             if before.theirs is not None and after.theirs is None
         ]
-        return Table(f"passes: seconds to {name} a chain", columns, rows, notes)
+        return Table(f"pass_cost: seconds to {name} a chain", columns, rows, notes)
 
 
 def measure(sizes: Sequence[int] = SIZES, limit: float = 5.0) -> PassTimings:
@@ -130,7 +130,7 @@ def elementwise(graph: fx.Graph, value: fx.Node, nodes: int) -> fx.Node:
 
 
 def views(graph: fx.Graph, value: fx.Node, nodes: int) -> fx.Node:
-    """Transposes and adds, by turns."""
+    """Transposes and adds, in turn."""
     for _ in range(nodes // 2):
         value = graph.call_function(aten.transpose.int, (value, 0, 1))
         value = graph.call_function(aten.add.Tensor, (value, 1))
@@ -138,7 +138,8 @@ def views(graph: fx.Graph, value: fx.Node, nodes: int) -> fx.Node:
 
 
 def scatters(graph: fx.Graph, value: fx.Node, nodes: int) -> fx.Node:
-    """Adds to one row of a base after the other; the base itself is made by an add, since an input may not be written."""
+    """Adds to one row of a base after the other."""
+    # The base is the result of an add, since a functional graph must not write an input.
     value = graph.call_function(aten.add.Tensor, (value, 1))
     for step in range((nodes - 1) // 3):
         row = (0, step % ROWS, step % ROWS + 1)
@@ -149,14 +150,14 @@ def scatters(graph: fx.Graph, value: fx.Node, nodes: int) -> fx.Node:
 
 
 def in_place(value: torch.Tensor, nodes: int) -> torch.Tensor:
-    """Adds in place."""
+    """In-place adds."""
     for _ in range(nodes):
         aten.add_.Tensor(value, 1)
     return value
 
 
 def views_of_views(value: torch.Tensor, nodes: int) -> torch.Tensor:
-    """Transposes and adds in place, by turns."""
+    """Transposes and in-place adds, in turn."""
     for _ in range(nodes // 2):
         value = aten.transpose.int(value, 0, 1)
         aten.add_.Tensor(value, 1)
@@ -164,7 +165,7 @@ def views_of_views(value: torch.Tensor, nodes: int) -> torch.Tensor:
 
 
 def rows(value: torch.Tensor, nodes: int) -> torch.Tensor:
-    """Adds in place to one row after the other."""
+    """In-place adds to one row after the other."""
     for step in range(nodes // 2):
         aten.add_.Tensor(aten.slice.Tensor(value, 0, step % ROWS, step % ROWS + 1), 1)
     return value
@@ -191,8 +192,8 @@ def graph_of(chain: Chain, nodes: int) -> fx.GraphModule:
 # --- timing ---------------------------------------------------------------------------------------
 
 
-def _reinplacing(chain: Chain) -> Both:
-    def prepare(run: Callable[..., fx.GraphModule], nodes: int) -> Fresh:
+def _reinplacing(chain: Chain) -> BothPasses:
+    def prepare(run: Callable[..., fx.GraphModule], nodes: int) -> FreshRun:
         def fresh() -> TimedRun:
             module, sample = graph_of(chain, nodes), _sample()
             return lambda: run(module, sample)
@@ -202,8 +203,8 @@ def _reinplacing(chain: Chain) -> Both:
     return lambda nodes: (prepare(reinplace, nodes), prepare(torch_reinplace.reinplace, nodes))
 
 
-def _functionalizing(program: ChainProgram) -> Both:
-    def both(nodes: int) -> tuple[Fresh, Fresh]:
+def _functionalizing(program: ChainProgram) -> BothPasses:
+    def both(nodes: int) -> tuple[FreshRun, FreshRun]:
         def function(value: torch.Tensor) -> torch.Tensor:
             return program(value, nodes)
 
@@ -216,14 +217,15 @@ def _functionalizing(program: ChainProgram) -> Both:
     return both
 
 
-def _time_sizes(name: str, sizes: Sequence[int], limit: float, runs: Both) -> list[Timing]:
-    for fresh in runs(10):  # warm-up
+def _time_sizes(name: str, sizes: Sequence[int], limit: float, runs: BothPasses) -> list[Timing]:
+    for fresh in runs(10):  # warm-up: the first run of a pass imports and fills caches
         fresh()()
     timings: list[Timing] = []
     theirs: tuple[float, int] | None = (0.0, 0)
     for nodes in sizes:
         fresh_ours, fresh_theirs = runs(nodes)
         seconds, written = _least(fresh_ours)
+        # Over the limit once, torch's pass is left out of all larger sizes.
         theirs = _least(fresh_theirs) if theirs is not None and theirs[0] <= limit else None
         timings.append(
             Timing(
@@ -236,13 +238,13 @@ def _time_sizes(name: str, sizes: Sequence[int], limit: float, runs: Both) -> li
     return timings
 
 
-def _least(fresh: Fresh) -> tuple[float, int]:
+def _least(fresh: FreshRun) -> tuple[float, int]:
     """The least seconds of some rounds, and how many calls of the result write."""
     seconds: list[float] = []
     written = 0
     while len(seconds) < ROUNDS and sum(seconds) < SHORT:
         run = fresh()
-        gc.collect()
+        gc.collect()  # so that the garbage of other runs is not freed in this one's time
         start = time.process_time()
         module = run()
         seconds.append(time.process_time() - start)
@@ -259,7 +261,7 @@ def _sample() -> torch.Tensor:
 
 
 def _row(timing: Timing, before: Timing | None) -> tuple[str, ...]:
-    growth = at_most = ""
+    growth = at_most = ""  # the first row of a chain has none
     if before is not None and before.chain == timing.chain:
         growth = f"{timing.ours / before.ours:.1f}"
         at_most = f"{_n_log_n(timing.nodes) / _n_log_n(before.nodes):.1f}"

@@ -1,21 +1,21 @@
-"""How many pairs of inputs and outputs are decided for all sizes at once, and how long that takes.
+"""How many pairs of inputs and outputs are decided for all sizes, and how long a decision takes.
 
-The programs are drawn from a seed: views with symbolic cut points (slices, splits, transposes,
-diagonals, reshapes), writes and copies between them, and some of the values returned. Each goes
-through
+The programs are drawn from a seed. They make views with symbolic cut points (slices, splits,
+transposes, diagonals, reshapes), write to them and copy between them, and return some of the
+values. Each program goes through these targets:
 
-- targets that are right as far as is known: the reference pass and AOTAutograd;
-- *arena*, which adds no alias either, and takes thought: all outputs lie one behind the other in
-  one buffer;
-- two that are wrong: *even arena*, which rounds the places in the buffer down to even numbers, so
-  that it takes odd sizes to see it; and *no clones*, which gets the program with a clone of each
-  output and drops these clones, so that two outputs that are views of one storage are refuted if
-  they share a byte for some sizes, and else are to be proved.
+- the reference pass and AOTAutograd, which are right as far as is known;
+- *arena*, which is right but hard to prove: it packs all outputs into one buffer, one after the
+  other;
+- *even arena*, which is wrong: it rounds the offsets in the buffer down to even numbers, so only
+  odd sizes show the mistake;
+- *no clones*, which is wrong: it gets the program with a clone of each output, and drops these
+  clones. Two outputs that are views of one storage are refuted if they share a byte at some sizes;
+  the others must be proved.
 
-How to read a row: pairs by answer; the median and the longest time of a pair, and the median over
-the pairs that z3 decided, which are counted, too; all times without those of building. *build* is
-the median time to trace a program, compile it and find its layouts. Refutations were replayed with
-real tensors.
+How to read a row: pairs by answer; the median and the longest time per pair; how many pairs z3
+decided, and their median time. These times exclude the build. *build* is the median time to trace a
+program, compile it and find its layouts. Refutations were replayed with real tensors.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from aliasproof.proving import Proofs, prove_build
 from benchmarks.tables import Table, percent
 from oracles.contract import Contract
-from oracles.proofs.all_sizes import Answer
+from oracles.proofs.pair_decision import Answer
 from programs.regions import Region, overlaps_itself
 from targets.registry import TARGETS
 from targets.symbolic_sizes import SYMBOLIC, SymbolicBuild
@@ -49,6 +49,7 @@ Tensor = torch.Tensor
 # --- programs -------------------------------------------------------------------------------------
 
 
+# A cut point as a function of a size; it is from 0 to the size.
 CUTS: dict[str, Callable[[int], int]] = {
     "1": lambda size: 1,
     "n // 2": lambda size: size // 2,
@@ -57,7 +58,7 @@ CUTS: dict[str, Callable[[int], int]] = {
     "n - 1": lambda size: size - 1,
 }
 
-# Of a tensor, a dim of it and a cut point of that dim.
+# Each takes a tensor, a dim, and a cut point of that dim.
 STEPS: dict[str, Callable[[Tensor, int, int], Tensor]] = {
     "up to": lambda x, dim, cut: x.narrow(dim, 0, cut),
     "from": lambda x, dim, cut: x.narrow(dim, cut, x.shape[dim] - cut),
@@ -82,8 +83,8 @@ STEPS: dict[str, Callable[[Tensor, int, int], Tensor]] = {
 }
 
 
-# What is drawn together with a step half of the time, so that programs return parts that are close
-# and yet apart.
+# A step is drawn together with its complement half of the time. So programs return parts of one
+# tensor that are close to each other and yet disjoint: the pairs that are hard to prove.
 COMPLEMENTS = {
     "up to": "from",
     "first split": "second split",
@@ -94,7 +95,7 @@ COMPLEMENTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class DrawnStep:
     """One operation on an earlier value."""
 
     name: str
@@ -113,13 +114,13 @@ class SizedProgram:
     """A function that works for inputs of many sizes; `shapes` are those of the sample."""
 
     shapes: tuple[tuple[int, ...], ...]
-    steps: tuple[Step, ...]
+    steps: tuple[DrawnStep, ...]
     outputs: tuple[int, ...]
 
     def __call__(self, *inputs: Tensor) -> list[Tensor]:
         values = list(inputs)
-        for each in self.steps:
-            values.append(each.run(values))
+        for step in self.steps:
+            values.append(step.run(values))
         return [values[index] for index in self.outputs]
 
     def inputs(self) -> list[Tensor]:
@@ -138,20 +139,22 @@ def draw(seed: int) -> SizedProgram:
         (source.choice((4, 6, 8)), source.choice((4, 5, 7, 9)))
         for _ in range(source.choice((1, 1, 2)))
     )
-    values = [torch.zeros(each) for each in shapes]
-    steps: list[Step] = []
+    values = [torch.zeros(shape) for shape in shapes]
+    steps: list[DrawnStep] = []
     for _ in range(4 * MOST_STEPS):
+        # The last value half of the time, so that chains of views get long.
         value = source.choice((source.randrange(len(values)), len(values) - 1))
         dim = source.randrange(max(1, values[value].dim()))
-        step = Step(source.choice(list(STEPS)), value, dim, source.choice(list(CUTS)))
+        step = DrawnStep(source.choice(list(STEPS)), value, dim, source.choice(list(CUTS)))
         drawn = [step]
         if step.name in COMPLEMENTS and source.random() < 0.5:
             drawn.append(replace(step, name=COMPLEMENTS[step.name]))
-        for each in drawn:
-            made = _tried(each, values)
+        for candidate in drawn:
+            made = _tried(candidate, values)
             if made is not None and len(steps) < MOST_STEPS:
                 values.append(made)
-                steps.append(each)
+                steps.append(candidate)
+    # Only results of steps are returned: an input as output is too easy to prove.
     made_here = range(len(shapes), len(values))
     return SizedProgram(
         shapes,
@@ -160,11 +163,13 @@ def draw(seed: int) -> SizedProgram:
     )
 
 
-def _tried(step: Step, values: Sequence[Tensor]) -> Tensor | None:
+def _tried(step: DrawnStep, values: Sequence[Tensor]) -> Tensor | None:
+    """The result of the step, or None if the step is left out."""
     if step.name.endswith("_") and overlaps_itself(Region.of(values[step.value])):
-        return None
+        return None  # undefined in eager
     with contextlib.suppress(RuntimeError, IndexError):
         made = step.run(values)
+        # Scalars and single elements leave nothing to cut or to overlap.
         return made if made.dim() and made.numel() > 1 else None
     return None
 
@@ -173,15 +178,19 @@ def _tried(step: Step, values: Sequence[Tensor]) -> Tensor | None:
 
 
 def arena(function: Function, fakes: Sequence[Tensor], unit: int = 1) -> Function:
-    """All outputs in one buffer, each where the last one ends, rounded down to a multiple of `unit`."""
+    """All outputs in one buffer, each at the end of the one before.
+
+    The offset, in elements, is rounded down to a multiple of `unit`.
+    """
 
     def packed(*inputs: Tensor) -> list[Tensor]:
         outputs: list[Tensor] = list(function(*inputs))  # type: ignore[call-overload]
-        buffer = torch.empty(sum(each.numel() for each in outputs))
-        place, found = 0, []
-        for each in outputs:
-            found.append(buffer.narrow(0, place, each.numel()).view(each.shape).copy_(each))
-            place = (place + each.numel()) // unit * unit
+        buffer = torch.empty(sum(output.numel() for output in outputs))
+        offset, found = 0, []
+        for output in outputs:
+            part = buffer.narrow(0, offset, output.numel())
+            found.append(part.view(output.shape).copy_(output))
+            offset = (offset + output.numel()) // unit * unit
         return found
 
     return packed
@@ -192,7 +201,8 @@ def even_arena(function: Function, fakes: Sequence[Tensor]) -> Function:
 
 
 def no_clones(function: Function, fakes: Sequence[Tensor]) -> fx.GraphModule:
-    """The graph of the function, which returns what it would return clones of."""
+    """The graph of the function, without the clones of its outputs."""
+    # The outputs of the program are clones (see `Cloned`), so their operands are views and alias.
     module = make_fx(function, tracing_mode="symbolic")(*fakes)
     (returned,) = module.graph.find_nodes(op="output")
     returned.args = fx.map_arg(
@@ -212,7 +222,7 @@ class Cloned:
     function: SizedProgram
 
     def __call__(self, *inputs: Tensor) -> list[Tensor]:
-        return [each.clone() for each in self.function(*inputs)]
+        return [output.clone() for output in self.function(*inputs)]
 
 
 def _never_run(function: Function, inputs: Sequence[Tensor]) -> Build:
@@ -220,6 +230,7 @@ def _never_run(function: Function, inputs: Sequence[Tensor]) -> Build:
 
 
 def _stand_in(name: str) -> Target:
+    """The target of that name, or one that promises everything: the planted targets need one."""
     return TARGETS.get(name) or Target(name, "", Contract(), _never_run, "")
 
 
@@ -237,7 +248,7 @@ BUILDS: dict[str, SymbolicBuild] = {
 
 @dataclass(frozen=True, slots=True)
 class ProofCounts:
-    """What came of all programs through one target; times in milliseconds."""
+    """The figures of all programs through one target; times in milliseconds."""
 
     target: str
     programs: int
@@ -255,27 +266,27 @@ class ProofCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class AllSizes:
-    accounts: Sequence[ProofCounts]
+class ProofRates:
+    counts: Sequence[ProofCounts]
 
     def tables(self) -> list[Table]:
         rows = [
             (
-                each.target,
-                str(each.pairs),
-                *(percent(each.answers[answer.value] / each.pairs) for answer in Answer),
-                f"{each.median:.2f}",
-                f"{each.longest:.0f}",
-                str(each.by_z3),
-                f"{each.median_by_z3:.0f}",
-                f"{each.build:.0f}",
+                counts.target,
+                str(counts.pairs),
+                *(percent(counts.answers[answer.value] / counts.pairs) for answer in Answer),
+                f"{counts.median:.2f}",
+                f"{counts.longest:.0f}",
+                str(counts.by_z3),
+                f"{counts.median_by_z3:.0f}",
+                f"{counts.build:.0f}",
             )
-            for each in self.accounts
+            for counts in self.counts
         ]
         columns = (
             "target",
             "pairs",
-            *(each.value for each in Answer),
+            *(answer.value for answer in Answer),
             "median ms",
             "longest",
             "by z3",
@@ -283,35 +294,38 @@ class AllSizes:
             "build ms",
         )
         notes = [
-            f"From {self.accounts[0].programs} programs, sizes from 1 to 64, at most 10 s a pair."
+            f"From {self.counts[0].programs} programs, sizes from 1 to 64, at most 10 s per pair."
         ]
         return [
             Table(
-                "all_sizes: pairs of inputs and outputs decided for all sizes", columns, rows, notes
+                "proof_rates: pairs of inputs and outputs decided for all sizes",
+                columns,
+                rows,
+                notes,
             )
         ]
 
 
-def measure(programs: int = 200, builds: Sequence[str] = tuple(BUILDS)) -> AllSizes:
+def measure(programs: int = 200, builds: Sequence[str] = tuple(BUILDS)) -> ProofRates:
     """Prove what can be proved of that many programs through each target."""
-    return AllSizes([_account(name, programs) for name in builds])
+    return ProofRates([_counted(name, programs) for name in builds])
 
 
-def _account(name: str, programs: int) -> ProofCounts:
+def _counted(name: str, programs: int) -> ProofCounts:
     answers: Counter[str] = Counter()
     hows: Counter[str] = Counter()
     spent, spent_by_z3, build = [], [], []
     for seconds, found in _proofs(name, programs):
-        times = [each.proof.milliseconds for each in found.pairs]
-        build.append(1e3 * seconds - sum(times))
+        times = [pair.proof.milliseconds for pair in found.pairs]
+        build.append(1e3 * seconds - sum(times))  # all that is not a decision
         spent += times
-        answers.update(each.proof.answer.value for each in found.pairs)
-        hows.update(each.proof.how for each in found.pairs)
-        spent_by_z3 += [each.proof.milliseconds for each in found.pairs if "z3" in each.proof.how]
+        answers.update(pair.proof.answer.value for pair in found.pairs)
+        hows.update(pair.proof.how for pair in found.pairs)
+        spent_by_z3 += [pair.proof.milliseconds for pair in found.pairs if "z3" in pair.proof.how]
     return ProofCounts(
         target=name,
         programs=programs,
-        answers={each.value: answers[each.value] for each in Answer},
+        answers={answer.value: answers[answer.value] for answer in Answer},
         hows=dict(hows),
         median=statistics.median(spent),
         longest=max(spent),

@@ -1,4 +1,4 @@
-"""What every benchmark hands back, and how its tables are printed."""
+"""What every benchmark returns, and how its tables are printed."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from rich.table import Table as RichTable
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows as they are to be read.
+    """Rows of formatted cells.
 
-    The first column is text, the others are figures; notes stand below.
+    The first column is text, the others are figures; notes are printed below.
     """
 
     title: str
@@ -26,7 +26,10 @@ class Table:
 
 
 class Figures(Protocol):
-    """The figures of one benchmark: a dataclass of plain values, so that `dataclasses.asdict` is ready for JSON."""
+    """The figures of one benchmark.
+
+    It is a dataclass of plain values, so that JSON can be made of `dataclasses.asdict`.
+    """
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -36,7 +39,7 @@ class Figures(Protocol):
 
 
 def show(table: Table) -> None:
-    """Print the table: with lines and colours to a terminal, as plain text, which no width cuts, to anything else."""
+    """Print the table: with lines and colours to a terminal, else as plain text of any width."""
     console = Console()
     if not console.is_terminal:
         sys.stdout.write(plain(table) + "\n")
@@ -47,7 +50,7 @@ def show(table: Table) -> None:
         title_justify="left",
         caption="\n".join(table.notes),
         caption_justify="left",
-        box=box.SIMPLE_HEAD,  # no lines between columns: the widest table fits into 80 columns
+        box=box.SIMPLE_HEAD,  # no lines between columns, so that the widest table fits into 80
         collapse_padding=True,
         pad_edge=False,
     )

@@ -1,25 +1,25 @@
-"""How many programs a second one process checks, and where the time goes.
+"""How many programs per second one process checks, and where the time goes.
 
-Each target gets the same programs: shards of swarm features, as in a campaign, drawn anew for each
-target, since drawing is part of the price. The targets take turns shard by shard, each time in
-another order, so that a busy machine hits all alike: compare the figures of one run with each
-other, not with those of another run.
+Each target gets the same programs: shards of swarm features, as in a campaign. They are drawn again
+for each target, since drawing is part of the time. The targets take turns, shard by shard and each
+time in another order, so that other load on the machine slows all of them down alike. Compare the
+figures of one run with each other, not with those of another run.
 
 How to read a row:
 
-- *programs/s* and *ms* are wall time for each program drawn, those that were discarded or not for
-  the target included. *CPU ms* is what it would be on a free core; *× least* is the same as a
-  multiple of the cheapest target's.
+- *programs/s* and *ms* are wall time per drawn program, including those that were discarded or are
+  not for the target. *CPU ms* is the time on a free core. *× least* is CPU time as a multiple of
+  the cheapest target's.
 - The shares of wall time sum to 1. *generation* draws the program, which already runs it in eager
   under watch; *eager* is the observed run; *target* its build and run; *oracles* the judgement of
-  what it left; *graphs* that of the oracles on graphs; *other* all else: making the target's inputs,
-  counting, freeing memory.
-- *harness* is everything but *target*. It falls as a target gets slower, so it says what the
-  harness costs on that target, not whether the harness is fast; for that, look at the milliseconds
-  of *identity*.
-- *discarded*: eager gives the program no single meaning. *not for it*: the target's contract says
-  nothing about the program. *violate*: an oracle found a promise broken (some of its time is z3's
-  confirmation).
+  that run; *graphs* the judgement of its stage graphs; *other* all else: making the target's
+  inputs, counting, freeing memory.
+- *harness* is everything except *target*. Its share falls as a target gets slower. So it shows what
+  the harness costs on that target, not whether the harness is fast; the milliseconds of *identity*
+  show that.
+- *discarded*: the program is undefined in eager. *not for it*: the target's contract does not cover
+  the program. *violate*: an oracle found a broken promise (its time includes the confirmation by
+  z3).
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from targets.target import Target
 from trials.examination import examine
 from trials.trial import Case, Spent
 
-FIRST_SEED = 1000  # of the shards; one a shard
+FIRST_SEED = 1000  # one seed per shard
 WARM_UP_SEED = 999
 
 
 @dataclass(slots=True)
 class TimeAccount:
-    """What the programs of one target came to. Times are seconds."""
+    """Counts and times of all programs of one target. Times are in seconds."""
 
     target: str
     programs: int = 0
@@ -76,12 +76,12 @@ class TimeAccount:
 
     @property
     def ms(self) -> float:
-        """Milliseconds of wall time for a program."""
+        """Milliseconds of wall time per program."""
         return 1000 * self.wall / self.programs
 
     @property
     def cpu_ms(self) -> float:
-        """Milliseconds of CPU time for a program."""
+        """Milliseconds of CPU time per program."""
         return 1000 * self.cpu / self.programs
 
 
@@ -122,10 +122,9 @@ class Throughput:
             "not for it",
             "violate",
         )
-        notes = [
-            f"{self.shards} shards of {self.programs} programs a target, the same for each; one process, one thread."
-        ]
-        return Table("throughput: programs a second", columns, rows, notes)
+        note = f"{self.shards} shards of {self.programs} programs, the same for each target;"
+        note += " one process, one thread."
+        return Table("throughput: programs per second", columns, rows, [note])
 
     def _shares(self) -> Table:
         rows = [
@@ -137,7 +136,8 @@ class Throughput:
         note = (
             f"{tried} instructions were drawn: {percent(drawn.kept / tried)} kept, eager raised on"
         )
-        note += f" {percent(drawn.raised / tried)}, {percent(drawn.undefined / tried)} undefined in eager."
+        note += f" {percent(drawn.raised / tried)}, {percent(drawn.undefined / tried)} undefined in"
+        note += " eager."
         asked = ", ".join(f"{each.target} {percent(each.asked)}" for each in self.accounts)
         notes = [note, f"All oracles together, as a share of the target's own time: {asked}."]
         columns = ("target", *self.accounts[0].shares, "harness")
@@ -150,20 +150,21 @@ def measure(
     programs: int = 50,
     warm_up: int = 10,
 ) -> Throughput:
-    """Check `shards` times `programs` programs on each target, after `warm_up` ones that do not count."""
+    """Check `shards` times `programs` programs on each target, after `warm_up` uncounted ones."""
     for target in targets:
         check_shard(target, WARM_UP_SEED, warm_up, TimeAccount(target.name))
     accounts = {target.name: TimeAccount(target.name) for target in targets}
     for shard in range(shards):
         for turn in range(len(targets)):
+            # Another target begins in each shard.
             target = targets[(shard + turn) % len(targets)]
             check_shard(target, FIRST_SEED + shard, programs, accounts[target.name])
     return Throughput(shards, programs, tuple(accounts.values()))
 
 
 def check_shard(target: Target, seed: int, programs: int, account: TimeAccount) -> None:
-    """Draw and check the programs of one shard, and book what happened."""
-    gc.collect()  # What the target before left behind is not this one's to free.
+    """Draw and check the programs of one shard, and add the results to the account."""
+    gc.collect()  # the garbage of the target before must not be freed in this one's time
     start, cpu_start = time.perf_counter(), time.process_time()
     shard = sample(swarm(seed), seed, programs, account.instructions)
     for _ in range(programs):

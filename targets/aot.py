@@ -1,7 +1,7 @@
-"""Targets *aot* and *aot-epilogue*: AOTAutograd called directly, for inference, its graph run in eager.
+"""Targets *aot* and *aot-epilogue*: AOTAutograd for inference, its graph run in eager.
 
-They differ in who writes mutated inputs back: `aot` keeps these writes in the graph (as Inductor
-asks for), `aot-epilogue` returns the new contents and lets the runtime wrapper copy them.
+They differ in how mutated inputs are written back. `aot` keeps these writes in the graph, as
+Inductor requests. `aot-epilogue` returns the new contents, and the runtime wrapper copies them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from targets.target import Build, Function, Target
 from targets.torch_functionalize import (
     AS_STRIDED_IN_CHAIN,
     DATA_DEPENDENT_SHAPE,
-    NUMBER_OF_A_TRACER,
+    DATA_OF_A_TRACER,
     OTHER_DECOMPOSITION,
     OVERLAP_BEYOND_EXPAND,
     OVERLAPPING_INPUT,
@@ -30,8 +30,9 @@ CONTRACT = Contract(
     waivers=(
         Waiver(
             Promise.IDENTITY,
-            "inputs that share a written storage are merged into a synthetic base, and outputs that are such inputs are"
-            " regenerated from it (torch/_functorch/_aot_autograd/input_output_analysis.py)",
+            "inputs that share a written storage are merged into a synthetic base, and outputs that"
+            " are such inputs are regenerated from it"
+            " (torch/_functorch/_aot_autograd/input_output_analysis.py)",
             unless=written_inputs_apart,
         ),
         Waiver(
@@ -43,11 +44,12 @@ CONTRACT = Contract(
     preconditions=(OVERLAP_BEYOND_EXPAND, OVERLAPPING_INPUT),
     refusals=(
         AS_STRIDED_IN_CHAIN,
-        NUMBER_OF_A_TRACER,
+        DATA_OF_A_TRACER,
         DATA_DEPENDENT_SHAPE,
         Refusal(
             r"does not yet handle input mutations on views with different dtypes",
-            "inputs that share a storage under different dtypes are not supported yet, as the error says",
+            "inputs that share a storage under different dtypes are not supported yet, as the error"
+            " says",
         ),
     ),
 )
@@ -56,13 +58,15 @@ CONTRACT = Contract(
 def build(
     function: Function, inputs: Sequence[torch.Tensor], *, keep_input_mutations: bool
 ) -> Build:
-    """Compile on the first call: AOTAutograd has no inputs to trace with before."""
-    stages: list[Stage] = []
+    """Compile in the first call: AOTAutograd traces with the inputs of that call."""
+    stages: list[Stage] = []  # filled by the first call
 
     def compiler(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[..., object]:
+        # Not `whole`: the runtime wrapper of AOTAutograd does a part of the work around the graph.
         stages.append(stage := Stage("inference graph", gm, functional=True, whole=False))
 
         def run(*args: object) -> object:
+            # The inputs of the first run, before it mutates them: oracles run the stage on these.
             if stage.inputs is None:
                 stage.inputs = clone_inputs(args)
             return gm(*args)
@@ -85,7 +89,9 @@ from torch._functorch.aot_autograd import aot_function
 
 def compiled(program, inputs):
     return aot_function(
-        program, fw_compiler=lambda graph, _: graph, keep_inference_input_mutations={keep_input_mutations}
+        program,
+        fw_compiler=lambda graph, _: graph,
+        keep_inference_input_mutations={keep_input_mutations},
     )
 """
 

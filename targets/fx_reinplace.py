@@ -1,4 +1,4 @@
-"""Target *fx-reinplace*: `make_fx(functionalize(f))`, then `torch.fx.passes.reinplace.reinplace`, run in eager."""
+"""Target *fx-reinplace*: target *functionalize*, then `torch.fx.passes.reinplace.reinplace`."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def compiled(program, inputs):
 
 
 def build(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
-    """Functionalize, keep that stage, and put mutation back into a copy of it."""
+    """Functionalize, keep that stage, and reinplace a copy of it."""
     functional = torch_functionalize.build(function, inputs).stages[0]
-    module: fx.GraphModule = copy.deepcopy(functional.graph)
+    module: fx.GraphModule = copy.deepcopy(functional.graph)  # the pass changes its argument
     reinplaced = reinplace(module, *inputs)
     return Build(reinplaced, [functional, Stage("reinplaced", reinplaced, functional=False)])
 

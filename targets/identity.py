@@ -1,6 +1,6 @@
 """Target *identity*: the program as an FX graph, interpreted unchanged.
 
-It must never fail; if it does, the harness is wrong.
+It must never fail. If it does, the harness is wrong.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ def compiled(program, inputs):
 
 
 def build(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
-    """Interpret a program's graph; a function that is no program is called as it is."""
+    """Interpret a program's graph; a function that is not a program is called as it is."""
     if not isinstance(function, ProgramFunction):
         return Build(function, [])
+    # The graph is interpreted, not compiled, so that no generated code can be wrong.
     module = fx.GraphModule(torch.nn.Module(), as_graph(function.program))
     return Build(fx.Interpreter(module).run, [Stage("program", module, functional=False)])
 

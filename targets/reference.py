@@ -1,7 +1,7 @@
-"""Targets *reference* and *reference-copy*: the passes of `reference_pass`, their graph run in eager.
+"""Targets *reference* and *reference-copy*: the passes of `reference_pass`, run in eager.
 
-They promise all that eager does: the one waiver is of terms, where two decompositions of one
-operator compute the same.
+They promise all that eager does, with one waiver: graphs need not be equivalent on symbolic values
+where two decompositions of one operator compute the same.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from reference_pass.functionalize import Views, functionalize
 from reference_pass.noops import remove_noops
 from reference_pass.reinplace import reinplace
 from targets.target import Build, Function, Target
-from targets.torch_functionalize import NUMBER_OF_A_TRACER, OTHER_DECOMPOSITION
+from targets.torch_functionalize import DATA_OF_A_TRACER, OTHER_DECOMPOSITION
 
 CONTRACT = Contract(
     waivers=(OTHER_DECOMPOSITION,),
     refusals=(
         Refusal(
-            r"^Refused: ",
-            "what cannot be compiled rightly is refused, and the message says why: sizes that depend on numbers, operators"
-            " of which only the schema is known with operands that overlap, higher-order operators",
+            r"^Refused: ",  # the exception of `reference_pass` for programs that it cannot compile
+            "what cannot be compiled correctly is refused, and the message says why: data-dependent"
+            " sizes, operators that are known only by their schema with operands that overlap,"
+            " higher-order operators",
         ),
-        NUMBER_OF_A_TRACER,
+        DATA_OF_A_TRACER,
     ),
 )
 
@@ -41,6 +42,7 @@ def build(function: Function, inputs: Sequence[torch.Tensor], *, views: Views) -
     A program is taken as its graph, without a trace.
     """
     functional = functionalize(untraced(function), *inputs, views=views)
+    # Each pass changes its argument, so it gets a copy, and the stage before is kept for oracles.
     plain = remove_noops(copy.deepcopy(functional))
     return staged(functional, plain, reinplace(copy.deepcopy(plain)))
 
@@ -64,7 +66,7 @@ def staged(functional: fx.GraphModule, plain: fx.GraphModule, reinplaced: fx.Gra
 
 def _recipe(views: Views) -> str:
     return f"""
-from reference_pass import pipeline# of aliasproof
+from reference_pass import pipeline  # of aliasproof
 
 
 def compiled(program, inputs):

@@ -7,8 +7,8 @@ from targets import aot, fx_reinplace, identity, reference, torch_functionalize
 from targets.target import Target
 
 TARGETS: dict[str, Target] = {
-    each.name: each
-    for each in (
+    registered.name: registered
+    for registered in (
         identity.TARGET,
         torch_functionalize.TARGET,
         fx_reinplace.TARGET,

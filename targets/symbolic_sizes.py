@@ -1,8 +1,8 @@
-"""What targets make of a function whose sizes are symbols, by the name of the target.
+"""Builds with symbolic sizes, by the name of the target.
 
-A build takes the function and fake tensors with symbolic sizes, which it may mutate, and gives a
-function that serves fake and real tensors of all sizes that fulfil the guards which it left in the
-`ShapeEnv` of the fakes.
+A build takes the function and fake tensors with symbolic sizes, which it may mutate. It leaves its
+guards in the `ShapeEnv` of these fakes. The function that it returns accepts fake and real tensors
+of all sizes that satisfy the guards.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _fx_reinplace(function: Function, fakes: Sequence[torch.Tensor]) -> Function
 def _aot(
     function: Function, fakes: Sequence[torch.Tensor], *, keep_input_mutations: bool
 ) -> Function:
-    """Compiles in its first call, which is to be on fakes."""
+    """Compiles in its first call, which must be on fakes."""
     return aot_function(
         function,
         fw_compiler=lambda graph, _: graph,
@@ -57,6 +57,7 @@ def _reference(function: Function, fakes: Sequence[torch.Tensor], *, views: View
     return reference_pass.reinplace(remove_noops(functional))
 
 
+# A target without an entry has no symbolic form: `prove` answers unknown.
 SYMBOLIC: dict[str, SymbolicBuild] = {
     "identity": _identity,
     "functionalize": _functionalize,

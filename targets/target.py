@@ -1,4 +1,4 @@
-"""`Target`: a system under test, with the contract it promises and the recipe that reproducers use."""
+"""`Target`: a system under test, with its contract and the recipe that reproducers use."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Function: TypeAlias = Callable[..., object]
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """What a target made of a function.
+    """The compiled function, and the graphs that the target passed through.
 
-    `stages` is complete once the function has run (some targets build lazily).
+    `stages` is complete once the function has run, since some targets compile in the first call.
     """
 
     function: Function
@@ -29,10 +29,10 @@ class Build:
 class Target:
     """A system under test.
 
-    `build(function, inputs)` compiles the function for these inputs, which it may mutate: they are
-    not used again. `recipe` is Python source that needs torch alone and defines `compiled(program,
-    inputs)` to the same effect. `after` is the target that this one builds on or varies: what that
-    one breaks already is not this one's fault.
+    `build(function, inputs)` compiles the function for these inputs. It may mutate them, since they
+    are not used again. `recipe` is Python source that needs torch alone; it defines
+    `compiled(program, inputs)`, which does the same as `build`. `after` is the target that this one
+    builds on or varies: a promise that `after` breaks already is not this target's fault.
     """
 
     name: str

@@ -24,35 +24,42 @@ from oracles.contract import (
 from oracles.stage import Stage
 from targets.target import Build, Function, Target
 
+# Clauses that several contracts share, since these targets are built on the same code of torch.
+
 AS_STRIDED_IN_CHAIN = Refusal(
     r"view chain of length .* as_strided\(\)",
-    "functionalization bans writes through a chain of views with as_strided inside, and says so in the error"
-    " (pytorch/pytorch#104505)",
+    "functionalization bans writes through a chain of views that contains as_strided, and says so"
+    " in the error (pytorch/pytorch#104505)",
 )
 DATA_DEPENDENT_SHAPE = Refusal(
     r"DynamicOutputShapeException|DataDependentOutputException|GuardOnDataDependentSymNode",
-    "fake tensors have no numbers, so shapes that depend on numbers cannot be traced",
+    "fake tensors have no data, so data-dependent shapes cannot be traced",
 )
-
-NUMBER_OF_A_TRACER = Refusal(
-    r"trying to get value out of a tracing tensor|tolist\(\) shouldn't be called|\.numpy\(\) is not supported"
+# One refusal for all messages with which a trace says that it has no tensor data.
+DATA_OF_A_TRACER = Refusal(
+    r"trying to get value out of a tracing tensor|tolist\(\) shouldn't be called"
+    r"|\.numpy\(\) is not supported"
     r"|symbolically trace a dynamo-optimized function|Please convert all Tensors to FakeTensors",
-    "a trace can neither depend on numbers nor enter other compiled code, as the error says"
+    "a trace can neither read tensor data nor enter other compiled code, as the error says"
     " (torch/fx/experimental/proxy_tensor.py)",
 )
+# Only oracle *equivalence* sees these: the values are equal up to rounding.
 OTHER_DECOMPOSITION = Waiver(
     Promise.EQUIVALENCE,
-    "a composition of operators may be decomposed otherwise than in eager (linear as mm and add, matmul by strides)",
+    "a composite operator may be decomposed differently than in eager (linear as mm and add, matmul"
+    " by strides)",
     unless=as_written,
 )
 OVERLAP_BEYOND_EXPAND = Precondition(
     "overlapping writes come from expand",
-    "the docs of torch.as_strided leave writes through an overlapping view undefined; those through unfold are banned",
+    "the docs of torch.as_strided leave writes through an overlapping view undefined; those through"
+    " unfold are banned",
     overlapping_writes_come_from_expand,
 )
 OVERLAPPING_INPUT = Precondition(
     "no overlapping input is written",
-    "the docs of torch.Tensor.expand warn of writes to an expanded tensor, and no epilogue can copy_ into one",
+    "the docs of torch.Tensor.expand warn of writes to an expanded tensor, and no epilogue can"
+    " copy_ into one",
     no_overlapping_input_is_written,
 )
 
@@ -60,20 +67,21 @@ CONTRACT = Contract(
     waivers=(
         Waiver(
             Promise.IDENTITY,
-            "the docstring of torch.func.functionalize copies new data back to mutated inputs and promises equal outputs;"
-            " it says nothing of an output that is an input",
+            "the docstring of torch.func.functionalize copies new data back to mutated inputs and"
+            " promises equal outputs; it says nothing about an output that is an input",
         ),
         Waiver(
             Promise.KEEPS_ALIASES,
-            "its docstring shows a mutated input returned as the functional value, which no longer shares its storage",
+            "its docstring shows a mutated input returned as the functional value, which no longer"
+            " shares its storage",
         ),
         Waiver(
             Promise.STRIDE,
-            "its docstring promises equivalent outputs and says nothing of their layout",
+            "its docstring promises equivalent outputs and says nothing about their layout",
         ),
         Waiver(
             Promise.OFFSET,
-            "its docstring promises equivalent outputs and says nothing of their layout",
+            "its docstring promises equivalent outputs and says nothing about their layout",
         ),
         Waiver(
             Promise.INPUT_METADATA,
@@ -86,13 +94,15 @@ CONTRACT = Contract(
         OTHER_DECOMPOSITION,
         Waiver(
             Promise.GRAPHS,
-            "its docstring promises nothing of the metadata of a trace, and an op below it may mutate",
+            "its docstring promises nothing about the metadata of a trace, and an op below it may"
+            " mutate",
         ),
     ),
     preconditions=(
         Precondition(
             "written inputs are disjoint",
-            "each input is wrapped as a base of its own; AOTAutograd handles inputs that share memory before it calls this",
+            "each input is wrapped as a base of its own; AOTAutograd handles inputs that share"
+            " memory before it calls this",
             written_inputs_disjoint,
         ),
         Precondition(
@@ -102,13 +112,14 @@ CONTRACT = Contract(
         ),
         Precondition(
             "as_strided stays inside",
-            "each input is wrapped as a base of its own, so what lies around it in its storage cannot be seen",
+            "each input is wrapped as a base of its own, so the bytes around it in its storage"
+            " cannot be read",
             as_strided_stays_inside,
         ),
         OVERLAP_BEYOND_EXPAND,
         OVERLAPPING_INPUT,
     ),
-    refusals=(AS_STRIDED_IN_CHAIN, NUMBER_OF_A_TRACER),
+    refusals=(AS_STRIDED_IN_CHAIN, DATA_OF_A_TRACER),
 )
 
 RECIPE = """

@@ -1,4 +1,4 @@
-"""What is proved for all sizes, and lemmas about predicates of overlap.
+"""Proofs for all sizes, and lemmas about overlap predicates.
 
-Nothing that judges a run imports it.
+No oracle imports this package: a verdict on one run needs no proof.
 """

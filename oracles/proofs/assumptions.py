@@ -1,46 +1,40 @@
-"""For which sizes something is said: ranges and conditions of symbols, and the values of terms at given sizes.
-
-Terms are those of torch's symbolic sizes: of sympy, with torch's own quotients, remainders, minima
-and maxima.
-"""
+"""The assumptions of a proof: ranges of symbolic sizes, conditions on them, and sample sizes."""
 
 from __future__ import annotations
 
 import itertools
 import math
-import operator
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from typing import Any, TypeAlias
 
 import sympy  # type: ignore[import-untyped]
-from sympy.printing.pycode import PythonCodePrinter  # type: ignore[import-untyped]
-from torch.utils._sympy import functions as of_torch
 
-from programs.errors import Rejected
+from oracles.proofs.size_expressions import Expr, SizeValues, compiled, evaluate
 
-Expr: TypeAlias = Any  # of sympy, which ships no types
-Sizes: TypeAlias = Mapping[Expr, int]
+SizeRange: TypeAlias = tuple[int, int | None]  # both ends included; None: no upper bound
 
-MOST_SAMPLES = 12
+MOST_SAMPLES = 12  # a dozen sizes refute most wrong targets, at microseconds each
 _DRAWS = 400
+_SMALL = 15  # drawn sizes exceed the lower bound by at most this
 
 
 @dataclass(frozen=True, slots=True)
-class Premises:
-    """For which sizes: the free symbols with their ranges, and conditions on them.
+class Assumptions:
+    """For which sizes something is proved: free symbols with their ranges, and conditions on them.
 
-    `equal` are the other symbols, as terms of these. `samples` are sizes that fulfil all of it, as
-    far as a short search found any.
+    `equal` maps every other symbol to an expression of the free ones. `samples` are sizes that
+    satisfy all assumptions. A short search finds them; there can be none although the assumptions
+    are satisfiable.
     """
 
-    ranges: Mapping[Expr, tuple[int, int | None]]
+    ranges: Mapping[Expr, SizeRange]
     conditions: tuple[Expr, ...]
     equal: Mapping[Expr, Expr]
-    samples: tuple[Sizes, ...] = ()
+    samples: tuple[SizeValues, ...] = ()
+    # The conditions as one compiled function: they are checked for thousands of sizes.
     _values: Callable[..., Sequence[Any]] = field(
         default=lambda *sizes: (), repr=False, compare=False
     )
@@ -48,50 +42,46 @@ class Premises:
     @classmethod
     def of(
         cls,
-        ranges: Mapping[Expr, tuple[int, int | None]],
+        ranges: Mapping[Expr, SizeRange],
         guards: Sequence[Expr],
         equal: Mapping[Expr, Expr],
-        hints: Sizes,
-    ) -> Premises:
-        """Solve the equations that say what a symbol is, and look for samples near the hints and the ends of the ranges."""
+        hints: SizeValues,
+    ) -> Assumptions:
+        """Solve the equations for symbols, and search samples near the hints and the range ends."""
+        # Each solved symbol is one unknown less for z3, and one loop less for an enumeration.
         solved = _solved(ranges, guards, equal)
-        conditions: list[Expr] = []
-        for name, term in solved.items():
-            (low, high), (least, most) = (
-                ranges[name],
-                ranges.get(term, (-math.inf, None)),
-            )  # what a symbol's own range says
-            conditions += [sympy.Ge(term, low)] if least < low else []
-            conditions += (
-                [sympy.Le(term, high)] if high is not None and (most is None or most > high) else []
-            )
-        conditions += [each.xreplace(solved) for each in guards]
-        kept = tuple(dict.fromkeys(each for each in conditions if each != sympy.true))
-        free = {name: bounds for name, bounds in ranges.items() if name not in solved}
+        conditions = _range_conditions(ranges, solved)
+        conditions += [guard.xreplace(solved) for guard in guards]
+        kept = tuple(
+            dict.fromkeys(condition for condition in conditions if condition != sympy.true)
+        )
+        free = {symbol: bounds for symbol, bounds in ranges.items() if symbol not in solved}
         found = cls(free, kept, solved, _values=compiled(tuple(free), kept))
         return replace(found, samples=tuple(itertools.islice(found._search(hints), MOST_SAMPLES)))
 
-    def holds(self, sizes: Sizes) -> bool:
-        """Whether these sizes, of the free symbols in their order, are in range and fulfil all conditions."""
-        inside = all(
-            low <= sizes[name] and (high is None or sizes[name] <= high)
-            for name, (low, high) in self.ranges.items()
+    def allow(self, sizes: SizeValues) -> bool:
+        """Whether these sizes of the free symbols, in their order, satisfy all assumptions."""
+        in_range = all(
+            low <= sizes[symbol] and (high is None or sizes[symbol] <= high)
+            for symbol, (low, high) in self.ranges.items()
         )
-        return inside and self._fulfilled(tuple(sizes.values()))
+        return in_range and self._conditions_hold(tuple(sizes.values()))
 
-    def _fulfilled(self, sizes: Sequence[int]) -> bool:
+    def _conditions_hold(self, sizes: Sequence[int]) -> bool:
         try:
             return all(self._values(*sizes))
-        except ZeroDivisionError:  # an earlier guard excludes that
+        except ZeroDivisionError:
+            # All conditions are computed, although an earlier guard excludes a divisor of zero.
             return False
 
-    def whole(self, sizes: Sizes) -> dict[Expr, int]:
+    def complete(self, sizes: SizeValues) -> dict[Expr, int]:
         """The sizes of all symbols, from those of the free ones."""
-        return {**sizes, **{name: int(evaluate(term, sizes)) for name, term in self.equal.items()}}
+        solved = {symbol: int(evaluate(value, sizes)) for symbol, value in self.equal.items()}
+        return {**sizes, **solved}
 
     @property
     def count(self) -> int | None:
-        """How many sizes are in range, conditions aside; None if there is no bound."""
+        """The number of sizes in range, before conditions; None if a range has no upper bound."""
         count = 1
         for low, high in self.ranges.values():
             if high is None:
@@ -99,50 +89,53 @@ class Premises:
             count *= max(high - low + 1, 0)
         return count
 
-    def every(self, deadline: float) -> Iterator[Sizes]:
-        """All sizes that fulfil the premises, until the deadline by `time.perf_counter`.
+    def enumerate_sizes(self, deadline: float) -> Iterator[SizeValues]:
+        """All sizes that satisfy the assumptions; stops at the deadline of `time.perf_counter`.
 
-        The ranges are bounded.
+        Every range must have an upper bound.
         """
         spans = [
             range(low, (high if high is not None else low) + 1)
             for low, high in self.ranges.values()
         ]
         for chosen in _choices(spans):
-            if self._fulfilled(chosen):
+            if self._conditions_hold(chosen):
                 yield dict(zip(self.ranges, chosen, strict=True))
             if time.perf_counter() >= deadline:
                 return
 
-    def _search(self, hints: Sizes) -> Iterator[Sizes]:
-        """Candidates that hold, each once: the hints, the smallest, those next to them, and draws of small sizes."""
-        if (
-            any(high is not None and high < low for low, high in self.ranges.values())
-            or sympy.false in self.conditions
-        ):
+    def _search(self, hints: SizeValues) -> Iterator[SizeValues]:
+        """Sizes that satisfy the assumptions: the hints, the lower bounds, small random sizes."""
+        empty_range = any(high is not None and high < low for low, high in self.ranges.values())
+        if empty_range or sympy.false in self.conditions:
             return
-        draw = random.Random(0)
-        lows = {name: low for name, (low, _) in self.ranges.items()}
-        reach = {
-            name: min(low + 15, high if high is not None else low + 15)
-            for name, (low, high) in self.ranges.items()
+        draw = random.Random(0)  # fixed: equal assumptions get equal samples
+        lows = {symbol: low for symbol, (low, _) in self.ranges.items()}
+        largest = {
+            symbol: min(low + _SMALL, high if high is not None else low + _SMALL)
+            for symbol, (low, high) in self.ranges.items()
         }
-        near = ({**lows, name: low + 1} for name, low in lows.items())
+        next_to_lows = ({**lows, symbol: low + 1} for symbol, low in lows.items())
         drawn = (
-            {name: draw.randint(low, reach[name]) for name, low in lows.items()}
+            {symbol: draw.randint(low, largest[symbol]) for symbol, low in lows.items()}
             for _ in range(_DRAWS)
         )
         seen = set()
-        for each in itertools.chain([{name: hints[name] for name in lows}, lows], near, drawn):
-            key = tuple(each.values())
-            if key not in seen and self.holds(each):
-                yield each
+        # The hints come first: they are the sizes of the run that recorded the guards.
+        hinted = {symbol: hints[symbol] for symbol in lows}
+        for sizes in itertools.chain([hinted, lows], next_to_lows, drawn):
+            key = tuple(sizes.values())
+            if key not in seen and self.allow(sizes):
+                yield sizes
             seen.add(key)
 
 
 def _choices(spans: Sequence[range]) -> Iterator[tuple[int, ...]]:
-    """All ways to choose one of each, the last changing first."""
-    if not spans:  # `itertools.product` would hold all of the ranges in memory
+    """All ways to choose one number from each range; the last one changes first.
+
+    `itertools.product` would keep every range in memory, and a range can have 10**15 elements.
+    """
+    if not spans:
         yield ()
         return
     for rest in _choices(spans[:-1]):
@@ -152,135 +145,45 @@ def _choices(spans: Sequence[range]) -> Iterator[tuple[int, ...]]:
 def _solved(
     ranges: Mapping[Expr, object], guards: Sequence[Expr], equal: Mapping[Expr, Expr]
 ) -> dict[Expr, Expr]:
-    """Symbols that are equal to a term of others, by the equations among the guards; no term holds a solved symbol."""
+    """Symbols that equal an expression of the others, by `equal` and the equations in the guards.
+
+    No resulting expression contains a solved symbol.
+    """
     equations = list(equal.items())
-    for each in guards:
-        if isinstance(each, sympy.Eq):
-            equations += [(each.lhs, each.rhs), (each.rhs, each.lhs)]
+    for guard in guards:
+        if isinstance(guard, sympy.Eq):  # either side can be the symbol
+            equations += [(guard.lhs, guard.rhs), (guard.rhs, guard.lhs)]
     solved: dict[Expr, Expr] = {}
-    for name, term in equations:
-        term = term.xreplace(solved)
+    for symbol, expression in equations:
+        expression = expression.xreplace(solved)
+        # Only symbols with a range can be solved for, by expressions of such symbols. A symbol on
+        # both sides would need real algebra.
         if (
-            name not in ranges
-            or name in solved
-            or name in term.free_symbols
-            or not term.free_symbols <= ranges.keys()
+            symbol not in ranges
+            or symbol in solved
+            or symbol in expression.free_symbols
+            or not expression.free_symbols <= ranges.keys()
         ):
             continue
-        solved = {known: each.xreplace({name: term}) for known, each in solved.items()} | {
-            name: term
+        # The new solution can occur in earlier ones, so it is substituted there.
+        substituted = {
+            known: value.xreplace({symbol: expression}) for known, value in solved.items()
         }
+        solved = substituted | {symbol: expression}
     return solved
 
 
-# --- terms in numbers -----------------------------------------------------------------------------
+def _range_conditions(ranges: Mapping[Expr, SizeRange], solved: Mapping[Expr, Expr]) -> list[Expr]:
+    """The ranges of solved symbols as conditions on their expressions.
 
-
-def _product(*factors: Any) -> Any:
-    return math.prod(factors)
-
-
-_MEANING: dict[type, Callable[..., Any]] = {
-    sympy.Add: lambda *terms: sum(terms),
-    sympy.Mul: _product,
-    sympy.Pow: operator.pow,
-    sympy.And: lambda *parts: all(parts),
-    sympy.Or: lambda *parts: any(parts),
-    sympy.Not: operator.not_,
-    sympy.Eq: operator.eq,
-    sympy.Ne: operator.ne,
-    sympy.Lt: operator.lt,
-    sympy.Le: operator.le,
-    sympy.Gt: operator.gt,
-    sympy.Ge: operator.ge,
-    sympy.Max: max,
-    sympy.Min: min,
-    of_torch.Max: max,
-    of_torch.Min: min,
-    of_torch.FloorDiv: operator.floordiv,
-    of_torch.CleanDiv: operator.floordiv,
-    of_torch.PythonMod: operator.mod,
-    of_torch.Mod: operator.mod,
-    of_torch.ModularIndexing: lambda value, divisor, modulus: value // divisor % modulus,
-    of_torch.PowByNatural: operator.pow,
-}
-
-
-def evaluate(term: Expr, sizes: Sizes) -> Any:
-    """The value of a term or condition at given sizes.
-
-    Raises `Rejected` if it has symbols of no given size.
+    If the expression is a symbol whose own range implies a bound, that condition is left out.
     """
-    if isinstance(term, sympy.Symbol):
-        if term not in sizes:
-            raise Rejected(f"the size {term} depends on numbers")
-        return sizes[term]
-    if isinstance(term, sympy.Integer):
-        return int(term)
-    if isinstance(term, sympy.Rational):
-        return Fraction(int(term.p), int(term.q))
-    meaning = _MEANING.get(type(term))
-    if meaning is not None:
-        return meaning(*(evaluate(each, sizes) for each in term.args))
-    value = term.xreplace({name: sympy.Integer(number) for name, number in sizes.items()})
-    if value in (sympy.true, sympy.false):
-        return bool(value)
-    if isinstance(value, sympy.Float):  # with the 53 bits that a Python float has
-        return float(value)
-    if not value.is_Integer:
-        raise Rejected(f"{term} has no value: {type(term).__name__} is not known")
-    return int(value)
-
-
-def compiled(symbols: Sequence[Expr], terms: Sequence[Expr]) -> Callable[..., Sequence[Any]]:
-    """A function of the symbols that gives the values of all terms, a hundred times faster than `evaluate`.
-
-    Raises `Rejected` if there are other symbols in the terms.
-    """
-    for each in terms:
-        if not each.free_symbols <= set(symbols):
-            raise Rejected(
-                f"the sizes {', '.join(sorted(map(str, each.free_symbols - set(symbols))))} depend on numbers"
-            )
-    if not all(_is_plain(part) for each in terms for part in sympy.preorder_traversal(each)):
-        return lambda *sizes: [
-            evaluate(each, dict(zip(symbols, sizes, strict=True))) for each in terms
-        ]
-    printer = _Calls(
-        {"fully_qualified_modules": False, "inline": True, "allow_unknown_functions": True}
-    )
-    modules = [_OF_TORCH, "math"]
-    found: Callable[..., Sequence[Any]] = sympy.lambdify(
-        symbols, list(terms), modules, printer=printer, cse=True
-    )
-    return found
-
-
-class _Calls(PythonCodePrinter):  # type: ignore[misc]
-    """Prints torch's functions as calls.
-
-    Sympy takes those that have the names of its own for operators.
-    """
-
-    def _print_Function(self, term: Expr) -> str:  # noqa: N802 - sympy looks for these names
-        return f"{type(term).__name__}({', '.join(map(self._print, term.args))})"
-
-    _print_Mod = _print_Max = _print_Min = _print_Function  # noqa: N815
-
-
-_OF_TORCH = {
-    kind.__name__: meaning
-    for kind, meaning in _MEANING.items()
-    if kind.__module__ == of_torch.__name__
-}
-
-
-def _is_plain(term: Expr) -> bool:
-    """Whether a term, its parts aside, is the same in Python: no fraction, which would become a float."""
-    if isinstance(term, sympy.Pow):
-        return bool(term.args[1].is_Integer and term.args[1] >= 0)
-    return (
-        isinstance(term, (sympy.Symbol, sympy.Integer))
-        or type(term) in _MEANING
-        or term in (sympy.true, sympy.false)
-    )
+    conditions = []
+    for symbol, expression in solved.items():
+        low, high = ranges[symbol]
+        least, most = ranges.get(expression, (-math.inf, None))
+        if least < low:
+            conditions.append(sympy.Ge(expression, low))
+        if high is not None and (most is None or most > high):
+            conditions.append(sympy.Le(expression, high))
+    return conditions

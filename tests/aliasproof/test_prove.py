@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from aliasproof.proving import Covered, Range, prove_build, prove_function
 from benchmarks.proof_rates import even_arena, no_clones
 from oracles.contract import Contract, Precondition
-from oracles.proofs.all_sizes import Answer
+from oracles.proofs.pair_decision import Answer
 from programs.program import Input, Instruction, Program, Ref, Storage
 from programs.regions import Region, overlap
 from programs.serialization import dumps
@@ -85,14 +85,14 @@ def test_a_right_target_adds_no_alias_at_any_size(target, sizes):
     assert len(found.pairs) == 6
 
 
-def test_two_inputs_have_symbols_of_their_own_and_what_is_asked_of_them_is_a_premise():
+def test_two_inputs_have_symbols_of_their_own_and_what_is_asked_of_them_is_an_assumption():
     def program(x, y):
         x.add_(y)
         return x.t(), y[1:]
 
     (found,) = prove_function(program, [torch.ones(4, 4), torch.ones(4)], ["reference"])
     assert found.shapes == (("n0", "n1"), ("n2",))
-    assert found.premises == ("2 <= n0 <= 64", "3 <= n1 <= 64", "n2 == n1", "n1 - 1 >= 2")
+    assert found.assumptions == ("2 <= n0 <= 64", "3 <= n1 <= 64", "n2 == n1", "n1 - 1 >= 2")
     assert found.counts[Answer.PROVED] == 5
 
 
@@ -146,9 +146,9 @@ def test_a_dropped_clone_is_refuted_by_sizes_that_show_it():
             assert tensor[index].data_ptr() - real.data_ptr() == each.counterexample.byte
 
 
-def test_how_many_sizes_in_range_fulfil_the_premises_is_counted():
+def test_how_many_sizes_in_range_satisfy_the_assumptions_is_counted():
     (found,) = prove_function(lambda x: x.view(2, -1), [torch.ones(6)], ["reference"], Range(1, 9))
-    assert "Mod(n0, 2) == 0" in found.premises
+    assert "Mod(n0, 2) == 0" in found.assumptions
     assert found.covered is not None
     assert found.covered.of == 9
     assert 2 <= found.covered.sizes <= 4
@@ -176,14 +176,14 @@ def test_a_refutation_that_a_run_does_not_show_is_unknown():
     assert "does not show it" in pair.proof.how
 
 
-def test_a_proof_on_fake_tensors_that_lie_otherwise_than_real_ones_is_unknown():
+def test_a_proof_on_fake_tensors_with_another_layout_than_real_ones_is_unknown():
     def build(function, fakes):
         return lambda x: x.clone() if isinstance(x, FakeTensor) else x
 
     found = prove_build(lambda x: x.clone(), [torch.ones(6)], stand_in(), build)
     (pair,) = found.pairs
     assert pair.proof.answer is Answer.UNKNOWN
-    assert "lies otherwise" in pair.proof.how
+    assert "has another layout" in pair.proof.how
 
 
 def test_a_proof_of_a_target_that_raises_on_real_tensors_is_unknown():
@@ -239,20 +239,20 @@ def test_a_target_that_cannot_be_built_is_unknown_with_its_error():
 
     found = prove_build(halves, [torch.ones(6, 4)], stand_in(), build)
     assert {each.proof.how for each in found.pairs} == {
-        "with sizes as symbols, the target raises ZeroDivisionError: of all things"
+        "with symbolic sizes, the target raises ZeroDivisionError: of all things"
     }
 
 
-def test_a_function_that_goes_by_numbers_is_unknown():
+def test_a_data_dependent_function_is_unknown():
     (found,) = prove_function(lambda x: x[: int(x.sum())], [torch.ones(6)], ["reference"])
     assert set(answers(found).values()) == {Answer.UNKNOWN}
 
 
 @pytest.mark.parametrize("target", ["identity", "aot", "reference"])
-def test_a_size_that_depends_on_numbers_is_unknown_for_that_reason(target):
+def test_a_data_dependent_size_is_unknown_for_that_reason(target):
     (found,) = prove_function(lambda x: (x[x > 0], x), [torch.ones(4)], [target])
     assert set(answers(found).values()) == {Answer.UNKNOWN}
-    assert all("depends on numbers" in each.proof.how for each in found.pairs)
+    assert all("data-dependent" in each.proof.how for each in found.pairs)
 
 
 @pytest.mark.parametrize("target", ["identity", "aot", "reference"])
@@ -299,7 +299,7 @@ def test_the_command_prints_all_pairs_and_counts_them(call, mine):
     assert done.code == 0
     assert "input 0 is [n0, n1]; sizes from 1 to 64" in done.out
     assert re.search(r"input 0, output 0 +proved +as in eager +\d", done.out)
-    assert re.search(r"output 0, output 1 +proved +two storages +\d", done.out)
+    assert re.search(r"output 0, output 1 +proved +different storages +\d", done.out)
     assert done.out.splitlines()[-1] == "6 proved, 0 refuted, 0 unknown, 0 vacuous"
 
 
@@ -330,8 +330,8 @@ def test_json_holds_all_of_it(call, mine, planted):
     assert given["sizes"] == [2, None]
     careless, reference = given["targets"]["careless"], given["targets"]["reference"]
     assert careless["inputs"] == [["n0", "n1"]]
-    assert "2 <= n0" in careless["premises"]
-    assert careless["sizes that fulfil them"] is None
+    assert "2 <= n0" in careless["assumptions"]
+    assert careless["sizes that satisfy them"] is None
     assert reference["counts"] == {"proved": 6, "refuted": 0, "unknown": 0, "vacuous": 0}
     refuted = [each for each in careless["pairs"] if each["answer"] == "refuted"]
     assert refuted
@@ -345,7 +345,7 @@ def test_json_holds_all_of_it(call, mine, planted):
 def test_one_reason_for_all_pairs_is_said_once(call, mine):
     done = call("prove", mine, "--target", "reference", "--sizes", "1:1")
     assert done.code == 0
-    assert done.out.count("all pairs vacuous: no sizes in range fulfil the premises") == 1
+    assert done.out.count("all pairs vacuous: no sizes in range satisfy the assumptions") == 1
     assert done.out.splitlines()[-1] == "0 proved, 0 refuted, 0 unknown, 6 vacuous"
 
 
@@ -389,17 +389,17 @@ def test_inputs_that_the_function_holds_are_named(call, tmp_path):
     assert given["targets"]["reference"]["held by the function"] == ["W"]
 
 
-def test_premises_are_written_as_python_has_them():
+def test_assumptions_are_written_as_python_has_them():
     (found,) = prove_function(
         lambda x: x.unflatten(0, (2, -1))[:, 1:], [torch.ones(6, 4)], ["reference"]
     )
-    assert "(n0 == 2 or Mod(n0, 2) == 0)" in found.premises
+    assert "(n0 == 2 or Mod(n0, 2) == 0)" in found.assumptions
 
 
 @pytest.mark.parametrize(
     "large", [lambda n: n * 0.5 > 2, lambda n: n / 2 > 2, lambda n: n**0.5 + 1 > 3]
 )
-def test_a_guard_in_fractions_is_a_premise(large):
+def test_a_guard_in_fractions_is_an_assumption(large):
     def program(x):
         return x[1:].clone() if large(x.shape[0]) else x
 
@@ -416,11 +416,11 @@ def test_whether_function_or_target_fails_on_symbols_is_said():
 
     found = prove_build(lambda x: x + 1, [torch.ones(4)], stand_in(), build)
     assert found.pairs[0].proof.how.startswith(
-        "with sizes as symbols, the target raises AttributeError"
+        "with symbolic sizes, the target raises AttributeError"
     )
     found = prove_build(lambda x: x[: int(x.sum())], [torch.ones(4)], stand_in(), build)
     assert found.pairs[0].proof.how.startswith(
-        "with sizes as symbols, the function raises GuardOnDataDependent"
+        "with symbolic sizes, the function raises GuardOnDataDependent"
     )
 
 

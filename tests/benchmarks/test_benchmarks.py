@@ -28,7 +28,7 @@ def drawn() -> generation.Generation:
 
 
 @pytest.fixture(scope="module")
-def decided() -> overlap.Overlap:
+def decided() -> overlap.OverlapTimes:
     return overlap.measure(programs=10, rounds=1, z3_sample=5)
 
 

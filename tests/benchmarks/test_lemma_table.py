@@ -13,15 +13,15 @@ from oracles.proofs.torch_lemmas import TORCH_LEMMAS
 
 
 @pytest.fixture(scope="module")
-def proved() -> lemma_table.Lemmas:
+def proved() -> lemma_table.LemmaFigures:
     chosen = ("rows: all before", "rows: between", "doubling")
     return lemma_table.measure(
-        [each for each in TORCH_LEMMAS + REGION_LEMMAS if each.name in chosen]
+        [lemma for lemma in TORCH_LEMMAS + REGION_LEMMAS if lemma.name in chosen]
     )
 
 
 def test_each_lemma_has_a_row(proved):
-    assert {each.name: each.verdict for each in proved.rows} == {
+    assert {row.name: row.verdict for row in proved.rows} == {
         "rows: all before": "vacuous",
         "rows: between": "refuted",
         "doubling": "proved",

@@ -1,4 +1,4 @@
-"""The benchmark of proofs for all sizes runs at a tiny size, and its wrong targets are found wrong."""
+"""The benchmark of proofs for all sizes runs at a tiny size and refutes its wrong targets."""
 
 import json
 from dataclasses import asdict
@@ -15,13 +15,13 @@ def measured():
 
 
 def test_every_pair_has_one_answer(measured):
-    for each in measured.accounts:
-        assert each.pairs == sum(each.hows.values()) > 0
-    assert measured.accounts[0].pairs == measured.accounts[1].pairs
+    for counts in measured.counts:
+        assert counts.pairs == sum(counts.hows.values()) > 0
+    assert measured.counts[0].pairs == measured.counts[1].pairs
 
 
 def test_the_right_target_is_never_refuted_and_the_wrong_one_is(measured):
-    right, wrong = measured.accounts
+    right, wrong = measured.counts
     assert (right.answers["refuted"], right.answers["proved"]) == (0, right.pairs)
     assert wrong.answers["refuted"] > 0
 
@@ -29,7 +29,7 @@ def test_the_right_target_is_never_refuted_and_the_wrong_one_is(measured):
 def test_the_figures_can_be_printed_and_written(measured):
     (table,) = measured.tables()
     assert all(len(row) == len(table.columns) for row in table.rows)
-    assert plain(table).startswith("all_sizes")
+    assert plain(table).startswith("proof_rates")
     json.dumps(asdict(measured))
 
 

@@ -81,7 +81,7 @@ def test_an_error_of_the_target_is_judged_whether_it_builds_or_runs(
     assert (trial.build is None) == (stage == "build")
 
 
-def test_a_run_outside_the_premises_is_not_even_built(adding: Program) -> None:
+def test_a_run_outside_the_preconditions_is_not_even_built(adding: Program) -> None:
     contract = Contract(
         preconditions=(Precondition("never", "for this test", lambda trace: False),)
     )

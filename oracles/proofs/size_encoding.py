@@ -1,0 +1,362 @@
+"""Expressions of sizes and indices as arithmetic that z3 can decide.
+
+An expression becomes a polynomial. Each quotient, remainder, minimum or maximum in it becomes an
+unknown, with facts that define it. A polynomial becomes a linear sum, in which each product is an
+unknown of its own. The sum is in Horner's form: the address `i*n1*n2 + j*n2 + k` is
+`n2*(n1*i + j) + k`. From this form z3 sees that two different rows keep a distance of at least
+`n2`.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import sympy  # type: ignore[import-untyped]
+import z3
+from torch.utils._sympy import functions as torch_functions
+
+from oracles.proofs.assumptions import SizeRange
+from oracles.proofs.polynomials import (
+    Monomial,
+    Polynomial,
+    added,
+    divided,
+    multiplied,
+    scaled,
+    subtracted,
+)
+from oracles.proofs.size_expressions import Expr
+from oracles.proofs.symbolic_regions import RegionPair, SymbolicRegion
+
+# A relation as a condition on the difference of its sides.
+_RELATIONS: dict[type, Any] = {
+    sympy.Eq: lambda difference: difference == 0,
+    sympy.Ne: lambda difference: difference != 0,
+    sympy.Lt: lambda difference: difference < 0,
+    sympy.Le: lambda difference: difference <= 0,
+    sympy.Gt: lambda difference: difference > 0,
+    sympy.Ge: lambda difference: difference >= 0,
+}
+_QUOTIENTS = (torch_functions.FloorDiv, torch_functions.CleanDiv)
+_REMAINDERS = (torch_functions.Mod, torch_functions.PythonMod)
+_MAXIMA = (torch_functions.Max, sympy.Max)
+_MINIMA = (torch_functions.Min, sympy.Min)
+
+
+class Untranslatable(Exception):
+    """An expression of a kind that has no encoding; the message names the kind."""
+
+
+@dataclass(slots=True)
+class SizeEncoding:
+    """The unknowns of one question to z3, and what z3 is told about them.
+
+    `facts` are linear and hold for all sizes. `equations` define the products. With them z3 decides
+    the exact question. Without them the question is weaker: it has more models, so only the answer
+    "no model" carries over.
+    """
+
+    context: Any
+    bounds: Mapping[str, SizeRange]
+    facts: list[Any] = field(default_factory=list)
+    equations: list[Any] = field(default_factory=list)
+    indices: set[str] = field(default_factory=set)
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+    _named: dict[Expr, str] = field(default_factory=dict)  # unknowns for quotients and the like
+    # By the factor, then by the inner polynomial as a key: that polynomial and the product in z3.
+    _products: dict[str, dict[frozenset[tuple[Monomial, int]], tuple[Any, Any]]] = field(
+        default_factory=dict
+    )
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in self.bounds.items():
+            self.facts.append(self.unknown(name) >= low)
+            if high is not None:
+                self.facts.append(self.unknown(name) <= high)
+
+    def unknown(self, name: str) -> Any:
+        """The z3 integer of that name."""
+        return z3.Int(name, self.context)
+
+    # From expressions to polynomials. -------------------------------------------------------------
+
+    def polynomial(self, expression: Expr) -> Polynomial:
+        """An expression as a polynomial. Raises `Untranslatable`."""
+        if isinstance(expression, sympy.Integer):
+            return {(): int(expression)} if expression else {}
+        if isinstance(expression, sympy.Symbol):
+            return {(str(expression),): 1}
+        if isinstance(expression, (sympy.Add, sympy.Mul)):
+            return self._combined(expression)
+        if (
+            isinstance(expression, (sympy.Pow, torch_functions.PowByNatural))
+            and isinstance(expression.args[1], sympy.Integer)
+            and expression.args[1] > 0
+        ):
+            # A constant power is a repeated product. Other powers get a name below, and fail there.
+            base = power = self.polynomial(expression.args[0])
+            for _ in range(int(expression.args[1]) - 1):
+                power = multiplied(power, base)
+            return power
+        # Anything else is one unknown; equal expressions share it.
+        if expression not in self._named:
+            self._named[expression] = self._define(expression)
+        return {(self._named[expression],): 1}
+
+    def _combined(self, expression: Expr) -> Polynomial:
+        """A sum or a product.
+
+        If it contains fractions, the whole of it is an exact quotient. Its parts need not be whole
+        numbers: `n0/2 + n1/2` is one where both sizes are odd.
+        """
+        if not all(each.is_Integer for each in expression.atoms(sympy.Rational)):
+            above, below = expression.as_numer_denom()
+            # A size is a whole number, so the division has no remainder.
+            if below != 1:
+                return self.polynomial(torch_functions.CleanDiv(above, below, evaluate=False))
+        parts = map(self.polynomial, expression.args)
+        if isinstance(expression, sympy.Add):
+            return added(*parts)
+        return functools.reduce(multiplied, parts)
+
+    def _define(self, expression: Expr) -> str:
+        """A new unknown for an expression that is no polynomial, with facts that define it."""
+        name = f"t{next(self._numbers)}"
+        kind = type(expression)
+        if kind in _QUOTIENTS or kind in _REMAINDERS:
+            self._define_division(name, kind in _QUOTIENTS, *expression.args)
+        elif kind is torch_functions.ModularIndexing:
+            value, divisor, modulus = expression.args
+            quotient = torch_functions.FloorDiv(value, divisor)
+            same = self.polynomial(torch_functions.PythonMod(quotient, modulus))
+            self.facts.append(self.linear(subtracted({(name,): 1}, same)) == 0)
+        elif kind in _MAXIMA:
+            self._define_extremum(name, 1, expression.args)
+        elif kind in _MINIMA:
+            self._define_extremum(name, -1, expression.args)
+        else:
+            raise Untranslatable(kind.__name__)
+        return name
+
+    def _define_division(
+        self, name: str, is_quotient: bool, dividend: Expr, divisor_expression: Expr
+    ) -> None:
+        """The unknown is a quotient, or the remainder of a quotient that gets a name, too.
+
+        Fact: for a positive divisor, 0 <= dividend - divisor * quotient < divisor.
+        """
+        value, divisor = self.polynomial(dividend), self.polynomial(divisor_expression)
+        new: Polynomial = {(name,): 1}
+        if is_quotient:
+            rest = subtracted(value, multiplied(divisor, new))
+        else:
+            quotient: Polynomial = {(f"{name}q",): 1}
+            difference = added(value, scaled(multiplied(divisor, quotient), -1), scaled(new, -1))
+            self.facts.append(self.linear(difference) == 0)
+            rest = new
+        below = self.linear(subtracted(divisor, rest)) > 0
+        positive = self.linear(divisor) > 0
+        self.facts.append(z3.Implies(positive, z3.And(self.linear(rest) >= 0, below)))
+
+    def _define_extremum(self, name: str, sign: int, operands: Sequence[Expr]) -> None:
+        """The unknown is the maximum (sign 1) or minimum (sign -1) of the operands.
+
+        Facts: it is on the right side of all operands, and equals one of them.
+        """
+        distances = [
+            self.linear(scaled(subtracted({(name,): 1}, self.polynomial(operand)), sign))
+            for operand in operands
+        ]
+        self.facts += [
+            *(distance >= 0 for distance in distances),
+            z3.Or(*(distance == 0 for distance in distances)),
+        ]
+
+    def condition(self, condition: Expr) -> Any:
+        """A condition on sizes. Raises `Untranslatable`."""
+        if condition in (sympy.true, sympy.false):
+            return z3.BoolVal(bool(condition), self.context)
+        if type(condition) in _RELATIONS:
+            left, right = self.polynomial(condition.lhs), self.polynomial(condition.rhs)
+            return _RELATIONS[type(condition)](self.linear(subtracted(left, right)))
+        parts = [self.condition(part) for part in condition.args]
+        if isinstance(condition, sympy.And):
+            return z3.And(*parts)
+        if isinstance(condition, sympy.Or):
+            return z3.Or(*parts)
+        if isinstance(condition, sympy.Not):
+            return z3.Not(parts[0])
+        raise Untranslatable(type(condition).__name__)
+
+    # From polynomials to linear sums. -------------------------------------------------------------
+
+    def linear(self, polynomial: Polynomial) -> Any:
+        """A polynomial as a linear sum of unknowns; products are unknowns of their own."""
+        factor = self._commonest_factor(polynomial)
+        if factor is None:
+            parts = (
+                count * self.unknown(monomial[0]) if monomial else count
+                for monomial, count in polynomial.items()
+            )
+            return z3.Sum(z3.IntVal(0, self.context), *parts)
+        # One step of Horner's scheme: factor * inner + outer.
+        inner = {
+            divided(monomial, factor): count
+            for monomial, count in polynomial.items()
+            if factor in monomial
+        }
+        outer = {
+            monomial: count for monomial, count in polynomial.items() if factor not in monomial
+        }
+        return self.product(factor, inner) + self.linear(outer)
+
+    def _commonest_factor(self, polynomial: Polynomial) -> str | None:
+        """The size in most of the products, or None if there is no product.
+
+        Indices do not count. A size as the factor keeps the sum of indices inside, where z3 can
+        reason about it.
+        """
+        counts = Counter(
+            name
+            for monomial in polynomial
+            if len(monomial) > 1
+            for name in set(monomial) - self.indices
+        )
+        return min(counts, key=lambda name: (-counts[name], name), default=None)
+
+    def product(self, factor: str, inner: Polynomial) -> Any:
+        """`factor * inner` as an unknown, with the linear facts that z3 can use about it."""
+        if set(inner) <= {()}:  # a constant multiple is linear already
+            return inner.get((), 0) * self.unknown(factor)
+        known = self._products.setdefault(factor, {})
+        key = frozenset(inner.items())
+        if key in known:
+            return known[key][1]
+        times = self.linear(inner)
+        # z3 gets the exact equation only in the questions with products.
+        value = self.unknown(f"p{len(self.equations)}")
+        size = self.unknown(factor)
+        self.equations.append(value == size * times)
+        low, high = self.bounds.get(factor, (0, None))
+        facts = _product_facts(value, size, times, low, high)
+        # Products of one size are ordered as their other factors are, and at least a size apart.
+        for other_times, other_value in known.values():
+            facts += [
+                z3.Implies(times == other_times, value == other_value),
+                z3.Implies(times > other_times, value >= other_value + size),
+                z3.Implies(times < other_times, value <= other_value - size),
+            ]
+        if factor not in self.bounds:
+            # The factor is a quotient or the like. The facts above hold only if it is not negative.
+            facts = [z3.Implies(size >= 0, z3.And(*facts)), z3.Implies(size == 0, value == 0)]
+        self.facts += facts
+        known[key] = (times, value)
+        return value
+
+    # Regions. -------------------------------------------------------------------------------------
+
+    def share_a_byte(self, one: SymbolicRegion, other: SymbolicRegion) -> list[Any]:
+        """Conditions that an element of each region contains the same byte.
+
+        The indices of the two elements are the unknowns `i0`, `i1`, ... and `j0`, `j1`, ...
+        """
+        distance = subtracted(self.polynomial(other.start), self.polynomial(one.start))
+        conditions = []
+        for letter, sign, region in (("i", -1, one), ("j", 1, other)):
+            for dim, (size, stride) in enumerate(zip(region.sizes, region.strides, strict=True)):
+                index = f"{letter}{dim}"
+                # Before the first polynomial with it: an index is never a common factor.
+                self.indices.add(index)
+                left = added(self.polynomial(size), {(index,): -1, (): -1})  # size - 1 - index
+                conditions += [self.unknown(index) >= 0, self.linear(left) >= 0]
+                step = multiplied(self.polynomial(stride), {(index,): 1})
+                distance = added(distance, scaled(step, sign))
+        return [*conditions, *self._elements_share_a_byte(distance, one.itemsize, other.itemsize)]
+
+    def share_a_byte_at(
+        self, pair: RegionPair, indices: tuple[tuple[int, ...], tuple[int, ...]]
+    ) -> list[Any]:
+        """Conditions that the regions have elements of these indices, which share a byte."""
+        one, other = pair
+        distance = subtracted(self.polynomial(other.start), self.polynomial(one.start))
+        conditions = []
+        for region, chosen, sign in zip(pair, indices, (-1, 1), strict=True):
+            for size, stride, index in zip(region.sizes, region.strides, chosen, strict=True):
+                left = added(self.polynomial(size), {(): -1 - index})
+                conditions.append(self.linear(left) >= 0)
+                distance = added(distance, multiplied(self.polynomial(stride), {(): sign * index}))
+        return [*conditions, *self._elements_share_a_byte(distance, one.itemsize, other.itemsize)]
+
+    def _elements_share_a_byte(self, distance: Polynomial, item: int, other: int) -> list[Any]:
+        """Conditions that two elements share a byte.
+
+        The second begins `distance` bytes after the first. `item` and `other` are their item sizes.
+        """
+        # In units of the common divisor the coefficients are small; often one equation is left.
+        unit = math.gcd(item, other, *distance.values())
+        apart = self.linear({monomial: count // unit for monomial, count in distance.items()})
+        if item == other == unit:
+            return [apart == 0]
+        return [apart < item // unit, apart > -(other // unit)]
+
+    def layouts_differ(self, one: RegionPair, other: RegionPair) -> Any:
+        """The condition that two pairs of regions have different relative layouts.
+
+        The regions of both pairs have equal numbers of dimensions.
+        """
+        differences = [
+            self.linear(self.polynomial(a - b)) != 0
+            for a, b in zip(_relative_layout(one), _relative_layout(other), strict=True)
+        ]
+        return z3.Or(*differences)
+
+
+def _product_facts(value: Any, size: Any, times: Any, low: int, high: int | None) -> list[Any]:
+    """Linear facts about `value`, the product of `size` in its range and `times`."""
+    # What follows from 0 <= low <= size <= high for each sign of `times`, and exact values for the
+    # small multiples, which neighbouring rows and blocks need.
+    facts = [
+        z3.Implies(times == 0, value == 0),
+        z3.Implies(times >= 1, z3.And(value >= size, value >= low * times)),
+        z3.Implies(times <= -1, z3.And(value <= -size, value <= low * times)),
+        *(z3.Implies(times == count, value == count * size) for count in (1, -1)),
+        z3.Implies(times >= 2, value >= 2 * size),
+        z3.Implies(times <= -2, value <= -2 * size),
+    ]
+    if high is not None:
+        facts += [
+            z3.Implies(times >= 0, value <= high * times),
+            z3.Implies(times <= 0, value >= high * times),
+        ]
+    return facts
+
+
+# --- relative layouts -----------------------------------------------------------------------------
+
+
+def _relative_layout(pair: RegionPair) -> list[Expr]:
+    """What decides whether the two overlap, wherever the first one starts."""
+    one, other = pair
+    return [other.start - one.start, *one.sizes, *one.strides, *other.sizes, *other.strides]
+
+
+def same_relative_layout(one: RegionPair, other: RegionPair) -> bool:
+    """Whether two pairs of regions have the same relative layout, expression by expression."""
+    return same_dims_and_itemsizes(one, other) and all(
+        a == b or sympy.expand(a - b) == 0
+        for a, b in zip(_relative_layout(one), _relative_layout(other), strict=True)
+    )
+
+
+def same_dims_and_itemsizes(one: RegionPair, other: RegionPair) -> bool:
+    """Whether the regions of two pairs have equal numbers of dimensions and item sizes."""
+    return all(
+        (len(a.sizes), a.itemsize) == (len(b.sizes), b.itemsize)
+        for a, b in zip(one, other, strict=True)
+    )

@@ -1,0 +1,227 @@
+"""The inputs of a function with symbolic sizes: runs give layouts as expressions of the sizes.
+
+The function runs on fake tensors whose sizes are symbols of one `ShapeEnv`. Torch asks questions
+about the sizes during the run: is the tensor contiguous, do these two broadcast? It answers them
+for the sample and records each answer as a *guard*. The run is valid for all sizes that satisfy the
+guards. So the guards are assumptions of a proof, as is the range that the caller asks about.
+
+A size becomes a symbol if it is two or more and its input fills a storage of its own. Torch treats
+0 and 1 as constants. The layout of an input that shares its storage, or leaves gaps in it, stays
+constant too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import sympy  # type: ignore[import-untyped]
+import torch
+from torch._dispatch.python import enable_python_dispatcher
+from torch._dynamo.source import ConstantSource
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+
+from oracles.observation import observe
+from oracles.proofs.assumptions import Assumptions, SizeRange
+from oracles.proofs.size_expressions import Expr, SizeValues, evaluate
+from oracles.proofs.symbolic_regions import SymbolicLayout, SymbolicRegion
+from programs.errors import Rejected
+from programs.values import clone_inputs
+
+TracedFunction: TypeAlias = Callable[..., object]
+
+
+class SymbolicInputs:
+    """The inputs of a function with sizes as symbols `n0`, `n1`, ...
+
+    `shapes` are the sizes of each input, symbols and numbers. Each function that runs on these
+    inputs adds its guards.
+    """
+
+    def __init__(self, samples: Sequence[torch.Tensor]) -> None:
+        self.samples = clone_inputs(samples)
+        # Without duck shaping, two equal sizes of the sample get two symbols.
+        self.env = ShapeEnv(duck_shape=False)
+        self.mode = FakeTensorMode(
+            shape_env=self.env, allow_non_fake_inputs=True, allow_fallback_kernels=False
+        )
+        # The cache loses offset and size of the storage that a scatter copies.
+        self.mode.cache_enabled = False
+        self.names: dict[Expr, Expr] = {}  # our symbols by torch's
+        self.hints: dict[Expr, int] = {}
+        self.storages: list[Any] = []  # kept alive, so that no address is used again
+        self.symbolic = _fill_own_storage(self.samples)
+        self._shapes = [
+            self._symbols(index, sample) if index in self.symbolic else tuple(sample.shape)
+            for index, sample in enumerate(self.samples)
+        ]
+        self.shapes = tuple(tuple(map(self._expression, shape)) for shape in self._shapes)
+
+    def _symbols(self, index: int, tensor: torch.Tensor) -> tuple[Any, ...]:
+        shape: list[Any] = []
+        for dim, size in enumerate(tensor.shape):
+            if size < 2:  # torch specializes on 0 and 1
+                shape.append(size)
+                continue
+            source = ConstantSource(f"input_{index}_size_{dim}")
+            symbol = self.env.create_symbol(size, source, DimDynamic.DYNAMIC)
+            self.names[symbol] = sympy.Symbol(f"n{len(self.names)}", integer=True, positive=True)
+            self.hints[self.names[symbol]] = size
+            shape.append(self.env.create_symintnode(symbol, hint=size, source=source))
+        return tuple(shape)
+
+    def fresh(self) -> list[torch.Tensor]:
+        """Fake tensors of these sizes; those share a storage whose samples do."""
+        storages: dict[int, Any] = {}  # fake ones, by the identity of the sample's
+        made: list[Any] = []
+        with self.mode, torch.no_grad():
+            for index, (sample, shape) in enumerate(zip(self.samples, self._shapes, strict=True)):
+                if index in self.symbolic:
+                    # A new storage: this input shares it with no other.
+                    strides = _strides(shape, sample.stride())
+                    made.append(torch.empty_strided(shape, strides, dtype=sample.dtype))
+                    continue
+                # One fake storage for each of the samples', of the same size in bytes.
+                storage = sample.untyped_storage()
+                if storage._cdata not in storages:
+                    flat = torch.empty(storage.nbytes(), dtype=torch.uint8)
+                    storages[storage._cdata] = flat.untyped_storage()
+                empty: Any = torch.empty(0, dtype=sample.dtype)
+                layout = (sample.storage_offset(), sample.shape, sample.stride())
+                made.append(empty.set_(storages[storage._cdata], *layout))
+        return made
+
+    def layout(self, function: TracedFunction, name: str = "the function") -> SymbolicLayout:
+        """The layouts of inputs and outputs after a run of the function; `name` is for errors.
+
+        Raises `Rejected` if the function cannot run with symbolic sizes, or creates data-dependent
+        integers. Torch assumes much about these (that they are not 1, for example) and records no
+        guard.
+        """
+        observation = observe(function, self.fresh(), _on_symbols(self.mode))
+        # Otherwise the next run looks for these symbols among its own results.
+        self.env.pending_fresh_unbacked_symbols.clear()
+        if observation.error is not None:
+            raise Rejected(f"with symbolic sizes, {name} raises {_in_short(observation.error)}")
+        if any(map(self.env.is_unbacked_symint, self.env.var_to_range)):
+            raise Rejected(
+                "a size or another integer is data-dependent, and torch records no guard for what"
+                " it assumes about it"
+            )
+        return {name: self._region(tensor) for name, tensor in observation.tensors().items()}
+
+    def _region(self, tensor: torch.Tensor) -> SymbolicRegion:
+        storage, item = tensor.untyped_storage(), tensor.element_size()
+        known = [each._cdata for each in self.storages]
+        if storage._cdata not in known:
+            self.storages.append(storage)
+            known.append(storage._cdata)
+        return SymbolicRegion(
+            known.index(storage._cdata),
+            self._expression(tensor.storage_offset()) * item,
+            tuple(map(self._expression, tensor.shape)),
+            tuple(self._expression(stride) * item for stride in tensor.stride()),
+            item,
+        )
+
+    def _expression(self, value: Any) -> Expr:
+        """An integer of torch as an expression of our symbols."""
+        return (
+            value.node.expr.xreplace(self.names)
+            if isinstance(value, torch.SymInt)
+            else sympy.Integer(value)
+        )
+
+    def assumptions(self, low: int, high: int | None) -> Assumptions:
+        """The sizes are from `low` to `high` (None: no bound), and all guards so far hold.
+
+        Raises `Rejected` if torch followed guards that the sample itself does not satisfy.
+        """
+        ranges: dict[Expr, SizeRange] = {}
+        for symbol, name in self.names.items():
+            allowed = self.env.var_to_range[symbol]
+            # Torch narrows these ranges itself, for example after a guard `size >= 3`.
+            most = None if not allowed.upper.is_Integer else int(allowed.upper)
+            ranges[name] = (
+                max(low, int(allowed.lower)),
+                min(high, most, key=_unbounded_last) if most is not None else high,
+            )
+        guards = [guard.expr.xreplace(self.names) for guard in self.env.guards]
+        # Symbols that torch found to equal an expression, and replaced everywhere.
+        equal = {
+            self.names.get(symbol, symbol): value.xreplace(self.names)
+            for symbol, value in self.env.replacements.items()
+        }
+        found = Assumptions.of(ranges, guards, equal, self.hints)
+        # A sample outside the range says nothing about the guards.
+        if all(size >= low and (high is None or size <= high) for size in self.hints.values()):
+            own = {name: self.hints[name] for name in found.ranges}
+            if not found.allow(own) or found.complete(own) != self.hints:
+                raise Rejected("the sizes of the sample do not satisfy the guards of its own run")
+        return found
+
+    def at(self, sizes: SizeValues) -> list[torch.Tensor]:
+        """Real inputs of these sizes; the values of the samples repeat to fill them."""
+        tensors = clone_inputs(self.samples)
+        for index in self.symbolic:
+            sample = self.samples[index]
+            shape = [int(evaluate(size, sizes)) for size in self.shapes[index]]
+            values = torch.empty(0, dtype=sample.dtype).set_(
+                sample.untyped_storage(), 0, (sample.numel(),), (1,)
+            )
+            count = math.prod(shape)
+            repeats = -(-count // sample.numel())  # rounded up
+            filled = values.repeat(repeats)[:count].clone()
+            tensors[index] = torch.empty(0, dtype=sample.dtype).set_(
+                filled.untyped_storage(), 0, shape, _strides(shape, sample.stride())
+            )
+        return tensors
+
+
+# --- tensors --------------------------------------------------------------------------------------
+
+
+def _fill_own_storage(tensors: Sequence[torch.Tensor]) -> set[int]:
+    """Indices of the tensors that cover all of a storage that no other tensor uses.
+
+    They cover each element once, dense in some order of dimensions.
+    """
+    storages = [tensor.untyped_storage()._cdata for tensor in tensors]
+    return {
+        index
+        for index, tensor in enumerate(tensors)
+        if storages.count(storages[index]) == 1
+        and tensor.storage_offset() == 0
+        and tensor.numel() > 0
+        and tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
+        and tuple(tensor.stride()) == _strides(tensor.shape, tensor.stride())
+    }
+
+
+def _strides(shape: Sequence[Any], order: Sequence[int]) -> tuple[Any, ...]:
+    """The strides of a dense tensor whose dimensions are ordered as the given strides are."""
+    strides: list[Any] = [1] * len(shape)
+    step: Any = 1
+    for dim in sorted(range(len(shape)), key=lambda dim: (order[dim], -dim)):
+        strides[dim] = step
+        step = step * shape[dim]
+    return tuple(strides)
+
+
+@contextlib.contextmanager
+def _on_symbols(mode: FakeTensorMode) -> Iterator[None]:
+    # Python decompositions keep sizes symbolic; some C++ kernels of composite ops make constants.
+    with mode, enable_python_dispatcher():
+        yield
+
+
+def _in_short(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
+
+
+def _unbounded_last(bound: int | None) -> float:
+    return math.inf if bound is None else bound

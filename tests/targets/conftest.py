@@ -1,0 +1,57 @@
+"""All targets, and functions that every target must compile correctly."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from targets.registry import TARGETS
+from targets.target import Function, Target
+
+
+@pytest.fixture(params=TARGETS.values(), ids=list(TARGETS))
+def accused(request: pytest.FixtureRequest) -> Target:
+    """Each target."""
+    found: Target = request.param
+    return found
+
+
+def mutate_and_view(x: Tensor, y: Tensor) -> object:
+    x.mul_(2)
+    x[0].add_(y[1])
+    return x.t(), x + y
+
+
+def swap(x: Tensor, y: Tensor) -> object:
+    saved = x.clone()
+    x.copy_(y)
+    y.copy_(saved)
+    return saved
+
+
+def write_between_reads(x: Tensor, y: Tensor) -> object:
+    before = x + 1
+    x.diagonal().zero_()
+    return before, x + 1
+
+
+RIGHT: dict[str, Function] = {
+    "functional": lambda x, y: (x @ y, x.sum(0)),
+    "nothing": lambda x, y: None,
+    "an input": lambda x, y: x,
+    "a view": lambda x, y: x[1:, ::2],
+    "in-place": lambda x, y: x.add_(y),
+    "out=": lambda x, y: torch.add(x, 1, out=y),
+    "mutate and view": mutate_and_view,
+    "swap": swap,
+    "write between reads": write_between_reads,
+    "a chain of views": lambda x, y: x.t()[1:].unsqueeze(0).select(2, 0).mul_(3),
+}
+
+
+@pytest.fixture(params=RIGHT.values(), ids=list(RIGHT))
+def right(request: pytest.FixtureRequest) -> Function:
+    """A function of two matrices that every target compiles correctly."""
+    found: Function = request.param
+    return found

@@ -1,0 +1,122 @@
+"""Recipes: the source that a reproducer contains does what the target's `build` does."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from generators.features import swarm
+from generators.strategies import sample
+from oracles.observation import observe
+from oracles.raised_errors import skeleton
+from programs.execution import ProgramFunction
+from programs.parsing import parse_source
+from programs.program import Input, Program, Storage
+from programs.values import clone_inputs, input_tensors
+from targets.registry import target
+from targets.target import Function, Target
+
+known_bug = pytest.mark.skipif(
+    not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"
+)
+
+
+def recipe(accused: Target) -> Callable[[Function, Sequence[Tensor]], Function]:
+    namespace: dict[str, Any] = {"torch": torch}
+    exec(accused.recipe, namespace)
+    compiled: Callable[[Function, Sequence[Tensor]], Function] = namespace["compiled"]
+    return compiled
+
+
+def test_a_recipe_needs_torch_alone_and_what_it_accuses(accused: Target) -> None:
+    modules = [
+        name.split(".")[0]
+        for node in ast.walk(ast.parse(accused.recipe))
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for name in (
+            [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else [imported.name for imported in node.names]
+        )
+    ]
+    own = {"reference_pass"} if accused.name.startswith("reference") else set()
+    assert set(modules) <= {"torch"} | own | sys.stdlib_module_names
+
+
+def traits(value: object) -> object:
+    if not isinstance(value, Tensor):
+        return value
+    return (
+        value.dtype,
+        value.shape,
+        value.stride(),
+        value.storage_offset(),
+        value.untyped_storage().tolist(),
+    )
+
+
+def ends(function: Function, inputs: Sequence[Tensor]) -> object:
+    """The end state of a run, in a form that can be compared."""
+    seen = observe(function, inputs)
+    if seen.error is not None:
+        return skeleton(seen.error)
+    return list(map(traits, seen.outputs)), list(map(traits, seen.inputs))
+
+
+def test_a_recipe_runs_right_functions_right(right: Function, accused: Target) -> None:
+    matrix = torch.arange(1.0, 10).view(3, 3)
+    inputs = [matrix, -matrix]
+    compiled = recipe(accused)(right, clone_inputs(inputs))
+    assert ends(compiled, clone_inputs(inputs)) == ends(right, clone_inputs(inputs))
+
+
+def test_a_recipe_does_what_build_does(accused: Target) -> None:
+    for seed in range(10):
+        for program in sample(swarm(seed), seed, 3):
+            check_recipe(accused, program)
+
+
+def check_recipe(accused: Target, program: Program) -> None:
+    function = ProgramFunction(program)
+
+    def built(*inputs: Tensor) -> object:
+        return accused.build(function, input_tensors(program)).function(*inputs)
+
+    def by_recipe(*inputs: Tensor) -> object:
+        return recipe(accused)(function, input_tensors(program))(*inputs)
+
+    assert ends(by_recipe, input_tensors(program)) == ends(built, input_tensors(program))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "strides"),
+    [((2, 3), (6, 2)), ((2, 3), (1, 2)), ((2, 3), (0, 1)), ((2, 2), (1, 1)), ((2, 1), (1, 5))],
+)
+def test_a_recipe_does_what_build_does_for_inputs_of_any_layout(
+    accused: Target, sizes: tuple[int, ...], strides: tuple[int, ...]
+) -> None:
+    view = Input("x", 0, torch.float32, sizes, strides)
+    for call in ("aten.neg.default(x)", "aten.clone.default(x)", "aten.flatten.using_ints(x)"):
+        body = f"    v0 = {call}\n    v1 = aten.reshape.default(v0, [-1])\n    return v0, v1\n"
+        check_recipe(
+            accused,
+            parse_source(f"def program(x):\n{body}", (Storage(torch.float32, 12),), (view,)),
+        )
+
+
+@known_bug
+@pytest.mark.parametrize("name", ["functionalize", "fx-reinplace", "aot", "aot-epilogue"])
+def test_a_recipe_shows_the_bugs_of_its_target(name: str) -> None:
+    def program(x: Tensor) -> Tensor:
+        x.expand(3, 4).zero_()
+        return x + 0
+
+    wrong = recipe(target(name))(program, [torch.arange(4.0)])(torch.arange(4.0))
+    output = wrong[0] if isinstance(wrong, (list, tuple)) else wrong
+    assert torch.as_tensor(output).tolist() != [0] * 4

@@ -1,0 +1,121 @@
+"""Contracts of targets: every exception has a reason, and refusals are in torch's own words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from oracles.contract import Refusal
+from oracles.observation import observe, observe_eager
+from programs.trace import Trace
+from programs.values import clone_inputs
+from targets.registry import TARGETS, target
+from targets.target import Function, Target
+
+
+def matrix() -> Tensor:
+    return torch.arange(1.0, 10).view(3, 3)
+
+
+def test_identity_waives_nothing() -> None:
+    contract = target("identity").contract
+    assert (contract.waivers, contract.preconditions, contract.refusals) == ((), (), ())
+
+
+def test_the_contract_of_reinplace_is_that_of_functionalize_and_one_refusal_more() -> None:
+    one, other = target("functionalize").contract, target("fx-reinplace").contract
+    assert replace(other, refusals=one.refusals) == one
+    assert set(one.refusals) < set(other.refusals)
+
+
+def test_every_exception_has_its_reason(accused: Target) -> None:
+    contract = accused.contract
+    reasons = [waiver.reason for waiver in contract.waivers]
+    reasons += [precondition.reason for precondition in contract.preconditions]
+    reasons += [refusal.reason for refusal in contract.refusals]
+    assert all(len(reason.split()) >= 5 for reason in reasons)
+    promises = [waiver.promise for waiver in contract.waivers]
+    assert len(promises) == len(set(promises))
+
+
+def masked(x: Tensor) -> object:
+    return x[x > 2]
+
+
+def read_data(x: Tensor) -> object:
+    return x.view(9)[: int(x.sum())]
+
+
+def through_numpy(x: Tensor) -> object:
+    return torch.from_numpy(x.numpy() + 1)
+
+
+# By a part of the refusal's pattern: functions, with inputs, that make torch refuse.
+TRIGGERS: dict[str, list[tuple[Function, Callable[[], list[Tensor]]]]] = {
+    "tracing tensor": [(read_data, lambda: [matrix()]), (through_numpy, lambda: [matrix()])],
+    "view chain": [(lambda x: x[0].as_strided((2,), (1,)).zero_(), lambda: [matrix()])],
+    "DynamicOutputShapeException": [
+        (masked, lambda: [matrix()]),
+        (read_data, lambda: [matrix()]),
+    ],
+    "Refused": [(read_data, lambda: [matrix()])],
+    "different dtypes": [(lambda x, y: x.zero_(), lambda: [(x := matrix()), x.view(torch.int32)])],
+}
+
+
+EXPECTED = [
+    pytest.param(accused, refusal, id=f"{accused.name}-{refusal.message[:30]}")
+    for accused in TARGETS.values()
+    for refusal in accused.contract.refusals
+]
+
+
+@pytest.mark.parametrize(("accused", "refusal"), EXPECTED)
+def test_every_refusal_is_in_words_that_torch_uses(accused: Target, refusal: Refusal) -> None:
+    (triggers,) = (some for part, some in TRIGGERS.items() if part in refusal.message)
+    found = []
+    for function, inputs in triggers:
+        eager, trace = observe_eager(function, clone_inputs(inputs()))
+
+        def compiled(*tensors: Tensor, function=function, sample_inputs=inputs) -> object:
+            return accused.build(function, clone_inputs(sample_inputs())).function(*tensors)
+
+        error = observe(compiled, clone_inputs(inputs())).error
+        assert eager.error is None
+        found.append(error is not None and accused.contract.refusal(error, trace))
+    assert refusal in found
+
+
+# Real bugs, whose messages must not be taken for refusals.
+BUGS = (
+    RuntimeError(
+        "unsupported operation: more than one element of the written-to tensor refers to a single"
+        " memory location."
+    ),
+    RuntimeError(
+        "unsupported operation: some elements of the input tensor and the written-to tensor refer"
+        " to a single memory"
+    ),
+    RuntimeError("Subtraction, the `-` operator, with two bool tensors is not supported."),
+    RuntimeError(
+        "as_strided_scatter: sizes [1, 2], strides [0, 1] are out of bounds for storage of size 4"
+    ),
+    RuntimeError(
+        "Found a custom (non-ATen) operator whose output has alias annotations:"
+        " aten::square_(Tensor(a!) self)"
+    ),
+    AssertionError(
+        "incorrect out shape after application of ViewMeta sequence: () (actual) vs (1) (expected)"
+    ),
+    IndexError("Dimension out of range (expected to be in range of [-1, 0], but got 1)"),
+    RuntimeError(""),
+)
+
+
+@pytest.mark.parametrize("error", BUGS, ids=lambda error: str(error)[:30])
+def test_a_bug_is_not_taken_for_a_refusal(accused: Target, error: Exception) -> None:
+    assert accused.contract.refusal(error, Trace()) is None
