@@ -38,7 +38,8 @@ from reference_pass.capture import capture
 from reference_pass.conditions import CONDITIONS
 from reference_pass.exceptions import Refused
 from reference_pass.functionalize import Views, functionalize
-from reference_pass.operator_forms import on_copies, tensors_in
+from reference_pass.nested import tensors_in
+from reference_pass.operator_forms import on_copies
 from reference_pass.regions import Size, known, same_strides
 from reference_pass.reinplace import Decision, decisions, reinplace
 from targets.target import Function
@@ -218,7 +219,7 @@ def _lines(graph: fx.Graph, analysis: Analysis) -> Iterator[Line]:
         written = [
             storage[id(each)] for each in written_tensors(node, lambda n: analysis.effects[n].value)
         ]
-        geometries = {**effect.shows, **effect.moved}
+        geometries = {**effect.shows, **effect.mutated_metadata}
         storage.update((key, each.storage) for key, each in geometries.items())
         gives = tuple(_lies(effect.shows[id(each)]) for each in tensors_in(effect.value))
         yield Line(node.name, _call(node), gives, tuple(dict.fromkeys(map(letter, written))))

@@ -40,9 +40,9 @@ from programs.definedness import Undefined
 from programs.errors import Rejected
 from programs.printing import source
 from programs.program import Program
-from reference_pass.alias_analysis import fake_inputs, run_node
 from reference_pass.exceptions import Refused
-from reference_pass.operator_forms import tensors_in
+from reference_pass.fake_execution import fake_inputs, run_node
+from reference_pass.nested import tensors_in
 from reference_pass.reinplace import decisions, reinplace
 from targets.registry import TARGETS
 from targets.target import Build

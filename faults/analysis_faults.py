@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import fx
 
-from faults.fault import Fault, instead_of
-from reference_pass.liveness import Liveness, Memory
-from reference_pass.operator_forms import nodes_in
+from faults.fault import Fault, instead_of, instead_of_entries
+from reference_pass.liveness import NOTES, Liveness, Memory
+from reference_pass.nested import nodes_in
 from reference_pass.regions import Region
 
 
@@ -34,12 +34,9 @@ def lists_are_not_looked_into(argument: Any) -> list[fx.Node]:
     return [argument] if isinstance(argument, fx.Node) else []
 
 
-def what_is_returned_is_not_read(self: Liveness, node: fx.Node) -> None:
+def what_is_returned_is_not_read(liveness: Liveness, node: fx.Node) -> None:
     """The caller's reads of outputs do not count."""
-    if node.op == "output":
-        self.returned.update(nodes_in(node.args))
-    else:
-        _note(self, node)
+    liveness.returned.update(nodes_in(node.args))
 
 
 def the_last_read_is_one_before(
@@ -49,7 +46,7 @@ def the_last_read_is_one_before(
     yield from _later_reads(self, tensor, region, after + 1)
 
 
-_note, _later_reads = Liveness._note, Liveness.later_reads
+_later_reads = Liveness.later_reads
 _READ = "rule of liveness: a value is read at a position if what it holds matters there"
 
 FAULTS: tuple[Fault, ...] = (
@@ -73,6 +70,6 @@ FAULTS: tuple[Fault, ...] = (
         "rule of liveness: operands in lists are read, too",
         "liveness",
     ),
-    instead_of("_note", what_is_returned_is_not_read, "pytorch/pytorch#198094", Liveness),
+    instead_of_entries(NOTES, what_is_returned_is_not_read, "pytorch/pytorch#198094", "output"),
     instead_of("later_reads", the_last_read_is_one_before, _READ, Liveness),
 )

@@ -12,7 +12,8 @@ from torch._ops import OpOverload
 from faults.fault import Fault, Passes, after_reinplace, fault
 from reference_pass import conditions
 from reference_pass.alias_analysis import storage_of
-from reference_pass.conditions import CONDITIONS, Candidate, Condition
+from reference_pass.candidates import Candidate
+from reference_pass.conditions import CONDITIONS, Condition
 from reference_pass.operator_forms import aten, facts, is_pointwise, out_form, writes
 from reference_pass.regions import Region, is_dense, overlap
 
@@ -22,7 +23,7 @@ _MISSING_IN = {
     "not_repeated": "review of pytorch/pytorch#80897",
     "no_overlapping_operand": "pytorch/pytorch#197829",
     "no_later_use": "pytorch/pytorch#122457",
-    "outlives_epilogue": "pytorch/pytorch#198094",
+    "dead_before_epilogue": "pytorch/pytorch#198094",
 }
 
 

@@ -2,50 +2,56 @@
 
 from __future__ import annotations
 
-from unittest import mock
+from typing import Any
 
 import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from faults.fault import Fault, after_noops, after_reinplace, instead_of
-from reference_pass import noops
-from reference_pass.alias_analysis import same_numbers, storage_of
-from reference_pass.liveness import Liveness, is_view
+from faults.fault import Fault, Passes, after_noops, after_reinplace, fault, instead_of_entries
+from reference_pass.alias_analysis import encoding, same_view, storage_of
+from reference_pass.liveness import is_view, stored_over
+from reference_pass.noops import (
+    RULES,
+    SOURCES,
+    Duplicate,
+    NoOpRule,
+    copy_is_not_returned,
+    no_use_of_location,
+    original_is_not_overwritten,
+    same_metadata,
+)
+from reference_pass.operand_access import SCATTERS
 from reference_pass.operator_forms import facts
 from reference_pass.regions import Region
 
 
-def copy_of_an_input_that_changes(copy: fx.Node, original: fx.Node, liveness: Liveness) -> bool:
+def copy_of_an_input_that_changes(duplicate: Duplicate) -> bool:
     """A copy is dropped although the epilogue stores over the original before the copy is read."""
-    with mock.patch.object(liveness.memory(original.meta["val"]), "writes", []):
-        return _nobody_can_tell(copy, original, liveness)
+    return True
 
 
-def copy_that_is_returned(copy: fx.Node, original: fx.Node, liveness: Liveness) -> bool:
+def copy_that_is_returned(duplicate: Duplicate) -> bool:
     """A copy is dropped although it is returned, so the caller gets the memory of another tensor."""
-    with mock.patch.object(liveness, "escapes", return_value=False):
-        return _nobody_can_tell(copy, original, liveness)
+    return True
 
 
-def copy_that_moves(one: torch.Tensor, other: torch.Tensor) -> bool:
+def copy_that_moves(duplicate: Duplicate) -> bool:
     """A copy is dropped although the original has other strides."""
-    bits = (one.is_conj(), one.is_neg()) == (other.is_conj(), other.is_neg())
-    return bits and (one.dtype, one.shape) == (other.dtype, other.shape)
+    old, new = duplicate.value, duplicate.replacement
+    return encoding(old) == encoding(new) and old.shape == new.shape
 
 
-def copy_that_starts_elsewhere(value: fx.Node, liveness: Liveness) -> bool:
+def copy_that_starts_elsewhere(duplicate: Duplicate) -> bool:
     """A copy is dropped although the original starts elsewhere in its storage, and as_strided goes by that."""
-    return False
+    return True
 
 
-def scatter_of_the_same_metadata(one: torch.Tensor, other: torch.Tensor) -> bool:
+def scatter_of_the_same_metadata(node: fx.Node, given: dict[str, Any]) -> Any:
     """A scatter is dropped if its source has the size, strides and offset of what it stores over: in whatever storage."""
-    return (one.dtype, one.is_conj(), one.is_neg()) == (
-        other.dtype,
-        other.is_conj(),
-        other.is_neg(),
-    ) and Region.of(one).same(Region.of(other))
+    source, stored = given["src"].meta["val"], stored_over(node)
+    same = encoding(source) == encoding(stored) and Region.of(source).same(Region.of(stored))
+    return given["self"] if same else None
 
 
 def view_that_is_returned(graph_module: fx.GraphModule) -> None:
@@ -57,7 +63,7 @@ def view_that_is_returned(graph_module: fx.GraphModule) -> None:
             and isinstance(node.args[0], fx.Node)
         ):
             shown = node.args[0].meta["val"]
-            if isinstance(shown, torch.Tensor) and same_numbers(node.meta["val"], shown):
+            if isinstance(shown, torch.Tensor) and same_view(node.meta["val"], shown):
                 node.replace_all_uses_with(node.args[0])
                 graph_module.graph.erase_node(node)
 
@@ -104,25 +110,24 @@ def out_calls_are_dead_code(graph_module: fx.GraphModule) -> None:
             graph_module.graph.erase_node(node)
 
 
-_nobody_can_tell = noops._nobody_can_tell
+def _weaker(right: NoOpRule, wrong: NoOpRule, source: str) -> Fault:
+    return fault(wrong, source, Passes(rules=[wrong if each is right else each for each in RULES]))
+
 
 FAULTS: tuple[Fault, ...] = (
-    instead_of(
-        "_nobody_can_tell", copy_of_an_input_that_changes, "pytorch/pytorch#198131", "noops"
-    ),
-    instead_of("_nobody_can_tell", copy_that_is_returned, "pytorch/pytorch#114464", "noops"),
-    instead_of(
-        "_alike",
+    _weaker(original_is_not_overwritten, copy_of_an_input_that_changes, "pytorch/pytorch#198131"),
+    _weaker(copy_is_not_returned, copy_that_is_returned, "pytorch/pytorch#114464"),
+    _weaker(
+        same_metadata,
         copy_that_moves,
         "rule of remove_noops: the copy lies in memory as the original does",
-        "noops",
     ),
-    instead_of("_counts_from_start", copy_that_starts_elsewhere, "pytorch/pytorch#196777", "noops"),
-    instead_of(
-        "same_numbers",
+    _weaker(no_use_of_location, copy_that_starts_elsewhere, "pytorch/pytorch#196777"),
+    instead_of_entries(
+        SOURCES,
         scatter_of_the_same_metadata,
         "rule of remove_noops: its own view is stored back",
-        "noops",
+        *SCATTERS,
     ),
     after_noops(view_that_is_returned, "pytorch/pytorch#191449"),
     after_noops(equal_outputs_are_merged, "pytorch/pytorch#18500"),

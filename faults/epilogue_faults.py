@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
 from faults.fault import Fault, after_functionalize, instead_of
 from programs.values import clone_inputs
-from reference_pass import alias_analysis
+from reference_pass import fake_execution
 from reference_pass.operator_forms import aten
 from reference_pass.regions import Region, is_dense
 
@@ -92,7 +92,7 @@ def output_loses_its_offset(graph_module: fx.GraphModule) -> None:
             node.args = (*node.args[:3], 0)
 
 
-_fake_inputs = alias_analysis.fake_inputs
+_fake_inputs = fake_execution.fake_inputs
 
 FAULTS: tuple[Fault, ...] = (
     after_functionalize(epilogue_is_dead_code, "pytorch/pytorch#68301"),

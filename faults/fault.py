@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -22,7 +22,7 @@ from torch import fx
 from reference_pass.conditions import CONDITIONS, Condition
 from reference_pass.functionalize import functionalize
 from reference_pass.metadata import update_metadata
-from reference_pass.noops import remove_noops
+from reference_pass.noops import RULES, NoOpRule, remove_noops
 from reference_pass.reinplace import reinplace
 from targets.reference import CONTRACT, staged, untraced
 from targets.target import Build, Function, Target
@@ -69,6 +69,7 @@ class Passes:
     plain: Rewrite = _left_alone
     reinplaced: Rewrite = _left_alone
     conditions: Sequence[Condition] = CONDITIONS
+    rules: Sequence[NoOpRule] = RULES
     within: Context = contextlib.nullcontext
 
     def __call__(self, function: Function, inputs: Inputs) -> Build:
@@ -76,7 +77,9 @@ class Passes:
         function = untraced(function)
         with self.within():
             functional = _rewritten(functionalize(function, *inputs), self.functional)
-            plain = _rewritten(remove_noops(copy.deepcopy(functional)), self.plain)
+            plain = _rewritten(
+                remove_noops(copy.deepcopy(functional), rules=self.rules), self.plain
+            )
             reinplaced = reinplace(copy.deepcopy(plain), conditions=self.conditions)
             self.reinplaced(reinplaced)
             reinplaced.recompile()
@@ -129,6 +132,17 @@ def instead_of(
         return stack
 
     return fault(wrong, source, Passes(within=substituted))
+
+
+def instead_of_entries(
+    table: MutableMapping[Any, Any], wrong: Callable[..., Any], source: str, *keys: object
+) -> Fault:
+    """A function that replaces entries of a table of the reference pass, while the passes run."""
+
+    def replaced() -> AbstractContextManager[object]:
+        return mock.patch.dict(table, dict.fromkeys(keys, wrong))
+
+    return fault(wrong, source, Passes(within=replaced))
 
 
 def _module(owner: str | type) -> object:

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 
 import torch
 from torch import fx
 from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor
 
-from faults.fault import Fault, Inputs, after_noops, after_reinplace, fault, instead_of
+from faults.fault import Fault, Inputs, after_noops, after_reinplace, fault
 from oracles.stage import Stage
 from programs.execution import ProgramFunction, as_graph
 from reference_pass.alias_analysis import operand_storages, storage_of
 from reference_pass.functionalize import functionalize
-from reference_pass.operator_forms import aten, bind, unbind
-from reference_pass.reinplace import _Reinplacing
+from reference_pass.operator_forms import EPILOGUE, aten, bind, unbind, writes
 from targets.target import Build, Function
 
 
-def a_call_in_place_notes_a_new_tensor(self: _Reinplacing, candidate: object) -> None:
+def a_call_in_place_notes_a_new_tensor(graph_module: fx.GraphModule) -> None:
     """A call that became one in place keeps its metadata, which says that its result is a tensor of its own."""
+    for node in graph_module.graph.nodes:
+        value = node.meta.get("val")
+        if writes(node.target) and node.target not in EPILOGUE and isinstance(value, torch.Tensor):
+            with value.fake_mode if isinstance(value, FakeTensor) else contextlib.nullcontext():
+                node.meta["val"] = value.clone()
 
 
 def _normalized(graph_module: fx.GraphModule) -> list[tuple[fx.Node, fx.Node]]:
@@ -80,11 +86,9 @@ def inputs_are_written_in_the_middle(graph_module: fx.GraphModule) -> None:
 
 
 FAULTS: tuple[Fault, ...] = (
-    instead_of(
-        "_set_value",
+    after_reinplace(
         a_call_in_place_notes_a_new_tensor,
         "rule of update_metadata: who shares storage with whom",
-        _Reinplacing,
     ),
     after_reinplace(new_nodes_have_metadata_of_their_operands, "pytorch/pytorch#120116"),
     fault(

@@ -11,7 +11,8 @@ from faults.fault import Fault, after_functionalize, instead_of
 from reference_pass.alias_analysis import Geometry, storage_of
 from reference_pass.emission import contiguous_strides
 from reference_pass.functionalize import _Functionalization
-from reference_pass.operator_forms import aten, nodes_in
+from reference_pass.nested import nodes_in
+from reference_pass.operator_forms import aten
 
 
 def _instead(

@@ -2,39 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any
-from unittest import mock
 
-import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from faults.fault import Fault, Passes, fault, instead_of
-from reference_pass import views
+from faults.fault import Fault, instead_of, instead_of_entries
 from reference_pass.alias_analysis import Geometry
 from reference_pass.emission import Emitter
 from reference_pass.functionalize import FunctionalStorage, FunctionalView, _Functionalization
 from reference_pass.operator_forms import aten
-from reference_pass.views import INVERSES, Inverse, Step
-
-Parent = Callable[[], fx.Node]
-Arguments = tuple[Any, ...]
+from reference_pass.views import (
+    INVERSES,
+    VIEW_STEPS,
+    Arguments,
+    Inverse,
+    ParentValue,
+    ViewCall,
+    ViewStep,
+)
 
 # Inverses. ----------------------------------------------------------------------------------------
 
 
 def transpose_is_not_undone(
-    emit: Emitter, parent: Parent, new: fx.Node, args: Arguments
+    emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments
 ) -> fx.Node:
     """The inverse of a transpose is left out where the sizes fit without it."""
     fits = new.meta["val"].shape == parent().meta["val"].shape
     return new if fits else _of_transpose(emit, parent, new, args)
 
 
-def slice_loses_its_start(emit: Emitter, parent: Parent, new: fx.Node, args: Arguments) -> fx.Node:
+def slice_loses_its_start(
+    emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments
+) -> fx.Node:
     """What is stored through a slice goes to the start of its base."""
     dim, _, _, step = args
     length = new.meta["val"].shape[dim]
@@ -50,14 +51,16 @@ def slice_loses_its_start(emit: Emitter, parent: Parent, new: fx.Node, args: Arg
 
 
 def select_counts_from_the_front(
-    emit: Emitter, parent: Parent, new: fx.Node, args: Arguments
+    emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments
 ) -> fx.Node:
     """An index from the end is clamped to the front."""
     dim, index = args
     return emit.call(aten.select_scatter.default, parent(), new, dim, max(index, 0))
 
 
-def diagonal_is_mirrored(emit: Emitter, parent: Parent, new: fx.Node, args: Arguments) -> fx.Node:
+def diagonal_is_mirrored(
+    emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments
+) -> fx.Node:
     """The two dimensions of a diagonal are exchanged, so that one beside the main diagonal ends on its other side."""
     offset, dim1, dim2 = args
     sizes = parent().meta["val"].shape
@@ -66,13 +69,13 @@ def diagonal_is_mirrored(emit: Emitter, parent: Parent, new: fx.Node, args: Argu
 
 
 def gaps_of_unfold_are_zeroed(
-    emit: Emitter, parent: Parent, new: fx.Node, args: Arguments
+    emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments
 ) -> fx.Node:
     """What is stored through windows with gaps between them is added up on zeros, so the gaps become zero."""
     return _of_unfold(emit, lambda: emit.call(aten.zeros_like.default, parent()), new, args)
 
 
-def expand_is_summed(emit: Emitter, parent: Parent, new: fx.Node, args: Arguments) -> fx.Node:
+def expand_is_summed(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments) -> fx.Node:
     """The copies of an element are added up, as the backward of expand does."""
     shape = parent().meta["val"].shape
     dtype, before = new.meta["val"].dtype, new.meta["val"].dim() - len(shape)
@@ -87,7 +90,9 @@ def expand_is_summed(emit: Emitter, parent: Parent, new: fx.Node, args: Argument
     )
 
 
-def bytes_are_converted(emit: Emitter, parent: Parent, new: fx.Node, args: Arguments) -> fx.Node:
+def bytes_are_converted(
+    emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments
+) -> fx.Node:
     """Numbers stored through a view as another dtype of the same size are converted back, not read back."""
     whole = parent().meta["val"]
     if whole.dtype.itemsize != new.meta["val"].dtype.itemsize:
@@ -96,50 +101,37 @@ def bytes_are_converted(emit: Emitter, parent: Parent, new: fx.Node, args: Argum
 
 
 _of_transpose, _of_unfold, _of_view_dtype = (
-    views._of_transpose,
-    views._of_unfold,
-    views._of_view_dtype,
+    INVERSES[op] for op in (aten.transpose.int, aten.unfold.default, aten.view.dtype)
 )
 
 
 def _inverse(wrong: Inverse, source: str, *ops: OpOverload) -> Fault:
-    def substituted() -> AbstractContextManager[object]:
-        return mock.patch.dict(INVERSES, dict.fromkeys(ops, wrong))
-
-    return fault(wrong, source, Passes(within=substituted))
+    return instead_of_entries(INVERSES, wrong, source, *ops)
 
 
 # Steps. -------------------------------------------------------------------------------------------
 
 
-def last_piece_by_its_own_size(
-    op: Any, given: dict[str, Any], shown: torch.Tensor, index: int, before: Sequence[torch.Tensor]
-) -> list[Step] | None:
+def last_piece_by_its_own_size(call: ViewCall) -> list[ViewStep]:
     """The start of a piece is its number times its own size; the last piece of a split may be smaller than the others."""
-    if op in views._SPLITS:
-        dim = given.get("dim", 0)
-        size = shown.shape[dim]
-        return [(aten.slice.Tensor, (dim, index * size, (index + 1) * size, 1))]
-    return _steps(op, given, shown, index, before)
+    dim = call.given.get("dim", 0)
+    size = call.shown.shape[dim]
+    return [(aten.slice.Tensor, (dim, call.index * size, (call.index + 1) * size, 1))]
 
 
-def imag_is_real(
-    op: Any, given: dict[str, Any], shown: torch.Tensor, index: int, before: Sequence[torch.Tensor]
-) -> list[Step] | None:
+def imag_is_real(call: ViewCall) -> list[ViewStep] | None:
     """The imaginary part is taken for the real one."""
-    return _steps(aten.real.default if op is aten.imag.default else op, given, shown, index, before)
+    return VIEW_STEPS[aten.real.default](replace(call, op=aten.real.default))
 
 
-def as_strided_is_a_step(
-    op: Any, given: dict[str, Any], shown: torch.Tensor, index: int, before: Sequence[torch.Tensor]
-) -> list[Step] | None:
+def as_strided_is_a_step(call: ViewCall) -> list[ViewStep]:
     """as_strided is put on top of the views before it, though it goes by the storage alone."""
-    if op is aten.as_strided.default:
-        return [(op, (given["size"], given["stride"], given.get("storage_offset") or 0))]
-    return _steps(op, given, shown, index, before)
+    given = call.given
+    return [(call.op, (given["size"], given["stride"], given.get("storage_offset") or 0))]
 
 
-_steps, _by_geometry = views.steps, _Functionalization._by_geometry
+_by_geometry = _Functionalization._by_geometry
+_SPLITS = [op for op, to_steps in VIEW_STEPS.items() if to_steps is VIEW_STEPS[aten.split.Tensor]]
 
 # Values. ------------------------------------------------------------------------------------------
 
@@ -191,14 +183,18 @@ FAULTS: tuple[Fault, ...] = (
     _inverse(
         bytes_are_converted, "INVERSES of reference_pass/views.py: view.dtype", aten.view.dtype
     ),
-    instead_of(
-        "steps",
+    instead_of_entries(
+        VIEW_STEPS,
         last_piece_by_its_own_size,
-        "steps of reference_pass/views.py: split",
-        "functionalize",
+        "VIEW_STEPS of reference_pass/views.py: split",
+        *_SPLITS,
     ),
-    instead_of("steps", imag_is_real, "steps of reference_pass/views.py: imag", "functionalize"),
-    instead_of("steps", as_strided_is_a_step, "pytorch/pytorch#104505", "functionalize"),
+    instead_of_entries(
+        VIEW_STEPS, imag_is_real, "VIEW_STEPS of reference_pass/views.py: imag", aten.imag.default
+    ),
+    instead_of_entries(
+        VIEW_STEPS, as_strided_is_a_step, "pytorch/pytorch#104505", aten.as_strided.default
+    ),
     instead_of(
         "current", a_view_stays_as_it_was, "pytorch/pytorch#127821", FunctionalView, kind=property
     ),

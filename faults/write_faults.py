@@ -6,9 +6,10 @@ from torch import fx
 from torch._ops import OpOverload
 
 from faults.fault import Fault, after_functionalize, instead_of
-from reference_pass import operator_forms
+from reference_pass import operand_access
 from reference_pass.functionalize import FunctionalView, _Functionalization
-from reference_pass.operator_forms import SCATTERS, aten
+from reference_pass.operand_access import SCATTERS
+from reference_pass.operator_forms import aten
 
 
 def a_store_forgets_the_one_before(graph_module: fx.GraphModule) -> None:
@@ -60,7 +61,7 @@ def casts_are_left_out(graph_module: fx.GraphModule) -> None:
 
 
 _read = _Functionalization._read
-_overwrites = operator_forms.overwrites
+_overwrites = operand_access.overwrites
 _PARTIAL = {
     aten.masked_fill.Scalar, aten.masked_fill.Tensor, aten.index_fill.int_Scalar, aten.index_copy.default,
     aten.index_put.default, aten.scatter.src, aten.scatter.value,
@@ -83,7 +84,7 @@ FAULTS: tuple[Fault, ...] = (
     instead_of(
         "overwrites",
         masks_store_over_all,
-        "overwrites of reference_pass/operator_forms.py",
+        "overwrites of reference_pass/operand_access.py",
         "functionalize",
         "liveness",
     ),

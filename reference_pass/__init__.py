@@ -1,21 +1,25 @@
-"""The reference pass: functionalize and reinplace `torch.fx` graphs. Written to be read from top to bottom.
+"""The reference pass: functionalize and reinplace `torch.fx` graphs.
+
+It is written to be read, in this order:
 
 1. `regions`: which bytes of its storage a tensor covers
-2. `operators`: what the schema of an operator says, and its other forms (functional, in-place,
-   out=)
-3. `alias_analysis`: which tensor of a graph sees which storage, and how
+2. `nested`, `operator_forms`, `operand_access`: what the schema of an operator says, its other
+   forms (functional, in-place, out=), and what it reads of its operands
+3. `fake_corrections`, `fake_execution`, `alias_analysis`: which tensor of a graph sees which
+   storage, and how
 4. `capture`: from a function to a graph of ATen calls
-5. `metadata`, `emission`: graphs with true metadata while they are made and rewritten
+5. `metadata`, `emission`: graphs with true metadata while they are built and rewritten
 6. `views`, `functionalize`: mutation removed
-7. `liveness`, `noops`: who reads which bytes until when; dropping what does nothing
-8. `conditions`, `reinplace`: mutation put back where it is safe
+7. `liveness`, `layout_uses`, `noops`: who reads which bytes until when; no-ops erased
+8. `candidates`, `conditions`, `backtracking`, `reinplace`: mutation put back where it is safe
 9. `invariants`, `pipeline`, `backend`: what a pass requires and ensures; all passes;
    `torch.compile`
 
-It imports torch and the standard library, and shares no code with the oracles that judge it.
+It imports torch and the standard library. It shares no code with the oracles that judge it.
 """
 
-from reference_pass.conditions import CONDITIONS, Candidate, Condition, How
+from reference_pass.candidates import Candidate, How
+from reference_pass.conditions import CONDITIONS, Condition
 from reference_pass.exceptions import Broken, Refused
 from reference_pass.functionalize import functionalize
 from reference_pass.metadata import update_metadata

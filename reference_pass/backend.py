@@ -1,11 +1,11 @@
-"""`torch.compile(model, backend="aliasproof")`: Dynamo, the reference passes, and the graph run in eager.
+"""`torch.compile(model, backend="aliasproof")`: Dynamo, the passes, and the graph run in eager.
 
-Dynamo guards sizes and strides of inputs, not how they share storage; what the passes decide
-depends on both. So the graph is compiled once for each way in which the inputs lie in memory
-(`_layout`), when it is first called with such inputs.
+Dynamo guards the sizes and strides of inputs, but not how they share storage. What the passes
+decide depends on both. So the graph is compiled once per layout of its inputs (`_layout`), at the
+first call with that layout.
 
-Where gradients are wanted, AOTAutograd makes the forward and the backward graph, and each goes
-through the passes.
+If an input requires a gradient, AOTAutograd makes the forward and the backward graph, and the
+passes compile each of them.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from reference_pass.pipeline import pipeline
 
 
 def aliasproof(graph_module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    """The backend: takes Dynamo's graph and example inputs, returns a callable of the same inputs."""
+    """The backend: from Dynamo's graph and example inputs to a callable that takes such inputs."""
     if torch.is_grad_enabled() and any(
-        isinstance(each, torch.Tensor) and each.requires_grad for each in example_inputs
+        isinstance(value, torch.Tensor) and value.requires_grad for value in example_inputs
     ):
         return aot_autograd(fw_compiler=_boxed, bw_compiler=_boxed)(graph_module, example_inputs)
     return Compiled(graph_module)
@@ -35,9 +35,9 @@ def _boxed(graph_module: fx.GraphModule, example_inputs: Sequence[Any]) -> Calla
 
 
 class Compiled:
-    """A graph module that is compiled for each new layout of its inputs.
+    """A graph module that is compiled once per layout of its inputs.
 
-    `graphs` are the results, by layout.
+    `graphs` has the results, by layout.
     """
 
     def __init__(self, graph_module: fx.GraphModule) -> None:
@@ -49,28 +49,32 @@ class Compiled:
         layout = _layout(inputs)
         if layout not in self.graphs:
             self.graphs[layout] = pipeline(self.graph_module, *inputs)
-        with torch.no_grad():
+        with torch.no_grad():  # the graph has out= calls, which autograd refuses
             return self.graphs[layout](*inputs)
 
 
 def _layout(inputs: Sequence[Any]) -> tuple[Any, ...]:
-    """All that the passes go by: which inputs share a storage, its size, and how each lies in it."""
+    """All that the decisions of the passes depend on, as a key.
+
+    That is which inputs share a storage, its size in bytes, and the layout of each input in it.
+    """
     numbers: dict[int, int] = {}
     layout: list[Any] = []
-    for each in inputs:
-        if not isinstance(each, torch.Tensor):
-            layout.append(each)
+    for value in inputs:
+        if not isinstance(value, torch.Tensor):
+            layout.append(value)
             continue
-        storage = each.untyped_storage()
+        storage = value.untyped_storage()
+        # Numbers in order of first use: addresses differ from call to call.
         number = numbers.setdefault(storage._cdata, len(numbers))
         layout.append(
             (
                 number,
                 storage.nbytes(),
-                each.dtype,
-                tuple(each.shape),
-                each.stride(),
-                each.storage_offset(),
+                value.dtype,
+                tuple(value.shape),
+                value.stride(),
+                value.storage_offset(),
             )
         )
     return tuple(layout)

@@ -15,16 +15,17 @@ from torch.fx.node import map_aggregate
 
 from reference_pass.exceptions import Refused
 from reference_pass.metadata import set_value
-from reference_pass.operator_forms import COPIES_STORAGE, aten, copy_form, leaves_in
+from reference_pass.nested import leaves_in
+from reference_pass.operand_access import COPIES_STORAGE
+from reference_pass.operator_forms import aten, copy_form
 from reference_pass.regions import Size
 
 
 @dataclass(slots=True)
 class Emitter:
-    """Adds calls to a graph and runs each on fake tensors, so that `node.meta["val"]` is true for every node.
+    """Adds calls to a graph and runs each on fakes, so that every `node.meta["val"]` is true.
 
-    `copies` says that views are to be emitted as view-copy ops. The caller has entered
-    `on_fakes(mode)`.
+    With `copies`, views are emitted as view-copy ops. The caller has entered `on_fakes(mode)`.
     """
 
     graph: fx.Graph
@@ -35,9 +36,10 @@ class Emitter:
     def call(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
         """A call and its metadata.
 
-        Raises what the operator raises if it does not take these arguments.
+        Raises what the operator raises if it does not accept these arguments.
         """
-        if target in COPIES_STORAGE and holds_a_part(args[0].meta["val"]):
+        if target in COPIES_STORAGE and has_partial_element(args[0].meta["val"]):
+            # It would raise on such a storage. The storage of a clone has whole elements only.
             args = (self.call(aten.clone.default, args[0]), *args[1:])
         args, kwargs = self._without_symbols((args, kwargs))
         packet = getattr(target, "overloadpacket", target)
@@ -45,68 +47,74 @@ class Emitter:
         try:
             set_value(node, self.mode)
         except Exception:
-            self.graph.erase_node(node)
+            self.graph.erase_node(node)  # the graph stays as it was before the call
             raise
         return node
 
     def view(
         self, op: OpOverload, value: fx.Node, *args: Any, strides: Sequence[Size] | None = None
     ) -> fx.Node:
-        """A view of a value, or its copy.
+        """A view of a value, or a copy of that view.
 
-        A value may lie in memory otherwise than in eager (a strided write leaves a dense value), so
-        that eager's view is not to be had of it; then it is copied first, to eager's strides if
-        they are given.
+        A value may have another layout than in eager: a strided write leaves a dense value. If the
+        view is not valid on that layout, the value is copied first: to `strides`, those of eager,
+        or else to contiguous ones.
         """
         form = copy_form(op) if self.copies else op
         assert form is not None, f"{op} has no copying form"
         try:
             return self.call(form, value, *args)
-        except GuardOnDataDependentSymNode:
+        except GuardOnDataDependentSymNode:  # is a RuntimeError, but a copy would not help
             raise
         except (RuntimeError, ValueError):
             sizes = value.meta["val"].shape
-            place = contiguous_strides(sizes) if strides is None else strides
-            return self.call(form, self.laid_out(value, sizes, place), *args)
+            wanted = contiguous_strides(sizes) if strides is None else strides
+            return self.call(form, self.laid_out(value, sizes, wanted), *args)
 
     def _without_symbols(
         self, arguments: tuple[tuple[Any, ...], dict[str, Any]]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Arguments with a node for each symbolic size: the graph computes it from the sizes of its inputs."""
+        """The arguments with a node for each symbol: the graph computes it from input sizes.
+
+        Raises `Refused` if no tensor in the graph has the size that is asked for.
+        """
         symbols = [leaf for leaf in leaves_in(arguments) if isinstance(leaf, torch.SymInt)]
-        missing = [each for each in symbols if str(each) not in self.symbols]
+        missing = [symbol for symbol in symbols if str(symbol) not in self.symbols]
         if missing:
             try:
                 nodes = self.graph.materialize_symints(missing)
             except (AssertionError, KeyError, RuntimeError, ValueError) as error:
                 raise Refused(
-                    f"the size {missing[0]} depends on numbers, and what is at hand does not tell it"
+                    f"the size {missing[0]} is data-dependent, and the graph cannot compute it"
                 ) from error
-            self.symbols |= {str(each): node for each, node in zip(missing, nodes, strict=True)}
+            self.symbols |= {str(symbol): node for symbol, node in zip(missing, nodes, strict=True)}
+            # `materialize_symints` also adds nodes for what the symbols are computed from.
             for node in self.graph.nodes:
                 if "val" not in node.meta:
                     set_value(node, self.mode)
         if not symbols:
             return arguments
         return map_aggregate(
-            arguments, lambda a: self.symbols[str(a)] if isinstance(a, torch.SymInt) else a
+            arguments,
+            lambda leaf: self.symbols[str(leaf)] if isinstance(leaf, torch.SymInt) else leaf,
         )
 
     def laid_out(self, value: fx.Node, sizes: Sequence[Size], strides: Sequence[Size]) -> fx.Node:
-        """The value copied to memory of these strides."""
-        place = self.call(aten.new_empty_strided.default, value, list(sizes), list(strides))
-        return self.call(aten.copy.default, place, value)
+        """A copy of the value with these strides."""
+        destination = self.call(aten.new_empty_strided.default, value, list(sizes), list(strides))
+        return self.call(aten.copy.default, destination, value)
 
 
 def contiguous_strides(sizes: Sequence[Size]) -> list[Size]:
     """The strides of a contiguous tensor."""
     strides: list[Size] = [1] if len(sizes) else []
     for size in reversed(sizes[1:]):
+        # As in torch, a size of zero counts as one. A symbol is not compared: that adds a guard.
         strides.insert(0, strides[0] * (max(size, 1) if isinstance(size, int) else size))
     return strides
 
 
-def holds_a_part(tensor: torch.Tensor) -> bool:
-    """True if the storage of a tensor holds no whole number of its elements."""
-    nbytes: Any = tensor.untyped_storage().nbytes()  # a symbol, where sizes are
+def has_partial_element(tensor: torch.Tensor) -> bool:
+    """True if the storage size of a tensor is not a multiple of its element size."""
+    nbytes: Any = tensor.untyped_storage().nbytes()  # a symbol, where sizes are symbols
     return isinstance(nbytes, int) and nbytes % tensor.element_size() != 0

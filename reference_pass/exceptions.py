@@ -1,14 +1,14 @@
-"""What the passes refuse, and what they say."""
+"""What the passes raise: `Refused` for a program, `Broken` for a graph."""
 
 from __future__ import annotations
 
 
 class Refused(Exception):
-    """The program cannot be compiled rightly; the message says why, and what to change.
+    """The passes cannot compile the program correctly; the message says why, and what to change.
 
-    A pass raises this instead of guessing: nothing that it returns is a wrong program.
+    A pass raises this instead of guessing. So it never returns a wrong program.
     """
 
 
 class Broken(Exception):
-    """A graph does not keep an invariant that a pass requires of what it is given, or ensures of what it gives."""
+    """A graph breaks an invariant that a pass requires of its input or ensures for its output."""

@@ -55,34 +55,28 @@ from reference_pass.alias_analysis import (
     Effect,
     Geometry,
     analyse,
-    attribute,
-    fake_inputs,
-    fake_value,
-    on_fakes,
     operand_storages,
     storage_of,
     written_tensors,
 )
-from reference_pass.capture import Sizes, capture
+from reference_pass.capture import SizeMode, capture
 from reference_pass.emission import Emitter, contiguous_strides
 from reference_pass.exceptions import Refused
+from reference_pass.fake_execution import attribute, fake_inputs, fake_value, on_fakes
+from reference_pass.nested import nodes_in, on_values, tensors_in
+from reference_pass.operand_access import COPIES_STORAGE, overwrites
 from reference_pass.operator_forms import (
-    COPIES_STORAGE,
     aten,
     bind,
     copy_form,
     facts,
     functional_call,
     functional_form,
-    nodes_in,
     on_copies,
-    on_values,
-    overwrites,
-    tensors_in,
     view_form,
 )
 from reference_pass.regions import contains, is_dense, known, overlap, overlaps_itself, same_strides
-from reference_pass.views import INVERSES, Step, steps
+from reference_pass.views import INVERSES, ViewStep, view_steps
 
 Views = Literal["alias", "copy"]
 
@@ -91,7 +85,7 @@ def functionalize(
     function: Callable[..., Any],
     *sample_args: object,
     views: Views = "alias",
-    sizes: Sizes = "fixed",
+    sizes: SizeMode = "fixed",
 ) -> fx.GraphModule:
     """The function, or graph module, as a graph module that mutates nothing but its inputs, at its end.
 
@@ -155,7 +149,7 @@ class FunctionalView:
     storage: FunctionalStorage
     geometry: Geometry | None = None
     parent: FunctionalView | None = None
-    step: Step | None = None
+    step: ViewStep | None = None
     value: fx.Node | None = None
     version: int = 0
 
@@ -301,7 +295,7 @@ class _Functionalization:
             return (
                 self.emit.call(aten.clone.default, around) if known(shown.numel() == 0) else around
             )
-        count = self.analysis.storages.held[number].nbytes() // shown.element_size()
+        count = self.analysis.storages.by_number[number].nbytes() // shown.element_size()
         return self.emit.call(aten.new_zeros.default, value, [count])
 
     def _find_anchored(self) -> dict[int, list[Geometry]]:
@@ -317,7 +311,7 @@ class _Functionalization:
                 met.add(geometry.storage)
             if effect.copied is not None:
                 anchored.setdefault(effect.copied.storage, []).append(effect.copied)
-            for geometry in effect.moved.values():
+            for geometry in effect.mutated_metadata.values():
                 if (
                     view_form(node.target) not in INVERSES
                     or view_form(node.target) is aten.as_strided.default
@@ -374,7 +368,7 @@ class _Functionalization:
             ]
             if any(each.storage == storage and overlaps_itself(each.region) for each in parents):
                 return False  # what is stored in one place of such a parent shows in others
-        return steps(node.target, given, values[index], index, values[:index]) is not None
+        return view_steps(node.target, given, values[index], index, values[:index]) is not None
 
     def _is_constant(self, number: int) -> bool:
         """True if a storage is never written, so that its views need no base to be regenerated from."""
@@ -395,7 +389,7 @@ class _Functionalization:
         if number in self.copied_whole or number in self.copied_whole.values():
             return False
         if (
-            number in self.analysis.grown
+            number in self.analysis.resized
             or geometry.conj
             or geometry.neg
             or overlaps_itself(geometry.region)
@@ -519,7 +513,7 @@ class _Functionalization:
         steps_down = None
         if parent is not None:
             conj = seen is not None and seen.conj
-            steps_down = steps(node.target, given, values[index], index, values[:index], conj)
+            steps_down = view_steps(node.target, given, values[index], index, values[:index], conj)
         if (
             parent is None
             or steps_down is None
@@ -637,7 +631,7 @@ class _Functionalization:
             self._functional(node, effect)
             return
         given = self._given(node)
-        for tensor_id, geometry in effect.moved.items():
+        for tensor_id, geometry in effect.mutated_metadata.items():
             self._move(node, effect, tensor_id, geometry)
         if facts(op).writes and not _moves_only(op):
             self._mutation(node, effect, op)
@@ -893,8 +887,8 @@ class _Functionalization:
             self.view_of[identity] = self._new_storage(empty, geometry)
             return
         storage = self.storages[geometry.storage]
-        if geometry.storage in effect.grew:
-            self._grow(storage, effect.grew[geometry.storage])
+        if geometry.storage in effect.resized:
+            self._grow(storage, effect.resized[geometry.storage])
         view = self._find(storage, geometry)
         if view is None:
             old_view, form = self.view_of[identity], view_form(op)
@@ -1042,7 +1036,9 @@ def _refuse_moved_twice(
     """One object as two arguments is two inputs of the graph, and one does not see that the other is moved."""
     given = tree_leaves(list(sample_args))
     identities = [id(each) for each in given if isinstance(each, torch.Tensor)]
-    moved = {identity for effect in analysis.effects.values() for identity in effect.moved}
+    moved = {
+        identity for effect in analysis.effects.values() for identity in effect.mutated_metadata
+    }
     placeholders = (node for node in captured.graph.nodes if node.op == "placeholder")
     for node, each in zip(placeholders, given, strict=False):
         if id(analysis.effects[node].value) in moved and identities.count(id(each)) > 1:

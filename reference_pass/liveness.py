@@ -1,18 +1,19 @@
-"""Live ranges: who reads which bytes, and until when.
+"""Live ranges: which node reads which bytes, and until when.
 
-Time is the position of a node in the graph. A value is *read* at a position if what it holds
-matters there. Making a view is no read, its users are; nor is asking for a size, or overwriting. A
-scatter reads its base but for what it stores over. What is returned is read at the end, and the
-caller reads each input after that, unless the graph has overwritten it by then.
+Time is the position of a node in the graph. A node *reads* a value if its result depends on the
+data of the value. To make a view is not a read, but the users of the view read. To ask for a size
+is not a read, and to overwrite is not one. A scatter reads its base except what it stores over. An
+output is read at the end. The caller reads each input after that, unless the graph has overwritten
+it.
 
-All questions go by storage: values of one storage are kept together, and only those that are still
-to be read. So a question costs as much as there are live values in one storage.
+All questions are asked by storage: the values on one storage are kept together, and only those with
+reads to come. So a question costs as much as there are live values on one storage.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,46 +23,41 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from reference_pass.alias_analysis import operand_storages, storage_of, written_tensors
-from reference_pass.metadata import alike, operands_noted, set_value, value_of
-from reference_pass.operator_forms import (
+from reference_pass.metadata import can_keep, dependencies, set_value, value_of
+from reference_pass.nested import nodes_in, on_values, tensors_in
+from reference_pass.operand_access import (
     COPIES_STORAGE,
-    EPILOGUE,
     SCATTERS,
-    aten,
-    bind,
-    facts,
-    goes_by_place,
-    nodes_in,
-    on_values,
+    depends_on_location,
     overwrites,
     stores_through,
-    tensors_in,
     unread,
-    writes,
 )
+from reference_pass.operator_forms import EPILOGUE, aten, bind, facts, writes
 from reference_pass.regions import Region, contains, overlap
 
-END = 1 << 62  # after all nodes: the caller
+END = 1 << 62  # the position of the caller, after all nodes
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A read of a value at a position: of all its bytes, or, by a scatter, of those that it does not store over.
+    """A read of a value at a position, by a node.
 
-    It is `weak` if it will store over the value without looking at it, and only asks for the
-    memory. It is of the `whole` storage if what lies around the value is read, too.
+    It reads all bytes of the value. A scatter (`is_scatter`) reads only those that it does not
+    store over. A read that only `overwrites` needs the memory, not the data: the node would
+    overwrite the value. A read of the `whole` storage also reads the bytes around the value.
     """
 
     at: int
     by: fx.Node
     is_scatter: bool = False
-    weak: bool = False
+    overwrites: bool = False
     whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Bytes overwritten at a position, by a node that was in the graph before the pass (the epilogue)."""
+    """Bytes overwritten at a position by a node of the epilogue, that is, before any rewrite."""
 
     at: int
     by: fx.Node
@@ -70,7 +66,7 @@ class Write:
 
 @dataclass(slots=True)
 class Memory:
-    """The values in one storage that are still to be read, the writes to it that are known, and whether a caller sees it."""
+    """One storage: the live values on it, the known writes to it, and whether it is an input."""
 
     values: dict[fx.Node, list[Read]] = field(default_factory=dict)
     writes: list[Write] = field(default_factory=list)
@@ -78,169 +74,205 @@ class Memory:
 
 
 def is_view(node: fx.Node) -> bool:
-    """True if all that a node gives is memory of its operands, and it writes nothing."""
+    """True if all results of a node are memory of its operands, and it writes nothing."""
     if node.op != "call_function" or writes(node.target):
         return False
-    given = {storage_of(each) for each in tensors_in(node.meta["val"])}
-    return bool(given) and given <= operand_storages(node)
+    storages = {storage_of(tensor) for tensor in tensors_in(node.meta["val"])}
+    return bool(storages) and storages <= operand_storages(node)
 
 
 class Liveness:
-    """The live ranges of a graph with true metadata; both are kept true while operands are exchanged."""
+    """The live ranges of a graph with true metadata.
+
+    A rewrite that replaces operands calls `replace` or `follow`, which keep both true: the live
+    ranges and the metadata.
+    """
 
     def __init__(self, graph: fx.Graph, mode: FakeTensorMode) -> None:
         self.mode = mode
         self.position = {node: index for index, node in enumerate(graph.nodes)}
         self.memories: dict[int, Memory] = {}
-        self.returned: Counter[fx.Node] = Counter()  # by how many places of the output
+        self.returned: Counter[fx.Node] = Counter()  # how often the output names each node
         self.views = {node for node in graph.nodes if is_view(node)}
         self.whole = _reads_whole(graph)
         for node in graph.nodes:
-            self._note(node)
+            NOTES[node.op](self, node)
 
     def memory(self, tensor: torch.Tensor) -> Memory:
         """The memory of a tensor's storage."""
         return self.memories.setdefault(storage_of(tensor), Memory())
 
-    def _note(self, node: fx.Node) -> None:
-        if node.op in ("placeholder", "get_attr"):
-            for tensor in tensors_in(node.meta["val"]):
-                self.memory(tensor).is_input = True
-        elif node.op == "output":
-            self.returned.update(nodes_in(node.args))
-            for operand in node.all_input_nodes:
-                self._add(operand, Read(END, node))
-        elif node.target is aten.copy_.default:
-            for tensor in written_tensors(node, value_of):
-                self.memory(tensor).writes.append(
-                    Write(self.position[node], node, Region.of(tensor))
-                )
-        elif node.target is aten.set_.source_Tensor:  # the caller gets to see the source
-            source = node.args[1]
-            assert isinstance(source, fx.Node)
-            self.returned[source] += 1
-            self._add(source, Read(END, node))
-        for operand, read in self._reads_by(node):
-            self._add(operand, read)
-
-    def _add(self, value: fx.Node, read: Read) -> None:
+    def add(self, value: fx.Node, read: Read) -> None:
+        """Note a read of a value, on each storage that the value is on."""
         for tensor in tensors_in(value.meta["val"]):
             self.memory(tensor).values.setdefault(value, []).append(read)
-
-    def _reads_by(self, node: fx.Node) -> Iterator[tuple[fx.Node, Read]]:
-        """What a node reads of its operands."""
-        if node.op != "call_function" or node in self.views:
-            return
-        at = self.position[node]
-        for operand, is_scatter, weak in contents_read(node):
-            whole = node in self.whole and operand is node.all_input_nodes[0]
-            yield operand, Read(at, node, is_scatter and not whole, weak and not whole, whole)
 
     # Questions. -----------------------------------------------------------------------------------
 
     def later_reads(
         self, tensor: torch.Tensor, region: Region, after: int
     ) -> Iterator[tuple[fx.Node, Read]]:
-        """Who reads bytes of a region after a position, and sees what it holds at that position."""
+        """The reads, after a position, of data that a region has at that position.
+
+        Each comes with the value that is read.
+        """
         memory = self.memory(tensor)
         for value, reads in list(memory.values.items()):
-            live = [each for each in reads if each.at > after]
+            live = [read for read in reads if read.at > after]
+            # The passes ask in ascending order of positions, so earlier reads are forgotten.
             if live:
                 memory.values[value] = live
             else:
                 del memory.values[value]
             touched = live and any(
-                overlap(Region.of(t), region) for t in tensors_in(value.meta["val"])
+                overlap(Region.of(shown), region) for shown in tensors_in(value.meta["val"])
             )
             for read in live:
                 if touched or read.whole:
+                    # `stored_over` is computed now: the base may be at another location than it was
+                    # when the read was noted.
                     if read.is_scatter and contains(Region.of(stored_over(read.by)), region):
-                        continue  # asked now, since its base may have moved
+                        continue
                     if not self.overwritten(memory, region, after, read.at):
                         yield value, read
 
     def overwritten(self, memory: Memory, region: Region, after: int, before: int) -> bool:
-        """True if the graph stores over all of a region between two positions."""
+        """True if one write overwrites all of a region between two positions."""
         return any(
-            after < each.at < before and contains(each.region, region) for each in memory.writes
+            after < write.at < before and contains(write.region, region) for write in memory.writes
         )
 
     def caller_reads(self, tensor: torch.Tensor, region: Region, after: int) -> bool:
-        """True if the caller sees what a region holds at a position, since it belongs to an input."""
+        """True if the caller sees the data that a region of an input has at a position."""
         memory = self.memory(tensor)
         return memory.is_input and not self.overwritten(memory, region, after, END)
 
     def last_read(self, value: fx.Node) -> int:
         """The last position at which a value, or a view of it, is read."""
         last = -1
-        todo = [value]
-        while todo:
-            each = todo.pop()
-            for tensor in tensors_in(each.meta["val"]):
-                last = max([last, *(read.at for read in self.memory(tensor).values.get(each, ()))])
-            todo.extend(user for user in each.users if user in self.views)
+        pending = [value]
+        while pending:
+            view = pending.pop()
+            for tensor in tensors_in(view.meta["val"]):
+                last = max([last, *(read.at for read in self.memory(tensor).values.get(view, ()))])
+            pending.extend(user for user in view.users if user in self.views)
         return last
 
     def escapes(self, tensor: torch.Tensor) -> bool:
-        """True if a value in the storage of a tensor is returned."""
+        """True if the graph returns a value on the storage of a tensor."""
         return bool(self.returned_in(tensor))
 
     def returned_in(self, tensor: torch.Tensor) -> list[fx.Node]:
-        """The returned values in the storage of a tensor; one that is returned twice is there twice."""
-        number = storage_of(tensor)
+        """The returned values on the storage of a tensor, each as often as it is returned."""
+        storage = storage_of(tensor)
         return [
             node
             for node, times in self.returned.items()
-            if any(storage_of(each) == number for each in tensors_in(node.meta["val"]))
+            if any(storage_of(shown) == storage for shown in tensors_in(node.meta["val"]))
             for _ in range(times)
         ]
 
     # Changes. -------------------------------------------------------------------------------------
 
     def replace(self, node: fx.Node, by: fx.Node, value: Any) -> None:
-        """Let all users of a node, whose value was `value`, use another one.
-
-        Their metadata follows.
-        """
+        """Let all users of a node, whose value was `value`, use another node, and `follow` them."""
         users = list(node.users)
         node.replace_all_uses_with(by)
-        self._hand_on(node, value, by)
+        self._move_reads(node, value, by)
         if node in self.returned:
             self.returned[by] += self.returned.pop(node)
         self.follow(users)
 
     def follow(self, users: list[fx.Node]) -> None:
-        """Make the metadata of nodes true whose operands lie elsewhere now, and of all views of them."""
+        """Make the metadata of nodes with new operands true, and that of all views of them."""
         while users:
             user = users.pop()
             if user.op == "output":
                 continue
             if user in self.views or user.target in COPIES_STORAGE:
                 old = user.meta["val"]
-                if alike(old, set_value(user, self.mode), user):
+                if can_keep(old, set_value(user, self.mode), user):
                     user.meta["val"] = old
                     continue
-                self._hand_on(user, old, user)
+                self._move_reads(user, old, user)
                 users.extend(user.users)
             elif user.target in EPILOGUE:
                 set_value(user, self.mode)
             else:
-                user.meta["val_of"] = operands_noted(user)
+                # It computes a new tensor, which has the same metadata as before: otherwise the
+                # conditions would have refused the rewrite.
+                user.meta["val_of"] = dependencies(user)
 
-    def _hand_on(self, node: fx.Node, value: Any, to: fx.Node) -> None:
-        """The reads of a node, whose value was `value`, are reads of another one now, or of the same in other memory."""
+    def _move_reads(self, node: fx.Node, value: Any, to: fx.Node) -> None:
+        """Move the reads of a node, whose value was `value`, to a node with another value.
+
+        That may be the same node, if its value is on another storage now.
+        """
         reads: list[Read] = []
         for tensor in tensors_in(value):
             reads = self.memory(tensor).values.pop(node, reads)
         for read in reads:
-            self._add(to, read)
+            self.add(to, read)
+
+
+# --- what each kind of node does ------------------------------------------------------------------
+
+
+def note_input(liveness: Liveness, node: fx.Node) -> None:
+    """An input or a constant is on memory that the caller sees."""
+    for tensor in tensors_in(node.meta["val"]):
+        liveness.memory(tensor).is_input = True
+
+
+def note_output(liveness: Liveness, node: fx.Node) -> None:
+    """The caller reads what is returned."""
+    liveness.returned.update(nodes_in(node.args))
+    for operand in node.all_input_nodes:
+        liveness.add(operand, Read(END, node))
+
+
+def note_call(liveness: Liveness, node: fx.Node) -> None:
+    """A call reads operands; a call of the epilogue writes inputs, too."""
+    if node.target is aten.copy_.default:
+        for tensor in written_tensors(node, value_of):
+            write = Write(liveness.position[node], node, Region.of(tensor))
+            liveness.memory(tensor).writes.append(write)
+    elif node.target is aten.set_.source_Tensor:
+        # After `set_` the caller sees the source through the input, as if it were returned.
+        source = node.args[1]
+        assert isinstance(source, fx.Node)
+        liveness.returned[source] += 1
+        liveness.add(source, Read(END, node))
+    for operand, read in _reads_by(liveness, node):
+        liveness.add(operand, read)
+
+
+# By kind of node (`fx.Node.op`). A table, so that `faults` can plant a wrong entry.
+NOTES: dict[str, Callable[[Liveness, fx.Node], None]] = {
+    "placeholder": note_input,
+    "get_attr": note_input,
+    "call_function": note_call,
+    "output": note_output,
+}
+
+
+def _reads_by(liveness: Liveness, node: fx.Node) -> Iterator[tuple[fx.Node, Read]]:
+    """The reads of a call, each with the operand that is read."""
+    if node in liveness.views:
+        return
+    at = liveness.position[node]
+    for operand, is_scatter, overwritten in contents_read(node):
+        whole = node in liveness.whole and operand is node.all_input_nodes[0]
+        # A read of the whole storage gets no exception for the bytes that are stored over: it also
+        # reads the bytes around them.
+        yield operand, Read(at, node, is_scatter and not whole, overwritten and not whole, whole)
 
 
 def _reads_whole(graph: fx.Graph) -> set[fx.Node]:
-    """What reads more of a storage than its first operand shows.
+    """The nodes that read more of a storage than their first operand shows.
 
-    `as_strided_copy` does, and copies and scatters of whose own storage more is looked at, by
-    `as_strided`, than they show.
+    `as_strided_copy` does. A copy or a scatter does if a later `as_strided` shows more of its own
+    storage than its result shows.
     """
     copies: dict[int, fx.Node] = {}
     seen: dict[int, list[torch.Tensor]] = {}
@@ -248,16 +280,17 @@ def _reads_whole(graph: fx.Graph) -> set[fx.Node]:
     for node in graph.nodes:
         if node.target in COPIES_STORAGE:
             copies[storage_of(node.meta["val"])] = node
-        elif goes_by_place(node.target):
+        elif depends_on_location(node.target):
             args, kwargs = on_values((node.args, node.kwargs), value_of)
             shown = aten.as_strided.default(*args, **kwargs)
             seen.setdefault(storage_of(shown), []).append(shown)
             whole.add(node)
+    # Last copy first: what is seen of a copy of a copy was in the original.
     copied: set[int] = set()
-    for number, node in reversed(copies.items()):
+    for storage, node in reversed(copies.items()):
         region = Region.of(node.meta["val"])
-        if number in copied or any(
-            not contains(region, Region.of(each)) for each in seen.get(number, ())
+        if storage in copied or any(
+            not contains(region, Region.of(shown)) for shown in seen.get(storage, ())
         ):
             whole.add(node)
             copied.add(storage_of(node.all_input_nodes[0].meta["val"]))
@@ -265,7 +298,10 @@ def _reads_whole(graph: fx.Graph) -> set[fx.Node]:
 
 
 def contents_read(node: fx.Node) -> Iterator[tuple[fx.Node, bool, bool]]:
-    """The operands that a node reads; for each, whether a scatter reads it as its base, and whether the read is weak."""
+    """The operands that a node reads.
+
+    Each comes with two flags: a scatter reads it as its base; the node only overwrites it.
+    """
     op = node.target
     if not isinstance(op, OpOverload):
         for operand in node.all_input_nodes:

@@ -1,17 +1,17 @@
 """Keeping `node.meta["val"]` true while a graph is rewritten.
 
-True means: the fake tensor of each node has the size, strides, offset and dtype that the node's
-value will have, and two nodes have fakes of one storage if and only if their values will share one.
-A rewrite that replaces one operand can change all of that for everything behind it.
+True means two things. The fake tensor of each node has the sizes, strides, offset and dtype that
+the node's value will have. And two nodes have fakes on one storage if and only if their values will
+share a storage. A rewrite that replaces one operand can change all of that for every later node.
 
-`update_metadata` recomputes only what is out of date. A value depends on the op, its plain
-arguments and the values of its operands, so these are noted next to each value (`meta["val_of"]`),
-and a node is run again if what it would be run on is not what is noted. If its new value is like
-the old one, the old one stays, and nothing behind it is run again.
+`update_metadata` recomputes only what is out of date. A value depends on the op, its constant
+arguments and the values of its operands. These are noted beside each value (`meta["val_of"]`), and
+a node runs again if they are not the same as noted. If its new value has the same metadata, the old
+one stays, and no user of the node runs again.
 
-Mirrors `FakeTensorUpdater` (`torch/_inductor/fx_utils.py`), which the passes of Inductor rely on.
-Differences: what was seen is noted on the nodes, not in an object that must be made before the
-rewrite; an operand is the very tensor, not its hash.
+Mirrors `FakeTensorUpdater` (`torch/_inductor/fx_utils.py`), on which the passes of Inductor rely.
+Differences: the notes are on the nodes, not in an object that must exist before the rewrite; an
+operand is compared by identity of the tensor, not by a hash.
 """
 
 from __future__ import annotations
@@ -23,16 +23,11 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from reference_pass.alias_analysis import (
-    fake_inputs,
-    fake_mode,
-    on_fakes,
-    operand_storages,
-    run_node,
-    storage_of,
-)
+from reference_pass.alias_analysis import encoding, operand_storages, storage_of
 from reference_pass.exceptions import Refused
-from reference_pass.operator_forms import aten, leaves_in, writes
+from reference_pass.fake_execution import fake_inputs, fake_mode, on_fakes, run_node
+from reference_pass.nested import leaves_in
+from reference_pass.operator_forms import aten, writes
 from reference_pass.regions import equal, known, same_strides
 
 
@@ -49,14 +44,14 @@ def set_value(node: fx.Node, mode: FakeTensorMode) -> Any:
 def note_value(node: fx.Node, value: Any) -> None:
     """Note the value of a node, and what it depends on."""
     node.meta["val"] = value
-    node.meta["val_of"] = operands_noted(node)
+    node.meta["val_of"] = dependencies(node)
 
 
 def run(node: fx.Node, values: Callable[[fx.Node], Any], mode: FakeTensorMode) -> Any:
     """The value of a node on fakes.
 
-    Where the epilogue changes an input's metadata, the fake of the input keeps its own: it stands
-    for the input as given.
+    Where the epilogue changes the metadata of an input, the fake of the input stays as it is: it is
+    the input as the caller passes it.
     """
     if node.target is aten.set_.source_Tensor:
         return aten.alias.default(values(node.args[1]))  # type: ignore[arg-type]
@@ -66,15 +61,15 @@ def run(node: fx.Node, values: Callable[[fx.Node], Any], mode: FakeTensorMode) -
 
 
 def value_of(node: fx.Node) -> Any:
-    """The value noted of a node."""
+    """The noted value of a node."""
     return node.meta["val"]
 
 
 def update_metadata(graph_module: fx.GraphModule, *sample_args: object) -> int:
-    """Make `meta["val"]` true for every node; the number of nodes that were run.
+    """Make `meta["val"]` true for every node; returns the number of nodes that ran.
 
-    Inputs keep the values that they have, or get those of the sample arguments, if given. Linear in
-    the number of nodes. Raises `Refused` if an input has neither.
+    Inputs keep their values, or get those of the sample arguments. Linear in the number of nodes.
+    Raises `Refused` if an input has neither.
     """
     placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
     mode = fake_mode(graph_module, sample_args)
@@ -96,7 +91,8 @@ def _set_inputs(
 ) -> None:
     if sample_args and len(sample_args) != len(placeholders):
         raise Refused(
-            f"the graph takes {len(placeholders)} inputs, but {len(sample_args)} sample arguments were given"
+            f"the graph takes {len(placeholders)} inputs,"
+            f" but {len(sample_args)} sample arguments were given"
         )
     if not sample_args and any("val" not in node.meta for node in placeholders):
         raise Refused("the inputs of the graph have no metadata; pass sample arguments")
@@ -105,17 +101,19 @@ def _set_inputs(
         node.meta["val"], node.meta["val_of"] = value, ()
 
 
-def operands_noted(node: fx.Node) -> tuple[Any, ...]:
-    """What the value of a node depends on: its op, its plain arguments, and the values of its operands."""
+def dependencies(node: fx.Node) -> tuple[Any, ...]:
+    """What the value of a node depends on: op, constant arguments, values of operands."""
     leaves = leaves_in((node.args, node.kwargs))
     return (
         node.target,
-        *(each.meta.get("val") if isinstance(each, fx.Node) else each for each in leaves),
+        *(leaf.meta.get("val") if isinstance(leaf, fx.Node) else leaf for leaf in leaves),
     )
 
 
 def _is_current(node: fx.Node) -> bool:
-    noted, now = node.meta.get("val_of"), operands_noted(node)
+    noted, now = node.meta.get("val_of"), dependencies(node)
+    # Values are compared by identity: a fake that only looks alike may be on another storage, and
+    # `==` on symbols would add a guard.
     return (
         noted is not None
         and len(noted) == len(now)
@@ -132,29 +130,38 @@ def _is_value(leaf: Any) -> bool:
 
 def _refresh(node: fx.Node, mode: FakeTensorMode) -> None:
     old = node.meta.get("val")
-    had_key = "val_of" in node.meta
+    had_note = "val_of" in node.meta
     new = set_value(node, mode)
-    if had_key and alike(old, new, node):
+    # Without a note, the old value is not ours, so nothing is known about its storage.
+    if had_note and can_keep(old, new, node):
         node.meta["val"] = old
 
 
-def alike(old: Any, new: Any, node: fx.Node) -> bool:
-    """True if an old value still serves: same metadata, on the same storage, or each on a storage of its own."""
+def can_keep(old: Any, new: Any, node: fx.Node) -> bool:
+    """True if the old value of a node is still true.
+
+    It has the metadata of the new one, and is on the same storage; or each is on a storage of its
+    own.
+    """
     if isinstance(old, torch.Tensor) and isinstance(new, torch.Tensor):
-        if not (
-            old.dtype == new.dtype
-            and equal(tuple(old.shape), tuple(new.shape))
-            and same_strides(tuple(old.shape), old.stride(), new.stride())
-            and known(old.storage_offset() == new.storage_offset())
-            and known(old.untyped_storage().nbytes() == new.untyped_storage().nbytes())
-            and (old.is_conj(), old.is_neg()) == (new.is_conj(), new.is_neg())
-        ):
+        if not _same_metadata(old, new):
             return False
         if storage_of(old) == storage_of(new):
+            # A mutating call hands back the very object that it writes.
             return not writes(node.target) or old is new
         return not operand_storages(node) & {storage_of(old), storage_of(new)}
     if isinstance(old, (list, tuple)) and isinstance(new, (list, tuple)):
         return len(old) == len(new) and all(
-            alike(a, b, node) for a, b in zip(old, new, strict=True)
+            can_keep(a, b, node) for a, b in zip(old, new, strict=True)
         )
     return type(old) is type(new) and not isinstance(old, torch.Tensor) and bool(old == new)
+
+
+def _same_metadata(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return (
+        encoding(one) == encoding(other)
+        and equal(tuple(one.shape), tuple(other.shape))
+        and same_strides(tuple(one.shape), one.stride(), other.stride())
+        and known(one.storage_offset() == other.storage_offset())
+        and known(one.untyped_storage().nbytes() == other.untyped_storage().nbytes())
+    )

@@ -1,154 +1,200 @@
-"""Dropping what does nothing: views that show all of their operand, clones and copies of what nobody changes.
+"""Erasing no-ops: views that show all of their operand, and copies that nobody can tell apart.
 
-A copy does nothing only if nobody can tell it from the original. Somebody can if
+A copy is a no-op if every use of it could use its original. That is not so if
 
-- the copy is returned: it would share memory with an input, or with another output (`return
-  x.clone()`);
-- the original is overwritten by the epilogue before the copy is read for the last time
+- the copy is returned: it would share memory with an input or another output (`return x.clone()`);
+- the epilogue overwrites the original before the last read of the copy
   (`y = x.clone(); x.copy_(...); return y + 1`);
-- the copy lies in memory otherwise than the original, and a use of it goes by that.
+- the copy has another layout than the original, and a use of it depends on that.
 
-Dropping one copy merges two storages, so each decision is taken on the graph as the earlier ones
+To erase one copy merges two storages. So each decision is made on the graph as the earlier ones
 left it. Compare `remove_noop_ops` (`torch/_inductor/fx_passes/post_grad.py`), which asks the same
 questions of fake storages.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
 import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from reference_pass.alias_analysis import fake_mode, on_fakes, same_numbers
-from reference_pass.emission import holds_a_part
+from reference_pass.alias_analysis import encoding, same_view
+from reference_pass.emission import has_partial_element
+from reference_pass.fake_execution import fake_mode, on_fakes
 from reference_pass.functionalize import has_effect
+from reference_pass.layout_uses import location_use
 from reference_pass.liveness import Liveness, stored_over
 from reference_pass.metadata import update_metadata
-from reference_pass.operator_forms import (
-    COPIES_STORAGE,
-    SCATTERS,
-    aten,
-    bind,
-    goes_by_place,
-    starts_between,
+from reference_pass.operand_access import SCATTERS
+from reference_pass.operator_forms import aten, bind
+from reference_pass.regions import Region, equal, known, overlap
+
+# --- which operand a node duplicates --------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """A node with one tensor as its value, and the operand that has the same elements."""
+
+    node: fx.Node
+    original: fx.Node
+    liveness: Liveness
+
+    @property
+    def value(self) -> torch.Tensor:
+        """The value of the node."""
+        value: torch.Tensor = self.node.meta["val"]
+        return value
+
+    @property
+    def replacement(self) -> torch.Tensor:
+        """The value of the original, which would replace that of the node."""
+        value: torch.Tensor = self.original.meta["val"]
+        return value
+
+    @property
+    def is_view(self) -> bool:
+        """True if the node is a view, so both are one memory already."""
+        return self.node in self.liveness.views
+
+
+# (a node, its arguments by name) -> the argument that has the same elements as the result, or None
+Source: TypeAlias = Callable[[fx.Node, dict[str, Any]], Any]
+
+
+def source_of_clone(node: fx.Node, given: dict[str, Any]) -> Any:
+    """What is cloned, or cast; a cast to another dtype is for `same_metadata` to exclude."""
+    return given["self"]
+
+
+def source_of_copy(node: fx.Node, given: dict[str, Any]) -> Any:
+    """What is copied: `copy` takes only the layout of its first operand."""
+    return given["src"]
+
+
+def source_of_scatter(node: fx.Node, given: dict[str, Any]) -> Any:
+    """The base, if its own view is stored back: `slice_scatter(x, slice(x, args), args)`."""
+    return given["self"] if same_view(stored_over(node), given["src"].meta["val"]) else None
+
+
+# By op, which argument a copy duplicates.
+SOURCES: dict[OpOverload, Source] = {
+    aten.clone.default: source_of_clone,
+    aten._to_copy.default: source_of_clone,
+    aten.copy.default: source_of_copy,
+    **dict.fromkeys(SCATTERS, source_of_scatter),
+}
+
+
+def _duplicate(node: fx.Node, liveness: Liveness) -> Duplicate | None:
+    """The node as a duplicate of one of its operands; None if it is not one."""
+    op = node.target
+    if node.op != "call_function" or not isinstance(op, OpOverload) or not node.users:
+        return None
+    if not isinstance(node.meta["val"], torch.Tensor):
+        return None
+    if node in liveness.views:
+        original = node.args[0]
+    elif op in SOURCES:
+        original = SOURCES[op](node, bind(op, node.args, node.kwargs))
+    else:
+        return None
+    if not isinstance(original, fx.Node) or not isinstance(original.meta["val"], torch.Tensor):
+        return None
+    if node in liveness.views and not same_view(node.meta["val"], original.meta["val"]):
+        return None
+    return Duplicate(node, original, liveness)
+
+
+# --- when a duplicate can be erased ---------------------------------------------------------------
+
+
+NoOpRule: TypeAlias = Callable[[Duplicate], bool]
+
+
+def same_metadata(duplicate: Duplicate) -> bool:
+    """Both have the same sizes and strides, are on one device, and read bytes in the same way."""
+    old, new = duplicate.value, duplicate.replacement
+    return (
+        encoding(old) == encoding(new)
+        and old.device == new.device
+        and equal(tuple(old.shape), tuple(new.shape))
+        and equal(old.stride(), new.stride())  # all: a view as another dtype depends on all
+    )
+
+
+def view_is_not_returned(duplicate: Duplicate) -> bool:
+    """A view is not returned: the caller could tell it from its operand as an object."""
+    return not duplicate.is_view or duplicate.node not in duplicate.liveness.returned
+
+
+def copy_is_not_returned(duplicate: Duplicate) -> bool:
+    """A copy is not returned, nor a view of it: it would share memory with its original."""
+    return duplicate.is_view or not duplicate.liveness.escapes(duplicate.value)
+
+
+def no_use_of_location(duplicate: Duplicate) -> bool:
+    """No use of a copy depends on its offset, or on the bytes around it in its storage."""
+    if duplicate.is_view:
+        return True
+    old, new = duplicate.value, duplicate.replacement
+    same = (
+        known(old.storage_offset() == new.storage_offset())
+        and known(old.untyped_storage().nbytes() == new.untyped_storage().nbytes())
+        and not has_partial_element(new)
+    )
+    shift = (new.storage_offset() - old.storage_offset()) * new.itemsize
+    return same or location_use(duplicate.node, shift, duplicate.liveness) is None
+
+
+def original_is_not_overwritten(duplicate: Duplicate) -> bool:
+    """The epilogue does not overwrite the original before the last read of the copy."""
+    if duplicate.is_view:
+        return True
+    live, region = duplicate.liveness, Region.of(duplicate.replacement)
+    made, last = live.position[duplicate.node], live.last_read(duplicate.node)
+    return not any(
+        made < write.at < last and overlap(write.region, region)
+        for write in live.memory(duplicate.replacement).writes
+    )
+
+
+# A duplicate is erased if all of these hold.
+RULES: tuple[NoOpRule, ...] = (
+    same_metadata,
+    view_is_not_returned,
+    copy_is_not_returned,
+    no_use_of_location,
+    original_is_not_overwritten,
 )
-from reference_pass.regions import Region, Size, equal, known, overlap
 
 
-def remove_noops(graph_module: fx.GraphModule, *sample_args: object) -> fx.GraphModule:
-    """Drop clones, copies, scatters and views that do nothing from a functional graph. Changes it and returns it.
+# --- the pass -------------------------------------------------------------------------------------
 
-    No output shares storage with an input or another output that it did not share with before, and
-    no value is overwritten before its last read. Sample arguments as for `reinplace`.
+
+def remove_noops(
+    graph_module: fx.GraphModule, *sample_args: object, rules: Sequence[NoOpRule] = RULES
+) -> fx.GraphModule:
+    """Erase clones, copies, scatters and views that do nothing, in a functional graph.
+
+    Changes the graph module and returns it. No output comes to share storage with an input or
+    another output, and no value is overwritten before its last read. The sample arguments are as
+    for `reinplace`. With a rule left out, the pass makes wrong programs.
     """
     update_metadata(graph_module, *sample_args)
     graph = graph_module.graph
-    graph.eliminate_dead_code(has_effect)
+    graph.eliminate_dead_code(has_effect)  # a dead use must not keep a copy
     mode = fake_mode(graph_module, sample_args)
     with on_fakes(mode):
         liveness = Liveness(graph, mode)
         for node in list(graph.nodes):
-            original = _original(node, liveness)
-            if original is not None:
-                liveness.replace(node, original, node.meta["val"])
+            duplicate = _duplicate(node, liveness)
+            if duplicate is not None and all(rule(duplicate) for rule in rules):
+                liveness.replace(node, duplicate.original, node.meta["val"])
     graph.eliminate_dead_code(has_effect)
     graph_module.recompile()
     return graph_module
-
-
-def _original(node: fx.Node, liveness: Liveness) -> fx.Node | None:
-    """The operand that a node is no different from, or None."""
-    if node.op != "call_function" or not isinstance(node.target, OpOverload) or not node.users:
-        return None
-    value = node.meta["val"]
-    original = _same_view(node, liveness) if node in liveness.views else _same_copy(node)
-    if (
-        original is None
-        or not isinstance(value, torch.Tensor)
-        or not _alike(value, original.meta["val"])
-    ):
-        return None
-    if node in liveness.views:
-        # The same memory. Only as an object is it another one, which the caller of the graph could
-        # tell.
-        return None if node in liveness.returned else original
-    return original if _nobody_can_tell(node, original, liveness) else None
-
-
-def _same_view(node: fx.Node, liveness: Liveness) -> fx.Node | None:
-    operand = node.args[0]
-    if not isinstance(operand, fx.Node) or not isinstance(operand.meta["val"], torch.Tensor):
-        return None
-    return operand if same_numbers(node.meta["val"], operand.meta["val"]) else None
-
-
-def _same_copy(node: fx.Node) -> fx.Node | None:
-    """The operand that a node holds the numbers of."""
-    op = node.target
-    assert isinstance(op, OpOverload)
-    given = bind(op, node.args, node.kwargs)
-    if op in (aten.clone.default, aten._to_copy.default):
-        source = given["self"]
-    elif op is aten.copy.default:
-        source = given["src"]
-    elif op in SCATTERS:
-        # The base, if its own view is stored back: `slice_scatter(x, slice(x, args), args)`.
-        source = (
-            given["self"] if same_numbers(stored_over(node), given["src"].meta["val"]) else None
-        )
-    else:
-        return None
-    return source if isinstance(source, fx.Node) else None
-
-
-def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return (
-        one.dtype == other.dtype
-        and one.device == other.device
-        and (one.is_conj(), one.is_neg()) == (other.is_conj(), other.is_neg())
-        and equal(tuple(one.shape), tuple(other.shape))
-        and equal(one.stride(), other.stride())  # all of them: a view as another dtype goes by all
-    )
-
-
-def _nobody_can_tell(copy: fx.Node, original: fx.Node, liveness: Liveness) -> bool:
-    """True if nobody can tell a copy from its original."""
-    old, new = copy.meta["val"], original.meta["val"]
-    if liveness.escapes(old):  # it keeps a storage to itself
-        return False
-    same_storage_size = known(old.untyped_storage().nbytes() == new.untyped_storage().nbytes())
-    moves = (
-        not known(old.storage_offset() == new.storage_offset())
-        or not same_storage_size
-        or holds_a_part(new)
-    )
-    if moves and _counts_from_start(
-        copy, (new.storage_offset() - old.storage_offset()) * new.itemsize, liveness
-    ):
-        return False
-    last, region = liveness.last_read(copy), Region.of(new)
-    since = liveness.position[copy]
-    return not any(
-        since < each.at < last and overlap(each.region, region)
-        for each in liveness.memory(new).writes
-    )
-
-
-def _counts_from_start(value: fx.Node, moved: Size, liveness: Liveness) -> bool:
-    """True if a use of a value, or of a view of it, goes by where it starts in its storage, or what lies around it.
-
-    It would be moved by some bytes.
-    """
-    todo = [value]
-    while todo:
-        each = todo.pop()
-        for user in each.users:
-            if (
-                goes_by_place(user.target)
-                or user.target in COPIES_STORAGE
-                or starts_between(user, moved)
-            ):
-                return True
-            if user in liveness.views:
-                todo.append(user)
-    return False

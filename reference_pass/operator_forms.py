@@ -1,28 +1,25 @@
 """Facts about operators, and the *forms* of an operator: functional, in-place, out=.
 
-All is read off schemas (`OpOverload._schema`). A schema marks each argument that is written with
-`!`:
+Everything is read off schemas (`OpOverload._schema`). A schema marks each argument that the
+operator writes with `!`:
 
     add_.Tensor(Tensor(a!) self, Tensor other, *, Scalar alpha=1) -> Tensor(a!)
 
-so `self` is written and what is returned is `self`. Its functional form is the overload of `add`
-that takes the same arguments, writes none of them, and returns one new tensor for each argument
-that was written.
+So `add_` writes `self` and returns `self`. Its functional form is the overload of `add` that takes
+the same arguments, writes none of them, and returns one new tensor for each argument that `add_`
+writes.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx
 from torch._ops import OpOverload, OpOverloadPacket
-from torch.fx.node import map_aggregate
-
-from reference_pass.regions import Size, known
 
 aten = torch.ops.aten
 
@@ -31,8 +28,9 @@ aten = torch.ops.aten
 class Facts:
     """What a schema says.
 
-    `names` are all arguments in order; `writes` those written; `outs` those among them that are
-    `out=` arguments; `fresh` are the indices of returns that are no argument handed back.
+    `names` are all arguments in order, `writes` those that are written, `outs` those of `writes`
+    that are `out=` arguments. `fresh` are the indices of the returns that are not an argument
+    handed back.
     """
 
     names: tuple[str, ...]
@@ -47,77 +45,62 @@ def facts(op: OpOverload) -> Facts:
     """The facts of an overload."""
     schema = op._schema
     writes = tuple(
-        each.name
-        for each in schema.arguments
-        if each.alias_info is not None and each.alias_info.is_write
+        argument.name
+        for argument in schema.arguments
+        if argument.alias_info is not None and argument.alias_info.is_write
     )
     return Facts(
-        names=tuple(each.name for each in schema.arguments),
+        names=tuple(argument.name for argument in schema.arguments),
         writes=writes,
-        outs=tuple(each.name for each in schema.arguments if each.is_out and each.name in writes),
+        outs=tuple(
+            argument.name
+            for argument in schema.arguments
+            if argument.is_out and argument.name in writes
+        ),
         fresh=tuple(
-            i
-            for i, each in enumerate(schema.returns)
-            if each.alias_info is None or not each.alias_info.is_write
+            index
+            for index, returned in enumerate(schema.returns)
+            if returned.alias_info is None or not returned.alias_info.is_write
         ),
         random=torch.Tag.nondeterministic_seeded in op.tags,
     )
 
 
 def writes(op: object) -> bool:
-    """True if calling it writes to an argument."""
+    """True if a call of it writes to an argument."""
     return isinstance(op, OpOverload) and bool(facts(op).writes)
 
 
+def writes_outs_alone(op: object) -> bool:
+    """True if a call of it writes its `out=` arguments and nothing else."""
+    return (
+        isinstance(op, OpOverload) and bool(facts(op).outs) and facts(op).outs == facts(op).writes
+    )
+
+
 def bind(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments given, by name."""
+    """The given arguments, by name."""
     return dict(zip(facts(op).names, args, strict=False)) | kwargs
 
 
 def unbind(op: OpOverload, given: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional and keyword arguments for a call; one that is not given and stands before one that is, by default."""
-    positional = [each for each in op._schema.arguments if not each.kwarg_only]
+    """Positional and keyword arguments for a call: the inverse of `bind`.
+
+    A positional argument that is not given, but comes before one that is, gets its default.
+    """
+    positional = [argument for argument in op._schema.arguments if not argument.kwarg_only]
     while positional and positional[-1].name not in given:
         positional.pop()
-    args = tuple(given.get(each.name, each.default_value) for each in positional)
+    args = tuple(given.get(argument.name, argument.default_value) for argument in positional)
     return args, {
-        each.name: given[each.name]
-        for each in op._schema.arguments
-        if each.kwarg_only and each.name in given
+        argument.name: given[argument.name]
+        for argument in op._schema.arguments
+        if argument.kwarg_only and argument.name in given
     }
 
 
-def leaves_in(argument: Any) -> list[Any]:
-    """What stands in an argument, at any nesting, with repetition."""
-    found: list[Any] = []
-    map_aggregate(argument, found.append)
-    return found
-
-
-def nodes_in(argument: Any) -> list[fx.Node]:
-    """All nodes in an argument, at any nesting, with repetition."""
-    return [leaf for leaf in leaves_in(argument) if isinstance(leaf, fx.Node)]
-
-
-def tensors_in(value: object) -> Iterator[torch.Tensor]:
-    """All tensors in a value, at any nesting of lists, tuples and dicts."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for each in value:
-            yield from tensors_in(each)
-    elif isinstance(value, dict):
-        for each in value.values():
-            yield from tensors_in(each)
-
-
-def on_values(argument: Any, value: Callable[[fx.Node], Any]) -> Any:
-    """An argument with the value of each node in its place."""
-    return map_aggregate(argument, lambda leaf: value(leaf) if isinstance(leaf, fx.Node) else leaf)
-
-
-# What may stand in an epilogue: contents of inputs, and where a program changes the metadata of an
-# input, that.
+# The calls of an epilogue: `copy_` for the contents of inputs, the others for the metadata of
+# inputs that the program changed.
 EPILOGUE = {aten.copy_.default, aten.set_.source_Tensor, aten.resize_.default}
 
 
@@ -126,24 +109,24 @@ EPILOGUE = {aten.copy_.default, aten.set_.source_Tensor, aten.resize_.default}
 
 @functools.cache
 def functional_form(op: OpOverload) -> OpOverload | None:
-    """The overload that computes what a mutating one writes, None if there is none.
+    """The overload that computes what a mutating one writes; None if there is none.
 
-    It returns the fresh returns of `op`, then the new contents of each written argument. Only
-    `aten` is trusted to name its operators so.
+    It returns the fresh returns of `op`, then the new contents of each written argument. Only for
+    `aten` operators, since other libraries may use these names for something else.
     """
     known = facts(op)
     if op.namespace != "aten" or not known.writes:
         return None
     wanted = _signature(op, leave_out=known.outs)
     for candidate in _overloads(*_functional_names(op)):
-        if any(each.alias_info is not None for each in candidate._schema.arguments):
+        if any(argument.alias_info is not None for argument in candidate._schema.arguments):
             continue
         returns = candidate._schema.returns
-        if any(each.alias_info is not None for each in returns) or len(returns) != len(
-            known.fresh
-        ) + len(known.writes):
+        if any(returned.alias_info is not None for returned in returns):
             continue
-        if _signature(candidate) == wanted:
+        if len(returns) == len(known.fresh) + len(known.writes) and (
+            _signature(candidate) == wanted
+        ):
             return candidate
     return None
 
@@ -151,17 +134,21 @@ def functional_form(op: OpOverload) -> OpOverload | None:
 def functional_call(
     op: OpOverload, form: OpOverload, given: dict[str, Any], dtype: torch.dtype | None = None
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a mutating call for its functional form, whose arguments may have other names.
+    """The arguments of a mutating call, for its functional form.
 
-    `dtype` is that of the destination: the call computes in it if it takes a dtype and got none.
+    The form may have other names for them. `dtype` is the dtype of the destination: the call
+    computes in it if the form takes a dtype and none is given.
     """
-    names = [each for each in facts(op).names if each not in facts(op).outs]
+    names = [name for name in facts(op).names if name not in facts(op).outs]
     defaults = {
-        each.name: each.default_value for each in op._schema.arguments if each.has_default_value()
+        argument.name: argument.default_value
+        for argument in op._schema.arguments
+        if argument.has_default_value()
     }
+    # The form may require an argument that has a default in `op`.
     required = [
-        each.name for each in form._schema.arguments if not each.has_default_value()
-    ]  # also where op has a default
+        argument.name for argument in form._schema.arguments if not argument.has_default_value()
+    ]
     pairs = list(zip(names, facts(form).names, strict=True))
     given = {
         new: given.get(old, defaults.get(old))
@@ -175,18 +162,18 @@ def functional_call(
 
 @functools.cache
 def in_place_form(op: OpOverload) -> OpOverload | None:
-    """The overload of which `op` is the functional form and that writes to its operands; None if there is none."""
-    return next((each for each in _mutating_forms(op) if not facts(each).outs), None)
+    """The overload that writes what `op` computes to its operands; None if there is none."""
+    return next((form for form in _mutating_forms(op) if not facts(form).outs), None)
 
 
 @functools.cache
 def out_form(op: OpOverload) -> OpOverload | None:
-    """The `out=` overload of which `op` is the functional form; None if there is none."""
+    """The overload that writes what `op` computes to one `out=`; None if there is none."""
     return next(
         (
-            each
-            for each in _mutating_forms(op)
-            if len(facts(each).outs) == len(facts(each).writes) == 1
+            form
+            for form in _mutating_forms(op)
+            if len(facts(form).outs) == len(facts(form).writes) == 1
         ),
         None,
     )
@@ -194,7 +181,7 @@ def out_form(op: OpOverload) -> OpOverload | None:
 
 @functools.cache
 def view_form(op: OpOverload) -> OpOverload | None:
-    """The view op of an op that changes the metadata of its argument in place: `t` of `t_`; None if there is none."""
+    """The view op of an op that changes metadata in place: `t` of `t_`; None if there is none."""
     name = op.overloadpacket.__name__
     if op.namespace != "aten" or not name.endswith("_"):
         return None
@@ -211,9 +198,9 @@ def copy_form(op: OpOverload) -> OpOverload | None:
     wanted = _signature(op)
     return next(
         (
-            each
-            for each in _overloads(op.overloadpacket.__name__ + "_copy")
-            if _signature(each) == wanted
+            candidate
+            for candidate in _overloads(op.overloadpacket.__name__ + "_copy")
+            if _signature(candidate) == wanted
         ),
         None,
     )
@@ -221,26 +208,25 @@ def copy_form(op: OpOverload) -> OpOverload | None:
 
 @functools.cache
 def copied_view(op: OpOverload) -> OpOverload | None:
-    """The view op of which an op is the functional form: `select` of `select_copy`; None if there is none."""
+    """The view op of a view-copy op: `select` of `select_copy`; None for other ops."""
     name = op.overloadpacket.__name__
     if op.namespace != "aten" or not name.endswith("_copy"):
         return None
-    return next(
-        (each for each in _overloads(name.removesuffix("_copy")) if copy_form(each) is op), None
-    )
+    views = _overloads(name.removesuffix("_copy"))
+    return next((view for view in views if copy_form(view) is op), None)
 
 
 def is_commutative(op: OpOverload, given: dict[str, Any]) -> bool:
-    """True if `self` and `other` may be exchanged in this call without changing a bit of the result.
+    """True if `self` and `other` of this call can be exchanged, and the result stays bit-identical.
 
-    They are of one dtype: kernels round a scalar of a wider one if it comes first, and not if it
-    comes second.
+    Both must have the same dtype: a kernel rounds a scalar of a wider dtype if it comes first, and
+    does not round it if it comes second.
     """
     if op not in _COMMUTATIVE or given.get("alpha", 1) != 1:
         return False
     one, other = (
-        each.meta["val"] if isinstance(each, fx.Node) else None
-        for each in (given["self"], given["other"])
+        operand.meta["val"] if isinstance(operand, fx.Node) else None
+        for operand in (given["self"], given["other"])
     )
     return (
         isinstance(one, torch.Tensor)
@@ -262,7 +248,10 @@ _COMMUTATIVE = {
 
 
 def is_pointwise(op: OpOverload) -> bool:
-    """True if element i of the result depends on elements i of the operands alone, so one may be overwritten."""
+    """True if element i of the result depends on element i of each operand alone.
+
+    So the result may overwrite an operand.
+    """
     return torch.Tag.pointwise in op.tags
 
 
@@ -276,6 +265,7 @@ def _mutating_forms(op: OpOverload) -> Iterator[OpOverload]:
         return
     name = op.overloadpacket.__name__.removesuffix("_functional")
     for candidate in _overloads(name + "_", name):
+        # Asked in this direction, so that the two directions cannot disagree.
         if functional_form(candidate) is op:
             yield candidate
 
@@ -289,93 +279,30 @@ def _overloads(*names: str) -> Iterator[OpOverload]:
 
 
 def _signature(op: OpOverload, leave_out: tuple[str, ...] = ()) -> list[str]:
-    return [str(each.type) for each in op._schema.arguments if each.name not in leave_out]
-
-
-# --- what is read ---------------------------------------------------------------------------------
-
-
-@functools.cache
-def unread(op: OpOverload) -> tuple[str, ...]:
-    """The arguments of which an op looks at the metadata alone: what they hold does not matter."""
-    name = op.overloadpacket.__name__
-    if name.endswith("_like") or name.startswith(("new_", "sym_")):
-        return facts(op).names[:1]
-    if op in (aten.view_as.default, aten.expand_as.default, aten.reshape_as.default):
-        return facts(op).names[1:]
-    return ("self",) if op is aten.copy_.default else ()
-
-
-def overwrites(op: OpOverload) -> bool:
-    """True if an op stores over its first operand whatever that holds, once it is in place: `fill`, `copy`."""
-    return op in _OVERWRITES
-
-
-_OVERWRITES = {
-    aten.fill.Scalar, aten.fill.Tensor, aten.zero.default, aten.copy.default, aten.uniform.default,
-    aten.normal_functional.default, aten.exponential.default, aten.random.default, aten.random.to,
-    getattr(aten.random, "from"), aten.cauchy.default, aten.log_normal.default, aten.geometric.default,
-}  # fmt: skip
-
-# The view that a scatter stores through: of its first operand, it reads all but what that view
-# shows.
-SCATTERS = {
-    aten.slice_scatter.default: aten.slice.Tensor,
-    aten.select_scatter.default: aten.select.int,
-    aten.diagonal_scatter.default: aten.diagonal.default,
-    aten.as_strided_scatter.default: aten.as_strided.default,
-}
-
-
-def stores_through(scatter: fx.Node) -> tuple[OpOverload, tuple[Any, ...]]:
-    """The view op that a scatter stores through, and its arguments, of which the first is the base."""
-    assert isinstance(scatter.target, OpOverload)
-    given = bind(scatter.target, scatter.args, scatter.kwargs)
-    del given["src"]  # the other arguments have the names that they have in the view op
-    view = SCATTERS[scatter.target]
-    return view, unbind(view, given)[0]
-
-
-# These copy all of the storage of their first operand, not only what it shows: their result starts
-# where the operand does, `as_strided` of it shows what lay around the operand, and a storage that
-# holds no whole number of elements is refused.
-COPIES_STORAGE = {aten.copy.default, *SCATTERS}
-
-
-def goes_by_place(op: object) -> bool:
-    """True if what an op shows or stores goes by where its operand starts in its storage."""
-    return getattr(op, "overloadpacket", None) in (
-        aten.as_strided,
-        aten.as_strided_copy,
-        aten.as_strided_scatter,
-    )
-
-
-def starts_between(user: fx.Node, moved: Size) -> bool:
-    """True if a view of larger elements than its operand's would not start at a whole one, were it moved by some bytes."""
-    larger = user.target in (aten.view.dtype, aten.view_as_complex.default)
-    return larger and not known(moved % user.meta["val"].itemsize == 0)
+    """The types of the arguments. Their names differ between forms, so they do not count."""
+    return [
+        str(argument.type) for argument in op._schema.arguments if argument.name not in leave_out
+    ]
 
 
 # --- mutating operators without a functional form -------------------------------------------------
 
 
 def on_copies(op: OpOverload, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-    """Call a mutating operator on copies of what it writes: the functional form of any operator, also of a custom one.
+    """Call a mutating operator on copies of what it writes.
 
-    Returns its fresh returns, then the new contents of each written argument.
-
-    The copies have the strides of the originals: random fills and other opaque kernels may go by
-    them.
+    This is a functional form of any operator, also of a custom one. Returns its fresh returns, then
+    the new contents of each written argument. The copies have the strides of the originals: what
+    random fills and other opaque kernels compute may depend on strides.
     """
     known = facts(op)
     given = bind(op, args, kwargs)
     for name in known.writes:
         value = given.get(name)
         given[name] = (
-            [_same_layout(each) for each in value]
+            [_copy_with_strides(item) for item in value]
             if isinstance(value, (list, tuple))
-            else _same_layout(value)
+            else _copy_with_strides(value)
         )
     args, kwargs = unbind(op, given)
     returned = op(*args, **kwargs)
@@ -384,10 +311,10 @@ def on_copies(op: OpOverload, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         if isinstance(returned, (list, tuple)) and len(op._schema.returns) > 1
         else (returned,)
     )
-    return (*(returns[i] for i in known.fresh), *(given[name] for name in known.writes))
+    return (*(returns[index] for index in known.fresh), *(given[name] for name in known.writes))
 
 
-def _same_layout(tensor: Any) -> Any:
+def _copy_with_strides(tensor: Any) -> Any:
     if not isinstance(tensor, torch.Tensor):
         return tensor
     copy = torch.empty_strided(
@@ -396,6 +323,7 @@ def _same_layout(tensor: Any) -> Any:
     span = 1 + sum(
         (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
     )
+    # The whole span is copied, gaps included: `copy_` refuses a tensor that overlaps itself.
     if tensor.numel():
         copy.as_strided((span,), (1,)).copy_(tensor.as_strided((span,), (1,)))
     return copy

@@ -1,10 +1,12 @@
-"""The passes as `PassBase`, and the pipeline of them: each can check what it requires and what it ensures.
+"""The passes as `PassBase`, and the pipeline of them.
 
     compiled = pipeline(function, *sample_args)         # functionalize, remove_noops, reinplace
-    with checked():                                     # the same, and a `Broken` tells what does not hold
+    with checked():                                     # the same, with the invariants checked
         compiled = pipeline(function, *sample_args)
 
-Checks are off in use, since they run every graph again on fakes; the tests turn them on.
+Each pass can check the invariants that it requires and ensures, and raises `Broken` for one that
+does not hold. Checks are off by default, since they run every graph again on fakes. The tests turn
+them on.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import Any, ClassVar
 from torch import fx
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
-from reference_pass.capture import Sizes, capture
+from reference_pass.capture import SizeMode, capture
 from reference_pass.conditions import CONDITIONS, Condition
 from reference_pass.exceptions import Broken
 from reference_pass.functionalize import Views, functionalize
@@ -33,12 +35,12 @@ from reference_pass.metadata import update_metadata
 from reference_pass.noops import remove_noops
 from reference_pass.reinplace import reinplace
 
-_CHECKS = [False]
+_CHECKS = [False]  # a stack, as `checked` nests; the last one counts
 
 
 @contextlib.contextmanager
 def checked(on: bool = True) -> Iterator[None]:
-    """Within this context passes check what they require and ensure, and raise `Broken` if it does not hold."""
+    """A context in which passes check what they require and ensure, and raise `Broken`."""
     _CHECKS.append(on)
     try:
         yield
@@ -47,10 +49,10 @@ def checked(on: bool = True) -> Iterator[None]:
 
 
 class _Pass(PassBase):
-    """A pass over a graph module. `needs` and `gives` are the invariants that it requires and ensures.
+    """A pass over a graph module; it requires the invariants `needs` and ensures those of `gives`.
 
     If it `keeps_aliases`, it also ensures that no input and output, and no two outputs, share a
-    storage that did not before.
+    storage unless they did before.
     """
 
     needs: ClassVar[tuple[Invariant, ...]] = (is_aten_graph,)
@@ -63,7 +65,7 @@ class _Pass(PassBase):
         self._made: fx.GraphModule | None = None
 
     def requires(self, graph_module: fx.GraphModule) -> None:
-        """Raise `Broken` if the graph module is not what the pass needs."""
+        """Raise `Broken` if the graph module breaks an invariant that the pass requires."""
         if _CHECKS[-1]:
             self._check(graph_module, self.needs, "requires")
             if self.keeps_aliases:
@@ -71,13 +73,14 @@ class _Pass(PassBase):
                 self._before = aliases_at_end(graph_module)
 
     def ensures(self, graph_module: fx.GraphModule) -> None:
-        """Raise `Broken` if what the pass made is not what it promises."""
+        """Raise `Broken` if the result breaks an invariant that the pass ensures."""
         made = self._made or graph_module
         if _CHECKS[-1]:
             self._check(made, self.gives, "ensures")
             if self.keeps_aliases and (new := aliases_at_end(made) - self._before):
                 raise Broken(
-                    f"{type(self).__name__} ensures no new aliasing, but {sorted(new)} share storage"
+                    f"{type(self).__name__} ensures no new aliasing,"
+                    f" but {sorted(new)} share storage"
                 )
 
     def _check(
@@ -89,7 +92,7 @@ class _Pass(PassBase):
 
 
 class Functionalize(_Pass):
-    """`functionalize` as a pass. It makes a new graph module: take that of the result."""
+    """`functionalize` as a pass. It makes a new graph module, which is in the result."""
 
     gives: ClassVar[tuple[Invariant, ...]] = (
         is_aten_graph,
@@ -121,7 +124,7 @@ class RemoveNoOps(_Pass):
     )
 
     def call(self, graph_module: fx.GraphModule) -> PassResult:
-        """Drop what does nothing."""
+        """Erase no-ops."""
         before = len(graph_module.graph.nodes)
         remove_noops(graph_module, *self.sample_args)
         return PassResult(graph_module, len(graph_module.graph.nodes) != before)
@@ -152,16 +155,20 @@ def pipeline(
     function: Callable[..., Any],
     *sample_args: object,
     views: Views = "alias",
-    sizes: Sizes = "fixed",
+    sizes: SizeMode = "fixed",
 ) -> fx.GraphModule:
-    """The function, or graph module, functionalized, without no-ops, and reinplaced."""
+    """The function, or graph module, functionalized, without no-ops, and reinplaced.
+
+    Raises `Refused` if it cannot be compiled correctly.
+    """
     graph_module = capture(function, sample_args, sizes)
     if sizes == "symbolic":
+        # The sample arguments have fixed sizes. The fakes of the trace have the symbols.
         sample_args = tuple(
             node.meta["val"] for node in graph_module.graph.nodes if node.op == "placeholder"
         )
-    for each in (Functionalize(*sample_args, views=views), RemoveNoOps(), Reinplace()):
-        result = each(graph_module)
+    for graph_pass in (Functionalize(*sample_args, views=views), RemoveNoOps(), Reinplace()):
+        result = graph_pass(graph_module)
         assert result is not None
         graph_module = result.graph_module
     return graph_module

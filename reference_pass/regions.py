@@ -1,14 +1,14 @@
 """Regions: which bytes of its storage a tensor covers.
 
-Two views of one storage may differ in item size, so every question of overlap is asked in bytes. A
-region is small enough to be written down: as an integer that has bit i set if byte i belongs to it.
-Then overlap is `&`, containment is `& ~`, and a region overlaps itself if it has fewer bits than
-its elements have bytes. Shifting such an integer by a stride and or-ing it moves all elements at
-once, and doubling the shift needs log(size) steps a dimension.
+Two views of one storage may differ in item size, so every question about overlap is asked in bytes.
+A region is small enough to be written down as an integer: bit i is set if byte i belongs to it.
+Then overlap is `&` and containment is `& ~`. A region overlaps itself if it has fewer bits than its
+elements have bytes. To shift such an integer by a stride and OR it in moves all elements at once,
+and doubling the shift needs log(size) steps per dimension.
 
-Large regions are first divided by what all their strides have in common. If an integer of
+Large regions are first divided by the greatest common divisor of their strides. If an integer of
 `MOST_BITS` is still too short, or a size is a symbol, the answer is the safe one: they overlap,
-they are not contained, they overlap themselves.
+neither contains the other, each overlaps itself.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 Size: TypeAlias = Any  # an int, or a SymInt
 
+# Longest mask, in bits. A mask of this length takes half a megabyte, and `&` on two of them takes
+# less than a millisecond.
 MOST_BITS = 1 << 22
 
 
 def known(condition: Any) -> bool:
-    """True if a condition on sizes is true whatever the symbols in it are; never adds a guard."""
+    """True if a condition on sizes holds for all values of its symbols; never adds a guard."""
     return condition if isinstance(condition, bool) else statically_known_true(condition)
 
 
@@ -37,7 +39,10 @@ def equal(one: tuple[Size, ...], other: tuple[Size, ...]) -> bool:
 
 
 def same_strides(sizes: tuple[Size, ...], one: tuple[Size, ...], other: tuple[Size, ...]) -> bool:
-    """True if two strides place the elements alike; that of a dimension of size one or less means nothing."""
+    """True if both strides give every element the same location.
+
+    The stride of a dimension of size one or zero is never used, so it may differ.
+    """
     if any(known(size == 0) for size in sizes):
         return True
     return all(
@@ -47,7 +52,7 @@ def same_strides(sizes: tuple[Size, ...], one: tuple[Size, ...], other: tuple[Si
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Bytes of one storage: start, elements a dimension, byte strides, bytes an element."""
+    """Bytes of one storage: start, elements per dimension, byte strides, bytes per element."""
 
     start: Size
     sizes: tuple[Size, ...]
@@ -58,6 +63,8 @@ class Region:
     def of(cls, tensor: torch.Tensor) -> Region:
         """The region of a tensor in its storage."""
         item = tensor.element_size()
+        # The stride of a dimension of size one is never used. Without it, equal regions have equal
+        # fields more often.
         kept = [
             (n, s) for n, s in zip(tensor.shape, tensor.stride(), strict=True) if not known(n == 1)
         ]
@@ -70,8 +77,8 @@ class Region:
 
     @property
     def fixed(self) -> bool:
-        """True if there is no symbol in it."""
-        return all(isinstance(each, int) for each in (self.start, *self.sizes, *self.strides))
+        """True if no field is a symbol."""
+        return all(isinstance(field, int) for field in (self.start, *self.sizes, *self.strides))
 
     @property
     def end(self) -> int:
@@ -84,11 +91,11 @@ class Region:
 
     @property
     def empty(self) -> bool:
-        """True if there is no element for sure."""
-        return any(known(each == 0) for each in self.sizes)
+        """True if the region is known to have no element."""
+        return any(known(size == 0) for size in self.sizes)
 
     def same(self, other: Region) -> bool:
-        """True if both place the same elements at the same bytes, for sure."""
+        """True if both are known to have the same elements at the same bytes."""
         return (
             self.itemsize == other.itemsize
             and known(self.start == other.start)
@@ -98,11 +105,12 @@ class Region:
 
 
 def overlap(one: Region, other: Region) -> bool:
-    """True if two regions of one storage share a byte, or may."""
+    """True if two regions of one storage share a byte, or may share one."""
     if one.empty or other.empty:
         return False
     if not (one.fixed and other.fixed):
         return True
+    # Most pairs are apart as intervals already; that costs no mask.
     if one.end <= other.start or other.end <= one.start:
         return False
     masks = _masks(one, other)
@@ -110,7 +118,7 @@ def overlap(one: Region, other: Region) -> bool:
 
 
 def contains(outer: Region, inner: Region) -> bool:
-    """True if every byte of `inner` is one of `outer`, for sure."""
+    """True if every byte of `inner` is known to be a byte of `outer`."""
     if inner.empty or outer.same(inner):
         return True
     if (
@@ -120,28 +128,31 @@ def contains(outer: Region, inner: Region) -> bool:
         or inner.end > outer.end
     ):
         return False
-    if is_dense(outer):
+    if is_dense(outer):  # it fills its interval, and the interval of `inner` is inside
         return True
     masks = _masks(outer, inner)
     return masks is not None and masks[1] & ~masks[0] == 0
 
 
 def overlaps_itself(region: Region) -> bool:
-    """True if two elements share a byte, or may."""
+    """True if two elements share a byte, or may share one."""
     if region.empty or is_dense(region):
         return False
-    if (
-        _nested(region) or not region.fixed
-    ):  # strides that step over all that smaller ones reach never meet again
+    # Nested strides never meet again. For symbols this is the only test there is.
+    if _nested(region) or not region.fixed:
         return not _nested(region)
     masks = _masks(region)
+    # Elements that share a byte set its bit once, so the mask has fewer bits than they have bytes.
     return masks is None or masks[0].bit_count() != prod(region.sizes) * (
         region.itemsize // _unit(region)
     )
 
 
 def is_dense(region: Region) -> bool:
-    """True if the elements fill an interval, each byte once, in any order of dimensions, for sure."""
+    """True if the elements are known to fill an interval, each byte once.
+
+    The dimensions may be in any order.
+    """
     expected: Any = region.itemsize
     for stride, size in _ascending(region):
         if not known(stride == expected):
@@ -151,7 +162,7 @@ def is_dense(region: Region) -> bool:
 
 
 def _nested(region: Region) -> bool:
-    """True if, with strides ascending, each steps over everything that the smaller ones reach."""
+    """True if, in ascending order, each stride steps over all bytes that the smaller ones reach."""
     reach: Any = region.itemsize
     for stride, size in _ascending(region):
         if not known(stride >= reach):
@@ -161,44 +172,52 @@ def _nested(region: Region) -> bool:
 
 
 def _ascending(region: Region) -> list[tuple[Size, Size]]:
-    """Strides and sizes by ascending stride; symbols by the sizes that they stand for at the moment."""
+    """Strides and sizes by ascending stride; symbols by their hints."""
     return sorted(
         zip(region.strides, region.sizes, strict=True),
-        key=lambda each: (_hint(each[0]), _hint(each[1])),
+        key=lambda dim: (_hint(dim[0]), _hint(dim[1])),
     )
 
 
 def _hint(size: Size) -> int:
+    """The current value of a size; a data-dependent one has none and counts as large."""
     if isinstance(size, int):
         return size
-    hint = size.node.hint  # None if it depends on numbers
+    hint = size.node.hint
     return hint if isinstance(hint, int) else 1 << 40
 
 
 def _unit(*regions: Region) -> int:
+    """The largest number of bytes that divides all distances between elements of the regions."""
     first = regions[0].start
-    return gcd(*(n for each in regions for n in (each.start - first, each.itemsize, *each.strides)))
+    return gcd(
+        *(n for region in regions for n in (region.start - first, region.itemsize, *region.strides))
+    )
 
 
 def _masks(*regions: Region) -> tuple[int, ...] | None:
-    unit, low = _unit(*regions), min(each.start for each in regions)
-    if max(each.end for each in regions) - low > MOST_BITS * unit:
+    """The regions as masks of units, from the lowest start on; None if they would be too long."""
+    unit, low = _unit(*regions), min(region.start for region in regions)
+    if max(region.end for region in regions) - low > MOST_BITS * unit:
         return None
     return tuple(
         _mask(
-            (r.start - low) // unit,
-            r.sizes,
-            tuple(s // unit for s in r.strides),
-            r.itemsize // unit,
+            (region.start - low) // unit,
+            region.sizes,
+            tuple(stride // unit for stride in region.strides),
+            region.itemsize // unit,
         )
-        for r in regions
+        for region in regions
     )
 
 
 @functools.lru_cache(maxsize=4096)
 def _mask(start: int, sizes: tuple[int, ...], strides: tuple[int, ...], item: int) -> int:
+    """The mask of a region; `start`, `strides` and `item` are counted in units."""
     mask = (1 << item) - 1
     for size, stride in zip(sizes, strides, strict=True):
+        # `whole` has `done` copies of the smaller dimensions. Each round doubles them, except the
+        # last one, which adds what is missing.
         whole, done = mask, 1
         while done < size:
             step = min(done, size - done)

@@ -1,23 +1,24 @@
 """Views and their inverses.
 
-A view op shows part of a tensor, its *parent*. If new numbers are stored through the view, the
-parent changes: its new contents are the *inverse* of the view op, applied to the old contents and
-the new numbers. Mostly that is a scatter:
+A view op shows part of a tensor, its *parent*. A store through the view changes the parent. The new
+contents of the parent are the *inverse* of the view op, applied to the old contents and the new
+value of the view. For most views the inverse is a scatter:
 
     view     v = select(p, dim, index)          new p = select_scatter(p, new v, dim, index)
 
-and for views that show everything it is a view again, back to the form of the parent. `INVERSES` is
-the whole list, one entry a view op. A view through any other op is described by its geometry and
-regenerated with `as_strided`.
+For views that show all of the parent it is a view again, back to the shape of the parent.
+`INVERSES` is the whole list, one entry per view op. `VIEW_STEPS` reduces other view ops to steps
+that have an inverse. A view through any other op is described by its geometry and regenerated with
+`as_strided`.
 
-Where a view shows an element several times (`expand`, `unfold`, `as_strided`), a program that means
-something stores the same number in all of these places. So it is enough to store it once, and that
-is what these inverses do.
+A view may show one element several times (`expand`, `unfold`, `as_strided`). A program that is
+defined in eager stores the same value to all of these, so these inverses store it once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
@@ -28,10 +29,14 @@ from reference_pass.emission import Emitter
 from reference_pass.operator_forms import aten
 from reference_pass.regions import known
 
-Step: TypeAlias = tuple[OpOverload, tuple[Any, ...]]  # a view op and its arguments after the tensor
-# (emitter, the parent's value if asked for, the new value of the view, the view op's other
-# arguments) -> new parent
-Inverse: TypeAlias = Callable[[Emitter, Callable[[], fx.Node], fx.Node, tuple[Any, ...]], fx.Node]
+Arguments: TypeAlias = tuple[Any, ...]  # of a view op, without the tensor that comes first
+ViewStep: TypeAlias = tuple[OpOverload, Arguments]
+ParentValue: TypeAlias = Callable[[], fx.Node]  # a function: not every inverse reads the parent
+# (emitter, value of the parent, new value of the view, arguments of the view op) -> new parent
+Inverse: TypeAlias = Callable[[Emitter, ParentValue, fx.Node, Arguments], fx.Node]
+
+
+# --- inverses -------------------------------------------------------------------------------------
 
 
 def _rank(value: fx.Node) -> int:
@@ -39,82 +44,59 @@ def _rank(value: fx.Node) -> int:
     return rank
 
 
-def _unchanged(
-    emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]
-) -> fx.Node:
+def _unchanged(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments) -> fx.Node:
     return new
 
 
-def _of_view(
-    emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]
-) -> fx.Node:
+def _of_view(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments) -> fx.Node:
     return emit.view(aten.view.default, new, list(parent().meta["val"].shape))
 
 
-def _of_t(
-    emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]
-) -> fx.Node:
+def _of_t(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments) -> fx.Node:
     return emit.view(aten.t.default, new)
 
 
-def _of_transpose(
-    emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]
-) -> fx.Node:
+def _of_transpose(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments) -> fx.Node:
     return emit.view(aten.transpose.int, new, *args)
 
 
-def _of_permute(
-    emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]
-) -> fx.Node:
+def _of_permute(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments) -> fx.Node:
     (dims,) = args
     rank = len(dims)
-    return emit.view(
-        aten.permute.default,
-        new,
-        [[each % rank for each in dims].index(dim) for dim in range(rank)],
-    )
+    positive = [dim % rank for dim in dims]
+    return emit.view(aten.permute.default, new, [positive.index(dim) for dim in range(rank)])
 
 
-def _of_select(
-    emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]
-) -> fx.Node:
+def _of_select(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments) -> fx.Node:
     return emit.call(aten.select_scatter.default, parent(), new, *args)
 
 
-def _of_slice(
-    emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]
-) -> fx.Node:
+def _of_slice(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments) -> fx.Node:
     return emit.call(aten.slice_scatter.default, parent(), new, *args)
 
 
-def _of_diagonal(
-    emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]
-) -> fx.Node:
+def _of_diagonal(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments) -> fx.Node:
     return emit.call(aten.diagonal_scatter.default, parent(), new, *args)
 
 
-def _of_squeeze(
-    emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]
-) -> fx.Node:
+def _of_squeeze(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments) -> fx.Node:
     shape = parent().meta["val"].shape
     rank = max(len(shape), 1)
     named = range(len(shape)) if not args else [args[0]] if isinstance(args[0], int) else args[0]
-    for dim in sorted(each % rank for each in named):
+    # In ascending order, so that each dimension has its index in the parent when it is added.
+    for dim in sorted(dim % rank for dim in named):
         if dim < len(shape) and known(shape[dim] == 1):
             new = emit.view(aten.unsqueeze.default, new, dim)
     return new
 
 
-def _of_unsqueeze(
-    emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]
-) -> fx.Node:
+def _of_unsqueeze(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments) -> fx.Node:
     return emit.view(aten.squeeze.dim, new, *args)
 
 
-def _of_expand(
-    emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]
-) -> fx.Node:
+def _of_expand(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments) -> fx.Node:
     shape = parent().meta["val"].shape
+    # All copies of an element got the same value, so the first one is taken.
     for _ in range(_rank(new) - len(shape)):
         new = emit.view(aten.select.int, new, 0, 0)
     for dim, size in enumerate(shape):
@@ -123,9 +105,7 @@ def _of_expand(
     return new
 
 
-def _of_unfold(
-    emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]
-) -> fx.Node:
+def _of_unfold(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments) -> fx.Node:
     dim, window, step = args
     whole = parent()
     rank = _rank(whole)
@@ -133,16 +113,16 @@ def _of_unfold(
         return emit.view(aten.select.int, new, 0, 0)
     dim %= rank
     count = new.meta["val"].shape[dim]
-    if (
-        not isinstance(count, int) or window <= count
-    ):  # the k-th elements of all windows lie in one slice of the parent
-        for k in range(window):
+    # There are two ways to cover all windows with slices of the parent. The one that needs fewer
+    # scatters is taken. A symbolic number of windows allows only the first.
+    if not isinstance(count, int) or window <= count:
+        for k in range(window):  # the k-th elements of all windows are one strided slice
             piece = emit.view(aten.select.int, new, -1, k)
             whole = emit.call(
                 aten.slice_scatter.default, whole, piece, dim, k, k + (count - 1) * step + 1, step
             )
         return whole
-    for k in range(count):  # each window is a slice of the parent
+    for k in range(count):  # each window is one slice
         piece = emit.view(aten.select.int, new, dim, k)
         order = [*range(dim), rank - 1, *range(dim, rank - 1)]
         piece = emit.view(aten.permute.default, piece, order)
@@ -152,11 +132,10 @@ def _of_unfold(
     return whole
 
 
-def _of_as_strided(
-    emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]
-) -> fx.Node:
+def _of_as_strided(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments) -> fx.Node:
     sizes, strides, offset = args
-    for dim in reversed(range(len(sizes))):  # the same element again and again: the first will do
+    # A stride of zero shows one element again and again: the first one is taken.
+    for dim in reversed(range(len(sizes))):
         if known(strides[dim] == 0):
             new = emit.view(aten.select.int, new, dim, 0)
     kept = [(n, s) for n, s in zip(sizes, strides, strict=True) if not known(s == 0)]
@@ -170,33 +149,26 @@ def _of_as_strided(
     )
 
 
-def _of_view_dtype(
-    emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]
-) -> fx.Node:
+def _of_view_dtype(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments) -> fx.Node:
     return emit.view(aten.view.dtype, new, parent().meta["val"].dtype)
 
 
-def _of_view_as_real(
-    emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]
-) -> fx.Node:
+def _of_view_as_real(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments) -> fx.Node:
     return emit.view(aten.view_as_complex.default, new)
 
 
 def _of_view_as_complex(
-    emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]
+    emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments
 ) -> fx.Node:
     return emit.view(aten.view_as_real.default, new)
 
 
-def _of_conj(
-    emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]
-) -> fx.Node:
+# A base has no lazy bits, so these two compute the values that its memory has.
+def _of_conj(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments) -> fx.Node:
     return emit.call(aten._conj_physical.default, new)
 
 
-def _of_neg_view(
-    emit: Emitter, parent: Callable[[], fx.Node], new: fx.Node, args: tuple[Any, ...]
-) -> fx.Node:
+def _of_neg_view(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments) -> fx.Node:
     return emit.call(aten.neg.default, new)
 
 
@@ -225,77 +197,112 @@ INVERSES: dict[OpOverload, Inverse] = {
 }
 
 
-# --- other view ops, as steps of the ones above ---------------------------------------------------
+# --- view ops as steps ----------------------------------------------------------------------------
 
 
-def steps(
+@dataclass(frozen=True, slots=True)
+class ViewCall:
+    """One result of a call of a view op.
+
+    `given` are the arguments by name, without the tensor. `shown` is the result, `index` its index
+    among several results, and `before` are the results of smaller index. `conj` says that the
+    tensor has the lazy conjugate bit.
+    """
+
+    op: OpOverload
+    given: dict[str, Any]
+    shown: torch.Tensor
+    index: int
+    before: Sequence[torch.Tensor]
+    conj: bool
+
+
+ToSteps: TypeAlias = Callable[[ViewCall], list[ViewStep] | None]
+
+
+def view_steps(
     op: Any,
     given: dict[str, Any],
     shown: torch.Tensor,
     index: int,
     before: Sequence[torch.Tensor],
     conj: bool = False,
-) -> list[Step] | None:
-    """A view op as steps that have inverses; None if it is not known how.
+) -> list[ViewStep] | None:
+    """A view op as steps that have inverses, by `VIEW_STEPS`; None if there are none.
 
-    `given` are its arguments by name but the tensor, `shown` the view, `index` its place among
-    several results and `before` the results in front of it. `conj` says that the tensor has the
-    lazy conjugate bit.
+    The arguments are the fields of `ViewCall`.
     """
-    if not isinstance(op, OpOverload):
+    to_steps = VIEW_STEPS.get(op)
+    return None if to_steps is None else to_steps(ViewCall(op, given, shown, index, before, conj))
+
+
+def _as_itself(call: ViewCall) -> list[ViewStep]:
+    wanted = [argument for argument in call.op._schema.arguments[1:] if not argument.kwarg_only]
+    args = tuple(call.given.get(argument.name, argument.default_value) for argument in wanted)
+    return [(call.op, args)]
+
+
+def _as_reshape(call: ViewCall) -> list[ViewStep]:
+    return [(aten.view.default, (list(call.shown.shape),))]
+
+
+def _as_piece(call: ViewCall) -> list[ViewStep]:
+    dim = call.given.get("dim", 0)
+    # The sizes of the pieces before this one: the last piece may be smaller than the others.
+    sizes = [piece.shape[dim] for piece in (*call.before, call.shown)]
+    return [(aten.slice.Tensor, (dim, sum(sizes[:-1]), sum(sizes), 1))]
+
+
+def _as_row(call: ViewCall) -> list[ViewStep]:
+    return [(aten.select.int, (call.given.get("dim", 0), call.index))]
+
+
+def _as_slice(call: ViewCall) -> list[ViewStep] | None:
+    start, length = call.given["start"], call.given["length"]
+    # A negative start would need the size of the dimension; a symbol might be negative.
+    if not (isinstance(start, int) and isinstance(length, int) and start >= 0):
         return None
-    if op in INVERSES and op not in (aten.as_strided.default, aten.squeeze.default):
-        wanted = [each for each in op._schema.arguments[1:] if not each.kwarg_only]
-        return [(op, tuple(given.get(each.name, each.default_value) for each in wanted))]
-    if op is aten.squeeze.default:
-        return [(op, ())]
-    if op in _RESHAPES:
-        return [(aten.view.default, (list(shown.shape),))]
-    if op in _SPLITS:
-        sizes = [each.shape[given.get("dim", 0)] for each in (*before, shown)]
-        return [(aten.slice.Tensor, (given.get("dim", 0), sum(sizes[:-1]), sum(sizes), 1))]
-    if op is aten.unbind.int:
-        return [(aten.select.int, (given.get("dim", 0), index))]
-    if op is aten.narrow.default and all(
-        isinstance(given[each], int) for each in ("start", "length")
-    ):
-        start = given["start"] if given["start"] >= 0 else None
-        if start is not None:
-            return [(aten.slice.Tensor, (given["dim"], start, start + given["length"], 1))]
-    if op in (aten.real.default, aten.imag.default):
-        part: list[Step] = [
-            (aten.view_as_real.default, ()),
-            (aten.select.int, (-1, int(op is aten.imag.default))),
-        ]
-        if not conj:
-            return part
-        return [
-            (aten._conj.default, ()),
-            *part,
-            *([(aten._neg_view.default, ())] if op is aten.imag.default else []),
-        ]
-    return None
+    return [(aten.slice.Tensor, (call.given["dim"], start, start + length, 1))]
 
 
-_RESHAPES = {
-    aten._unsafe_view.default,
-    aten._reshape_alias.default,
-    aten.reshape.default,
-    aten.flatten.using_ints,
-    aten.unflatten.int,
-    aten.view_as.default,
-    aten.reshape_as.default,
-    aten.contiguous.default,
-    aten.ravel.default,
-}
-_SPLITS = {
-    aten.split.Tensor,
-    aten.split.sizes,
-    aten.split_with_sizes.default,
-    aten.chunk.default,
-    aten.unsafe_split.Tensor,
-    aten.unsafe_split_with_sizes.default,
-    aten.unsafe_chunk.default,
-    aten.tensor_split.sections,
-    aten.tensor_split.indices,
+def _as_part_of_complex(call: ViewCall) -> list[ViewStep]:
+    is_imag = call.op is aten.imag.default
+    part: list[ViewStep] = [
+        (aten.view_as_real.default, ()),
+        (aten.select.int, (-1, int(is_imag))),
+    ]
+    if not call.conj:
+        return part
+    # `view_as_real` refuses the conjugate bit. So it is taken off first, and the imaginary part of
+    # what is left is the negative of what is wanted.
+    negated: list[ViewStep] = [(aten._neg_view.default, ())] if is_imag else []
+    return [(aten._conj.default, ()), *part, *negated]
+
+
+VIEW_STEPS: dict[OpOverload, ToSteps] = {
+    # `as_strided` does not depend on the views before it, but on the storage alone.
+    **{op: _as_itself for op in INVERSES if op is not aten.as_strided.default},
+    # Where one of these copies, its result has a storage of its own, and there is no view to reduce.
+    aten._unsafe_view.default: _as_reshape,
+    aten._reshape_alias.default: _as_reshape,
+    aten.reshape.default: _as_reshape,
+    aten.flatten.using_ints: _as_reshape,
+    aten.unflatten.int: _as_reshape,
+    aten.view_as.default: _as_reshape,
+    aten.reshape_as.default: _as_reshape,
+    aten.contiguous.default: _as_reshape,
+    aten.ravel.default: _as_reshape,
+    aten.split.Tensor: _as_piece,
+    aten.split.sizes: _as_piece,
+    aten.split_with_sizes.default: _as_piece,
+    aten.chunk.default: _as_piece,
+    aten.unsafe_split.Tensor: _as_piece,
+    aten.unsafe_split_with_sizes.default: _as_piece,
+    aten.unsafe_chunk.default: _as_piece,
+    aten.tensor_split.sections: _as_piece,
+    aten.tensor_split.indices: _as_piece,
+    aten.unbind.int: _as_row,
+    aten.narrow.default: _as_slice,
+    aten.real.default: _as_part_of_complex,
+    aten.imag.default: _as_part_of_complex,
 }

@@ -230,7 +230,7 @@ def test_a_file_that_is_not_there(call):
 def test_an_op_that_is_kept_says_the_condition_its_step_and_the_reason():
     found = explain(lambda x: x.mul(2), [torch.ones(4)])
     assert found.parts["decisions"].startswith(
-        "mul = aten.mul.Tensor\n  kept because\n    in place: (1b) not_an_input: x lies in"
+        "mul = aten.mul.Tensor\n  kept because\n    in place: (1b) not_an_input: x is memory"
     )
 
 
@@ -288,7 +288,7 @@ def test_sizes_that_depend_on_numbers():
 def test_every_condition_names_its_step():
     assert all(step_of(each.__name__) for each in CONDITIONS)
     assert step_of("not_an_input") == "(1b)"
-    assert step_of("source_is_in_place") == "(2c), (5)"
+    assert step_of("source_is_at_destination") == "(2c), (5)"
     assert step_of("no_such_condition") is None
 
 

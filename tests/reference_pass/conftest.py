@@ -12,7 +12,7 @@ from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from oracles.contract import Contract
-from reference_pass.conditions import How
+from reference_pass.candidates import How
 from reference_pass.functionalize import functionalize
 from reference_pass.invariants import metadata_is_true
 from reference_pass.reinplace import Decision, decisions, reinplace

@@ -36,14 +36,14 @@ SHARDS, PROGRAMS = 40, 50  # 2,000 programs
 SHOWN_IN: dict[str, tuple[int, ...]] = {
     "same_size_and_dtype": (4, 7),  # 20: metadata
     "same_stride": (4, 0),  # 24: metadata
-    "same_place": (16,),  # 12: metadata; no other program of the 2,000
+    "same_location": (16,),  # 12: metadata; no other program of the 2,000
     "no_self_overlap": (0, 39),  # 8: errors
     "not_repeated": (12, 13),  # 2: errors
     "no_overlapping_operand": (12, 19),  # 17: errors
-    "source_is_in_place": (0, 4),  # 14: inputs
+    "source_is_at_destination": (0, 4),  # 14: inputs
     "not_an_input": (0, 4),  # 1: inputs
     "no_later_use": (0, 4),  # 7: values
-    "outlives_epilogue": (7, 11),  # 11: values
+    "dead_before_epilogue": (7, 11),  # 11: values
     "no_new_alias": (0, 16),  # 28: aliasing
 }
 

@@ -92,7 +92,7 @@ def test_a_write_to_what_is_no_input_is_found():
     graph_module = graph_of(
         ("a", aten.add.Tensor, "x", 1), ("b", aten.copy_.default, "a", "y"), output="a"
     )
-    assert "writes to what is no input" in (is_functional(with_metadata(graph_module)) or "")
+    assert "writes to what is not an input" in (is_functional(with_metadata(graph_module)) or "")
 
 
 def test_a_copy_that_reads_what_it_writes_is_found():

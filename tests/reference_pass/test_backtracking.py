@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import fx
 
-from reference_pass.conditions import How
+from reference_pass.backtracking import MOST_RETRIES, Footprint, Walk, best_walk, footprint
+from reference_pass.candidates import How
 from reference_pass.metadata import update_metadata
-from reference_pass.planning import WALKS, Footprint, Walk, best_walk, footprint
 
 aten = torch.ops.aten
 
@@ -25,7 +25,7 @@ def test_a_small_result_is_not_written_into_a_large_base_that_would_have_to_be_c
         )  # then this would be another
 
     done = reinplaced(program, torch.ones(3, 4))
-    assert done.refused("neg") == "plan"
+    assert done.refused("neg") == "backtracking"
     assert (done.how["add_1"], done.how["slice_scatter"]) == (How.IN_PLACE, How.REDUNDANT)
 
 
@@ -72,4 +72,4 @@ def test_there_is_an_end_to_second_thoughts():
     module = chain(aten.neg.default)
     update_metadata(module, torch.ones(4))
     assert best_walk(module.graph, walk).graph is module.graph
-    assert len(walked) == len(set(walked)) == WALKS + 1
+    assert len(walked) == len(set(walked)) == MOST_RETRIES + 1

@@ -10,7 +10,7 @@ import torch
 from torch import fx
 
 from reference_pass.alias_analysis import storage_of
-from reference_pass.conditions import How
+from reference_pass.candidates import How
 from reference_pass.operator_forms import in_place_form
 
 aten = torch.ops.aten
@@ -142,7 +142,7 @@ def test_1b_a_result_that_is_read_after_the_copy__does_not_lie_in_the_input(
 
     done = reinplaced_as_written(program, vector, vector.flip(0))
     assert done.how["mul"] is None
-    assert done.refused("mul") == "outlives_epilogue"
+    assert done.refused("mul") == "dead_before_epilogue"
 
 
 # --- (1c) operands that overlap -------------------------------------------------------------------
@@ -302,7 +302,7 @@ def test_2c_a_scatter_of_another_part_of_its_base_stays(reinplaced_as_written, v
         return aten.slice_scatter(a, a[4:6], 0, 0, 2)
 
     done = reinplaced_as_written(program, vector)
-    assert done.refused("slice_scatter", How.REDUNDANT) == "source_is_in_place"
+    assert done.refused("slice_scatter", How.REDUNDANT) == "source_is_at_destination"
     assert done.how["slice_scatter"] is How.SCATTER
 
 
@@ -499,4 +499,4 @@ def test_a_result_whose_users_go_by_where_it_starts_does_not_move(reinplaced, ve
 
     done = reinplaced(program, vector)
     assert done.how["mul"] is None
-    assert done.refused("mul") == "same_place"
+    assert done.refused("mul") == "same_location"

@@ -1,0 +1,253 @@
+"""Candidates of reinplacing: which node could be in place, in which way, and by which call.
+
+A *candidate* says what would be done. Node `b = foo(a, args)` becomes `foo_(a, args)`, and all
+users of `b` use `a`. Whether that is safe is for the `conditions` to say. The step numbers are
+those of the docstring of `torch.fx.passes.reinplace.reinplace`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from reference_pass.alias_analysis import storage_of
+from reference_pass.liveness import Liveness, stored_over
+from reference_pass.operand_access import SCATTERS
+from reference_pass.operator_forms import (
+    aten,
+    bind,
+    facts,
+    in_place_form,
+    is_commutative,
+    is_pointwise,
+    on_copies,
+    out_form,
+    unbind,
+    writes,
+)
+
+
+class How(Enum):
+    """The way in which a candidate would be in place; the values are shown to users."""
+
+    IN_PLACE = "in place"  # (3b) foo_(a, args)
+    SWAPPED = "in place of the other operand"  # foo_(args, a), for a commutative foo
+    OUT = "into an operand"  # foo.out(a, args, out=a or one of args)
+    CAST_BACK = "in place with its cast"  # a.ge_(b) for a.ge(b) and a cast to the dtype of a
+    SCATTER = "into its base"  # (3a) view(a, args).copy_(b) for foo_scatter(a, b, args)
+    REDUNDANT = "redundant"  # (5) a scatter or copy whose source is at its destination already
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One result, and where it would be.
+
+    `value` is the tensor that the result is now, `destination` the operand. `written` is the tensor
+    that would be written: the operand, or the part of it that a scatter stores over. `result` is
+    None if nothing uses the result.
+    """
+
+    result: fx.Node | None
+    value: torch.Tensor
+    destination: fx.Node
+    written: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A node that would be in place: how, by which call, and one slot per tensor written."""
+
+    node: fx.Node
+    how: How
+    op: OpOverload
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    slots: tuple[Slot, ...]
+    liveness: Liveness
+
+    @property
+    def at(self) -> int:
+        """The position of the node."""
+        return self.liveness.position[self.node]
+
+
+def candidates(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
+    """What could be done with a node, the best first."""
+    op = node.target
+    if op is on_copies:
+        yield from _called_on_copies(node, liveness)
+    elif not isinstance(op, OpOverload) or writes(op) or node in liveness.views:
+        return
+    elif op in SCATTERS:
+        yield from _scatter(node, op, liveness)
+    else:
+        if op is aten.copy.default:
+            yield from _copy(node, op, liveness)
+        form = in_place_form(op)
+        if form is not None:
+            yield from _in_place(node, op, form, liveness)
+        if isinstance(node.meta["val"], torch.Tensor) and is_pointwise(op):
+            yield from _out(node, op, liveness, is_first_tried=form is not None)
+
+
+def _scatter(node: fx.Node, op: OpOverload, liveness: Liveness) -> Iterator[Candidate]:
+    """(3a) `view(base, args).copy_(source)`; nothing, if the source is at its destination."""
+    given, shown = bind(op, node.args, node.kwargs), stored_over(node)
+    base, source = given["self"], given["src"]
+    slots = (Slot(node, node.meta["val"], base, shown),)
+    if storage_of(source.meta["val"]) == storage_of(shown):
+        yield Candidate(node, How.REDUNDANT, op, node.args, node.kwargs, slots, liveness)
+    yield Candidate(node, How.SCATTER, op, node.args, node.kwargs, slots, liveness)
+
+
+def _copy(node: fx.Node, op: OpOverload, liveness: Liveness) -> Iterator[Candidate]:
+    """(5) Nothing, if the source is at its destination."""
+    destination = bind(op, node.args, node.kwargs)["self"]
+    slots = (Slot(node, node.meta["val"], destination, destination.meta["val"]),)
+    yield Candidate(node, How.REDUNDANT, op, node.args, node.kwargs, slots, liveness)
+
+
+def _in_place(
+    node: fx.Node, op: OpOverload, form: OpOverload, liveness: Liveness
+) -> Iterator[Candidate]:
+    """(3b) The in-place form: on the first operand, on the second, or together with a cast."""
+    given = bind(op, node.args, node.kwargs)
+    written = [given[name] for name in facts(form).names if name in facts(form).writes]
+    slots = _slots(node, written, form)
+    if slots:
+        yield Candidate(node, How.IN_PLACE, form, node.args, node.kwargs, slots, liveness)
+    if is_commutative(op, given):
+        args, kwargs = unbind(form, given | {"self": given["other"], "other": given["self"]})
+        other = given["other"]
+        slots = (Slot(node, node.meta["val"], other, other.meta["val"]),)
+        yield Candidate(node, How.SWAPPED, form, args, kwargs, slots, liveness)
+    cast = _cast_back(node, given)
+    if cast is not None:
+        own = given[facts(op).names[0]]
+        slots = (Slot(cast, cast.meta["val"], own, own.meta["val"]),)
+        yield Candidate(node, How.CAST_BACK, form, node.args, node.kwargs, slots, liveness)
+
+
+def _out(
+    node: fx.Node, op: OpOverload, liveness: Liveness, *, is_first_tried: bool
+) -> Iterator[Candidate]:
+    """The `out=` form, into any operand: a pointwise op reads each element before it writes it."""
+    form = out_form(op)
+    # A generated out= kernel computes a new tensor and copies it, so it would save nothing.
+    if form is None or torch.Tag.generated in form.tags:
+        return
+    given = bind(op, node.args, node.kwargs)
+    operands = [argument for argument in given.values() if isinstance(argument, fx.Node)]
+    for operand in dict.fromkeys(operands[1:] if is_first_tried else operands):
+        if not isinstance(operand.meta["val"], torch.Tensor):
+            continue
+        args, kwargs = unbind(form, given | {facts(form).outs[0]: operand})
+        slots = (Slot(node, node.meta["val"], operand, operand.meta["val"]),)
+        yield Candidate(node, How.OUT, form, args, kwargs, slots, liveness)
+
+
+def _called_on_copies(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
+    """The mutating operator itself, in place of a call of it on copies."""
+    op, *args = node.args
+    assert isinstance(op, OpOverload)
+    given = bind(op, tuple(args), node.kwargs)
+    slots = _slots(node, [given.get(name) for name in facts(op).writes], op)
+    if slots:
+        yield Candidate(node, How.IN_PLACE, op, tuple(args), node.kwargs, slots, liveness)
+
+
+# --- which result goes where ----------------------------------------------------------------------
+
+
+def _slots(node: fx.Node, written: list[Any], form: OpOverload) -> tuple[Slot, ...]:
+    """One slot per tensor that the mutating form writes; none if it is unclear which is which."""
+    value = node.meta["val"]
+    if isinstance(value, torch.Tensor):
+        (own,) = written
+        return (Slot(node, value, own, own.meta["val"]),) if isinstance(own, fx.Node) else ()
+    picked = _picked(node)
+    if picked is None:
+        return ()
+    if isinstance(value, list):  # one result, which is a list of tensors
+        return _list_slots(picked, value, written[0])
+    slots: list[Slot] = []
+    # The functional form returns the fresh results first, then what the mutating form writes.
+    for index, own in enumerate(written, len(facts(form).fresh)):
+        result = picked.get(index)
+        if own is None:
+            continue
+        if isinstance(own, (list, tuple)):
+            inner = {} if result is None else _picked(result)
+            found = () if inner is None else _list_slots(inner, value[index], own)
+            if len(found) != len(own):
+                return ()
+            slots.extend(found)
+        elif isinstance(own, fx.Node) and isinstance(own.meta["val"], torch.Tensor):
+            slots.append(Slot(result, value[index], own, own.meta["val"]))
+        else:
+            return ()
+    return tuple(slots)
+
+
+def _picked(node: fx.Node) -> dict[int, fx.Node] | None:
+    """The getitem users of a node, by index.
+
+    None if it has another user, or two users pick the same result.
+    """
+    picked: dict[int, fx.Node] = {}
+    for user in node.users:
+        if user.target is not operator.getitem or user.args[1] in picked:
+            return None
+        picked[user.args[1]] = user  # type: ignore[index]
+    return picked
+
+
+def _list_slots(
+    picked: dict[int, fx.Node], values: Sequence[torch.Tensor], written: Any
+) -> tuple[Slot, ...]:
+    if not isinstance(written, (list, tuple)) or not all(
+        isinstance(own, fx.Node) for own in written
+    ):
+        return ()
+    return tuple(
+        Slot(picked.get(index), value, own, own.meta["val"])
+        for index, (value, own) in enumerate(zip(values, written, strict=True))
+    )
+
+
+def _cast_back(node: fx.Node, given: dict[str, Any]) -> fx.Node | None:
+    """(1a) The only user of a node, if it casts it to the dtype of the first operand; else None.
+
+    Functionalization emits such a cast for an in-place op whose result has another dtype.
+    """
+    own = next(iter(given.values()), None)
+    if (
+        len(node.users) != 1
+        or not isinstance(own, fx.Node)
+        or not isinstance(node.meta["val"], torch.Tensor)
+    ):
+        return None
+    (user,) = node.users
+    if (
+        user.target is not aten._to_copy.default
+        or user.args[0] is not node
+        or set(user.kwargs) != {"dtype"}
+    ):
+        return None
+    value, dtype = node.meta["val"], own.meta["val"].dtype
+    is_cast = (
+        user.kwargs["dtype"] == dtype
+        and torch.can_cast(value.dtype, dtype)
+        and value.dtype != dtype
+        # In place, ops such as abs refuse complex numbers.
+        and value.dtype.is_complex == dtype.is_complex
+    )
+    assert isinstance(node.target, OpOverload)
+    return user if is_cast and is_pointwise(node.target) else None

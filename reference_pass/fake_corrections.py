@@ -1,0 +1,246 @@
+"""What fake kernels get wrong, by operator, and the corrections.
+
+A fake kernel must give the sizes, strides and sharing of eager. Some do not. Then `reshape`, or a
+view as another dtype, does something else in the graph than in eager, since it depends on strides.
+`CORRECTIONS` is used in two places: where a graph is run on fakes, and while a function is traced.
+For an operator without a correction that costs one look into a dictionary.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.fx.node import map_aggregate
+from torch.utils._python_dispatch import _disable_current_modes
+
+from reference_pass.nested import leaves_in, tensors_in
+from reference_pass.operand_access import COPIES_STORAGE
+from reference_pass.operator_forms import aten, bind, facts, functional_call, functional_form
+from reference_pass.regions import Size, known
+
+# (op, its arguments by name, the result of its fake kernel) -> the result as in eager
+Correction = Callable[[OpOverload, dict[str, Any], Any], Any]
+
+
+def true_result(op: object, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Any:
+    """The result of a call on fakes, with the layout that it has in eager.
+
+    It is `value`, the result of the fake kernel, if that needs no correction.
+    """
+    correction = CORRECTIONS.get(op)
+    if correction is None:
+        return value
+    assert isinstance(op, OpOverload)
+    return correction(op, bind(op, args, kwargs), value)
+
+
+def _by_a_run(op: OpOverload, given: dict[str, Any], value: Any, fill: int = 0) -> Any:
+    """The result with the strides of a real run, on CPU tensors full of `fill`.
+
+    Their sizes and strides are those of the operands. There is no run where all operands are
+    contiguous, since fakes are right for them, nor where a size is a symbol.
+    """
+    if all(known(tensor.is_contiguous()) for tensor in tensors_in(given)) or not _is_fixed(
+        leaves_in(given)
+    ):
+        return value
+    with _disable_current_modes():
+        real_arguments = map_aggregate(
+            given, lambda leaf: _real(leaf, fill) if isinstance(leaf, torch.Tensor) else leaf
+        )
+        real = op(**real_arguments)
+    return _with_strides_of(value, real)
+
+
+def _is_fixed(leaves: Sequence[object]) -> bool:
+    """True if no argument of a call has a symbol in it, and all tensors are on the CPU."""
+    if any(isinstance(leaf, (torch.SymInt, torch.SymFloat, torch.SymBool)) for leaf in leaves):
+        return False
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    sizes = [size for tensor in tensors for size in (*tensor.shape, *tensor.stride())]
+    return all(tensor.device.type == "cpu" for tensor in tensors) and all(
+        isinstance(size, int) for size in sizes
+    )
+
+
+def _real(fake: torch.Tensor, fill: int) -> torch.Tensor:
+    """A CPU tensor of the same sizes, strides and dtype."""
+    real = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype)
+    count = real.untyped_storage().nbytes() // real.element_size()
+    # Filled as one dimension: `fill_` refuses a tensor with a stride of zero.
+    real.as_strided((count,), (1,)).fill_(fill)
+    return real
+
+
+def _with_strides_of(value: Any, real: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return (
+            value
+            if value.stride() == real.stride()
+            else value.new_empty_strided(real.shape, real.stride())
+        )
+    return tuple(_with_strides_of(one, other) for one, other in zip(value, real, strict=True))
+
+
+def _indexed(op: OpOverload, given: dict[str, Any], value: torch.Tensor) -> torch.Tensor:
+    """The result of `index`: its strides depend on those of the indices, and fakes ignore these."""
+    operand, indices = given["self"], [index for index in given["indices"] if index is not None]
+    if known(operand.numel() == 0):  # a run would raise: every index is out of range
+        return value
+    # The size of what a mask selects is data-dependent, so a run on zeros cannot give it.
+    if all(known(index.is_contiguous()) for index in indices) or any(
+        index.dtype == torch.bool for index in indices
+    ):
+        return value
+    result: torch.Tensor = _by_a_run(op, given, value)
+    return result
+
+
+def _copy_of_storage(op: OpOverload, given: dict[str, Any], value: torch.Tensor) -> torch.Tensor:
+    """The result of an op that copies all of its operand's storage: at its offset in such a storage.
+
+    torch's cache of fake results forgets the offset and the size of the storage.
+    `clone_preserve_strides` (aten/src/ATen/native/TensorShape.cpp) keeps both, unless the operand
+    repeats an element.
+    """
+    operand: torch.Tensor = given["self"]
+    nbytes = operand.untyped_storage().nbytes()
+    repeats = any(
+        known(stride == 0) and not known(size == 1)
+        for size, stride in zip(operand.shape, operand.stride(), strict=True)
+    )
+    if repeats:
+        return value
+    # `copy` makes a new tensor then (aten/src/ATen/native/Copy.cpp).
+    if op is aten.copy.default and known(nbytes == 0):
+        return operand.new_empty_strided(operand.shape, operand.stride())
+    whole = operand.new_empty(nbytes // operand.element_size())
+    return whole.as_strided(operand.shape, operand.stride(), operand.storage_offset())
+
+
+def _dropped_out(op: OpOverload, given: dict[str, Any], value: Any) -> Any:
+    """The result of `native_dropout`, which is a new tensor.
+
+    Where nothing is dropped, fakes hand the operand back. Eager does so only without elements.
+    """
+    result, mask = value
+    if (
+        known(result.numel() == 0)
+        or result.untyped_storage()._cdata != given["input"].untyped_storage()._cdata
+    ):
+        return value
+    return result.clone(), mask
+
+
+def _contiguous(op: OpOverload, given: dict[str, Any], value: torch.Tensor) -> torch.Tensor:
+    return value.new_empty(value.shape)
+
+
+def _clone(op: OpOverload, given: dict[str, Any], value: torch.Tensor) -> torch.Tensor:
+    copy: torch.Tensor = given["self"].clone()
+    return copy
+
+
+CORRECTIONS: dict[object, Correction] = {
+    # Contiguous in eager, to the last stride. On fakes the stride of a dimension of size one may
+    # differ, and a view as another dtype depends on it. `normal` keeps the order of the strides of
+    # its operands.
+    **dict.fromkeys(
+        (aten.masked_fill.Scalar, aten.masked_fill.Tensor, aten.normal.Tensor_Tensor), _contiguous
+    ),
+    # In eager a clone that is filled, which keeps the order of strides; fakes are contiguous.
+    **dict.fromkeys((aten.index_fill.int_Scalar, aten.index_fill.int_Tensor), _clone),
+    aten.index.Tensor: _indexed,
+    aten.native_dropout.default: _dropped_out,
+    **dict.fromkeys(COPIES_STORAGE, _copy_of_storage),
+    # In eager the strides of all operands count; fakes ignore some, or count scalar operands.
+    **dict.fromkeys(
+        (
+            aten.copysign.Tensor,
+            aten.logaddexp.default,
+            aten.logaddexp2.default,
+            aten.heaviside.default,
+            aten.logical_and.default,
+            aten.logical_or.default,
+            aten.logical_xor.default,
+            aten.ldexp.Tensor,
+            aten.native_dropout_backward.default,
+            aten.max_unpool2d.default,
+            aten.channel_shuffle.default,
+            aten.native_channel_shuffle.default,
+            # By the suggested memory format in eager
+            aten.native_batch_norm.default,
+            aten._native_batch_norm_legit.default,
+            aten._native_batch_norm_legit.no_stats,
+            aten._native_batch_norm_legit_functional.default,
+            aten._native_batch_norm_legit_no_training.default,
+            aten._batch_norm_with_update.default,
+            aten._batch_norm_with_update_functional.default,
+            aten._batch_norm_no_update.default,
+        ),
+        _by_a_run,
+    ),
+    # The same; these divide, and integers cannot be divided by zero.
+    **dict.fromkeys(
+        (
+            aten.floor_divide.default,
+            aten.div.Tensor_mode,
+            aten.lcm.default,
+            aten.gcd.default,
+        ),
+        functools.partial(_by_a_run, fill=1),
+    ),
+}
+
+
+# --- out= -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OutLayout:
+    """The sizes and strides that an `out=` tensor has after a call."""
+
+    sizes: tuple[Size, ...]
+    strides: tuple[Size, ...]
+
+
+def out_layouts(op: OpOverload, given: dict[str, Any]) -> list[OutLayout] | None:
+    """The layout of each `out=` tensor after a call, from its arguments before the call.
+
+    None if the op has no functional form. Fake `out=` kernels are wrong: some restride what they
+    should leave alone, and some give another layout to what they resize. In eager, a tensor of the
+    right size stays as it is; another one gets the sizes and strides of the functional result.
+    """
+    form = functional_form(op)
+    if form is None:
+        return None
+    outs = tensors_in([given[name] for name in facts(op).outs])
+    args, kwargs = functional_call(op, form, given)
+    results = tensors_in(true_result(form, args, kwargs, form(*args, **kwargs)))
+    return [
+        _layout_after(op, given, out, result) for out, result in zip(outs, results, strict=True)
+    ]
+
+
+def _layout_after(
+    op: OpOverload, given: dict[str, Any], out: torch.Tensor, result: torch.Tensor
+) -> OutLayout:
+    sizes = tuple(result.shape)
+    if tuple(out.shape) == sizes:
+        return OutLayout(sizes, out.stride())
+    # A generated kernel resizes to the size alone, and then copies the result.
+    if torch.Tag.generated in op.tags or not op._schema.returns:
+        return OutLayout(sizes, result.new_empty(sizes).stride())
+    if op in _RESIZED_BY_INDEX:
+        return OutLayout(sizes, torch.empty_like(given["index"]).stride())
+    return OutLayout(sizes, result.stride())
+
+
+# Their `out=` is an operand of an iteration over the index, which resizes it. The functional form
+# is contiguous.
+_RESIZED_BY_INDEX = {aten.take.out}

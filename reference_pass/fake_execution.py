@@ -1,0 +1,188 @@
+"""Running nodes of a graph on *fake* tensors.
+
+Fakes have sizes, strides, offsets and storages, but no data. So what shares a storage with what is
+observed, also for operators whose schemas say nothing about it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.node import map_aggregate
+
+from reference_pass.exceptions import Refused
+from reference_pass.fake_corrections import out_layouts, true_result
+from reference_pass.nested import on_values, tensors_in
+from reference_pass.operator_forms import aten, bind, copied_view, facts, unbind
+from reference_pass.regions import known
+
+# --- fake inputs ----------------------------------------------------------------------------------
+
+
+def fake_mode(graph_module: fx.GraphModule, sample_args: Sequence[object]) -> FakeTensorMode:
+    """The mode of the fakes among the sample arguments or in the graph's metadata, or a new one."""
+    values = (node.meta.get("val") for node in graph_module.graph.nodes)
+    for tensor in itertools.chain(tensors_in(sample_args), *map(tensors_in, values)):
+        if isinstance(tensor, FakeTensor):
+            return tensor.fake_mode
+    return FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
+
+
+def fake_inputs(mode: FakeTensorMode, sample_args: Sequence[object]) -> list[Any]:
+    """The sample arguments as fake tensors that share storages as the given ones do.
+
+    They are new objects. So a program that changes metadata leaves the caller's tensors alone.
+    """
+    with mode:
+        return [fake_value(mode, argument) for argument in sample_args]
+
+
+def fake_value(mode: FakeTensorMode, value: object) -> Any:
+    """One sample argument as a fake tensor, or the argument itself if it is not a tensor.
+
+    Raises `Refused` for a tensor without strides.
+    """
+    if not isinstance(value, torch.Tensor):
+        return value
+    if value.layout is not torch.strided:
+        raise Refused(
+            f"a {value.layout} tensor has no strides to reason about; pass dense (strided) tensors"
+        )
+    if isinstance(value, FakeTensor):
+        return aten.alias.default(value.detach())
+    with unset_fake_temporarily():
+        value = value.detach()
+    fake = mode.from_tensor(value, static_shapes=True)
+    nbytes = value.untyped_storage().nbytes()
+    # The fake storage ends where the tensor ends. as_strided may show what comes after that.
+    if fake.untyped_storage().nbytes() != nbytes:
+        fake.untyped_storage().resize_(nbytes)
+    return fake
+
+
+@contextlib.contextmanager
+def on_fakes(mode: FakeTensorMode) -> Iterator[None]:
+    """The context to run nodes in: a fake mode, no gradients, and no record of views.
+
+    Autograd would record for each view how it was made from its base, and the cost grows with the
+    length of the chain.
+    """
+    views = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
+    with mode, torch.no_grad(), torch._C._ExcludeDispatchKeyGuard(views):
+        yield
+
+
+def attribute(node: fx.Node) -> Any:
+    """The attribute of the module that a get_attr node names."""
+    value: Any = node.graph.owning_module
+    for name in str(node.target).split("."):
+        value = getattr(value, name)
+    return value
+
+
+# --- nodes ----------------------------------------------------------------------------------------
+
+
+def run_node(node: fx.Node, values: Callable[[fx.Node], Any], mode: FakeTensorMode) -> Any:
+    """The value of a call_function or get_attr node on fake tensors.
+
+    The caller has entered `on_fakes(mode)`.
+    """
+    if node.op == "get_attr":
+        return fake_value(mode, attribute(node))
+    return run_call(node, values)
+
+
+def run_call(node: fx.Node, values: Callable[[fx.Node], Any]) -> Any:
+    """The value of a call_function node, for the given values of its operands."""
+    args, kwargs = on_values((node.args, node.kwargs), values)
+    if isinstance(node.target, OpOverload) and (view := copied_view(node.target)) is not None:
+        # torch's fake view copies do not support symbols, and its fake view_as_real_copy does not
+        # support a stride of zero. The copy of the view is the same tensor.
+        fixed = all(isinstance(size, int) for size in (*args[0].shape, *args[0].stride()))
+        if not fixed or view is aten.view_as_real.default:
+            return view(*args, **kwargs).clone(memory_format=torch.contiguous_format)
+    assert callable(node.target)
+    if node.target is aten.view.dtype:
+        return _view_as(*args)
+    return true_result(node.target, args, kwargs, node.target(*args, **kwargs))
+
+
+def _view_as(operand: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """A view as another dtype, whatever the strides of dimensions of size one or zero.
+
+    Eager checks these strides, too, and fakes often have them wrong. So the view is taken here, and
+    the run decides.
+    """
+    ratio = max(dtype.itemsize // operand.element_size(), 1)
+    empty, last = known(operand.numel() == 0), operand.dim() - 1
+    strides, taken = list(operand.stride()), True
+    for dim, size in enumerate(operand.shape):
+        fits = strides[dim] == 1 if dim == last else strides[dim] % ratio == 0
+        if not known(fits) and (empty or known(size <= 1)):
+            # No element is reached by this stride, so it can be replaced by one that fits.
+            strides[dim], taken = 1 if dim == last else ratio, False
+    if not taken:
+        operand = operand.as_strided(operand.shape, strides, operand.storage_offset())
+    shown: torch.Tensor = aten.view.dtype(operand, dtype)
+    return shown
+
+
+# --- out= calls -----------------------------------------------------------------------------------
+
+
+def run_out_call(node: fx.Node, values: Callable[[fx.Node], Any]) -> Any:
+    """The value of a call that writes its `out=` arguments alone: these, resized as in eager.
+
+    Raises what eager raises, and `Refused` if it is unknown how the call resizes them.
+    """
+    op = node.target
+    assert isinstance(op, OpOverload)
+    given = bind(op, *on_values((node.args, node.kwargs), values))
+    outs = tensors_in([given[name] for name in facts(op).outs])
+    # Fake out= kernels give wrong layouts (see `out_layouts`). So the call itself runs on
+    # substitutes, to raise what eager would raise, and the outs are resized after that.
+    substitutes = [
+        torch.empty_strided(out.shape, out.stride(), dtype=out.dtype, device=out.device)
+        for out in outs
+    ]
+    following = iter(substitutes)
+    instead = {
+        name: map_aggregate(given[name], lambda _: next(following)) for name in facts(op).outs
+    }
+    args, kwargs = unbind(op, given | instead)
+    op(*args, **kwargs)
+    _resize(op, given, outs, substitutes)
+    if not op._schema.returns:
+        return ()
+    return given[facts(op).outs[0]] if len(facts(op).outs) == 1 else tuple(outs)
+
+
+def _resize(
+    op: OpOverload,
+    given: dict[str, Any],
+    outs: Sequence[torch.Tensor],
+    substitutes: Sequence[torch.Tensor],
+) -> None:
+    """Give the `out=` tensors the layouts that they have in eager after the call."""
+    layouts = out_layouts(op, given)
+    if layouts is None:
+        after = zip(substitutes, outs, strict=True)
+        if any(known(substitute.shape != out.shape) for substitute, out in after):
+            raise Refused(
+                f"{op} resizes its out=, and it has no functional form that tells the new layout"
+            )
+        return
+    for out, layout in zip(outs, layouts, strict=True):
+        if tuple(out.shape) != layout.sizes:
+            out.resize_(layout.sizes).as_strided_(
+                layout.sizes, layout.strides, out.storage_offset()
+            )

@@ -1,0 +1,148 @@
+"""Uses that depend on the layout of a value: on its strides, its offset, or the size of its storage.
+
+A value may be replaced by another tensor with the same elements, at another location or with other
+strides, if no use can tell the difference. A view passes the question on to its own users.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from reference_pass.fake_execution import run_call
+from reference_pass.liveness import Liveness
+from reference_pass.nested import nodes_in, tensors_in
+from reference_pass.operand_access import (
+    COPIES_STORAGE,
+    SCATTERS,
+    depends_on_location,
+    misaligned_by,
+)
+from reference_pass.operator_forms import aten, facts
+from reference_pass.regions import Size, equal, known, same_strides
+
+
+def users_of_views(value: fx.Node, liveness: Liveness) -> Iterator[fx.Node]:
+    """The users of a value and of all views of it; a view is one of them, too."""
+    pending = [value]
+    while pending:
+        for user in pending.pop().users:
+            yield user
+            if user in liveness.views:
+                pending.append(user)
+
+
+def location_use(value: fx.Node, shift: Size, liveness: Liveness) -> fx.Node | None:
+    """A use to which it matters that a value is `shift` bytes on, in another storage; or None."""
+    return next(
+        (
+            user
+            for user in users_of_views(value, liveness)
+            if depends_on_location(user.target)
+            or user.target in COPIES_STORAGE
+            or misaligned_by(user, shift)
+        ),
+        None,
+    )
+
+
+def at_same_offset(value: fx.Node, liveness: Liveness) -> Iterator[fx.Node]:
+    """A value, all views of it, and all copies of its whole storage.
+
+    If the value gets another offset, all of these get it.
+    """
+    pending = [value]
+    while pending:
+        yield (derived := pending.pop())
+        pending.extend(
+            user
+            for user in derived.users
+            if user in liveness.views or (user.target in COPIES_STORAGE and user.args[0] is derived)
+        )
+
+
+def stride_use(result: fx.Node, other: torch.Tensor, liveness: Liveness) -> fx.Node | None:
+    """A use to which it matters that a result has the strides of another tensor; or None.
+
+    It is tried out: each user runs on fakes with that tensor as its operand.
+    """
+    pending = [result]
+    instead: dict[fx.Node, Any] = {result: other}
+    while pending:
+        value = pending.pop()
+        for user in value.users:
+            if user.op == "output" or user.target is aten.set_.source_Tensor:
+                # The caller sees strides, except those of dimensions of size one.
+                if _same_layout(instead[value], value.meta["val"]):
+                    continue
+                return user
+            if _only_stores(user, value):
+                continue
+            strides = _strides(value.meta["val"])
+            if user.target is aten.view.dtype and _strides(instead[value]) != strides:
+                return user  # all strides count for it, also those of dimensions of size one
+            shown = run_with(user, instead)
+            if shown is None or (isinstance(user.target, OpOverload) and facts(user.target).random):
+                return user
+            if user in liveness.views:
+                instead[user] = shown
+                pending.append(user)
+            elif not _same_layout(shown, user.meta["val"]) or _strides(shown) != _strides(
+                user.meta["val"]
+            ):
+                return user  # all strides count here, too: a later view as another dtype may follow
+    return None
+
+
+def _only_stores(user: fx.Node, value: fx.Node) -> bool:
+    """True if a user only stores the elements of a value elsewhere: then no stride matters."""
+    if user.target is aten.copy_.default:
+        return user.args[0] is not value
+    if user.target in SCATTERS:
+        return user.args[0] is not value and value not in nodes_in((user.args[2:], user.kwargs))
+    return False
+
+
+def dtype_view_without_elements(result: fx.Node) -> fx.Node | None:
+    """A view as another dtype of a result without elements; or None.
+
+    It may also be a view of what is computed from the result, if that has no elements either.
+    """
+    pending, seen = [result], {result}
+    while pending:
+        for user in pending.pop().users:
+            if user.target in (aten.view.dtype, aten.view_as_complex.default):
+                return user
+            empty = user.op == "call_function" and any(
+                known(shown.numel() == 0) for shown in tensors_in(user.meta["val"])
+            )
+            if empty and user not in seen:
+                seen.add(user)
+                pending.append(user)
+    return None
+
+
+def run_with(node: fx.Node, instead: dict[fx.Node, Any]) -> Any:
+    """The value of a node on fakes, with other values for some operands; None if it raises."""
+    try:
+        return run_call(node, lambda operand: instead.get(operand, operand.meta["val"]))
+    except (RuntimeError, ValueError):  # it does not accept such an operand
+        return None
+
+
+def _strides(value: Any) -> list[str]:
+    return [str(tensor.stride()) for tensor in tensors_in(value)]
+
+
+def _same_layout(one: Any, other: Any) -> bool:
+    ones, others = tensors_in(one), tensors_in(other)
+    return len(ones) == len(others) and all(
+        equal(tuple(a.shape), tuple(b.shape))
+        and a.dtype == b.dtype
+        and same_strides(tuple(a.shape), a.stride(), b.stride())
+        for a, b in zip(ones, others, strict=True)
+    )

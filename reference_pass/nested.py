@@ -1,0 +1,50 @@
+"""Walks over nested values: arguments of a node, results of a call.
+
+Both are trees of lists, tuples, dicts and slices. Their leaves are nodes, tensors and constants.
+All functions visit the leaves in order and repeat a leaf that occurs twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+from torch.fx.node import map_aggregate
+
+
+def leaves_in(value: Any) -> list[Any]:
+    """All leaves of a value, at any depth."""
+    found: list[Any] = []
+    _collect(value, found)
+    return found
+
+
+def _collect(value: Any, found: list[Any]) -> None:
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            _collect(item, found)
+    elif isinstance(value, dict):
+        for item in value.values():
+            _collect(item, found)
+    elif isinstance(value, slice):
+        for item in (value.start, value.stop, value.step):
+            _collect(item, found)
+    else:
+        found.append(value)
+
+
+def nodes_in(argument: Any) -> list[fx.Node]:
+    """All nodes in an argument, at any depth."""
+    return [leaf for leaf in leaves_in(argument) if isinstance(leaf, fx.Node)]
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """All tensors in a value, at any depth."""
+    return [leaf for leaf in leaves_in(value) if isinstance(leaf, torch.Tensor)]
+
+
+def on_values(argument: Any, value: Callable[[fx.Node], Any]) -> Any:
+    """The argument with each node replaced by its value."""
+    return map_aggregate(argument, lambda leaf: value(leaf) if isinstance(leaf, fx.Node) else leaf)
