@@ -50,7 +50,7 @@ class EagerCall:
 
     @classmethod
     def of(cls, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> EagerCall:
-        """The call with these arguments. Raises `Rejected` for sparse and other exotic layouts."""
+        """The call with these arguments. Raises `Rejected` if a tensor among them is not dense."""
         known = facts(op)
         call = cls(op, known, {}, [], [], [])
         for index, argument in enumerate(op._schema.arguments):
