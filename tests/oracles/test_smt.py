@@ -1,4 +1,4 @@
-"""z3, `overlap`, numpy and brute force hold each other in check, on the same ten thousand pairs of regions."""
+"""z3, `overlap`, numpy and brute force agree, on the same ten thousand pairs of regions."""
 
 import itertools
 import os
@@ -22,7 +22,7 @@ COUNT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class KnownPair:
     a: Region
     b: Region
     shared: frozenset[int]
@@ -45,7 +45,10 @@ def every_byte(region: Region) -> set[int]:
 
 
 def random_region(draw: random.Random) -> Region:
-    """0-4 dims, in any order; each steps over the smaller ones, with or without a gap, or by any number of bytes."""
+    """0-4 dims in any order.
+
+    Each steps over the smaller ones, with or without a gap, or by any number of bytes.
+    """
     itemsize = draw.choice([1, 2, 4, 8, 16])
     sizes = [draw.choice([0, *[1, 2, 3, 4, 5] * 8]) for _ in range(draw.randint(0, 4))]
     strides, extent = [], itemsize
@@ -73,7 +76,7 @@ def touching(draw: random.Random, a: Region) -> Region:
 
 
 def interleaved(draw: random.Random, a: Region) -> Region:
-    """The same steps from another byte on, of elements as large or smaller: the columns or the field beside."""
+    """The same steps from another byte on, with elements as large or smaller: the next column."""
     shift = draw.randint(0, max(a.strides, default=8))
     return replace(a, start=a.start + shift, itemsize=draw.choice([a.itemsize, 1, 1]))
 
@@ -89,23 +92,23 @@ def in_a_gap(draw: random.Random, a: Region) -> Region:
     )
 
 
-def random_pair(draw: random.Random) -> Pair:
+def random_pair(draw: random.Random) -> KnownPair:
     a = random_region(draw)
     partner = draw.choice(
         [anywhere, touching, interleaved, interleaved, in_a_gap, in_a_gap, in_a_gap]
     )
     pair = [a, partner(draw, a)]
     draw.shuffle(pair)
-    return Pair(pair[0], pair[1], frozenset(every_byte(pair[0]) & every_byte(pair[1])))
+    return KnownPair(pair[0], pair[1], frozenset(every_byte(pair[0]) & every_byte(pair[1])))
 
 
 @pytest.fixture(scope="module")
-def pairs() -> list[Pair]:
+def pairs() -> list[KnownPair]:
     draw = random.Random(4)
     return [random_pair(draw) for _ in range(COUNT)]
 
 
-def wrong(decider: Callable[[Region, Region], bool], pairs: Sequence[Pair]) -> list[Pair]:
+def wrong(decider: Callable[[Region, Region], bool], pairs: Sequence[KnownPair]) -> list[KnownPair]:
     return [pair for pair in pairs if decider(pair.a, pair.b) != bool(pair.shared)]
 
 
@@ -123,7 +126,7 @@ def by_z3(a: Region, b: Region) -> bool:
     return isinstance(answer, Witness)
 
 
-def test_the_pairs_are_a_healthy_mix(pairs: list[Pair]) -> None:
+def test_the_pairs_are_a_healthy_mix(pairs: list[KnownPair]) -> None:
     overlapping = sum(bool(pair.shared) for pair in pairs)
     assert overlapping > 0.2 * COUNT
     assert COUNT - overlapping > 0.2 * COUNT
@@ -137,14 +140,14 @@ def test_the_pairs_are_a_healthy_mix(pairs: list[Pair]) -> None:
 
 @pytest.mark.parametrize("decider", [overlap, by_numpy])
 def test_fast_deciders_agree_with_brute_force(
-    decider: Callable[[Region, Region], bool], pairs: list[Pair]
+    decider: Callable[[Region, Region], bool], pairs: list[KnownPair]
 ) -> None:
     assert wrong(decider, pairs) == []
-    assert wrong(decider, [Pair(pair.b, pair.a, pair.shared) for pair in pairs]) == []
+    assert wrong(decider, [KnownPair(pair.b, pair.a, pair.shared) for pair in pairs]) == []
 
 
 @pytest.mark.parametrize("count", [500, pytest.param(COUNT, marks=pytest.mark.slow)])
-def test_z3_agrees_with_brute_force(count: int, pairs: list[Pair]) -> None:
+def test_z3_agrees_with_brute_force(count: int, pairs: list[KnownPair]) -> None:
     assert wrong(by_z3, pairs[:count]) == []
 
 
@@ -179,7 +182,7 @@ def without_last_dim(a: Region, b: Region) -> bool:
 
 
 def in_elements(a: Region, b: Region) -> bool:
-    """Takes all elements for as large as those of the first region."""
+    """As if all elements were as large as those of the first region."""
     return overlap(a, replace(b, itemsize=a.itemsize))
 
 
@@ -200,8 +203,8 @@ def off_by_one(a: Region, b: Region) -> bool:
         off_by_one,
     ],
 )
-def test_the_pairs_tell_a_wrong_decider(
-    planted: Callable[[Region, Region], bool], pairs: list[Pair]
+def test_the_pairs_show_a_wrong_decider(
+    planted: Callable[[Region, Region], bool], pairs: list[KnownPair]
 ) -> None:
     assert len(wrong(planted, pairs)) > 0.01 * COUNT
     assert wrong(planted, pairs[:500]), "the quick test would miss it"
@@ -242,7 +245,7 @@ def test_a_wrong_answer_of_z3_is_an_internal_error(monkeypatch: pytest.MonkeyPat
 
 
 def test_giving_up_is_unknown() -> None:
-    """A subset sum over 40 large numbers; that all are even and the sum is, too, leaves no short cut."""
+    """A subset sum over 40 large even numbers, with an even sum: there is no short cut."""
     draw = random.Random(5)
     sums = Region(0, (2,) * 40, tuple(2 * draw.randrange(2**30, 2**31) for _ in range(40)), 1)
     one = Region(sum(sums.strides) // 4 * 2, (), (), 1)
@@ -253,13 +256,13 @@ def test_giving_up_is_unknown() -> None:
     assert isinstance(decide(one, one), Witness)
 
 
-def test_an_answer_does_not_depend_on_the_questions_before(pairs: list[Pair]) -> None:
+def test_an_answer_does_not_depend_on_the_questions_before(pairs: list[KnownPair]) -> None:
     forwards = [decide(pair.a, pair.b) for pair in pairs[:300]]
     backwards = [decide(pair.a, pair.b) for pair in reversed(pairs[:300])]
     assert forwards == backwards[::-1]
 
 
-def test_a_forked_child_gives_the_same_answers(pairs: list[Pair]) -> None:
+def test_a_forked_child_gives_the_same_answers(pairs: list[KnownPair]) -> None:
     expected = [decide(pair.a, pair.b) for pair in pairs[:20]]
     with warnings.catch_warnings():
         warnings.simplefilter(
