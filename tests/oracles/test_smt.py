@@ -1,4 +1,4 @@
-"""z3, `overlap`, numpy and brute force agree, on the same ten thousand pairs of regions."""
+"""z3, `overlap`, numpy and brute force agree on the same ten thousand pairs of regions."""
 
 import itertools
 import os
@@ -29,7 +29,7 @@ class KnownPair:
 
     @property
     def is_hard(self) -> bool:
-        """Disjoint, though one reaches into the other."""
+        """Disjoint, although the intervals overlap."""
         (low_a, end_a), (low_b, end_b) = self.a.interval, self.b.interval
         return not self.shared and max(low_a, low_b) < min(end_a, end_b)
 
@@ -47,7 +47,8 @@ def every_byte(region: Region) -> set[int]:
 def random_region(draw: random.Random) -> Region:
     """0-4 dims in any order.
 
-    Each steps over the smaller ones, with or without a gap, or by any number of bytes.
+    A stride usually exceeds the extent of the smaller ones, with or without a gap. Sometimes it is
+    any number of bytes.
     """
     itemsize = draw.choice([1, 2, 4, 8, 16])
     sizes = [draw.choice([0, *[1, 2, 3, 4, 5] * 8]) for _ in range(draw.randint(0, 4))]
@@ -76,13 +77,13 @@ def touching(draw: random.Random, a: Region) -> Region:
 
 
 def interleaved(draw: random.Random, a: Region) -> Region:
-    """The same steps from another byte on, with elements as large or smaller: the next column."""
+    """The same strides from another byte, elements of equal size or smaller: the next column."""
     shift = draw.randint(0, max(a.strides, default=8))
     return replace(a, start=a.start + shift, itemsize=draw.choice([a.itemsize, 1, 1]))
 
 
 def in_a_gap(draw: random.Random, a: Region) -> Region:
-    """Some bytes somewhere between the first and the last of the other."""
+    """Some bytes between the first and the last of the other region."""
     low, end = a.interval
     return Region(
         draw.randint(low, end),
@@ -151,7 +152,7 @@ def test_z3_agrees_with_brute_force(count: int, pairs: list[KnownPair]) -> None:
     assert wrong(by_z3, pairs[:count]) == []
 
 
-# Deciders that a hurried person might write. ------------------------------------------------------
+# Wrong deciders, as a careless author might write them. -------------------------------------------
 
 
 def by_interval(a: Region, b: Region) -> bool:
@@ -167,7 +168,7 @@ def by_touching_elements(a: Region, b: Region) -> bool:
 
 
 def by_divisor(a: Region, b: Region) -> bool:
-    """Right about infinite regions."""
+    """Right only for regions without end."""
     divisor = gcd(*a.strides, *b.strides) or 1
     shift = (b.start - a.start) % divisor
     return by_interval(a, b) and (shift < a.itemsize or divisor - shift < b.itemsize)
@@ -182,7 +183,7 @@ def without_last_dim(a: Region, b: Region) -> bool:
 
 
 def in_elements(a: Region, b: Region) -> bool:
-    """As if all elements were as large as those of the first region."""
+    """Takes the item size of the first region for both."""
     return overlap(a, replace(b, itemsize=a.itemsize))
 
 
@@ -245,7 +246,7 @@ def test_a_wrong_answer_of_z3_is_an_internal_error(monkeypatch: pytest.MonkeyPat
 
 
 def test_giving_up_is_unknown() -> None:
-    """A subset sum over 40 large even numbers, with an even sum: there is no short cut."""
+    """A subset sum over 40 large numbers; all are even, so parity does not decide it."""
     draw = random.Random(5)
     sums = Region(0, (2,) * 40, tuple(2 * draw.randrange(2**30, 2**31) for _ in range(40)), 1)
     one = Region(sum(sums.strides) // 4 * 2, (), (), 1)
@@ -265,9 +266,8 @@ def test_an_answer_does_not_depend_on_the_questions_before(pairs: list[KnownPair
 def test_a_forked_child_gives_the_same_answers(pairs: list[KnownPair]) -> None:
     expected = [decide(pair.a, pair.b) for pair in pairs[:20]]
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", DeprecationWarning
-        )  # Python 3.12 warns of a fork beside threads: our point
+        # Python 3.12 warns of a fork in a process with threads, which is what this test is about.
+        warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
         same = False
@@ -278,14 +278,14 @@ def test_a_forked_child_gives_the_same_answers(pairs: list[KnownPair]) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_each_purpose_has_a_session_of_its_own_in_a_context_of_its_own():
+def test_each_purpose_has_its_own_session_in_its_own_context():
     regions, other = smt.Session.here(), smt.Session.here("another")
     assert regions is smt.Session.here("regions")
     assert regions is not other
-    assert len({id(each.context) for each in (regions, other)} | {id(z3.main_ctx())}) == 3
+    assert len({id(regions.context), id(other.context), id(z3.main_ctx())}) == 3
 
 
-def test_a_name_that_no_premise_holds_has_a_value_too():
+def test_a_name_in_no_condition_has_a_value_too():
     session = smt.Session.here()
     first, second = session.indices_a[:2]
     answer = session.ask([first == 3], [first, second], 2000)
