@@ -110,7 +110,8 @@ class BoundCall:
 
     @property
     def kwargs(self) -> dict[str, Any]:
-        names = [each.name for each in self.op._schema.arguments if each.kwarg_only]
+        arguments = self.op._schema.arguments
+        names = [argument.name for argument in arguments if argument.kwarg_only]
         return {name: self.given[name] for name in names}
 
     def run(self) -> Any:
@@ -213,9 +214,8 @@ def unread(op: OpOverload, given: dict[str, Any]) -> set[str]:
         found.add("self")
     # torch overwrites `out=` arguments. An op of another library may read its own.
     if op.namespace in TORCH or torch.Tag.out in op.tags:
-        found.update(
-            each.name for index, each in enumerate(op._schema.arguments) if is_out(op, index)
-        )
+        arguments = enumerate(op._schema.arguments)
+        found.update(argument.name for index, argument in arguments if is_out(op, index))
     return found
 
 
@@ -249,6 +249,9 @@ def honest_batch_norm(
     else:
         honest = legit
     # `out=` arguments have other names in the other schema, and the same order.
-    names = (each.name for each in honest._schema.arguments if each.kwarg_only)
-    in_order = (outs[each.name] for each in op._schema.arguments if each.kwarg_only)
-    return honest, args, dict(zip(names, in_order, strict=True))
+    new_names, names = (
+        [argument.name for argument in form._schema.arguments if argument.kwarg_only]
+        for form in (honest, op)
+    )
+    renamed = {new: outs[name] for new, name in zip(new_names, names, strict=True)}
+    return honest, args, renamed

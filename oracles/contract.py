@@ -90,12 +90,12 @@ class Contract:
 
     def refusal(self, error: BaseException, trace: Trace) -> Refusal | None:
         """The documented refusal that this error is, or None."""
-        return next((each for each in self.refusals if each.covers(error, trace)), None)
+        return next((known for known in self.refusals if known.covers(error, trace)), None)
 
 
 def written_inputs_disjoint(trace: Trace) -> bool:
     """No two inputs that share a byte are on a storage that is written."""
-    written = [each for each in trace.inputs if each.storage in trace.written]
+    written = [view for view in trace.inputs if view.storage in trace.written]
     return not any(
         one.storage == other.storage and overlap(one.region, other.region)
         for index, one in enumerate(written)
@@ -115,7 +115,7 @@ def no_overlapping_as_strided(trace: Trace) -> bool:
 
 def written_inputs_apart(trace: Trace) -> bool:
     """No two inputs are on one storage that is written, whether they overlap or not."""
-    written = [each.storage for each in trace.inputs if each.storage in trace.written]
+    written = [view.storage for view in trace.inputs if view.storage in trace.written]
     return len(written) == len(set(written))
 
 
@@ -131,7 +131,7 @@ def overlapping_writes_come_from_expand(trace: Trace) -> bool:
 
 def no_overlapping_input_is_written(trace: Trace) -> bool:
     """No input that overlaps itself is written directly, without a view between."""
-    return not any(each.region in trace.overlapping_writes for each in trace.inputs)
+    return not any(view.region in trace.overlapping_writes for view in trace.inputs)
 
 
 def _overlaps_without_stride_0(region: Region) -> bool:

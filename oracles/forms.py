@@ -61,7 +61,7 @@ def functional_form(op: OpOverload) -> OpOverload | None:
 def _is_functional_form(form: OpOverload, op: OpOverload) -> bool:
     """Whether its arguments are those of `op` without `out=`, and its results are all new."""
     known, schema = facts(op), form._schema
-    if facts(form).writes or any(each.alias_info is not None for each in schema.returns):
+    if facts(form).writes or any(result.alias_info is not None for result in schema.returns):
         return False
     types = [
         str(argument.type)
@@ -69,7 +69,7 @@ def _is_functional_form(form: OpOverload, op: OpOverload) -> bool:
         if not argument.is_out or index not in known.writes
     ]
     # An op that writes may return new results as well, such as a running mean.
-    new = sum(each.alias_info is None for each in op._schema.returns)
+    new = sum(result.alias_info is None for result in op._schema.returns)
     if len(schema.returns) != new + len(known.writes):
         return False
     return [str(argument.type) for argument in schema.arguments] == types

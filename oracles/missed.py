@@ -142,7 +142,9 @@ class _Interpreter(fx.Interpreter):
         result: object = super().run_node(n)
         storages = [tensor.untyped_storage() for tensor in tensors_in(result)]
         # By identity, so that two tensors on one storage count once.
-        self.nbytes[n.name] = sum({each._cdata: each.nbytes() for each in storages}.values())
+        self.nbytes[n.name] = sum(
+            {storage._cdata: storage.nbytes() for storage in storages}.values()
+        )
         return result
 
 

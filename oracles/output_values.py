@@ -63,7 +63,7 @@ def differ(expected: object, actual: object, *, exact: bool) -> dict[str, object
         return None
     in_memory = _has_memory(expected), _has_memory(actual)
     if not all(in_memory):
-        words = ["in memory" if each else "not in memory" for each in in_memory]
+        words = ["in memory" if memory else "not in memory" for memory in in_memory]
         return {"eager": words[0], "target": words[1]} if any(in_memory) else None
     # `torch.equal` is fast, but it has no kernel for complex32.
     if expected.dtype != torch.complex32 and torch.equal(expected, actual):

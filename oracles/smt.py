@@ -67,13 +67,13 @@ def decide(a: Region, b: Region, timeout_ms: int = 2000) -> Witness | Disjoint |
         *(-stride * index for stride, index in zip(a.strides, indices_a, strict=True)),
         b.start - a.start,
     )
-    premises = [
+    assumptions = [
         *_inside(indices_a, a.sizes),
         *_inside(indices_b, b.sizes),
         distance < a.itemsize,
         distance > -b.itemsize,
     ]
-    answer = session.ask(premises, [*indices_a, *indices_b], timeout_ms)
+    answer = session.ask(assumptions, [*indices_a, *indices_b], timeout_ms)
     if not isinstance(answer, tuple):
         return answer
     # The bytes that two elements share begin where the later one starts.
@@ -122,13 +122,13 @@ class Session:
         return self.solver.ctx
 
     def ask(
-        self, premises: Sequence[Any], names: Sequence[Any], timeout_ms: int
+        self, assumptions: Sequence[Any], names: Sequence[Any], timeout_ms: int
     ) -> tuple[int, ...] | Disjoint | Unknown:
-        """The values of `names` in a model of the premises, if there is one."""
+        """The values of `names` in a model of the assumptions, if there is one."""
         self.solver.reset()
         self.solver.set("random_seed", 0)
         self.solver.set("timeout", timeout_ms)
-        self.solver.add(*premises)
+        self.solver.add(*assumptions)
         verdict = self.solver.check()
         if verdict == z3.unsat:
             return Disjoint()
@@ -146,9 +146,9 @@ _SESSIONS: dict[tuple[int, str], Session] = {}
 
 def _inside(indices: Sequence[Any], sizes: Sequence[int]) -> list[Any]:
     return [
-        each
+        bound
         for index, size in zip(indices, sizes, strict=True)
-        for each in (index >= 0, index < size)
+        for bound in (index >= 0, index < size)
     ]
 
 

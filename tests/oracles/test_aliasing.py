@@ -112,7 +112,7 @@ def test_how_inputs_overlap_each_other_is_the_callers_doing(runs) -> None:
 
 def test_the_witness_can_be_checked_by_hand(runs) -> None:
     # The output is the last column of the input: elements [0, 2] and [1, 2] of a 2 x 3 matrix of
-    # 4-byte numbers.
+    # 4-byte elements.
     (violation,) = judge(NEW_ONLY, *runs(lambda x: x[:, 2] + 0, lambda x: x[:, 2], [X])).violations
     assert violation.place == "input 0, output 0"
     row = 1 if violation.evidence["index in the second"] == [1] else 0

@@ -1,4 +1,4 @@
-"""Oracle *terms*: two functions compute the same, or some numbers could tell them apart, whatever the numbers at hand do."""
+"""Oracle *equivalence*: two functions compute the same for all values, or a difference is seen."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def report(
 
 
 def stale(x: Tensor) -> Tensor:
-    """Reads an element before it is written: a mistake that the functions below hide."""
+    """A read of an element before it is written: a mistake that the functions below hide."""
     return x.clone()
 
 
@@ -145,9 +145,9 @@ def test_it_holds(name: str) -> None:
 HIDDEN: dict[str, tuple[Function, Function, tuple[Tensor, ...]]] = {
     "by a product with 0": (lambda x: x.add_(1) * 0, lambda x: (stale(x) * 0, x.add_(1))[0], (X,)),
     "by relu": (lambda x: x.sub_(9).relu(), lambda x: ((stale(x) - 7).relu(), x.sub_(9))[0], (X,)),
-    "by equal numbers": (lambda x: x[0] + 1, lambda x: x[1] + 1, (torch.ones(2),)),
+    "by equal values": (lambda x: x[0] + 1, lambda x: x[1] + 1, (torch.ones(2),)),
     "by an identity": (lambda x: x * 1, lambda x: x.clone(), (X,)),
-    "by numbers that happen to be zero": (
+    "by values that happen to be zero": (
         lambda x, y: x + y,
         lambda x, y: x - y,
         (X, torch.zeros(6)),
@@ -168,7 +168,7 @@ HIDDEN: dict[str, tuple[Function, Function, tuple[Tensor, ...]]] = {
         (torch.zeros(6),),
     ),
     "by a sum of all": (lambda x: x.sum(), lambda x: x.flip(0).sum(), (X,)),
-    "by a scatter of what is there": (
+    "by a scatter of what is there already": (
         lambda m: torch.select_scatter(m, m[1] * 1, 0, 1),
         lambda m: m.clone(),
         (M,),
@@ -198,7 +198,7 @@ def test_a_difference_is_seen(name: str) -> None:
     assert report(eager, target, *inputs).verdict is Verdict.VIOLATED
 
 
-def test_the_evidence_spells_both_terms() -> None:
+def test_the_evidence_spells_both_symbolic_values() -> None:
     (violation,) = report(
         lambda x: x.add_(1)[1:] * 0, lambda x: (x[:5] * 0, x.add_(1))[0], X
     ).violations
@@ -213,10 +213,10 @@ def test_the_evidence_spells_both_terms() -> None:
 
 
 def test_an_operator_known_by_its_schema_alone() -> None:
-    with torch.library._scoped_library("aliasproof_terms", "DEF") as library:
+    with torch.library._scoped_library("aliasproof_equivalence", "DEF") as library:
         library.define("twice_(Tensor(a!) x, Tensor y) -> ()")
         library.impl("twice_", lambda x, y: (x.mul_(y), None)[1], "CompositeExplicitAutograd")
-        twice = torch.ops.aliasproof_terms.twice_.default
+        twice = torch.ops.aliasproof_equivalence.twice_.default
 
         def on_copy(x: Tensor, y: Tensor) -> None:
             copy = x.clone()
@@ -230,7 +230,7 @@ def test_an_operator_known_by_its_schema_alone() -> None:
         )
 
 
-def test_numbers_that_came_into_the_open_are_admitted() -> None:
+def test_a_verdict_that_holds_for_these_inputs_only_says_so() -> None:
     found = report(lambda x: x * x[0].item(), lambda x: x * x[0].item(), X)
     assert found.verdict is Verdict.HOLDS
     assert "for these inputs only" in found.reason
@@ -249,7 +249,7 @@ def test_sizes_are_left_to_metadata() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_program_has_the_terms_of_itself(seed: int) -> None:
+def test_a_program_is_equivalent_to_itself(seed: int) -> None:
     for program in sample(swarm(seed), seed, 10):
         function = ProgramFunction(program)
         if observe_eager(function, input_tensors(program))[0].error is None:

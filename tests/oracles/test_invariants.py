@@ -1,4 +1,4 @@
-"""Oracle *rules*: one planted fault, at least, for each rule; right graphs break none."""
+"""Oracle *invariants*: each invariant has a planted fault, at least; right graphs break none."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ aten = torch.ops.aten
 def stage(
     inputs: str, *calls: tuple[Any, ...], returned: str = "", functional: bool = True
 ) -> Stage:
-    """A graph: its inputs, then (name, target, arguments, ...), where the name of a value stands for it."""
+    """A graph: inputs, then calls (name, target, arguments, ...); the name of a value means it."""
     graph = fx.Graph()
     nodes: dict[Any, Any] = {}
-    for each in inputs.split():
-        nodes[each] = graph.placeholder(each)
-    for each, target, *args in calls:
+    for placeholder in inputs.split():
+        nodes[placeholder] = graph.placeholder(placeholder)
+    for result, target, *args in calls:
         kwargs = args.pop() if args and isinstance(args[-1], dict) else {}
         arguments, named = fx.node.map_aggregate(
-            (tuple(args), kwargs), lambda one: nodes.get(one, one)
+            (tuple(args), kwargs), lambda value: nodes.get(value, value)
         )
         op = "call_method" if isinstance(target, str) else "call_function"
-        nodes[each] = graph.create_node(op, target, arguments, named, name=each)
-    graph.output(tuple(nodes[each] for each in returned.split()))
+        nodes[result] = graph.create_node(op, target, arguments, named, name=result)
+    graph.output(tuple(nodes[output] for output in returned.split()))
     return Stage("functional", fx.GraphModule(torch.nn.Module(), graph), functional)
 
 
@@ -54,7 +54,7 @@ def inputs() -> list[torch.Tensor]:
 
 
 def noted(tested: Stage, given: list[torch.Tensor] | None = None) -> dict[str, fx.Node]:
-    """Note true metadata on the nodes; they by name."""
+    """Note true metadata on the nodes; returns the nodes by name."""
     with FakeTensorMode() as mode:
         fakes = [mode.from_tensor(each) for each in given or inputs()[: len(placeholders(tested))]]
         FakeTensorProp(tested.graph, mode).propagate_dont_convert_inputs(*fakes)
@@ -100,12 +100,12 @@ BROKEN: dict[str, tuple[str, str, Stage]] = {
         "t = aten.t_.default(add)",
         stage("x y", ADD, ("t", aten.t_.default, "add"), returned="add"),
     ),
-    "a copy into what is no input": (
+    "a copy into a tensor that is not an input": (
         "epilogue writes to memory that is not an input",
         "copy_ = aten.copy_.default(add, y)",
         stage("x y", ADD, ("copy_", aten.copy_.default, "add", "y"), returned="add"),
     ),
-    "a resize of what is no input": (
+    "a resize of a tensor that is not an input": (
         "epilogue writes to memory that is not an input",
         "r = aten.resize_.default(add, [9])",
         stage("x y", ADD, ("r", aten.resize_.default, "add", [9]), returned="add"),
@@ -138,7 +138,7 @@ def test_what_a_functional_graph_must_not_do(name: str) -> None:
     kind, node, tested = BROKEN[name]
     report = judged(tested)
     assert report.verdict is Verdict.VIOLATED
-    assert [(each.oracle, each.kind, each.place) for each in report.violations] == [
+    assert [(found.oracle, found.kind, found.place) for found in report.violations] == [
         ("invariants", kind, f"stage functional, {node}")
     ]
 
@@ -187,7 +187,7 @@ RIGHT = {
     "other metadata of inputs": stage(
         "x y", ADD, STORE, ("s", aten.set_.source_Tensor, "x", "add"), returned="x"
     ),
-    "random numbers that nobody uses": stage("x", ("r", aten.rand_like.default, "x")),
+    "a random draw that nobody uses": stage("x", ("r", aten.rand_like.default, "x")),
 }
 
 
@@ -203,7 +203,7 @@ def test_a_graph_with_mutation_may_do_all_that() -> None:
     } == {Verdict.HOLDS}
 
 
-def test_a_value_used_before_it_is_there() -> None:
+def test_a_value_used_before_it_is_defined() -> None:
     tested = stage("x y", ADD, ("mul", aten.mul.Tensor, "add", "y"), returned="mul")
     nodes = {node.name: node for node in tested.graph.graph.nodes}
     nodes["mul"].append(nodes["add"])
@@ -297,7 +297,7 @@ def test_untrue_metadata(name: str) -> None:
     assert all(f" {place} = " in each.place for each in report.violations)
 
 
-def test_true_metadata_breaks_no_rule() -> None:
+def test_true_metadata_breaks_no_invariant() -> None:
     tested = calls()
     assert len(noted(tested)) == 8
     assert judge_stage(run_stage(tested, inputs())) == HOLDS
@@ -332,7 +332,7 @@ def test_a_node_without_metadata_is_not_judged() -> None:
         (torch.empty(0, 3), torch.empty(0, 3).as_strided((0, 3), (9, 9), 5)),
     ],
 )
-def test_strides_that_place_nothing_may_differ(real: torch.Tensor, fake: torch.Tensor) -> None:
+def test_strides_that_decide_nothing_may_differ(real: torch.Tensor, fake: torch.Tensor) -> None:
     tested = stage("x", ("t", aten.neg.default, "x"), returned="t")
     noted(tested, [fake])
     assert judged(tested, [real]) == HOLDS
@@ -356,7 +356,7 @@ def test_a_trace_on_real_tensors_notes_neither_offset_nor_storage() -> None:
 # All of it. ---------------------------------------------------------------------------------------
 
 
-def test_each_rule_has_a_planted_fault() -> None:
+def test_each_invariant_has_a_planted_fault() -> None:
     planted = {kind for kind, _, _ in BROKEN.values()} | {kind for kind, _ in UNTRUE.values()}
     planted |= {"ill-formed graph", "use before definition", "reads what the epilogue overwrote"}
     assert planted == {invariant.broken for invariant in TIDY}
@@ -370,7 +370,7 @@ def test_each_rule_has_a_planted_fault() -> None:
     ("target", "invariants"),
     [("identity", INVARIANTS), ("reference", TIDY), ("reference-copy", TIDY)],
 )
-def test_right_targets_keep_the_rules(target: str, invariants: Sequence[Invariant]) -> None:
+def test_right_targets_keep_the_invariants(target: str, invariants: Sequence[Invariant]) -> None:
     judged = 0
     for program in sample(swarm(3), 3, 25):
         try:
@@ -379,9 +379,8 @@ def test_right_targets_keep_the_rules(target: str, invariants: Sequence[Invarian
             continue
         if eager.error is None:
             FakeTensorMode.cache_clear()
-            for each in (
-                TARGETS[target].build(ProgramFunction(program), input_tensors(program)).stages
-            ):
-                assert judge_stage(run_stage(each, input_tensors(program)), invariants) == HOLDS
+            build = TARGETS[target].build(ProgramFunction(program), input_tensors(program))
+            for tested in build.stages:
+                assert judge_stage(run_stage(tested, input_tensors(program)), invariants) == HOLDS
                 judged += 1
     assert judged > 10

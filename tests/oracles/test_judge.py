@@ -1,4 +1,4 @@
-"""All oracles on one run: none is left out, and the plainest symptom comes first."""
+"""All oracles on one run: none is left out, and the most visible symptom comes first."""
 
 from __future__ import annotations
 
@@ -40,17 +40,25 @@ def test_a_right_run_holds_in_every_respect(runs) -> None:
         ("metadata", lambda x: x + 0, lambda x: (x + 0).double()),
     ],
 )
-def test_each_oracle_has_its_say(runs, oracle: str, eager, target) -> None:
+def test_each_oracle_is_asked(runs, oracle: str, eager, target) -> None:
     judgement = judge(ALL, *runs(eager, target, [X]))
-    assert {each.oracle for each in judgement.violations} == {oracle}
+    assert {violation.oracle for violation in judgement.violations} == {oracle}
     assert judgement.reports[oracle].verdict is Verdict.VIOLATED
 
 
-def test_the_plainest_symptom_comes_first(runs) -> None:
+def test_the_most_visible_symptom_comes_first(runs) -> None:
     judgement = judge(ALL, *runs(lambda x: x.add_(1) + 0, lambda x: x.view(6)[1:].view(5), [X]))
-    assert [each.oracle for each in judgement.violations] == ["inputs", "aliasing", "metadata"]
+    assert [violation.oracle for violation in judgement.violations] == [
+        "inputs",
+        "aliasing",
+        "metadata",
+    ]
     judgement = judge(ALL, *runs(lambda x: x.add_(1) + 0, lambda x: x.view(2, 3), [X]))
-    assert [each.oracle for each in judgement.violations] == ["values", "inputs", "aliasing"]
+    assert [violation.oracle for violation in judgement.violations] == [
+        "values",
+        "inputs",
+        "aliasing",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Missed opportunities: what could be in place, or go, and what could not."""
+"""Missed opportunities: what could be in place or be left out, and what could not."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_an_op_on_what_nobody_needs_again() -> None:
     assert one == Opportunity("relu", "aten.relu.default", "aten.relu_.default", 24)
 
 
-def test_the_other_operand_may_hold_the_result() -> None:
+def test_the_result_may_be_written_into_the_other_operand() -> None:
     ((op, instead),) = found(lambda x: x - (x * 2), X)
     assert (op, instead) == ("aten.sub.Tensor", "aten.sub.out into mul")
 
@@ -50,7 +50,7 @@ def test_what_is_read_later_is_not_to_be_overwritten() -> None:
     assert found(lambda x: ((y := x + 1) * 2, y), X) == []
 
 
-def test_numbers_that_hide_a_difference_do_not_make_an_opportunity() -> None:
+def test_values_that_hide_a_difference_do_not_make_an_opportunity() -> None:
     assert found(lambda x: ((y := x * 0) + 0, y), X) == []
 
 
@@ -61,7 +61,7 @@ def test_a_scatter_into_what_nobody_needs_again() -> None:
     ]
 
 
-def test_a_copy_that_could_go_and_one_that_could_not() -> None:
+def test_a_copy_that_is_not_needed_and_one_that_is() -> None:
     assert found(lambda x: x.clone().sum(), X) == [
         ("aten.clone.default", "nothing: a copy that could go")
     ]
@@ -80,11 +80,11 @@ def test_a_view_copy_that_could_be_a_view() -> None:
     )
 
 
-def test_a_call_that_would_read_what_it_writes_is_none() -> None:
+def test_a_call_that_would_read_what_it_writes_is_not_an_opportunity() -> None:
     assert found(lambda x: (y := x + 0, y[:1] * y)[1], X) == []
 
 
-def test_a_tensor_that_the_module_holds_is_not_to_be_written() -> None:
+def test_a_captured_tensor_is_not_to_be_written() -> None:
     graph = fx.Graph()
     product = graph.call_function(
         torch.ops.aten.mul.Tensor, (graph.get_attr("weight"), graph.placeholder("x"))

@@ -121,8 +121,8 @@ def test_a_storage_of_another_size_is_seen(runs) -> None:
     assert violation.evidence == {"eager": "16 bytes", "target": "32 bytes"}
 
 
-def test_numbers_are_compared_even_if_the_input_ends_with_another_shape(runs) -> None:
-    """Some targets do not promise the shape of an input; what is in it they promise all the same."""
+def test_values_are_compared_even_if_the_input_ends_with_another_shape(runs) -> None:
+    """Some targets do not promise the shape of an input, but still its values."""
     contract = Contract(waivers=(Waiver(Promise.INPUT_METADATA, "for this test"),))
     report = judge(contract, *runs(lambda x: x.unsqueeze_(0).add_(1), lambda x: None, [vector()]))
     assert report.verdict is Verdict.VIOLATED
@@ -179,7 +179,7 @@ SAME_AROUND = {
 
 
 @pytest.mark.parametrize("name", SAME_AROUND)
-def test_outside_the_inputs_numbers_are_compared_as_inside(runs, name: str) -> None:
+def test_values_outside_the_inputs_are_compared_as_inside(runs, name: str) -> None:
     eager, target = SAME_AROUND[name]
     assert (
         judge(ALL, *runs(lambda x: (eager(x), None)[1], lambda x: (target(x), None)[1], [around()]))

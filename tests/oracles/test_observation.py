@@ -46,7 +46,7 @@ def layout(tensor: Tensor) -> tuple[object, ...]:
         pytest.param([BASE, BASE.clone(), BASE[1:]], id="sharing in part"),
     ],
 )
-def test_clones_are_laid_out_alike(inputs: list[Tensor]) -> None:
+def test_clones_have_equal_layouts(inputs: list[Tensor]) -> None:
     clones = clone_inputs(inputs)
     assert list(map(layout, clones)) == list(map(layout, inputs))
     for clone, each in zip(clones, inputs, strict=True):
@@ -80,7 +80,7 @@ def test_a_write_to_one_clone_shows_in_the_other_and_nowhere_else() -> None:
     assert base.tolist() == [0, 1, 2, 3]
 
 
-def test_an_input_that_stands_twice_stays_one_object() -> None:
+def test_an_input_that_occurs_twice_stays_one_object() -> None:
     one, other, third = clone_inputs([BASE, BASE, BASE.view(12)])
     assert one is other
     assert third is not one
@@ -89,7 +89,7 @@ def test_an_input_that_stands_twice_stays_one_object() -> None:
 # --- observations ---------------------------------------------------------------------------------
 
 
-def test_an_observation_holds_the_very_tensors() -> None:
+def test_an_observation_has_the_tensor_objects_themselves() -> None:
     x = torch.arange(4.0)
     seen = observe(lambda x: (x.add_(1), x[1:], 7), [x])
     assert seen.inputs[0] is seen.outputs[0] is x

@@ -1,4 +1,4 @@
-"""The table of oracles: its order, what each oracle needs, and the documentation that follows it."""
+"""The table of oracles: its order, what each oracle needs, and the documentation of it."""
 
 from __future__ import annotations
 

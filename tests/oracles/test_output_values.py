@@ -1,4 +1,4 @@
-"""Oracle *values*: every wrong number is seen, and no right one is blamed."""
+"""Oracle *values*: every wrong value is seen, and no right one is blamed."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_right_value_is_not_blamed(runs, name: str) -> None:
     assert judge(ALL, *runs(*RIGHT[name], [X])) == HOLDS
 
 
-def test_the_evidence_names_place_and_numbers(runs) -> None:
+def test_the_evidence_has_the_index_and_both_values(runs) -> None:
     target = lambda x: (x, x.index_fill(1, torch.tensor([1]), 0))  # noqa: E731
     (violation,) = judge(ALL, *runs(lambda x: (x, x.clone()), target, [X])).violations
     assert (violation.kind, violation.place) == ("wrong value", "output 1")

@@ -22,7 +22,7 @@ COUNT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class KnownPair:
     a: Region
     b: Region
     shared: frozenset[int]
@@ -93,23 +93,23 @@ def in_a_gap(draw: random.Random, a: Region) -> Region:
     )
 
 
-def random_pair(draw: random.Random) -> Pair:
+def random_pair(draw: random.Random) -> KnownPair:
     a = random_region(draw)
     partner = draw.choice(
         [anywhere, touching, interleaved, interleaved, in_a_gap, in_a_gap, in_a_gap]
     )
     pair = [a, partner(draw, a)]
     draw.shuffle(pair)
-    return Pair(pair[0], pair[1], frozenset(every_byte(pair[0]) & every_byte(pair[1])))
+    return KnownPair(pair[0], pair[1], frozenset(every_byte(pair[0]) & every_byte(pair[1])))
 
 
 @pytest.fixture(scope="module")
-def pairs() -> list[Pair]:
+def pairs() -> list[KnownPair]:
     draw = random.Random(4)
     return [random_pair(draw) for _ in range(COUNT)]
 
 
-def wrong(decider: Callable[[Region, Region], bool], pairs: Sequence[Pair]) -> list[Pair]:
+def wrong(decider: Callable[[Region, Region], bool], pairs: Sequence[KnownPair]) -> list[KnownPair]:
     return [pair for pair in pairs if decider(pair.a, pair.b) != bool(pair.shared)]
 
 
@@ -127,7 +127,7 @@ def by_z3(a: Region, b: Region) -> bool:
     return isinstance(answer, Witness)
 
 
-def test_the_pairs_are_a_healthy_mix(pairs: list[Pair]) -> None:
+def test_the_pairs_are_a_healthy_mix(pairs: list[KnownPair]) -> None:
     overlapping = sum(bool(pair.shared) for pair in pairs)
     assert overlapping > 0.2 * COUNT
     assert COUNT - overlapping > 0.2 * COUNT
@@ -141,14 +141,14 @@ def test_the_pairs_are_a_healthy_mix(pairs: list[Pair]) -> None:
 
 @pytest.mark.parametrize("decider", [overlap, by_numpy])
 def test_fast_deciders_agree_with_brute_force(
-    decider: Callable[[Region, Region], bool], pairs: list[Pair]
+    decider: Callable[[Region, Region], bool], pairs: list[KnownPair]
 ) -> None:
     assert wrong(decider, pairs) == []
-    assert wrong(decider, [Pair(pair.b, pair.a, pair.shared) for pair in pairs]) == []
+    assert wrong(decider, [KnownPair(pair.b, pair.a, pair.shared) for pair in pairs]) == []
 
 
 @pytest.mark.parametrize("count", [500, pytest.param(COUNT, marks=pytest.mark.slow)])
-def test_z3_agrees_with_brute_force(count: int, pairs: list[Pair]) -> None:
+def test_z3_agrees_with_brute_force(count: int, pairs: list[KnownPair]) -> None:
     assert wrong(by_z3, pairs[:count]) == []
 
 
@@ -205,7 +205,7 @@ def off_by_one(a: Region, b: Region) -> bool:
     ],
 )
 def test_the_pairs_show_a_wrong_decider(
-    planted: Callable[[Region, Region], bool], pairs: list[Pair]
+    planted: Callable[[Region, Region], bool], pairs: list[KnownPair]
 ) -> None:
     assert len(wrong(planted, pairs)) > 0.01 * COUNT
     assert wrong(planted, pairs[:500]), "the quick test would miss it"
@@ -257,13 +257,13 @@ def test_giving_up_is_unknown() -> None:
     assert isinstance(decide(one, one), Witness)
 
 
-def test_an_answer_does_not_depend_on_the_questions_before(pairs: list[Pair]) -> None:
+def test_an_answer_does_not_depend_on_the_questions_before(pairs: list[KnownPair]) -> None:
     forwards = [decide(pair.a, pair.b) for pair in pairs[:300]]
     backwards = [decide(pair.a, pair.b) for pair in reversed(pairs[:300])]
     assert forwards == backwards[::-1]
 
 
-def test_a_forked_child_gives_the_same_answers(pairs: list[Pair]) -> None:
+def test_a_forked_child_gives_the_same_answers(pairs: list[KnownPair]) -> None:
     expected = [decide(pair.a, pair.b) for pair in pairs[:20]]
     with warnings.catch_warnings():
         # Python 3.12 warns of a fork in a process with threads, which is what this test is about.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,32 +19,22 @@ from programs.regions import Region
 aten = torch.ops.aten
 
 
-def stage(inputs: str, *calls: tuple[Any, ...], returned: str = "") -> Stage:
-    """A graph: its inputs, then (name, target, arguments, ...), where the name of a value stands for it."""
-    graph = fx.Graph()
-    nodes: dict[Any, Any] = {}
-    for name in inputs.split():
-        nodes[name] = graph.placeholder(name)
-    for name, target, *args in calls:
-        kwargs = args.pop() if args and isinstance(args[-1], dict) else {}
-        arguments, named = fx.node.map_aggregate(
-            (tuple(args), kwargs), lambda each: nodes.get(each, each)
-        )
-        nodes[name] = graph.create_node("call_function", target, arguments, named, name=name)
-    graph.output(tuple(nodes[name] for name in returned.split()))
-    return Stage("tested", fx.GraphModule(torch.nn.Module(), graph), functional=False)
+@pytest.fixture
+def ran(stage) -> Callable[..., dict[str, NodeRun]]:
+    """What a run of a stage noted of each node, by name."""
 
+    def run(*args: Any, inputs: list[object], returned: str = "") -> dict[str, NodeRun]:
+        done = run_stage(stage(*args, returned=returned), inputs)
+        assert done.error is None
+        return {node.node.name: node for node in done.nodes}
 
-def ran(*args: Any, inputs: list[object], returned: str = "") -> dict[str, NodeRun]:
-    done = run_stage(stage(*args, returned=returned), inputs)
-    assert done.error is None
-    return {each.node.name: each for each in done.nodes}
+    return run
 
 
 X = torch.arange(6.0).view(2, 3)
 
 
-def test_a_view_lies_in_the_storage_of_its_base() -> None:
+def test_a_view_is_in_the_storage_of_its_base(ran) -> None:
     nodes = ran(
         "x",
         ("y", aten.select.int, "x", 1, 1),
@@ -62,20 +53,20 @@ def test_a_view_lies_in_the_storage_of_its_base() -> None:
     assert nodes["output"].locations == nodes["z"].locations
 
 
-def test_inputs_that_share_a_storage_lie_in_one() -> None:
+def test_inputs_that_share_a_storage_have_its_number(ran) -> None:
     base = torch.arange(4.0)
     nodes = ran("x y z", inputs=[base[:2], base[2:], torch.ones(1)])
     assert [nodes[name].locations[0].storage for name in "xyz"] == [0, 0, 1]
     assert not nodes["x"].locations[0].overlaps(nodes["y"].locations[0])
 
 
-def test_a_place_is_as_it_was_at_that_moment() -> None:
+def test_a_location_is_as_it_was_at_that_moment(ran) -> None:
     nodes = ran("x", ("t", aten.t_.default, "x"), inputs=[X.clone()], returned="x")
     assert nodes["x"].locations[0].sizes == (2, 3)
     assert nodes["t"].locations[0].sizes == nodes["output"].locations[0].sizes == (3, 2)
 
 
-def test_what_a_call_writes_and_reads() -> None:
+def test_what_a_call_writes_and_reads(ran) -> None:
     nodes = ran(
         "x y",
         ("add", aten.add_.Tensor, "x", "y"),
@@ -85,56 +76,58 @@ def test_what_a_call_writes_and_reads() -> None:
         ("fill", aten.fill.Scalar, "x", 1),
         inputs=[X.clone(), X.clone()],
     )
-    calls = {name: each.call for name, each in nodes.items() if each.call is not None}
-    assert {name: [each.argument for each in call.written] for name, call in calls.items()} == {
+    calls = {name: node.call for name, node in nodes.items() if node.call is not None}
+    assert {
+        name: [operand.argument for operand in call.written] for name, call in calls.items()
+    } == {
         "add": ["self"],
         "copy_": ["self"],
         "mul": ["out"],
         "like": [],
         "fill": [],
     }
-    assert {name: [each.argument for each in call.read] for name, call in calls.items()} == {
+    assert {name: [operand.argument for operand in call.read] for name, call in calls.items()} == {
         "add": ["self", "other"],
         "copy_": ["src"],
         "mul": ["self", "other"],
-        "like": [],  # the sizes alone
+        "like": [],  # only the sizes
         "fill": [],
     }
-    assert [each.position for each in calls["mul"].operands] == [0, 1, -1]
+    assert [operand.position for operand in calls["mul"].operands] == [0, 1, -1]
 
 
-def test_operands_stand_in_the_order_of_the_schema() -> None:
+def test_operands_are_in_the_order_of_the_schema(ran) -> None:
     call = ran(
         "x y", ("sub", aten.sub_.Tensor, {"other": "y", "self": "x"}), inputs=[X.clone(), X.clone()]
     )["sub"].call
     assert call is not None
-    assert [each.argument for each in call.operands] == ["self", "other"]
+    assert [operand.argument for operand in call.operands] == ["self", "other"]
 
 
-def test_of_other_operators_a_name_says_nothing_about_what_they_read() -> None:
+def test_the_name_of_an_op_of_another_library_says_nothing_about_what_it_reads(ran) -> None:
     with torch.library._scoped_library("tested", "DEF") as library:
         library.define("add_like(Tensor x) -> Tensor")
         library.impl("add_like", lambda x: x + 1, "CPU")
         call = ran("x", ("y", torch.ops.tested.add_like.default, "x"), inputs=[X.clone()])["y"].call
     assert call is not None
-    assert [each.argument for each in call.read] == ["x"]
+    assert [operand.argument for operand in call.read] == ["x"]
 
 
-def test_whether_a_call_without_a_tensor_shows_numbers() -> None:
+def test_whether_a_call_without_a_tensor_is_data_dependent(ran) -> None:
     nodes = ran(
         "x",
         ("equal", aten.equal.default, "x", "x"),
         ("size", aten.sym_size.int, "x", 0),
         inputs=[X.clone()],
     )
-    assert {name: each.call.is_data_dependent for name, each in nodes.items() if each.call} == {
+    assert {name: node.call.is_data_dependent for name, node in nodes.items() if node.call} == {
         "equal": True,
         "size": False,
     }
 
 
 @pytest.mark.parametrize("op", [aten.t_.default, aten.unsqueeze_.default])
-def test_other_metadata_is_mutation_but_no_byte_is_written(op) -> None:
+def test_other_metadata_is_mutation_but_no_byte_is_written(ran, op) -> None:
     arguments = (0,) if op is aten.unsqueeze_.default else ()
     call = ran("x", ("y", op, "x", *arguments), inputs=[X.clone()])["y"].call
     assert call is not None
@@ -142,7 +135,7 @@ def test_other_metadata_is_mutation_but_no_byte_is_written(op) -> None:
     assert not call.written
 
 
-def test_functions_that_are_no_operators_just_run() -> None:
+def test_functions_that_are_not_operators_just_run(ran) -> None:
     def on_copies(op: Any, *args: Any) -> Any:
         return (op(args[0].clone(), *args[1:]),)
 
@@ -158,13 +151,13 @@ def test_functions_that_are_no_operators_just_run() -> None:
     call = nodes["many"].call
     assert call is not None
     assert (call.op, call.computes, call.mutates) == (None, aten.add_.Tensor, False)
-    assert [(each.argument, each.written) for each in call.operands] == [("self", False)]
+    assert [(operand.argument, operand.written) for operand in call.operands] == [("self", False)]
     assert nodes["one"].locations == nodes["many"].locations
     assert nodes["m"].value == 1
     assert nodes["part"].locations[0].sizes == (1, 3)
 
 
-def test_whether_a_copy_stores_one_value_in_one_place() -> None:
+def test_whether_a_copy_stores_one_value_at_one_address(ran) -> None:
     def windows(line: torch.Tensor) -> torch.Tensor:
         return line.as_strided((2, 2), (1, 1))
 
@@ -181,7 +174,7 @@ def test_whether_a_copy_stores_one_value_in_one_place() -> None:
         assert call.conflicts is conflicts
 
 
-def test_an_error_ends_the_run_and_is_kept() -> None:
+def test_an_error_ends_the_run_and_is_kept(stage) -> None:
     tested = stage(
         "x",
         ("y", aten.neg.default, "x"),
@@ -192,11 +185,11 @@ def test_an_error_ends_the_run_and_is_kept() -> None:
     assert done.error is not None
     assert done.error[0].name == "z"
     assert isinstance(done.error[1], RuntimeError)
-    assert [each.node.name for each in done.nodes] == ["x", "y", "z"]
+    assert [node.node.name for node in done.nodes] == ["x", "y", "z"]
     assert done.nodes[-1].locations == ()
 
 
-def test_use_before_definition_is_an_error_of_the_node() -> None:
+def test_use_before_definition_is_an_error_of_the_node(stage) -> None:
     tested = stage("x", ("y", aten.neg.default, "x"), ("z", aten.neg.default, "x"), returned="z")
     nodes = {node.name: node for node in tested.graph.graph.nodes}
     nodes["y"].args = (nodes["z"],)
@@ -217,7 +210,7 @@ def test_attributes_are_not_mutated() -> None:
     assert torch.equal(root.weight, torch.ones(2))
 
 
-def test_an_attribute_that_is_not_there_ends_the_run() -> None:
+def test_a_missing_attribute_ends_the_run() -> None:
     graph = fx.Graph()
     root = torch.nn.Module()
     root.weight = torch.nn.Buffer(torch.ones(2))
@@ -232,7 +225,7 @@ def test_an_attribute_that_is_not_there_ends_the_run() -> None:
     )
 
 
-def test_of_a_storage_the_largest_size_is_noted() -> None:
+def test_the_largest_size_of_a_storage_is_noted(stage) -> None:
     tested = stage(
         "x",
         ("grown", aten.resize_.default, "x", [4, 3]),
@@ -243,14 +236,14 @@ def test_of_a_storage_the_largest_size_is_noted() -> None:
     assert (done.nbytes, done.storages[0].nbytes()) == ([48], 0)
 
 
-def test_what_cannot_be_judged_is_rejected() -> None:
+def test_what_cannot_be_judged_is_rejected(stage) -> None:
     with pytest.raises(InternalError, match="takes 1 inputs, 2 were given"):
         run_stage(stage("x"), [X, X])
     with pytest.raises(Rejected, match="sparse_coo"):
         run_stage(stage("x"), [X.to_sparse()])
 
 
-def test_elements_are_the_same_whatever_places_nothing() -> None:
+def test_strides_of_dims_of_size_1_do_not_matter(stage) -> None:
     def location(tensor: torch.Tensor) -> Location:
         return run_stage(stage("x"), [tensor]).nodes[0].locations[0]
 
@@ -265,7 +258,7 @@ def test_elements_are_the_same_whatever_places_nothing() -> None:
     assert not location(column[1:]).same_elements(location(column[:3]))
 
 
-def test_a_node_in_one_line() -> None:
+def test_a_node_in_one_line(stage) -> None:
     tested = stage(
         "x",
         ("add_1", aten.add.Tensor, "x", 1, {"alpha": 2}),

@@ -1,4 +1,4 @@
-"""Uninterpreted execution, op by op: which calls leave the same tokens, and which do not."""
+"""Uninterpreted execution, op by op: which calls leave the same value hashes, and which do not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from programs.values import clone_inputs
 
 aten = torch.ops.aten
 Function = Callable[..., object]
-Case = tuple[Function, Function, tuple[Tensor, ...]]
+Example = tuple[Function, Function, tuple[Tensor, ...]]
 
 X = torch.arange(6.0)
 M = torch.arange(12.0).view(3, 4)
@@ -67,7 +67,7 @@ def norm_copied(training: bool) -> Function:
     return run
 
 
-SAME: dict[str, Case] = {
+SAME: dict[str, Example] = {
     "a scatter into out=": (
         lambda m, x, out: aten.select_scatter.out(m, x, 0, 1, out=out),
         lambda m, x, out: out.copy_(aten.select_scatter.default(m, x, 0, 1)),
@@ -78,7 +78,7 @@ SAME: dict[str, Case] = {
         lambda x, y, out: out.copy_(y),
         (X, X + 1, X + 2),
     ),
-    "numbers made into out=": (
+    "values made into out=": (
         lambda out: torch.arange(6.0, out=out),
         lambda out: out.copy_(torch.arange(6.0)),
         (X,),
@@ -129,22 +129,22 @@ SAME: dict[str, Case] = {
         lambda x, y: (x.zero_(), y.copy_(x), None)[2],
         (X, X + 1),
     ),
-    "grown, whether the new bytes are looked at or not": (
+    "resized, whether the new bytes are read or not": (
         lambda x: (x.resize_(12), None)[1],
         lambda x: (x.resize_(12), x.clone(), None)[2],
         (X,),
     ),
-    "resized, in place or not": (
+    "made smaller, in place or not": (
         lambda m: m.resize_(2),
         lambda m: aten.resize_as.default(m, aten.resize.default(m, [2])),
         (M,),
     ),
-    "grown to work in, or not": (
+    "resized by a kernel to work in it, or not": (
         lambda x, y, out: aten.mse_loss.out(x, y, 1, out=out.resize_(0)),
         lambda x, y, out: out.resize_(0).resize_(()).copy_(aten.mse_loss.default(x, y, 1)),
         (X, X + 1, torch.zeros(())),
     ),
-    "in inference mode, where composites are not taken apart": (
+    "in inference mode, where composites are not decomposed": (
         in_inference_mode(lambda m: m.t().reshape(12) * 1),
         lambda m: m.t().reshape(12) * 1,
         (M,),
@@ -165,7 +165,7 @@ def test_it_holds(name: str) -> None:
 
 # --- not the same ---------------------------------------------------------------------------------
 
-HIDDEN: dict[str, Case] = {
+HIDDEN: dict[str, Example] = {
     "which dimension is indexed": (
         lambda s, i: s[:, i] * 0,
         lambda s, i: s[i, :] * 0,
@@ -216,7 +216,7 @@ def test_a_difference_is_seen(name: str) -> None:
 @pytest.fixture
 def custom() -> Iterator[Any]:
     """Operators that share names, also of arguments, with some of torch's, and little else."""
-    with torch.library._scoped_library("aliasproof_tokens", "DEF") as library:
+    with torch.library._scoped_library("aliasproof_uninterpreted", "DEF") as library:
         for schema, function in (
             ("clone(Tensor x, float scale) -> Tensor", lambda x, scale: x * scale),
             ("empty(Tensor x) -> Tensor", lambda x: x * 0),
@@ -240,7 +240,7 @@ def custom() -> Iterator[Any]:
         ):
             library.define(schema, tags=[torch.Tag.pointwise] if schema.startswith("total") else [])
             library.impl(schema.split("(")[0], function, "CompositeExplicitAutograd")
-        yield torch.ops.aliasproof_tokens
+        yield torch.ops.aliasproof_uninterpreted
 
 
 CUSTOM: dict[str, tuple[Callable[[Any], Function], Callable[[Any], Function]]] = {
@@ -257,7 +257,7 @@ CUSTOM: dict[str, tuple[Callable[[Any], Function], Callable[[Any], Function]]] =
         lambda ops: lambda x: ops.rounded(x, torch.int32),
         lambda ops: lambda x: ops.rounded(x, torch.float16),
     ),
-    "the place in a list": (
+    "the position in a list": (
         lambda ops: lambda x: ops.first([x, None]),
         lambda ops: lambda x: ops.first([None, x]),
     ),
@@ -295,21 +295,21 @@ def test_a_mutation_is_followed_through_auto_functionalized(custom: Any) -> None
     assert report(add_more, lambda x, y: target(x, y * 1), X, X + 1).verdict is Verdict.VIOLATED
 
 
-# --- numbers in the open --------------------------------------------------------------------------
+# --- reads of tensor data -------------------------------------------------------------------------
 
 
-def test_an_op_without_results_lets_no_number_into_the_open(custom: Any) -> None:
+def test_an_op_without_results_is_not_data_dependent(custom: Any) -> None:
     assert report(lambda x: (custom.look(x), x + 1)[1], lambda x: x + 1, X).reason == ""
 
 
-def test_a_number_beside_a_tensor_is_in_the_open(custom: Any) -> None:
+def test_an_op_that_returns_a_number_beside_a_tensor_is_data_dependent(custom: Any) -> None:
     assert (
         "for these inputs only"
         in report(lambda x: x * custom.counted(x)[1], lambda x: x * custom.counted(x)[1], X).reason
     )
 
 
-def test_numbers_that_the_target_alone_goes_by_are_admitted() -> None:
+def test_data_that_only_the_target_reads_are_mentioned() -> None:
     found = report(lambda x: x + 1, lambda x: x + 1 if x.sum().item() > 0 else x, X)
     assert found.verdict is Verdict.HOLDS
     assert "for these inputs only" in found.reason

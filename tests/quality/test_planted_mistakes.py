@@ -1,8 +1,10 @@
-"""Mistakes planted in the harness itself. A verifier that misses things looks just like one that finds nothing.
+"""Mistakes planted in the harness itself.
+
+A verifier that misses bugs looks like one that finds none.
 
 `CHECKS` are small end-to-end statements about the harness: given this program and this compiler,
-this is the verdict. A healthy harness passes them all; with a mistake planted, the check named
-beside it must fail.
+this is the verdict. A healthy harness passes them all. With a mistake planted, the checks named
+with it must fail.
 """
 
 from __future__ import annotations
@@ -186,7 +188,7 @@ def a_stale_read_of_a_users_shared_input_is_noticed() -> None:
 
 
 def what_one_run_does_is_not_seen_by_the_next() -> None:
-    """The compiler forgets to mutate; on inputs that eager has mutated already, nobody would notice."""
+    """The compiler forgets to mutate. Inputs that eager has mutated already would hide that."""
     program = written("aten.zero_.default(x0); return ()")
     forgetful = becomes(lambda x: ())
     assert [each.oracle for each in violations(Case.of(program), forgetful)] == ["inputs"]
@@ -198,7 +200,7 @@ def an_undefined_program_is_rejected() -> None:
         run_trial(subject, becomes(lambda x: x))
     except Rejected:
         return
-    raise AssertionError("judged what has no one meaning")
+    raise AssertionError("judged a program that is undefined in eager")
 
 
 def ops(program: Program) -> list[str]:
@@ -217,8 +219,8 @@ def two_bugs(function: Function) -> Function:
 
 def a_reduced_program_shows_the_bug_that_was_found() -> None:
     start = written(
-        "v0 = aten.neg.default(x0); aten.mul_.Scalar(v0, 2); v1 = aten.neg.default(x1); aten.zero_.default(v1);"
-        " return v0, v1",
+        "v0 = aten.neg.default(x0); aten.mul_.Scalar(v0, 2);"
+        " v1 = aten.neg.default(x1); aten.zero_.default(v1); return v0, v1",
         inputs=2,
     )
     found = Symptom("planted", "values", "wrong value")

@@ -1,4 +1,6 @@
-"""Overlap of 100,000 random pairs of regions: address mask, numpy and `overlap` agree on all, z3 on a sample of 5,000.
+"""Overlap of 100,000 random pairs of regions: address mask, numpy and `overlap` agree on all.
+
+z3 agrees on a sample of 5,000.
 
 Pairs come in chunks of 10,000, each with a seed of its own, so that they run on all cores.
 `tests/oracles/test_smt.py` holds the deciders against brute force in plain Python and against
@@ -16,18 +18,17 @@ from oracles.smt import Unknown, Witness, decide
 from programs.regions import Region, overlap
 
 CHUNKS = 10
-PAIRS = 10_000  # a chunk
+PAIRS = 10_000  # per chunk
 BY_Z3 = 500  # of each chunk
 
-MIDDLE = (
-    1 << 17
-)  # where the first region of a pair begins; no region reaches as far as the ends of memory
+# Where the first region of a pair begins. No region reaches the ends of memory.
+MIDDLE = 1 << 17
 MEMORY = np.zeros(2 * MIDDLE, dtype=np.uint8)
 ITEMSIZES = (1, 2, 4, 8, 16)
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class MaskedPair:
     """Two regions, and whether they share a byte as their address masks say."""
 
     a: Region
@@ -42,7 +43,10 @@ class Pair:
 
 
 def random_region(draw: random.Random, start: int) -> Region:
-    """2 to 5 dims in any order: most strides step over all smaller ones, with or without a gap, some are any number."""
+    """2 to 5 dims in any order.
+
+    Most strides step over all smaller ones, with or without a gap; some are any number.
+    """
     itemsize = draw.choice(ITEMSIZES)
     dims = draw.randint(2, 5)
     sizes = [
@@ -104,14 +108,14 @@ def by_numpy(a: Region, b: Region) -> bool:
     return np.shares_memory(one, other)
 
 
-def random_pairs(chunk: int, count: int = PAIRS) -> list[Pair]:
+def random_pairs(chunk: int, count: int = PAIRS) -> list[MaskedPair]:
     """The first pairs of a chunk."""
     draw, pairs = random.Random(chunk), []
     for _ in range(count):
         a = random_region(draw, MIDDLE)
         both = [a, random_partner(draw, a)]
         draw.shuffle(both)
-        pairs.append(Pair(both[0], both[1], by_mask(both[0], both[1])))
+        pairs.append(MaskedPair(both[0], both[1], by_mask(both[0], both[1])))
     return pairs
 
 

@@ -1,0 +1,406 @@
+"""A stage against the one before it: which instruction overwrites what is read later."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import pytest
+import torch
+
+from oracles.clobbers import judge_stage
+from oracles.stage import Stage
+from oracles.stage_run import run_stage
+from oracles.verdict import Report, Verdict
+from programs.values import clone_inputs
+
+aten = torch.ops.aten
+
+LATER = "overwrites a value that is read later"
+INPUT = "leaves an input overwritten"
+
+
+def line(length: int = 6) -> torch.Tensor:
+    return torch.arange(1.0, length + 1)
+
+
+def judged(after: Stage, inputs: list[torch.Tensor], before: Stage | None = None) -> Report:
+    first = None if before is None else run_stage(before, clone_inputs(inputs))
+    return judge_stage(run_stage(after, clone_inputs(inputs)), first)
+
+
+def kinds(report: Report) -> set[str]:
+    return {violation.kind for violation in report.violations}
+
+
+NEG = ("neg", aten.neg.default, "x")
+ADD = ("add", aten.add.Scalar, "neg", 1)
+ADD_ = ("add", aten.add_.Scalar, "neg", 1)
+SUM = ("sum", aten.sum.default, "neg")
+SUM_OF_CLONE = ("sum", aten.sum.default, "clone")
+SUM_OF_CAST = ("sum", aten.sum.default, "cast")
+SUM_OF_SCATTER = ("sum", aten.sum.default, "scatter")
+SUM_OF_S = ("sum", aten.sum.default, "s")
+SUM_OF_ADD = ("sum", aten.sum.default, "add")
+ADD_PART = ("add", aten.add.Scalar, "part", 1)
+ADD_PART_ = ("add", aten.add_.Scalar, "part", 1)
+ADD_HIGH = ("add", aten.add.Scalar, "high", 1)
+ADD_HIGH_ = ("add", aten.add_.Scalar, "high", 1)
+CHECK = ("check", aten._assert_async.default, "one")
+TIMES_ITEM = ("mul", aten.mul.Scalar, "y", "item")
+PART = ("part", aten.slice.Tensor, "neg", 0, 3, 4)
+SCATTER = ("s", aten.slice_scatter.default, "neg", "y", 0, 0, 8)
+RESHAPED = ("column", aten.unsqueeze_.default, "s", 1)
+FREE = ("free", torch.ops.inductor.resize_storage_bytes_.default, "neg", 0)
+CAST = ("cast", aten._to_copy.default, "neg", {"dtype": torch.float64})
+SCATTERED = ("scatter", aten.slice_scatter.default, "x", "part", 0, 2, 3)
+BACK = ("back", aten.slice_scatter.default, "neg", "add", 0, 3, 4)
+COPY = ("c", aten.copy_.default, "p", "y")
+COPIED = ("clone", aten.clone.default, "neg")
+FIRST_ONE = ("one", aten.slice.Tensor, "neg", 0, 0, 1)
+ITEM = ("item", aten._local_scalar_dense.default, "one")
+HALVES = (
+    ("words", aten.view.dtype, "neg", torch.int16),
+    ("high", aten.slice.Tensor, "words", 0, 1, 12, 2),
+)
+
+# Name: kind, the instruction at fault, who reads what it overwrote, and the graphs before and
+# after, with what is returned.
+LOSES: dict[str, tuple[Any, ...]] = {
+    "a later read": (
+        LATER,
+        "add",
+        "mul = aten.mul.Tensor(neg, add)",
+        [NEG, ADD, ("mul", aten.mul.Tensor, "neg", "add")],
+        [NEG, ADD_, ("mul", aten.mul.Tensor, "neg", "add")],
+        "mul",
+    ),
+    "what is returned": (
+        LATER,
+        "add",
+        "the caller",
+        [NEG, ADD],
+        [NEG, ADD_],
+        "neg add",
+    ),
+    "one byte of a view": (
+        LATER,
+        "add",
+        "sum",
+        [NEG, PART, ADD_PART, SUM],
+        [NEG, PART, ADD_PART_, SUM],
+        "add sum",
+    ),
+    "what is copied later": (
+        LATER,
+        "add",
+        "sum",
+        [NEG, ADD, COPIED, SUM_OF_CLONE],
+        [NEG, ADD_, COPIED, SUM_OF_CLONE],
+        "add sum",
+    ),
+    "what is cast later": (
+        LATER,
+        "add",
+        "sum",
+        [NEG, ADD, CAST, SUM_OF_CAST],
+        [NEG, ADD_, CAST, SUM_OF_CAST],
+        "add sum",
+    ),
+    "half of what is cast later": (
+        LATER,
+        "add",
+        "sum",
+        [NEG, *HALVES, ADD_HIGH, CAST, SUM_OF_CAST],
+        [NEG, *HALVES, ADD_HIGH_, CAST, SUM_OF_CAST],
+        "add sum",
+    ),
+    "a number that is shown later": (
+        LATER,
+        "add",
+        "item",
+        [NEG, FIRST_ONE, ADD, ITEM, TIMES_ITEM],
+        [NEG, FIRST_ONE, ADD_, ITEM, TIMES_ITEM],
+        "add mul",
+    ),
+    "what is asserted later": (
+        LATER,
+        "add",
+        "check",
+        [NEG, FIRST_ONE, ("add", aten.add.Scalar, "neg", 7), CHECK],
+        [NEG, FIRST_ONE, ("add", aten.add_.Scalar, "neg", 7), CHECK],
+        "add",
+    ),
+    "what a method overwrites": (
+        LATER,
+        "add",
+        "sum",
+        [NEG, ("add", "add", "neg", 1), SUM],
+        [NEG, ("add", "add_", "neg", 1), SUM],
+        "add sum",
+    ),
+    "what is scattered later": (
+        LATER,
+        "add",
+        "sum",
+        [NEG, PART, ADD_PART, SCATTERED, SUM_OF_SCATTER],
+        [NEG, PART, ADD_PART_, SCATTERED, SUM_OF_SCATTER],
+        "add sum",
+    ),
+    "a scatter as a copy": (
+        LATER,
+        "copy_",
+        "sum",
+        [NEG, ("s", aten.slice_scatter.default, "neg", "y", 0, 0, 6), SUM],
+        [NEG, ("v", aten.alias.default, "neg"), ("copy_", aten.copy_.default, "v", "y"), SUM],
+        "sum",
+    ),
+    "the result of an epilogue": (
+        LATER,
+        "copy_",
+        "the caller",
+        [NEG, ("add", aten.add.Scalar, "y", 1), ("copy_", aten.copy_.default, "y", "neg")],
+        [NEG, ("add", aten.add_.Scalar, "y", 1), ("copy_", aten.copy_.default, "y", "neg")],
+        "add",
+    ),
+    "an input": (
+        INPUT,
+        "add",
+        "the caller",
+        [("add", aten.add.Scalar, "x", 1)],
+        [("add", aten.add_.Scalar, "x", 1)],
+        "add",
+    ),
+    "an input that the epilogue writes in part": (
+        INPUT,
+        "neg",
+        "the caller",
+        [NEG, ("p", aten.slice.Tensor, "x", 0, 0, 2), ("copy_", aten.copy_.default, "p", "y")],
+        [
+            ("neg", aten.neg_.default, "x"),
+            ("p", aten.slice.Tensor, "x", 0, 0, 2),
+            ("copy_", aten.copy_.default, "p", "y"),
+        ],
+        "",
+    ),
+    "with the operands swapped": (
+        LATER,
+        "add",
+        "sum",
+        [NEG, ("add", aten.add.Tensor, "y", "neg"), SUM],
+        [NEG, ("add", aten.add_.Tensor, "neg", "y"), SUM],
+        "add sum",
+    ),
+}
+
+
+def two_inputs(name: str) -> list[torch.Tensor]:
+    return [line(), torch.ones(2)] if "in part" in name else [line(), torch.ones(6)]
+
+
+@pytest.mark.parametrize("name", LOSES)
+def test_who_overwrites_what_is_read_later(stage, name: str) -> None:
+    kind, writer, reader, before, after, returned = LOSES[name]
+    tested = stage("x y", *after, returned=returned)
+    report = judged(
+        tested, two_inputs(name), stage("x y", *before, returned=returned, name="functional")
+    )
+    assert report.verdict is Verdict.VIOLATED
+    assert kinds(report) == {kind}
+    assert all(f"stage reinplaced, {writer} = " in found.place for found in report.violations)
+    assert str(report.violations[0].evidence["read by"]).startswith(reader)
+    assert judged(tested, two_inputs(name)).verdict in (
+        Verdict.HOLDS,
+        Verdict.NOT_APPLICABLE,
+    )  # alone, it means just that
+
+
+def test_the_evidence_names_the_bytes(stage) -> None:
+    _, _, _, before, after, returned = LOSES["one byte of a view"]
+    report = judged(
+        stage("x y", *after, returned=returned),
+        two_inputs(""),
+        stage("x y", *before, returned=returned),
+    )
+    assert [violation.evidence for violation in report.violations] == [
+        {
+            "read by": "sum_1 = aten.sum.default(neg)",
+            "what is read": "self",
+            "value overwritten": "element 3 of neg = aten.neg.default(x), in stage reinplaced",
+            "storage": 2,
+            "bytes": [12, 13, 14, 15],
+            "bytes in all": 4,
+        }
+    ]
+
+
+def test_of_many_bytes_the_evidence_names_the_first(stage) -> None:
+    kind, _, _, before, after, returned = LOSES["what is copied later"]
+    inputs = [line(1 << 16), line(1)]
+    report = judged(
+        stage("x y", *after, returned=returned), inputs, stage("x y", *before, returned=returned)
+    )
+    (violation,) = report.violations
+    assert (violation.kind, violation.evidence["bytes"]) == (kind, list(range(64)))
+    assert violation.evidence["bytes in all"] == 4 << 16
+
+
+KEEPS: dict[str, tuple[Any, ...]] = {
+    "in place at its last use": (
+        [NEG, ADD, SUM_OF_ADD],
+        [NEG, ADD_, SUM],
+        ("sum", "sum"),
+    ),
+    "swapped": (
+        [NEG, ("add", aten.add.Tensor, "y", "neg"), SUM_OF_ADD],
+        [NEG, ("add", aten.add_.Tensor, "neg", "y"), SUM],
+        ("sum", "sum"),
+    ),
+    "into the other operand": (
+        [NEG, ("sub", aten.sub.Tensor, "y", "neg")],
+        [NEG, ("sub", aten.sub.out, "y", "neg", {"out": "neg"})],
+        ("sub", "neg"),
+    ),
+    "with its arguments in another order": (
+        [NEG, ("add", aten.add.Scalar, "y", 1), ("sub", aten.sub.Tensor, "neg", "add")],
+        [
+            NEG,
+            ("add", aten.add.Scalar, "y", 1),
+            ("sub", aten.sub_.Tensor, {"other": "add", "self": "neg"}),
+        ],
+        ("sub", "sub"),
+    ),
+    "what is asked for its size alone": (
+        [NEG, ADD, ("n", aten.sym_size.int, "neg", 0), ("mul", aten.mul.Scalar, "y", "n")],
+        [NEG, ADD_, ("n", aten.sym_size.int, "neg", 0), ("mul", aten.mul.Scalar, "y", "n")],
+        ("add mul", "neg mul"),
+    ),
+    "what is cast from bytes of several": (
+        [NEG, *HALVES, ADD_HIGH_, CAST, SUM_OF_CAST],
+        [NEG, *HALVES, ADD_HIGH_, CAST, SUM_OF_CAST],
+        ("sum", "sum"),
+    ),
+    "memory that is given back": (
+        [NEG, ("mul", aten.mul.Scalar, "neg", 2), ("add", aten.add.Scalar, "mul", 1)],
+        [NEG, ("mul", aten.mul.Scalar, "neg", 2), FREE, ("add", aten.add_.Scalar, "mul", 1)],
+        ("add", "mul"),
+    ),
+    "a scatter that is given another shape later": (
+        [NEG, SCATTER, SUM_OF_S, ADD],
+        [NEG, SCATTER, SUM_OF_S, RESHAPED, ADD_],
+        ("sum add", "sum add"),
+    ),
+    "with its cast": (
+        [
+            NEG,
+            ("ge", aten.ge.Scalar, "neg", 0),
+            ("c", aten._to_copy.default, "ge", {"dtype": torch.float32}),
+        ],
+        [NEG, ("ge", aten.ge_.Scalar, "neg", 0)],
+        ("c", "neg"),
+    ),
+    "a scatter as a copy": (
+        [NEG, ("s", aten.slice_scatter.default, "neg", "y", 0, 2, 8), SUM_OF_S],
+        [NEG, ("p", aten.slice.Tensor, "neg", 0, 2, 8), COPY, SUM],
+        ("sum", "sum"),
+    ),
+    "a scatter of what is there": (
+        [NEG, PART, ADD_PART, BACK, ("sum", aten.sum.default, "back")],
+        [NEG, PART, ADD_PART_, SUM],
+        ("sum", "sum"),
+    ),
+    "an input that the epilogue stores over": (
+        [
+            ("add", aten.add.Scalar, "x", 1),
+            ("mul", aten.mul.Scalar, "add", 2),
+            ("copy_", aten.copy_.default, "x", "mul"),
+        ],
+        [("add", aten.add_.Scalar, "x", 1), ("mul", aten.mul_.Scalar, "x", 2)],
+        ("x", "x"),
+    ),
+    "the sizes of what is overwritten": (
+        [NEG, ADD, ("z", aten.zeros_like.default, "neg"), ("f", aten.fill.Scalar, "neg", 2)],
+        [NEG, ADD_, ("z", aten.zeros_like.default, "neg"), ("f", aten.fill.Scalar, "neg", 2)],
+        ("add z f", "neg z f"),
+    ),
+    "a read whose result nobody uses": (
+        [NEG, ADD, SUM],
+        [NEG, ADD_, SUM],
+        ("add", "neg"),
+    ),
+    "a copy dropped": (
+        [NEG, COPIED, ("add", aten.add.Scalar, "clone", 1)],
+        [NEG, ADD_],
+        ("add", "neg"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KEEPS)
+def test_what_may_be_overwritten(stage, name: str) -> None:
+    before, after, (meant, returned) = KEEPS[name]
+    inputs = [line(8), torch.ones(6 if "scatter as" in name else 8)]
+    report = judged(
+        stage("x y", *after, returned=returned), inputs, stage("x y", *before, returned=meant)
+    )
+    assert report.verdict is Verdict.HOLDS
+
+
+def test_an_operator_on_copies_is_the_operator_in_place(stage) -> None:
+    def on_copies(op: Any, tensor: torch.Tensor, *args: Any) -> tuple[torch.Tensor]:
+        op(made := tensor.clone(), *args)
+        return (made,)
+
+    added = (
+        NEG,
+        ("many", on_copies, aten.add_.Scalar, "neg", 1),
+        ("add", operator.getitem, "many", 0),
+    )
+    after = stage(
+        "x",
+        NEG,
+        ("many", aten.add_.Scalar, "neg", 1),
+        SUM,
+        returned="sum neg",
+    )
+    before = stage("x", *added, SUM_OF_ADD, returned="sum add")
+    assert judged(after, [line()], before).verdict is Verdict.HOLDS
+    before = stage("x", *added, SUM, returned="sum add")
+    assert kinds(judged(after, [line()], before)) == {LATER}
+
+
+UNDECIDED: dict[str, list[tuple[Any, ...]]] = {
+    "another computation": [("twice", aten.mul.Scalar, "x", 2), ("sum", aten.sum.default, "twice")],
+    "another operand": [
+        ("neg", aten.neg.default, "x"),
+        ADD,
+        SUM,
+    ],
+    "another size": [
+        ("neg", aten.neg.default, "x"),
+        ("p", aten.slice.Tensor, "neg", 0, 1),
+        ("sum", aten.sum.default, "p"),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", UNDECIDED)
+def test_what_may_not_be_a_clobber_is_unknown(stage, name: str) -> None:
+    meant = stage(
+        "x y",
+        NEG,
+        ADD,
+        SUM_OF_ADD,
+        returned="sum",
+    )
+    after = stage("x y", *UNDECIDED[name], ("copy_", aten.copy_.default, "y", "y"), returned="sum")
+    assert judged(after, [line(), line()], meant).verdict is Verdict.UNKNOWN
+
+
+def test_stages_with_other_inputs_cannot_be_compared(stage) -> None:
+    after = stage("x", ("add", aten.add_.Scalar, "x", 1), returned="x")
+    before = run_stage(stage("x", ("add", aten.add.Scalar, "x", 1), returned="add"), [line(3)])
+    assert (
+        judge_stage(run_stage(after, [line()]), before).reason
+        == "the two stages do not take the same inputs"
+    )
