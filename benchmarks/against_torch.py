@@ -208,7 +208,8 @@ def is_same(
 class _Lifetimes:
     """The size of each storage in bytes, and the first and last node at which it is live.
 
-    A storage goes by its identity. Callers keep its tensors alive, so that no identity is reused.
+    The keys are identities of storages. Callers keep the tensors alive, so that no identity is used
+    again.
     """
 
     nbytes: dict[int, int] = field(default_factory=dict)
@@ -224,7 +225,7 @@ class _Lifetimes:
         self.last[storage] = index
 
     def peak(self, nodes: int) -> int:
-        """The most bytes that are live at one of so many nodes."""
+        """The most bytes that are live at one node; `nodes` is their number."""
         changes = [0] * (nodes + 2)
         for storage, nbytes in self.nbytes.items():
             changes[self.first[storage]] += nbytes
@@ -256,7 +257,7 @@ def memory(module: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Allocation
                 fresh += isinstance(node.target, OpOverload) and _allocates(results, operands)
             for tensor in (*results, *operands):
                 lifetimes.use(tensor, index)
-    # The caller holds inputs and constants, so they are live all the time.
+    # The caller keeps inputs and constants, so they are live all the time.
     for node in nodes:
         if node.op in ("placeholder", "get_attr"):
             for tensor in tensors_in(values[node]):

@@ -61,7 +61,7 @@ class TimeAccount:
     @property
     def shares(self) -> dict[str, float]:
         """The part of wall time that each part of the work took; they sum to 1."""
-        parts = {each.name: getattr(self.spent, each.name) / self.wall for each in fields(Spent)}
+        parts = {part.name: getattr(self.spent, part.name) / self.wall for part in fields(Spent)}
         return parts | {"other": 1 - sum(parts.values())}
 
     @property
@@ -97,20 +97,20 @@ class Throughput:
         return [self._speed(), self._shares()]
 
     def _speed(self) -> Table:
-        least = min(each.cpu_ms for each in self.accounts)
+        least = min(account.cpu_ms for account in self.accounts)
         rows = [
             (
-                each.target,
-                f"{1000 / each.ms:.1f}",
-                f"{each.ms:.2f}",
-                f"{each.cpu_ms:.2f}",
-                f"{each.cpu_ms / least:.1f}",
+                account.target,
+                f"{1000 / account.ms:.1f}",
+                f"{account.ms:.2f}",
+                f"{account.cpu_ms:.2f}",
+                f"{account.cpu_ms / least:.1f}",
                 *(
-                    percent(part / each.programs)
-                    for part in (each.discarded, each.not_applicable, each.violating)
+                    percent(part / account.programs)
+                    for part in (account.discarded, account.not_applicable, account.violating)
                 ),
             )
-            for each in self.accounts
+            for account in self.accounts
         ]
         columns = (
             "target",
@@ -128,8 +128,8 @@ class Throughput:
 
     def _shares(self) -> Table:
         rows = [
-            (each.target, *map(percent, each.shares.values()), percent(each.harness_share))
-            for each in self.accounts
+            (account.target, *map(percent, account.shares.values()), percent(account.harness_share))
+            for account in self.accounts
         ]
         drawn = self.accounts[0].instructions
         tried = drawn.kept + drawn.raised + drawn.undefined
@@ -138,7 +138,7 @@ class Throughput:
         )
         note += f" {percent(drawn.raised / tried)}, {percent(drawn.undefined / tried)} undefined in"
         note += " eager."
-        asked = ", ".join(f"{each.target} {percent(each.asked)}" for each in self.accounts)
+        asked = ", ".join(f"{account.target} {percent(account.asked)}" for account in self.accounts)
         notes = [note, f"All oracles together, as a share of the target's own time: {asked}."]
         columns = ("target", *self.accounts[0].shares, "harness")
         return Table("throughput: where the time goes", columns, rows, notes)

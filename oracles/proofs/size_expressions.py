@@ -97,7 +97,7 @@ def compiled(symbols: Sequence[Expr], expressions: Sequence[Expr]) -> Callable[.
         others = expression.free_symbols - set(symbols)
         if others:
             raise Rejected(f"data-dependent sizes: {', '.join(sorted(map(str, others)))}")
-    parts = (part for each in expressions for part in sympy.preorder_traversal(each))
+    parts = (part for expression in expressions for part in sympy.preorder_traversal(expression))
     if not all(map(_same_in_python, parts)):
         return lambda *sizes: [
             evaluate(expression, dict(zip(symbols, sizes, strict=True)))

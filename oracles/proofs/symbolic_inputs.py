@@ -115,7 +115,7 @@ class SymbolicInputs:
 
     def _region(self, tensor: torch.Tensor) -> SymbolicRegion:
         storage, item = tensor.untyped_storage(), tensor.element_size()
-        known = [each._cdata for each in self.storages]
+        known = [other._cdata for other in self.storages]
         if storage._cdata not in known:
             self.storages.append(storage)
             known.append(storage._cdata)

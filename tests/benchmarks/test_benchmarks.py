@@ -80,8 +80,8 @@ def test_both_ways_of_drawing_are_measured_on_as_many_programs(drawn):
 
 def test_all_pairs_are_the_sum_of_the_kinds(decided):
     *kinds, everything = decided.kinds
-    assert everything.pairs == sum(each.pairs for each in kinds) > 0
-    assert all(set(each.microseconds) == set(overlap.DECIDERS) for each in decided.kinds)
+    assert everything.pairs == sum(kind.pairs for kind in kinds) > 0
+    assert all(set(kind.microseconds) == set(overlap.DECIDERS) for kind in decided.kinds)
 
 
 def test_both_passes_are_timed_on_all_chains_until_torch_takes_too_long(timed):
@@ -89,20 +89,21 @@ def test_both_passes_are_timed_on_all_chains_until_torch_takes_too_long(timed):
         (timed.reinplace, pass_cost.CHAINS),
         (timed.functionalize, pass_cost.PROGRAMS),
     ):
-        assert [(each.chain, each.nodes) for each in timings] == [
+        assert [(timing.chain, timing.nodes) for timing in timings] == [
             (name, nodes) for name in chains for nodes in (10, 40)
         ]
         assert all(
-            each.ours > 0 and (each.theirs is None) == (each.nodes == 40) for each in timings
+            timing.ours > 0 and (timing.theirs is None) == (timing.nodes == 40)
+            for timing in timings
         )
 
 
 def test_what_the_passes_save_is_counted_against_the_same_graph(compared):
     assert len(compared.comparisons) == 10 <= compared.drawn
     assert not compared.wrong
-    for each in compared.comparisons:
-        assert 0 <= each.ours.fresh <= each.before.fresh
-        assert 0 <= each.theirs.fresh <= each.before.fresh
+    for comparison in compared.comparisons:
+        assert 0 <= comparison.ours.fresh <= comparison.before.fresh
+        assert 0 <= comparison.theirs.fresh <= comparison.before.fresh
 
 
 def test_memory_counts_what_allocates_and_what_is_live_at_once():
