@@ -1,4 +1,4 @@
-"""The public face: what a script or a test needs, loaded when it is first asked for.
+"""The public names, for scripts and tests. Each is imported when it is first used.
 
 >>> import aliasproof
 >>> aliasproof.check(my_function, my_inputs, targets=["aot"]).violated
@@ -10,10 +10,11 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from aliasproof.checking import Check, check
+    from aliasproof.checking import check
     from campaigns.finding import Finding, read_finding, read_findings
     from campaigns.fuzz import Campaign, Plan, fuzz
     from generators.strategies import programs, sample
+    from oracles.check_result import Check
     from oracles.verdict import Report, Verdict, Violation
     from programs.errors import InternalError, Rejected, UserError
     from programs.parsing import parse_source
@@ -23,10 +24,9 @@ if TYPE_CHECKING:
     from targets.registry import TARGETS, target
     from targets.target import Target
 
-# Loading torch takes seconds, and `import aliasproof` should take none: each name is looked up in
-# its module when used.
+# Importing torch takes seconds, and `import aliasproof` should take none.
 _HOMES = {
-    "aliasproof.checking": ("Check", "check"),
+    "aliasproof.checking": ("check",),
     "campaigns.finding": ("Finding", "read_finding", "read_findings"),
     "campaigns.fuzz": ("Campaign", "Plan", "fuzz"),
     "programs.errors": ("InternalError", "Rejected", "UserError"),
@@ -35,6 +35,7 @@ _HOMES = {
     "programs.program": ("Input", "Instruction", "Program", "Ref", "Storage"),
     "programs.serialization": ("dumps", "loads"),
     "generators.strategies": ("programs", "sample"),
+    "oracles.check_result": ("Check",),
     "oracles.verdict": ("Report", "Verdict", "Violation"),
     "targets.registry": ("TARGETS", "target"),
     "targets.target": ("Target",),

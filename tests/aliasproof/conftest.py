@@ -1,4 +1,4 @@
-"""What the tests of the command line share: calling it in this process, and a target that is wrong on purpose."""
+"""Fixtures for the tests of the commands: a call in this process, and a wrong target."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from targets.target import Build, Function, Target
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a call left: exit code, standard output and standard error."""
+    """The exit code, standard output and standard error of a call."""
 
     code: int
     out: str
@@ -23,12 +23,12 @@ class Outcome:
 
 @pytest.fixture
 def call(capsys, tmp_path, monkeypatch) -> Callable[..., Outcome]:
-    """Calls the command line in an empty folder."""
+    """Calls a command in an empty folder."""
     monkeypatch.chdir(tmp_path)
 
     def call_here(*arguments: object) -> Outcome:
         capsys.readouterr()
-        code = run([str(each) for each in arguments])
+        code = run([str(argument) for argument in arguments])
         return Outcome(code, *capsys.readouterr())
 
     return call_here
@@ -36,12 +36,12 @@ def call(capsys, tmp_path, monkeypatch) -> Callable[..., Outcome]:
 
 def forgetful(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
     """Runs the function on copies, so that no input is ever written."""
-    return Build(lambda *tensors: function(*(each.clone() for each in tensors)), [])
+    return Build(lambda *tensors: function(*(tensor.clone() for tensor in tensors)), [])
 
 
 @pytest.fixture
 def forgetful_target(monkeypatch) -> Target:
-    """A target of which every mutation of an input is lost."""
+    """A target that loses every mutation of an input."""
     target = Target("forgetful", "loses mutations", Contract(), forgetful, "")
     monkeypatch.setitem(TARGETS, target.name, target)
     return target

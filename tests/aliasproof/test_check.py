@@ -1,4 +1,4 @@
-"""`aliasproof check`: the verdict on a user's own function, whatever it is."""
+"""`aliasproof check`: the verdict on a user's own function."""
 
 import json
 import textwrap
@@ -9,11 +9,12 @@ import pytest
 import torch
 
 import aliasproof
-from aliasproof.checking import Check, check
-from aliasproof.side_by_side import text
+from aliasproof.checking import check
+from oracles.check_result import Check
 from oracles.verdict import Verdict
 from programs.program import Input, Instruction, Program, Ref, Storage
 from programs.serialization import dumps
+from reports.side_by_side import value_text
 from targets.registry import TARGETS
 from targets.target import Build
 
@@ -29,7 +30,7 @@ ORACLES = {
 }
 SAFE = ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "identity")
 
-# In torch 2.13, zeroing an expanded input through AOTAutograd gives it other numbers than zero.
+# In torch 2.13, zeroing an expanded input through AOTAutograd gives values other than zero.
 MISCOMPILED = """
 import torch
 
@@ -53,7 +54,7 @@ def write(tmp_path):
 
 def eager_outputs(found: Check) -> list[str]:
     assert found.eager.observation is not None
-    return [text(each) for each in found.eager.observation.outputs]
+    return [value_text(output) for output in found.eager.observation.outputs]
 
 
 def increments(x):
@@ -67,7 +68,13 @@ def test_nothing_wrong(call, write):
     outcome = call(
         "check",
         write(
-            "import torch\ndef program(x):\n    return x + 1\ndef inputs():\n    return [torch.ones(2)]\n"
+            """
+            import torch
+            def program(x):
+                return x + 1
+            def inputs():
+                return [torch.ones(2)]
+            """
         ),
     )
     assert outcome.code == 0
@@ -94,7 +101,13 @@ def test_what_an_earlier_target_breaks_is_shown_once(call, write):
 
 def test_json(call, write, forgetful_target):
     file = write(
-        "import torch\ndef program(x):\n    return x.add_(1)\ndef inputs():\n    return torch.zeros(2)\n"
+        """
+        import torch
+        def program(x):
+            return x.add_(1)
+        def inputs():
+            return torch.zeros(2)
+        """
     )
     outcome = call("check", file, "--target", "forgetful", "--target", "identity", "--json")
     assert outcome.code == 1
@@ -113,7 +126,7 @@ def test_json(call, write, forgetful_target):
         assert set(target["oracles"]) == ORACLES
         for report in target["oracles"].values():
             assert set(report) == {"verdict", "reason", "violations"}
-            assert report["verdict"] in {each.value for each in Verdict}
+            assert report["verdict"] in {known.value for known in Verdict}
     assert found["targets"]["identity"]["violated"] is False
     inputs = found["targets"]["forgetful"]["oracles"]["inputs"]
     assert inputs["verdict"] == "violated"
@@ -123,7 +136,15 @@ def test_json(call, write, forgetful_target):
 
 def test_what_the_file_prints_is_no_result(call, write):
     file = write(
-        "import torch\nprint('a')\ndef program(x):\n    print('b')\n    return x\ndef inputs():\n    return torch.ones(1)\n"
+        """
+        import torch
+        print('a')
+        def program(x):
+            print('b')
+            return x
+        def inputs():
+            return torch.ones(1)
+        """
     )
     outcome = call("check", file, "--json", "--target", "identity")
     assert json.loads(outcome.out)["violated"] is False
@@ -141,12 +162,12 @@ def test_eager_leaves_it_undefined(call, write):
     outcome = call("check", write(text))
     assert outcome.code == 0
     assert (
-        "no single meaning: aten.add_.Tensor writes through a region that overlaps itself"
+        "undefined in eager: aten.add_.Tensor writes through a region that overlaps itself"
         in outcome.out
     )
     found = json.loads(call("check", "mine.py", "--json").out)
     assert found["eager"]["judged"] is False
-    assert "no single meaning" in found["eager"]["reason"]
+    assert "undefined in eager" in found["eager"]["reason"]
     verdicts = {
         r["verdict"] for target in found["targets"].values() for r in target["oracles"].values()
     }
@@ -154,11 +175,17 @@ def test_eager_leaves_it_undefined(call, write):
 
 
 def test_eager_raises(call, write):
-    text = "import torch\ndef program(x):\n    return x + torch.ones(7)\ndef inputs():\n    return torch.ones(3)\n"
+    text = """
+        import torch
+        def program(x):
+            return x + torch.ones(7)
+        def inputs():
+            return torch.ones(3)
+    """
     outcome = call("check", write(text), "--target", "aot")
     assert outcome.code == 0
     assert "eager raises RuntimeError: The size of tensor a" in outcome.out
-    assert "(line 3)" in outcome.out
+    assert "(line 4)" in outcome.out
     assert "no results to compare" in outcome.out
 
 
@@ -171,11 +198,17 @@ def test_other_names_and_neighbours(call, write, tmp_path):
     assert not (tmp_path / "__pycache__" / "mine.pyc").exists()
 
 
-def test_gradients_are_left_out_and_that_is_said(call, write):
-    text = "import torch\ndef program(x):\n    return x * 2\ndef inputs():\n    return torch.ones(2, requires_grad=True)\n"
+def test_a_note_says_that_gradients_are_left_out(call, write):
+    text = """
+        import torch
+        def program(x):
+            return x * 2
+        def inputs():
+            return torch.ones(2, requires_grad=True)
+    """
     outcome = call("check", write(text), "--target", "aot")
     assert outcome.code == 0
-    assert outcome.err.startswith("note: inputs that require gradients are checked without")
+    assert outcome.err.startswith("note: inputs that require gradients are detached")
 
 
 def a_program() -> Program:
@@ -238,8 +271,8 @@ def test_any_function_that_torch_runs(function):
     found = check(function, [torch.arange(3.0)], SAFE)
     assert found.eager.unjudged is None
     assert not found.violated
-    for name, each in found.results.items():
-        for oracle, report in each.reports.items():
+    for name, result in found.results.items():
+        for oracle, report in result.reports.items():
             inside = oracle in (
                 "equivalence",
                 "clobbers",
@@ -254,7 +287,7 @@ def test_data_dependent_branches_are_run_where_they_can_be():
     assert not check(branches, [torch.ones(3)], ["identity", "aot"]).violated
 
 
-def test_inputs_and_held_tensors_stay_as_they_were():
+def test_inputs_and_captured_tensors_stay_as_they_were():
     x, before = torch.zeros(3), WEIGHT.clone()
     check(lambda y: (y.add_(1), WEIGHT.mul_(2)), [x], ["aot"])
     assert torch.equal(x, torch.zeros(3))
@@ -274,7 +307,9 @@ def test_state_of_a_module_is_compared(forgetful_target):
     found = check(norm, [torch.randn(4, 3)], ["aot", "forgetful"])
     assert not found.results["aot"].violated
     places = {
-        each.place for each in found.results["forgetful"].violations if each.oracle == "inputs"
+        violation.place
+        for violation in found.results["forgetful"].violations
+        if violation.oracle == "inputs"
     }
     assert places == {
         "input 1",
@@ -291,7 +326,7 @@ def test_inputs_that_share_a_storage_still_do(forgetful_target):
     found = check(
         lambda x, y: (x.add_(1), y + 0)[1], [base[:3], base[1:]], ["identity", "forgetful"]
     )
-    assert [each.kind for each in found.results["forgetful"].violations] == [
+    assert [violation.kind for violation in found.results["forgetful"].violations] == [
         "wrong value",
         "input ends wrong",
         "input ends wrong",
@@ -300,7 +335,7 @@ def test_inputs_that_share_a_storage_still_do(forgetful_target):
     ]
 
 
-def test_state_outside_of_tensors_is_no_measure():
+def test_a_function_with_state_outside_of_tensors_is_not_judged():
     calls = []
 
     def counts(x):
@@ -309,17 +344,17 @@ def test_state_outside_of_tensors_is_no_measure():
 
     found = check(counts, [torch.zeros(1)])
     assert not found.violated
-    assert "eager itself differs between two runs" in (found.eager.unjudged or "")
+    assert "two eager runs on equal inputs differ" in (found.eager.unjudged or "")
 
 
 def test_what_cannot_be_looked_into_is_not_called_right():
     found = check(lambda x: (x + 1, object()), [torch.zeros(1)], ["identity"])
     report = found.results["identity"].reports["values"]
     assert report.verdict is Verdict.UNKNOWN
-    assert "object among the outputs" in report.reason
+    assert "cannot be compared: object" in report.reason
 
 
-def test_what_a_dispatch_mode_cannot_watch_is_no_measure():
+def test_what_a_dispatch_mode_cannot_watch_is_not_judged():
     def chooses(x):
         return torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y - 1, (x,))
 
@@ -334,7 +369,7 @@ def test_a_violation_counts_if_it_comes_again(monkeypatch):
         builds.append(function)
         difference = 1 if len(builds) == 1 else 0
         return Build(
-            lambda x: [each + difference if difference else each for each in function(x)], []
+            lambda x: [output + difference if difference else output for output in function(x)], []
         )
 
     monkeypatch.setitem(
@@ -343,7 +378,7 @@ def test_a_violation_counts_if_it_comes_again(monkeypatch):
     found = check(lambda x: x * 2, [torch.ones(2)], ["moody"])
     assert not found.violated
     assert found.results["moody"].reports["values"].verdict is Verdict.UNKNOWN
-    assert "not again in a second run" in found.results["moody"].reports["values"].reason
+    assert "not in a second run" in found.results["moody"].reports["values"].reason
 
 
 def test_a_violation_that_comes_again_counts(forgetful_target):
@@ -370,7 +405,7 @@ def test_wrong_arguments(arguments, message):
         check(*arguments)
 
 
-def test_held_tensors_that_share_a_storage_still_do():
+def test_captured_tensors_that_share_a_storage_still_do():
     base = torch.zeros(4)
     left, right = base[:3], base[1:]
 

@@ -1,4 +1,4 @@
-"""`aliasproof prove`: given this function and this target, these pairs are proved, refuted, unknown or vacuous."""
+"""`aliasproof prove`: given this function and this target, this is the answer for each pair."""
 
 import json
 import re
@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from aliasproof.proving import Covered, Range, prove_build, prove_function
+from aliasproof.proving import Range, prove_build, prove_function
 from benchmarks.proof_rates import even_arena, no_clones
 from oracles.contract import Contract, Premise
 from oracles.proofs.all_sizes import Answer
+from oracles.proofs.target_proofs import Covered
 from programs.program import Input, Instruction, Program, Ref, Storage
 from programs.regions import Region, overlap
 from programs.serialization import dumps
@@ -52,11 +53,11 @@ def stand_in(contract=None):
 
 
 def answers(found):
-    return {(each.proof.one, each.proof.other): each.proof.answer for each in found.pairs}
+    return {(pair.proof.one, pair.proof.other): pair.proof.answer for pair in found.pairs}
 
 
 def only(found, answer):
-    return [each for each in found.pairs if each.proof.answer is answer]
+    return [pair for pair in found.pairs if pair.proof.answer is answer]
 
 
 @pytest.fixture
@@ -85,18 +86,18 @@ def test_a_right_target_adds_no_alias_at_any_size(target, sizes):
     assert len(found.pairs) == 6
 
 
-def test_two_inputs_have_symbols_of_their_own_and_what_is_asked_of_them_is_a_premise():
+def test_two_inputs_have_symbols_of_their_own_and_what_is_asked_of_them_is_an_assumption():
     def program(x, y):
         x.add_(y)
         return x.t(), y[1:]
 
     (found,) = prove_function(program, [torch.ones(4, 4), torch.ones(4)], ["reference"])
     assert found.shapes == (("n0", "n1"), ("n2",))
-    assert found.premises == ("2 <= n0 <= 64", "3 <= n1 <= 64", "n2 == n1", "n1 - 1 >= 2")
+    assert found.assumptions == ("2 <= n0 <= 64", "3 <= n1 <= 64", "n2 == n1", "n1 - 1 >= 2")
     assert found.counts[Answer.PROVED] == 5
 
 
-def test_tensors_that_the_function_holds_are_inputs():
+def test_captured_tensors_are_inputs():
     held = torch.ones(3)
     (found,) = prove_function(lambda x: (x + held, held), [torch.ones(3)], ["reference"])
     assert found.shapes == (("n0",), ("n1",))
@@ -136,19 +137,19 @@ def test_a_dropped_clone_is_refuted_by_sizes_that_show_it():
         ("input 0", "output 1"): Answer.REFUTED,
         ("output 0", "output 1"): Answer.PROVED,
     }
-    for each in only(found, Answer.REFUTED):
-        ((rows, columns),) = each.counterexample.shapes
+    for pair in only(found, Answer.REFUTED):
+        ((rows, columns),) = pair.counterexample.shapes
         real = torch.ones(rows, columns)
         views = [real[: rows // 2], real[rows // 2 :]]
-        output = views[int(each.proof.other.removeprefix("output "))]
+        output = views[int(pair.proof.other.removeprefix("output "))]
         assert overlap(Region.of(real), Region.of(output))
-        for tensor, index in zip((real, output), each.counterexample.indices, strict=True):
-            assert tensor[index].data_ptr() - real.data_ptr() == each.counterexample.byte
+        for tensor, index in zip((real, output), pair.counterexample.indices, strict=True):
+            assert tensor[index].data_ptr() - real.data_ptr() == pair.counterexample.byte
 
 
-def test_how_many_sizes_in_range_fulfil_the_premises_is_counted():
+def test_how_many_sizes_in_range_satisfy_the_assumptions_is_counted():
     (found,) = prove_function(lambda x: x.view(2, -1), [torch.ones(6)], ["reference"], Range(1, 9))
-    assert "Mod(n0, 2) == 0" in found.premises
+    assert "Mod(n0, 2) == 0" in found.assumptions
     assert found.covered is not None
     assert found.covered.of == 9
     assert 2 <= found.covered.sizes <= 4
@@ -176,14 +177,14 @@ def test_a_refutation_that_a_run_does_not_show_is_unknown():
     assert "does not show it" in pair.proof.how
 
 
-def test_a_proof_on_fake_tensors_that_lie_otherwise_than_real_ones_is_unknown():
+def test_a_proof_on_fake_tensors_with_another_layout_than_real_ones_is_unknown():
     def build(function, fakes):
         return lambda x: x.clone() if isinstance(x, FakeTensor) else x
 
     found = prove_build(lambda x: x.clone(), [torch.ones(6)], stand_in(), build)
     (pair,) = found.pairs
     assert pair.proof.answer is Answer.UNKNOWN
-    assert "lies otherwise" in pair.proof.how
+    assert "has another layout" in pair.proof.how
 
 
 def test_a_proof_of_a_target_that_raises_on_real_tensors_is_unknown():
@@ -225,9 +226,11 @@ def test_what_the_target_does_not_promise_is_not_refuted():
 # --- what is not decided says why -----------------------------------------------------------------
 
 
-def test_a_target_without_symbolic_form_is_unknown():
+def test_a_target_without_a_symbolic_build_is_unknown():
     found = prove_build(halves, [torch.ones(6, 4)], stand_in(), None)
-    assert {each.proof.how for each in found.pairs} == {"the target has no symbolic form"}
+    assert {pair.proof.how for pair in found.pairs} == {
+        "the target has no build with symbolic sizes"
+    }
     assert set(answers(found).values()) == {Answer.UNKNOWN}
 
 
@@ -236,25 +239,25 @@ def test_a_target_that_cannot_be_built_is_unknown_with_its_error():
         raise ZeroDivisionError("of all things")
 
     found = prove_build(halves, [torch.ones(6, 4)], stand_in(), build)
-    assert {each.proof.how for each in found.pairs} == {
-        "with sizes as symbols, the target raises ZeroDivisionError: of all things"
+    assert {pair.proof.how for pair in found.pairs} == {
+        "with symbolic sizes, the target raises ZeroDivisionError: of all things"
     }
 
 
-def test_a_function_that_goes_by_numbers_is_unknown():
+def test_a_data_dependent_function_is_unknown():
     (found,) = prove_function(lambda x: x[: int(x.sum())], [torch.ones(6)], ["reference"])
     assert set(answers(found).values()) == {Answer.UNKNOWN}
 
 
 @pytest.mark.parametrize("target", ["identity", "aot", "reference"])
-def test_a_size_that_depends_on_numbers_is_unknown_for_that_reason(target):
+def test_a_data_dependent_size_is_unknown_for_that_reason(target):
     (found,) = prove_function(lambda x: (x[x > 0], x), [torch.ones(4)], [target])
     assert set(answers(found).values()) == {Answer.UNKNOWN}
-    assert all("depends on numbers" in each.proof.how for each in found.pairs)
+    assert all("depends on numbers" in pair.proof.how for pair in found.pairs)
 
 
 @pytest.mark.parametrize("target", ["identity", "aot", "reference"])
-def test_a_number_that_is_no_integer_is_no_size(target):
+def test_a_value_that_is_not_an_integer_is_not_a_size(target):
     (found,) = prove_function(lambda x: (x + x.sum().item(), x), [torch.ones(4)], [target])
     assert set(answers(found).values()) == {Answer.PROVED}
 
@@ -307,8 +310,8 @@ def test_a_refutation_ends_in_exit_code_1_and_can_be_checked_by_hand(call, mine,
     assert done.code == 1
     assert re.search(r"input 0, output 1 +refuted", done.out)
     shown = re.search(
-        r"with input 0 of size \[(\d+), (\d+)\]: input 0 at \[(\d+), (\d+)\] and output 1 at \[(\d+), (\d+)\]"
-        r" hold byte (\d+)",
+        r"with input 0 of size \[(\d+), (\d+)\]: input 0 at \[(\d+), (\d+)\]"
+        r" and output 1 at \[(\d+), (\d+)\] both contain byte (\d+)",
         done.out,
     )
     assert shown is not None
@@ -318,7 +321,7 @@ def test_a_refutation_ends_in_exit_code_1_and_can_be_checked_by_hand(call, mine,
         assert byte // 4 == row * columns + column
 
 
-def test_json_holds_all_of_it(call, mine, planted):
+def test_json_has_all_of_it(call, mine, planted):
     planted("careless", no_clones)
     done = call(
         "prove", mine, "--target", "careless", "--target", "reference", "--sizes", "2:", "--json"
@@ -331,13 +334,13 @@ def test_json_holds_all_of_it(call, mine, planted):
     assert "2 <= n0" in careless["premises"]
     assert careless["sizes that fulfil them"] is None
     assert reference["counts"] == {"proved": 6, "refuted": 0, "unknown": 0, "vacuous": 0}
-    refuted = [each for each in careless["pairs"] if each["answer"] == "refuted"]
+    refuted = [pair for pair in careless["pairs"] if pair["answer"] == "refuted"]
     assert refuted
     assert all(
-        set(each["counterexample"]) == {"sizes of inputs", "indices", "shared byte"}
-        for each in refuted
+        set(pair["counterexample"]) == {"sizes of inputs", "indices", "shared byte"}
+        for pair in refuted
     )
-    assert all(each["counterexample"] is None for each in reference["pairs"])
+    assert all(pair["counterexample"] is None for pair in reference["pairs"])
 
 
 def test_one_reason_for_all_pairs_is_said_once(call, mine):
@@ -374,10 +377,11 @@ def test_it_is_said_if_no_size_is_a_symbol(call, tmp_path):
     assert " in range" not in done.out
 
 
-def test_inputs_that_the_function_holds_are_named(call, tmp_path):
+def test_captured_tensors_are_named(call, tmp_path):
     path = tmp_path / "held.py"
     path.write_text(
-        "import torch\nW = torch.ones(5)\ndef program(x): return x * W\ndef inputs(): return torch.ones(5)\n"
+        "import torch\nW = torch.ones(5)\n"
+        "def program(x): return x * W\ndef inputs(): return torch.ones(5)\n"
     )
     assert (
         "input 0 is [n0], input 1 (W) is [n1]; sizes"
@@ -387,17 +391,17 @@ def test_inputs_that_the_function_holds_are_named(call, tmp_path):
     assert given["targets"]["reference"]["held by the function"] == ["W"]
 
 
-def test_premises_are_written_as_python_has_them():
+def test_assumptions_are_written_as_python_has_them():
     (found,) = prove_function(
         lambda x: x.unflatten(0, (2, -1))[:, 1:], [torch.ones(6, 4)], ["reference"]
     )
-    assert "(n0 == 2 or Mod(n0, 2) == 0)" in found.premises
+    assert "(n0 == 2 or Mod(n0, 2) == 0)" in found.assumptions
 
 
 @pytest.mark.parametrize(
     "large", [lambda n: n * 0.5 > 2, lambda n: n / 2 > 2, lambda n: n**0.5 + 1 > 3]
 )
-def test_a_guard_in_fractions_is_a_premise(large):
+def test_a_guard_in_fractions_is_an_assumption(large):
     def program(x):
         return x[1:].clone() if large(x.shape[0]) else x
 
@@ -452,7 +456,7 @@ def test_a_function_that_raises_in_eager_is_bad_input(call, tmp_path):
 
 
 def test_the_document_shows_what_the_command_prints(call, tmp_path):
-    """Times aside, and what torch it is."""
+    """Times and the version of torch can differ."""
     text = DOCUMENT.read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     (tmp_path / "mine.py").write_text(code)
@@ -462,7 +466,7 @@ def test_the_document_shows_what_the_command_prints(call, tmp_path):
 
 
 def plain(text):
-    """Lines without times and widths."""
+    """The lines without times, widths and the version of torch."""
     lines = [
         re.sub(r" +[\d.]+$", "", line)
         for line in text.splitlines()
