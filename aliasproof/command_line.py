@@ -127,9 +127,9 @@ def check(
     Exit status: 0 nothing wrong, 1 a target violates its contract, 2 bad input.
     """
     from aliasproof.commands.check import check_file
-    from aliasproof.user_file import Names
+    from aliasproof.user_file import FileNames
 
-    names = Names(function, inputs)
+    names = FileNames(function, inputs)
     return FOUND if check_file(file, target, names, missed=missed, as_json=json) else 0
 
 
@@ -170,9 +170,9 @@ def explain(
     Exit status: 0, or 2 for bad input and for programs that the reference pass refuses.
     """
     from aliasproof.commands.explain import explain_file
-    from aliasproof.user_file import Names
+    from aliasproof.user_file import FileNames
 
-    explain_file(file, views, Names(function, inputs), as_json=json)
+    explain_file(file, views, FileNames(function, inputs), as_json=json)
 
 
 @app.command(short_help="Prove for all sizes that a target adds no aliasing.")
@@ -201,9 +201,9 @@ def prove(
     Exit status: 0 nothing refuted, 1 a pair is refuted, 2 bad input.
     """
     from aliasproof.commands.prove import prove_file
-    from aliasproof.user_file import Names
+    from aliasproof.user_file import FileNames
 
-    names = Names(function, inputs)
+    names = FileNames(function, inputs)
     return FOUND if prove_file(file, target, sizes, limit, names, as_json=json) else 0
 
 

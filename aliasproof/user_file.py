@@ -31,7 +31,7 @@ LONGEST_MESSAGE = 200  # characters of an exception's message, in a message of o
 Result = TypeVar("Result")
 
 
-class Names(NamedTuple):
+class FileNames(NamedTuple):
     """The names in a Python file: of the function, and of the function that returns its inputs."""
 
     function: str = "program"
@@ -47,7 +47,7 @@ class UserFunction:
 
 
 def apply_to(
-    path: Path, names: Names, action: Callable[[UserFunction | Program], Result]
+    path: Path, names: FileNames, action: Callable[[UserFunction | Program], Result]
 ) -> Result:
     """What an action returns for the contents of a user's file.
 
@@ -67,7 +67,7 @@ def apply_to(
             ) from exit_of_user
 
 
-def read(path: Path, names: Names) -> UserFunction | Program:
+def read(path: Path, names: FileNames) -> UserFunction | Program:
     """The contents of a file. For a folder: the program of the finding in it."""
     if path.is_dir():
         if not (path / "program.json").is_file():
@@ -93,7 +93,7 @@ def _text(path: Path) -> str:
         ) from error
 
 
-def _from_module(path: Path, names: Names) -> UserFunction:
+def _from_module(path: Path, names: FileNames) -> UserFunction:
     module = _execute(path)
     function = _callable(module, names.function, path, "a function of the inputs")
     make_inputs = _callable(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from aliasproof import user_file
 from aliasproof.checking import DEFAULT_TARGETS, check
-from aliasproof.user_file import Names, UserFunction
+from aliasproof.user_file import FileNames, UserFunction
 from oracles.check_result import Check
 from programs.program import Program
 from reports.console import print_notes, results, write_json
@@ -19,7 +19,7 @@ from trials.worker import quiet_torch
 
 
 def check_file(
-    path: Path, targets: Sequence[str] | None, names: Names, *, missed: bool, as_json: bool
+    path: Path, targets: Sequence[str] | None, names: FileNames, *, missed: bool, as_json: bool
 ) -> bool:
     """Check the function or program in a file, and print the outcome. True if it is violated."""
     chosen = list(targets or DEFAULT_TARGETS)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from aliasproof import user_file
 from aliasproof.explaining import VIEWS, explain
-from aliasproof.user_file import Names, UserFunction
+from aliasproof.user_file import FileNames, UserFunction
 from programs.errors import UserError
 from programs.program import Program
 from reports.console import print_notes, results, write_json
@@ -14,7 +14,7 @@ from reports.explanation import Explanation, explanation_json, print_explanation
 from trials.worker import quiet_torch
 
 
-def explain_file(path: Path, views: str, names: Names, *, as_json: bool) -> None:
+def explain_file(path: Path, views: str, names: FileNames, *, as_json: bool) -> None:
     """Explain the function or program in a file, and print the explanation."""
     if views not in VIEWS:
         raise UserError(f"--views {views}: give one of {', '.join(VIEWS)}")

@@ -11,7 +11,7 @@ import torch
 
 from aliasproof import user_file
 from aliasproof.proving import DEFAULT_TARGETS, Range, prove_function
-from aliasproof.user_file import Names, UserFunction
+from aliasproof.user_file import FileNames, UserFunction
 from oracles.proofs.target_proofs import TargetProofs
 from programs.errors import UserError
 from programs.program import Program
@@ -31,7 +31,7 @@ def prove_file(
     targets: Sequence[str] | None,
     sizes: str,
     limit: float,
-    names: Names,
+    names: FileNames,
     *,
     as_json: bool,
 ) -> bool:

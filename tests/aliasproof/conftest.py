@@ -1,5 +1,6 @@
 """Fixtures for the tests of the commands: a call in this process, and a wrong target."""
 
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -8,7 +9,9 @@ import torch
 
 from aliasproof.command_line import run
 from oracles.contract import Contract
+from programs.program import Input, Instruction, Program, Ref, Storage
 from targets.registry import TARGETS
+from targets.symbolic_sizes import SYMBOLIC, SymbolicBuild
 from targets.target import Build, Function, Target
 
 
@@ -45,3 +48,39 @@ def forgetful_target(monkeypatch) -> Target:
     target = Target("forgetful", "loses mutations", Contract(), forgetful, "")
     monkeypatch.setitem(TARGETS, target.name, target)
     return target
+
+
+@pytest.fixture
+def planted(monkeypatch) -> Callable[[str, SymbolicBuild], None]:
+    """Registers a target that has a symbolic build alone."""
+
+    def never_run(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
+        raise NotImplementedError
+
+    def plant(name: str, build: SymbolicBuild) -> None:
+        monkeypatch.setitem(TARGETS, name, Target(name, "", Contract(), never_run, ""))
+        monkeypatch.setitem(SYMBOLIC, name, build)
+
+    return plant
+
+
+@pytest.fixture
+def write(tmp_path) -> Callable[[str], str]:
+    """Writes mine.py, and returns its name."""
+
+    def write_file(text: str) -> str:
+        (tmp_path / "mine.py").write_text(textwrap.dedent(text))
+        return "mine.py"
+
+    return write_file
+
+
+@pytest.fixture
+def adding_program() -> Program:
+    """A program that adds 1 to its input in place."""
+    return Program(
+        (Storage(torch.float32, 4),),
+        (Input("x", 0, torch.float32, (4,), (1,)),),
+        (Instruction("aten.add_.Scalar", (Ref("x"), 1)),),
+        ("x",),
+    )

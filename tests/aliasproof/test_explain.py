@@ -1,7 +1,6 @@
 """`aliasproof explain`: the report on what the reference pass does to a program."""
 
 import json
-import textwrap
 
 import pytest
 import torch
@@ -35,15 +34,6 @@ PROGRAM = Program(
     ),
     ("x0", "v0"),
 )
-
-
-@pytest.fixture
-def write(tmp_path):
-    def write_file(text: str) -> str:
-        (tmp_path / "mine.py").write_text(textwrap.dedent(text))
-        return "mine.py"
-
-    return write_file
 
 
 def lines_of(out, title):
