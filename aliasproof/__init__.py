@@ -1,4 +1,4 @@
-"""The public face: what a script or a test needs, loaded when it is first asked for.
+"""The public names, for scripts and tests. Each is imported when it is first used.
 
 >>> import aliasproof
 >>> aliasproof.check(my_function, my_inputs, targets=["aot"]).violated
@@ -10,13 +10,14 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from aliasproof.checking import Check, check
+    from aliasproof.checking import check
     from campaigns.campaign import Campaign
     from campaigns.finding import Finding
     from campaigns.fuzz import fuzz
     from campaigns.plan import Plan
     from campaigns.store import read_finding, read_findings
     from generators.strategies import programs, sample
+    from oracles.check_result import Check
     from oracles.verdict import Report, Verdict, Violation
     from programs.errors import InternalError, Rejected, UserError
     from programs.parsing import parse_source
@@ -26,10 +27,9 @@ if TYPE_CHECKING:
     from targets.registry import TARGETS, target
     from targets.target import Target
 
-# Loading torch takes seconds, and `import aliasproof` should take none: each name is looked up in
-# its module when used.
+# Importing torch takes seconds, and `import aliasproof` should take none.
 _HOMES = {
-    "aliasproof.checking": ("Check", "check"),
+    "aliasproof.checking": ("check",),
     "campaigns.campaign": ("Campaign",),
     "campaigns.finding": ("Finding",),
     "campaigns.fuzz": ("fuzz",),
@@ -41,6 +41,7 @@ _HOMES = {
     "programs.program": ("Input", "Instruction", "Program", "Ref", "Storage"),
     "programs.serialization": ("dumps", "loads"),
     "generators.strategies": ("programs", "sample"),
+    "oracles.check_result": ("Check",),
     "oracles.verdict": ("Report", "Verdict", "Violation"),
     "targets.registry": ("TARGETS", "target"),
     "targets.target": ("Target",),

@@ -1,23 +1,23 @@
-"""`check`: one function of the user, or one program, held against eager through several targets."""
+"""`check`: compare a user's function, or a program, with eager through several targets."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from aliasproof import held_tensors, user_file
+from aliasproof import user_file
 from aliasproof.comparable import Comparable
-from aliasproof.side_by_side import text
-from aliasproof.user_file import what_was_raised
+from aliasproof.user_file import raised_text
+from oracles.check_result import Check, EagerResult, TargetResult
 from oracles.contract import Contract
 from oracles.judge import excluded, judge
 from oracles.missed import Opportunity
 from oracles.missed import missed as opportunities
-from oracles.observation import Observation, observe
-from oracles.verdict import Report, Verdict, Violation
+from oracles.observation import observe
+from oracles.verdict import Report, Verdict
 from programs.errors import Rejected, UserError
 from programs.execution import ProgramFunction
 from programs.program import Program
@@ -29,113 +29,7 @@ from trials.examination import EVERY_ORACLE, examine
 from trials.trial import SEED, Case, EagerRun, Trial, run_eager
 
 DEFAULT_TARGETS = ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "identity")
-MOST_NAMED = 8  # held tensors named in a note
-
-
-@dataclass(frozen=True, slots=True)
-class Eager:
-    """The eager run. `unjudged` says why it is no measure for any target, None if it is one."""
-
-    observation: Observation | None
-    trace: Trace
-    unjudged: str | None = None
-    raised: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TargetResult:
-    """What the oracles say of one target. `trial` is None if eager is no measure.
-
-    `missed` is what its last graph could have done in place; None if nobody asked, or if that graph
-    is no whole or wrong.
-    """
-
-    target: Target
-    reports: Mapping[str, Report]
-    trial: Trial | None = None
-    missed: Sequence[Opportunity] | None = None
-
-    @property
-    def violations(self) -> list[Violation]:
-        """All violations, the main one first."""
-        return [violation for report in self.reports.values() for violation in report.violations]
-
-    @property
-    def violated(self) -> bool:
-        """True if the target broke a promise, twice."""
-        return bool(self.violations)
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """The outcome of a check.
-
-    `notes` are for the reader: what was done to make the function comparable.
-    """
-
-    eager: Eager
-    results: Mapping[str, TargetResult]
-    notes: Sequence[str] = ()
-
-    @property
-    def violated(self) -> bool:
-        """True if any target broke a promise."""
-        return any(each.violated for each in self.results.values())
-
-    def already_in(self, result: TargetResult, violation: Violation) -> Target | None:
-        """The target that this one builds on, if that one shows the violation too: then it is the one at fault."""
-        earlier = result.target.after
-        if earlier is None or earlier.name not in self.results:
-            return None
-        theirs = self.results[earlier.name]
-        same = (
-            each
-            for each in theirs.violations
-            if (each.oracle, each.kind) == (violation.oracle, violation.kind)
-        )
-        found = next(same, None)
-        return None if found is None else self.already_in(theirs, found) or earlier
-
-    def to_json(self) -> dict[str, object]:
-        """The outcome as JSON values."""
-        return {
-            "torch": torch.__version__,
-            "notes": list(self.notes),
-            "eager": _eager_json(self.eager),
-            "targets": {
-                name: {
-                    "oracles": {
-                        oracle: _report_json(report) for oracle, report in each.reports.items()
-                    },
-                    "violated": each.violated,
-                    "missed": None if each.missed is None else [asdict(one) for one in each.missed],
-                }
-                for name, each in self.results.items()
-            },
-            "violated": self.violated,
-        }
-
-
-def _eager_json(eager: Eager) -> dict[str, object]:
-    observation = eager.observation
-    return {
-        "judged": eager.unjudged is None,
-        "reason": eager.unjudged or "",
-        "raises": eager.raised,
-        "outputs": [text(each) for each in observation.outputs] if observation else [],
-        "inputs afterwards": [text(each) for each in observation.inputs] if observation else [],
-        "compared with tolerance since": eager.trace.rounding.first,
-    }
-
-
-def _report_json(report: Report) -> dict[str, object]:
-    violations = [
-        {"kind": v.kind, "place": v.place, "evidence": dict(v.evidence)} for v in report.violations
-    ]
-    return {"verdict": report.verdict.value, "reason": report.reason, "violations": violations}
-
-
-# --- the check ------------------------------------------------------------------------------------
+MOST_NAMED = 8  # captured tensors named in a note
 
 
 def check(
@@ -146,16 +40,16 @@ def check(
     file: Path | None = None,
     missed: bool = False,
 ) -> Check:
-    """Run a function in eager and through targets and let every oracle compare. Neither inputs nor function are changed.
+    """Run a function in eager and through targets, and let every oracle compare the runs.
 
-    A `Program` brings its own inputs. `file` is where the function stands: errors then name their
-    line in it. `missed` asks for what targets missed to do in place, too. Raises `UserError` for an
-    unknown target or inputs that cannot be compared.
+    Neither the inputs nor the function are changed. A `Program` brings its own inputs. `file` is
+    the file of the function: errors then name their line in it. `missed` also asks what targets
+    could have done in place. Raises `UserError` for an unknown target, or for inputs that cannot
+    be compared.
     """
     chosen = [target_named(name) for name in dict.fromkeys(targets)]
-    with torch.random.fork_rng(
-        devices=[]
-    ):  # the caller's random numbers go on as if nothing had been
+    # The caller's random numbers must not depend on whether something was checked before.
+    with torch.random.fork_rng(devices=[]):
         if isinstance(function, Program):
             program = function
             case = Case(ProgramFunction(program), lambda: _seeded(input_tensors(program)))
@@ -164,9 +58,8 @@ def check(
             raise UserError(
                 "check(function, inputs): inputs are missing; only a Program brings its own"
             )
-        return _check_function(
-            function, user_file.checked(inputs, "inputs"), chosen, file, missed=missed
-        )
+        given = user_file.checked(inputs, "inputs")
+        return _check_function(function, given, chosen, file, missed=missed)
 
 
 def _check_function(
@@ -178,34 +71,24 @@ def _check_function(
     missed: bool,
 ) -> Check:
     notes = []
-    if any(each.requires_grad for each in inputs):
-        notes.append(
-            "inputs that require gradients are checked without: the comparison is of inference"
-        )
-    lifted = held_tensors.lifted(function, inputs)
-    held = lifted.held if lifted is not None else ()
-    if lifted is not None and held:
-        named = [
-            f"input {len(inputs) + i} ({name})" for i, name in enumerate(held_tensors.names(lifted))
-        ]
-        rest = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
-        notes.append(
-            f"tensors that the function holds are passed as further inputs: {', '.join(named[:MOST_NAMED])}{rest}"
-        )
-    comparable = Comparable(lifted or function)
-    everything = (*inputs, *held)
-    found = _check(
-        Case(comparable, lambda: _seeded(clone_inputs(everything))),
-        targets,
-        notes,
-        file,
-        missed=missed,
-    )
-    return _admit_opaque(found, comparable.opaque)
+    if any(tensor.requires_grad for tensor in inputs):
+        notes.append("inputs that require gradients are detached: only inference is compared")
+    comparable = Comparable.of(function, inputs)
+    if comparable.captured:
+        notes.append(_captured_note(comparable))
+    case = Case(comparable.function, lambda: _seeded(clone_inputs(comparable.inputs)))
+    found = _check(case, targets, notes, file, missed=missed)
+    return _admit_opaque(found, comparable.function.opaque)
+
+
+def _captured_note(comparable: Comparable) -> str:
+    named = [f"input {index} ({name})" for index, name in comparable.captured_inputs()]
+    rest = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
+    return f"captured tensors are passed as further inputs: {', '.join(named[:MOST_NAMED])}{rest}"
 
 
 def _seeded(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The inputs of a run that is about to start, with torch's generator in the same state before each."""
+    """The inputs of the next run. Torch's generator is in the same state before each run."""
     torch.manual_seed(SEED)
     return tensors
 
@@ -221,80 +104,95 @@ def _check(
     eager = _run_eager(case, file)
     if eager.unjudged is not None or eager.observation is None:
         reports = excluded(eager.unjudged or "", EVERY_ORACLE).reports
-        return Check(eager, {each.name: TargetResult(each, reports) for each in targets}, notes)
+        return Check(eager, {each.name: _result(each, reports, None) for each in targets}, notes)
     observed = EagerRun(eager.observation, eager.trace)
-    results = {each.name: _run_target(case, each, observed) for each in targets}
+    results: dict[str, TargetResult] = {}
+    trials: dict[str, Trial | None] = {}
+    for target in targets:
+        reports, trials[target.name] = _examine_twice(case, target, observed)
+        results[target.name] = _result(target, reports, trials[target.name])
     if missed:
         results = {
-            name: replace(each, missed=_missed(case, each)) for name, each in results.items()
+            name: replace(result, missed=_missed(case, result, trials[name]))
+            for name, result in results.items()
         }
     return Check(eager, results, notes)
 
 
-def _missed(case: Case, result: TargetResult) -> Sequence[Opportunity] | None:
-    """What the last graph of a right target could have done in place; None if it has none that can be run by itself."""
-    trial = result.trial
+def _result(target: Target, reports: Mapping[str, Report], trial: Trial | None) -> TargetResult:
+    after = None if target.after is None else target.after.name
+    return TargetResult(target.name, after, reports, None if trial is None else trial.target)
+
+
+def _missed(case: Case, result: TargetResult, trial: Trial | None) -> Sequence[Opportunity] | None:
+    """What the last graph could have done in place; None if the target is wrong.
+
+    None too if there is no graph that runs by itself.
+    """
     if result.violated or trial is None or trial.build is None or not trial.build.stages:
         return None
     last = trial.build.stages[-1]
     return opportunities(last, case.fresh_inputs) if last.whole else None
 
 
-def _run_eager(case: Case, file: Path | None) -> Eager:
-    """Run twice: what differs between two runs from equal inputs is no measure for anybody."""
+def _run_eager(case: Case, file: Path | None) -> EagerResult:
+    """Run in eager twice. If two runs on equal inputs differ, no target can be compared."""
     try:
         first, trace = run_eager(case)
         again, _ = run_eager(case)
     except Rejected as undefined:
-        return Eager(None, Trace(), f"eager gives it no single meaning: {undefined}")
-    raised = None if first.error is None else what_was_raised(first.error, file)
+        return EagerResult(None, Trace(), f"it is undefined in eager: {undefined}")
+    raised = None if first.error is None else raised_text(first.error, file)
     if first.error is not None:
+        # Some functions raise only under the dispatch mode that watches the eager run. For
+        # example, torch.cond requires that a mode knows it.
         unwatched = observe(case.function, case.fresh_inputs())
-        if type(unwatched.error) is not type(
-            first.error
-        ):  # such as torch.cond, which a dispatch mode must know of
-            return Eager(None, trace, f"aliasproof cannot watch its eager run: {raised}")
+        if type(unwatched.error) is not type(first.error):
+            return EagerResult(None, trace, f"aliasproof cannot watch its eager run: {raised}")
     difference = next(iter(judge(Contract(), first, again, trace).violations), None)
     if difference is not None:
         reason = (
-            f"eager itself differs between two runs from equal inputs: {difference.describe()}; the function keeps state"
-            " outside of its inputs, or draws random numbers that torch.manual_seed does not decide"
+            f"two eager runs on equal inputs differ: {difference.describe()}; the function keeps"
+            " state outside of its inputs, or uses random numbers that torch.manual_seed does not"
+            " control"
         )
-        return Eager(first, trace, reason, raised)
-    return Eager(first, trace, None, raised)
+        return EagerResult(first, trace, reason, raised)
+    return EagerResult(first, trace, None, raised)
 
 
-def _run_target(case: Case, target: Target, eager: EagerRun) -> TargetResult:
-    """What the oracles say; a violation counts if a second run from fresh inputs shows it too."""
+def _examine_twice(
+    case: Case, target: Target, eager: EagerRun
+) -> tuple[Mapping[str, Report], Trial | None]:
+    """The reports on a target, and its trial. A violation counts only if a second run shows it."""
     found = examine(case, target, eager=eager, every_oracle=True, attribute=False)
     reports = found.reports
     if found.violations:
         again = examine(case, target, eager=eager, every_oracle=True, attribute=False).reports
-        reports = {name: _seen_twice(report, again[name]) for name, report in reports.items()}
-    return TargetResult(target, reports, found.trial)
+        reports = {name: _in_both(report, again[name]) for name, report in reports.items()}
+    return reports, found.trial
 
 
-def _seen_twice(one: Report, other: Report) -> Report:
+def _in_both(one: Report, other: Report) -> Report:
     if one.verdict is not Verdict.VIOLATED:
         return one
-    both = tuple(each for each in one.violations if each in other.violations)
+    both = tuple(violation for violation in one.violations if violation in other.violations)
     if both:
         return replace(one, violations=both)
     seen = one.violations[0].describe()
-    return Report(Verdict.UNKNOWN, reason=f"seen once, but not again in a second run: {seen}")
+    return Report(Verdict.UNKNOWN, reason=f"seen in one run, but not in a second run: {seen}")
 
 
 def _admit_opaque(found: Check, opaque: set[str]) -> Check:
-    """Say what was not looked at, where otherwise the values would be said to be right."""
+    """Say which outputs were not compared, where the values would otherwise be called right."""
     if not opaque:
         return found
-    reason = f"not compared, since it cannot be looked into: {', '.join(sorted(opaque))} among the outputs"
-    changed = {
-        name: replace(
-            each, reports={**each.reports, "values": Report(Verdict.UNKNOWN, reason=reason)}
-        )
-        if each.reports["values"].verdict is Verdict.HOLDS
-        else each
-        for name, each in found.results.items()
+    types = ", ".join(sorted(opaque))
+    reason = f"outputs of these types cannot be compared: {types}"
+    unknown = Report(Verdict.UNKNOWN, reason=reason)
+    results = {
+        name: replace(result, reports={**result.reports, "values": unknown})
+        if result.reports["values"].verdict is Verdict.HOLDS
+        else result
+        for name, result in found.results.items()
     }
-    return replace(found, results=changed, notes=[*found.notes, reason])
+    return replace(found, results=results, notes=[*found.notes, reason])

@@ -1,8 +1,8 @@
-"""The command line: options and exit codes. What a command does stands in the module that it imports.
+"""The command line: options and exit codes. Each command is a module in `aliasproof/commands/`.
 
-Exit codes: 0 nothing wrong, 1 something found, 2 bad input (one line on standard error), 3 a
-mistake of aliasproof itself, 130 interrupted. Torch is imported within the commands, so that
-`--help` answers at once.
+Exit codes: 0 nothing wrong, 1 something found, 2 bad input (one line on standard error), 3 an
+internal error of aliasproof, 130 interrupted. The functions here import their command when they are
+called, since it imports torch, and `--help` has to answer at once.
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ import typer
 
 from programs.errors import InternalError, UserError
 
-FOUND, BAD_INPUT, OUR_MISTAKE, INTERRUPTED = 1, 2, 3, 130
+FOUND, BAD_INPUT, INTERNAL_ERROR, INTERRUPTED = 1, 2, 3, 130
 
 app = typer.Typer(
     add_completion=False,
-    help="Finds, reduces and explains the miscompiles of tensor compilers that remove mutation and put it back.",
+    help=(
+        "Finds, reduces and explains miscompiles in compilers that remove mutation from tensor"
+        " programs (functionalization) and put it back (reinplacing)."
+    ),
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # the plain help takes a third of the time
+    rich_markup_mode=None,  # plain help takes a third of the time
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -34,21 +37,21 @@ Targets = Annotated[
         "--target",
         "-t",
         metavar="TARGET",
-        help="What to test; give it again for more. See 'aliasproof targets'.",
+        help="Target to test. Repeat the option for more targets. See 'aliasproof targets'.",
     ),
 ]
 File = Annotated[
     Path, typer.Argument(metavar="FILE", help="FILE.py, PROGRAM.json or the folder of a finding.")
 ]
 FunctionName = Annotated[
-    str, typer.Option(metavar="NAME", help="The function in FILE.py, called with the inputs.")
+    str, typer.Option(metavar="NAME", help="The function in FILE.py. It is called with the inputs.")
 ]
 InputsName = Annotated[
     str,
-    typer.Option(metavar="NAME", help="The function in FILE.py that returns its inputs: tensors."),
+    typer.Option(metavar="NAME", help="The function in FILE.py that returns the input tensors."),
 ]
 Workers = Annotated[
-    int | None, typer.Option(metavar="NUMBER", help="Worker processes (one a core unless told).")
+    int | None, typer.Option(metavar="NUMBER", help="Worker processes. Default: one per core.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Write one JSON object to standard output.")]
 
@@ -68,105 +71,108 @@ def about(
         raise typer.Exit
 
 
-@app.command(short_help="Look for miscompiles with random programs.")
+@app.command(short_help="Search for miscompiles with random programs.")
 def fuzz(
     target: Targets = None,
     seconds: Annotated[
         float | None,
-        typer.Option(
-            metavar="SECONDS", help="Stop drawing programs after this time (90 unless told)."
-        ),
+        typer.Option(metavar="SECONDS", help="Draw programs for this time. Default: 90."),
     ] = None,
     programs: Annotated[
         int | None,
         typer.Option(
-            metavar="NUMBER", help="Stop after this many programs a target, whatever it takes."
+            metavar="NUMBER", help="Draw this many programs per target, without a time limit."
         ),
     ] = None,
     seed: Annotated[
         int,
-        typer.Option(
-            metavar="NUMBER", help="With the same seed and --programs, the same findings."
-        ),
+        typer.Option(metavar="NUMBER", help="The same seed and --programs give the same findings."),
     ] = 0,
     run: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="A new folder for what is found (runs/<date>-<time> unless told)."
+            metavar="DIR", help="New folder for the findings. Default: runs/<date>-<time>."
         ),
     ] = None,
     workers: Workers = None,
     json: Json = False,
     fail_on_findings: Annotated[
-        bool, typer.Option("--fail-on-findings", help="Exit 1 if there is a finding.")
+        bool, typer.Option("--fail-on-findings", help="Exit with status 1 if there is a finding.")
     ] = False,
 ) -> int:
-    """Look for miscompiles with random programs; reduce, confirm and keep each in a folder of its own."""
-    from aliasproof.fuzzing import Options, run_campaign
+    """Search for miscompiles with random programs.
 
-    options = Options(tuple(target or ()), seconds, programs, seed, run, workers)
+    Each miscompile is reduced, confirmed in a fresh process, and stored in a folder of its own.
+    """
+    from aliasproof.commands.fuzz import FuzzOptions, run_campaign
+
+    options = FuzzOptions(tuple(target or ()), seconds, programs, seed, run, workers)
     found = run_campaign(options, as_json=json)
     return FOUND if fail_on_findings and found else 0
 
 
-@app.command(short_help="Hold your own function against eager.")
+@app.command(short_help="Compare your own function with eager.")
 def check(
     file: File,
     target: Targets = None,
     function: FunctionName = "program",
     inputs: InputsName = "inputs",
     missed: Annotated[
-        bool, typer.Option("--missed", help="Also list what targets could have done in place.")
+        bool, typer.Option("--missed", help="Also list what a target could have done in place.")
     ] = False,
     json: Json = False,
 ) -> int:
-    """Hold your own function against eager. FILE.py defines program(*tensors) and inputs().
+    """Compare your own function with eager. FILE.py defines program(*tensors) and inputs().
 
-    Exit status: 0 nothing wrong, 1 a target broke a promise, 2 bad input.
+    Exit status: 0 nothing wrong, 1 a target violates its contract, 2 bad input.
     """
-    from aliasproof.verdicts import check_file
+    from aliasproof.commands.check import check_file
+    from aliasproof.user_file import FileNames
 
-    return (
-        FOUND
-        if check_file(file, target or None, function, inputs, missed=missed, as_json=json)
-        else 0
-    )
+    names = FileNames(function, inputs)
+    return FOUND if check_file(file, target, names, missed=missed, as_json=json) else 0
 
 
 @app.command(short_help="Show a finding and run it again.")
 def show(
     finding: Annotated[
         str,
-        typer.Argument(metavar="FINDING", help="Its folder, or its name if it lies under runs/."),
+        typer.Argument(metavar="FINDING", help="Its folder, or its name if it is under runs/."),
     ],
 ) -> None:
-    """Show a finding: program, evidence, eager against target, graphs, reproducer; run again in the installed torch."""
-    from aliasproof.showing import show_finding
+    """Show a finding: program, evidence, eager beside the target, graphs, reproducer.
+
+    The program runs again in the installed torch.
+    """
+    from aliasproof.commands.show import show_finding
 
     show_finding(finding)
 
 
-@app.command(short_help="Show what the reference pass makes of a program, and why.")
+@app.command(short_help="Show what the reference pass does to a program, and why.")
 def explain(
     file: File,
     views: Annotated[
         str,
         typer.Option(
             metavar="alias|copy",
-            help="Views in the functional graph: aliases, or copies of what they show.",
+            help="Views in the functional graph: view ops, or view-copy ops.",
         ),
     ] = "alias",
     function: FunctionName = "program",
     inputs: InputsName = "inputs",
     json: Json = False,
 ) -> None:
-    """Show a program, its functional graph and its reinplaced graph, and why each op is in place or is kept.
+    """Show a program, its functional graph and its reinplaced graph.
+
+    For each op, say why it is in place or why not.
 
     Exit status: 0, or 2 for bad input and for programs that the reference pass refuses.
     """
-    from aliasproof.explaining import explain_file
+    from aliasproof.commands.explain import explain_file
+    from aliasproof.user_file import FileNames
 
-    explain_file(file, views, function, inputs, as_json=json)
+    explain_file(file, views, FileNames(function, inputs), as_json=json)
 
 
 @app.command(short_help="Prove for all sizes that a target adds no aliasing.")
@@ -177,41 +183,42 @@ def prove(
         str,
         typer.Option(
             metavar="LOW:HIGH",
-            help="Which sizes a size of the inputs may take; LOW: for no upper bound.",
+            help="Range of each size of the inputs. LOW: has no upper bound.",
         ),
     ] = "1:64",
     limit: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Time for each pair of tensors.")
+        float, typer.Option(metavar="SECONDS", help="Time limit per pair of tensors.")
     ] = 10.0,
     function: FunctionName = "program",
     inputs: InputsName = "inputs",
     json: Json = False,
 ) -> int:
-    """Prove for all sizes that inputs and outputs share no byte that they do not share in eager, or give the sizes.
+    """Prove for all sizes that a target adds no aliasing, or find sizes for which it does.
+
+    A target adds aliasing if an input and an output, or two outputs, share a byte that they do not
+    share in eager.
 
     Exit status: 0 nothing refuted, 1 a pair is refuted, 2 bad input.
     """
-    from aliasproof.proving import prove_file
+    from aliasproof.commands.prove import prove_file
+    from aliasproof.user_file import FileNames
 
-    return (
-        FOUND
-        if prove_file(file, target or None, sizes, limit, (function, inputs), as_json=json)
-        else 0
-    )
+    names = FileNames(function, inputs)
+    return FOUND if prove_file(file, target, sizes, limit, names, as_json=json) else 0
 
 
-@app.command(short_help="List what can be tested.")
+@app.command(short_help="List the targets.")
 def targets(json: Json = False) -> None:
-    """List what can be tested, and what each target promises."""
-    from aliasproof.listing import list_targets
+    """List the targets, and what each promises."""
+    from aliasproof.commands.targets import list_targets
 
     list_targets(as_json=json)
 
 
 @app.command(short_help="List the ops that programs are drawn from.")
 def ops(json: Json = False) -> None:
-    """List the ops that programs are drawn from, with what their schemas say."""
-    from aliasproof.listing import list_ops
+    """List the ops that programs are drawn from, with facts from their schemas."""
+    from aliasproof.commands.ops import list_ops
 
     list_ops(as_json=json)
 
@@ -223,32 +230,35 @@ def faults(
         typer.Option(
             "--fault",
             metavar="NAME",
-            help="A planted fault; give it again for more (all unless told).",
+            help="A planted fault. Repeat the option for more faults. Default: all.",
         ),
     ] = None,
     programs: Annotated[
         int | None,
         typer.Option(
-            metavar="NUMBER", help="Give a fault up after this many programs (5,000 unless told)."
+            metavar="NUMBER", help="A fault survives after this many programs. Default: 5,000."
         ),
     ] = None,
     seed: Annotated[
-        int, typer.Option(metavar="NUMBER", help="With the same seed, the same matrix.")
+        int, typer.Option(metavar="NUMBER", help="The same seed gives the same matrix.")
     ] = 0,
     workers: Workers = None,
     json: Json = False,
 ) -> int:
-    """Plant wrong passes and show the kill matrix: for each fault and oracle, the programs until the first kill.
+    """Plant wrong passes and show the kill matrix.
 
-    Exit status: 0 if all are killed, 1 if a fault survives, 2 for bad input.
+    The matrix shows, for each fault and oracle, the first program on which the oracle reports a
+    violation.
+
+    Exit status: 0 if all faults are killed, 1 if a fault survives, 2 for bad input.
     """
-    from aliasproof.faulting import show_faults
+    from aliasproof.commands.faults import show_faults
 
     return FOUND if show_faults(fault or (), programs, seed, workers, as_json=json) else 0
 
 
 def versions() -> str:
-    """Versions of aliasproof, torch and Python, read off the installed packages: none is imported."""
+    """The versions of aliasproof, torch and Python. No package is imported for it."""
     from importlib.metadata import PackageNotFoundError, version
 
     def installed(name: str) -> str:
@@ -262,20 +272,20 @@ def versions() -> str:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command and return its exit code; whatever went wrong has been said on standard error."""
+    """Run a command and return its exit code. Errors are printed to standard error."""
     try:
         code = app(list(arguments), prog_name="aliasproof", standalone_mode=False) or 0
     except UserError as error:
         return _fail(str(error), BAD_INPUT)
     except (KeyboardInterrupt, typer.Abort):
         return _fail("interrupted", INTERRUPTED)
-    except BrokenPipeError:  # the reader of a pipe has seen enough
+    except BrokenPipeError:
+        # The reader of a pipe ended. At exit, Python flushes standard output, which would raise.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FOUND
     except Exception as error:  # noqa: BLE001 - the last place that can say what happened
-        usage_message = getattr(
-            error, "format_message", None
-        )  # of typer, which has moved the class that has it
+        # A usage error of typer. The class with this method moves from version to version.
+        usage_message = getattr(error, "format_message", None)
         if usage_message is not None:
             return _fail(
                 f"{usage_message()} (see 'aliasproof {_command(arguments)}--help')", BAD_INPUT
@@ -284,10 +294,11 @@ def run(arguments: Sequence[str]) -> int:
             traceback.print_exc()
         command = " ".join(("aliasproof", *arguments))
         return _fail(
-            f"a mistake of aliasproof itself: {type(error).__name__}: {error}; please report it with what stands above,"
-            f" the command ({command}), the files it reads and {versions()}",
-            OUR_MISTAKE,
+            f"internal error: {type(error).__name__}: {error}; please report it with the output"
+            f" above, the command ({command}), the files that it reads, and {versions()}",
+            INTERNAL_ERROR,
         )
+    # Typer turns Ctrl-C in a command into this code.
     return _fail("interrupted", INTERRUPTED) if code == INTERRUPTED else int(code)
 
 
@@ -298,16 +309,15 @@ def _fail(message: str, code: int) -> int:
 
 def _command(arguments: Sequence[str]) -> str:
     known = {
-        each.name or each.callback.__name__
-        for each in app.registered_commands
-        if each.callback is not None
+        command.name or command.callback.__name__
+        for command in app.registered_commands
+        if command.callback is not None
     }
     return f"{arguments[0]} " if arguments and arguments[0] in known else ""
 
 
 def main() -> None:
     """The entry point."""
-    os.environ.setdefault(
-        "TORCH_CPP_LOG_LEVEL", "ERROR"
-    )  # read when torch is loaded; its C++ warns past Python
+    # Torch's C++ code writes warnings itself. It reads this level when torch is imported.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     sys.exit(run(sys.argv[1:]))

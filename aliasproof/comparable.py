@@ -1,22 +1,24 @@
-"""What a user's function returns, in a form in which two runs can be compared leaf by leaf.
+"""A user's function in a form that can be compared: captured tensors in, leaves out.
 
-Targets return tensors, numbers and None as they are, and refuse most else that eager returns with a
-straight face.
+Targets return tensors, numbers and None unchanged. Most other values that eager can return, targets
+change or drop without an error.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch.utils import _pytree as pytree
 
+from aliasproof.captured_tensors import captured_names, lift
 from targets.target import Function
 
 _PLAIN = (bool, int, float, complex, str, type(None))
+# Values that are equal in two runs if their texts are.
 _NAMED = (
     torch.dtype,
     torch.device,
@@ -30,12 +32,11 @@ _NAMED = (
 
 
 @dataclass(slots=True)
-class Comparable:
-    """A function that returns the leaves of what another returns.
+class Leaves:
+    """A function that returns the leaves of what another function returns.
 
-    Dataclasses are taken apart, dtypes and their like become text. `opaque` names the types of
-    leaves that cannot be looked into, as far as calls have shown any; in their place stands the
-    name of the type.
+    It takes dataclasses apart, and turns dtypes and the like into text. `opaque` collects the types
+    of leaves that it cannot compare; such a leaf becomes the name of its type.
     """
 
     function: Function
@@ -58,7 +59,7 @@ class Comparable:
                 yield str(leaf)
             elif dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
                 yield from self._leaves(
-                    [getattr(leaf, each.name) for each in dataclasses.fields(leaf)]
+                    [getattr(leaf, member.name) for member in dataclasses.fields(leaf)]
                 )
             else:
                 yield self._mark(type(leaf).__name__)
@@ -71,3 +72,28 @@ class Comparable:
 def _has_storage(tensor: torch.Tensor) -> bool:
     plain = tensor.layout == torch.strided and not tensor.is_nested and not tensor.is_quantized
     return plain and tensor.device.type != "meta"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparable:
+    """A function of tensors that returns leaves, and its inputs.
+
+    The last `len(captured)` inputs are the captured tensors; `captured` has their names.
+    """
+
+    function: Leaves
+    inputs: tuple[torch.Tensor, ...]
+    captured: tuple[str, ...]
+
+    @classmethod
+    def of(cls, function: Function, inputs: Sequence[torch.Tensor]) -> Comparable:
+        """Lift the captured tensors of a function, and flatten what it returns."""
+        lifted = lift(function, inputs)
+        if lifted is None:
+            return cls(Leaves(function), tuple(inputs), ())
+        names = tuple(captured_names(lifted)) if lifted.captured else ()
+        return cls(Leaves(lifted), (*inputs, *lifted.captured), names)
+
+    def captured_inputs(self) -> list[tuple[int, str]]:
+        """The index and the name of each input that is a captured tensor."""
+        return list(enumerate(self.captured, len(self.inputs) - len(self.captured)))

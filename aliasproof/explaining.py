@@ -1,36 +1,22 @@
-"""The command `explain`: a program through the reference pass, its graphs, and why each op is in place or is not."""
+"""`explain`: run the reference pass on a function, and record its graphs and decisions."""
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import inspect
 import re
-import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from aliasproof import held_tensors, user_file
 from aliasproof.comparable import Comparable
-from aliasproof.console import (
-    notes,
-    print_code,
-    print_exactly,
-    print_heading,
-    print_lines,
-    results,
-    write_json,
-)
-from aliasproof.user_file import what_was_raised
+from aliasproof.user_file import raised_text
 from programs.errors import UserError
 from programs.execution import as_graph
-from programs.printing import inputs_source, source
 from programs.program import Program
 from programs.values import input_tensors
 from reference_pass.alias_analysis import Analysis, Geometry, analyse, written_tensors
@@ -42,87 +28,10 @@ from reference_pass.nested import tensors_in
 from reference_pass.operator_forms import on_copies
 from reference_pass.regions import Size, known, same_strides
 from reference_pass.reinplace import Decision, decisions, reinplace
+from reports.explanation import Explanation, NodeLine, ShownDecision, ShownLayout, ShownRefusal
 from targets.target import Function
-from trials.worker import quiet_torch
 
 VIEWS: Mapping[str, Views] = {"alias": "alias", "copy": "copy"}
-LEGEND = (
-    "A letter names the storage that a tensor lies in, in each graph anew; ! marks a write to it."
-)
-NOTHING_DECIDED = (
-    "No op could be in place: there is none that has such a form and an operand to write to."
-)
-WIDEST = 70  # columns that the calls of a graph may take before the sizes
-
-
-@dataclass(frozen=True, slots=True)
-class ShownLayout:
-    """Where a tensor lies: in which storage, and how it sees it."""
-
-    dtype: str
-    sizes: tuple[int | str, ...]  # text for a symbol
-    strides: tuple[int | str, ...]
-    offset: int | str
-    contiguous: bool
-    storage: str
-
-    def __str__(self) -> str:
-        text = f"{self.dtype}[{', '.join(map(str, self.sizes))}]"
-        if not self.contiguous:
-            text += f" strides [{', '.join(map(str, self.strides))}]"
-        return f"{text} offset {self.offset}" if self.offset else text
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One node of a graph, as it is shown: the tensors that it gives, and the storages that it writes to."""
-
-    name: str
-    call: str
-    tensors: tuple[ShownLayout, ...] = ()
-    writes: tuple[str, ...] = ()
-
-    @property
-    def storages(self) -> str:
-        """The storages that it gives tensors in or writes to, these with a mark."""
-        named = dict.fromkeys((*(each.storage for each in self.tensors), *self.writes))
-        return ", ".join(f"{each}!" if each in self.writes else each for each in named)
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """What the reference pass makes of a program, and why.
-
-    `code` is its source, None where there is none to be had.
-    """
-
-    code: str | None
-    program: tuple[Line, ...]
-    functional: tuple[Line, ...]
-    reinplaced: tuple[Line, ...]
-    decided: tuple[Decision, ...]
-    notes: tuple[str, ...] = ()
-
-    @property
-    def parts(self) -> Mapping[str, str]:
-        """The graphs and the decisions as text, by their titles."""
-        return {
-            "ATen calls": graph_text(self.program),
-            "functional graph": graph_text(self.functional),
-            "reinplaced graph": graph_text(self.reinplaced),
-            "decisions": "\n".join(map(decision_text, self.decided)) or NOTHING_DECIDED,
-        }
-
-    def to_json(self) -> dict[str, object]:
-        """The explanation as JSON values."""
-        return {
-            "torch": torch.__version__,
-            "notes": list(self.notes),
-            "program": {"source": self.code, "graph": [asdict(each) for each in self.program]},
-            "functional": [asdict(each) for each in self.functional],
-            "reinplaced": [asdict(each) for each in self.reinplaced],
-            "decisions": [_decision_json(each) for each in self.decided],
-        }
 
 
 def explain(
@@ -132,60 +41,61 @@ def explain(
     *,
     file: Path | None = None,
 ) -> Explanation:
-    """Functionalize and reinplace a function, and tell what was done. A `Program` brings its own inputs.
+    """Functionalize and reinplace a function, and record each step.
 
-    Raises `UserError` if the function cannot be captured as a graph, or the passes refuse it.
+    A `Program` brings its own inputs. `file` is the file of the function: errors then name their
+    line in it. Raises `UserError` if the function cannot be captured as a graph, or if the pass
+    refuses it.
     """
-    code: str | None
-    said: list[str] = []
+    code: Program | str | None
+    notes: list[str] = []
     try:
         if isinstance(function, Program):
             inputs = input_tensors(function)
-            captured, code = fx.GraphModule(torch.nn.Module(), as_graph(function)), source(function)
+            # A program is a graph already: a trace could only change it.
+            captured, code = fx.GraphModule(torch.nn.Module(), as_graph(function)), function
         else:
-            captured, inputs, said = _captured(function, inputs)
+            captured, inputs, notes = _captured(function, inputs)
             code = _source_of(function)
-        program = shown(captured, inputs)
+        program = graph_lines(captured, inputs)
     except Refused as refused:
         raise UserError(f"the reference pass refuses it: {refused}") from refused
     except Exception as error:
-        raise UserError(f"it cannot be traced: {what_was_raised(error, file)}") from error
+        raise UserError(f"it cannot be traced: {raised_text(error, file)}") from error
     try:
         functional = functionalize(captured, *inputs, views=views)
         reinplaced = reinplace(copy.deepcopy(functional), *inputs)
-        graphs = (program, shown(functional, inputs), shown(reinplaced, inputs))
+        graphs = (program, graph_lines(functional, inputs), graph_lines(reinplaced, inputs))
     except Refused as refused:
         raise UserError(f"the reference pass refuses it: {refused}") from refused
-    return Explanation(code, *graphs, decisions(reinplaced), tuple(said))
+    made = tuple(map(_shown_decision, decisions(reinplaced)))
+    return Explanation(code, *graphs, made, tuple(notes))
 
 
 def _captured(
     function: Function, inputs: Sequence[torch.Tensor]
 ) -> tuple[fx.GraphModule, Sequence[torch.Tensor], list[str]]:
-    """The graph of a function with the tensors that it holds as further inputs, these inputs, and what to say of them."""
-    lifted = held_tensors.lifted(function, inputs)
-    held = () if lifted is None else lifted.held
-    everything = (*inputs, *held)
-    graph_module = capture(Comparable(lifted or function), everything)
-    named = held_tensors.names(lifted) if lifted is not None and held else []
-    said = [
-        f"input {len(inputs) + i} is {name}, which the function holds"
-        for i, name in enumerate(named)
+    """The graph of a function, its inputs with the captured tensors, and notes on the latter."""
+    comparable = Comparable.of(function, inputs)
+    graph_module = capture(comparable.function, comparable.inputs)
+    notes = [
+        f"input {index} is the captured tensor {name}"
+        for index, name in comparable.captured_inputs()
     ]
     _name_inputs(graph_module, function)
-    return graph_module, everything, said
+    return graph_module, comparable.inputs, notes
 
 
 def _name_inputs(graph_module: fx.GraphModule, function: Function) -> None:
-    """Call the inputs what the function calls them."""
+    """Name the inputs of the graph as the function names its parameters."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # some builtins have none
         return
     names = [
-        each.name
-        for each in parameters
-        if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
+        parameter.name
+        for parameter in parameters
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
     ]
     placeholders = graph_module.graph.find_nodes(op="placeholder")
     for node, name in zip(placeholders, names, strict=False):
@@ -204,50 +114,56 @@ def _source_of(function: Function) -> str | None:
 # --- graphs ---------------------------------------------------------------------------------------
 
 
-def shown(graph_module: fx.GraphModule, inputs: Sequence[object]) -> tuple[Line, ...]:
-    """The lines of a graph. What lies where is observed: the graph is run on fake tensors."""
+def graph_lines(graph_module: fx.GraphModule, inputs: Sequence[object]) -> tuple[NodeLine, ...]:
+    """The lines of a graph. Layouts and storages are observed in a run on fake tensors."""
     return tuple(_lines(graph_module.graph, analyse(graph_module, inputs)))
 
 
-def _lines(graph: fx.Graph, analysis: Analysis) -> Iterator[Line]:
+def _lines(graph: fx.Graph, analysis: Analysis) -> Iterator[NodeLine]:
     storage: dict[int, int] = {}  # of each tensor object, at this point of the graph
     for node in graph.nodes:
         if node.op == "output":
-            yield Line("", f"return {_argument(node.args[0])}")
+            yield NodeLine("", f"return {_argument(node.args[0])}")
             continue
         effect = analysis.effects[node]
+        # Before the update below: a node writes the storage that a tensor has before the node.
         written = [
-            storage[id(each)] for each in written_tensors(node, lambda n: analysis.effects[n].value)
+            storage[id(tensor)]
+            for tensor in written_tensors(node, lambda n: analysis.effects[n].value)
         ]
         geometries = {**effect.shows, **effect.mutated_metadata}
-        storage.update((key, each.storage) for key, each in geometries.items())
-        gives = tuple(_lies(effect.shows[id(each)]) for each in tensors_in(effect.value))
-        yield Line(node.name, _call(node), gives, tuple(dict.fromkeys(map(letter, written))))
+        storage.update((key, geometry.storage) for key, geometry in geometries.items())
+        returned = tuple(
+            _shown_layout(effect.shows[id(tensor)]) for tensor in tensors_in(effect.value)
+        )
+        writes = tuple(dict.fromkeys(map(letter, written)))
+        yield NodeLine(node.name, _call(node), returned, writes)
 
 
-def _lies(geometry: Geometry) -> ShownLayout:
-    sizes, strides, offset = (geometry.sizes, geometry.strides, geometry.offset)
+def _shown_layout(geometry: Geometry) -> ShownLayout:
+    sizes, strides, offset = geometry.sizes, geometry.strides, geometry.offset
     return ShownLayout(
         dtype=str(geometry.dtype).removeprefix("torch."),
-        sizes=tuple(map(_number, sizes)),
-        strides=tuple(map(_number, strides)),
-        offset=_number(offset),
+        sizes=tuple(map(_size, sizes)),
+        strides=tuple(map(_size, strides)),
+        offset=_size(offset),
         contiguous=_is_contiguous(sizes, strides),
         storage=letter(geometry.storage),
     )
 
 
-def _number(size: Size) -> int | str:
+def _size(size: Size) -> int | str:
     return size if isinstance(size, int) else str(size)
 
 
 def _is_contiguous(sizes: Sequence[Size], strides: Sequence[Size]) -> bool:
-    """True if the strides are those of a new tensor of these sizes, for sure."""
+    """True if the strides are those of a new tensor. False if symbolic sizes leave it open."""
     expected: Size = 1
     wanted = []
     for size in reversed(sizes):
         wanted.append(expected)
         expected = expected * size
+    # `expected` is now the number of elements. Without elements, any strides will do.
     return known(expected == 0) or same_strides(
         tuple(sizes), tuple(reversed(wanted)), tuple(strides)
     )
@@ -267,6 +183,7 @@ def _call(node: fx.Node) -> str:
     name = getattr(node.target, "__name__", "")
     if name == "getitem":
         return f"{_argument(node.args[0])}[{_argument(node.args[1])}]"
+    # `on_copies(op, ...)` calls the op, so the defaults are those of the op.
     op = node.args[0] if node.target is on_copies else node.target
     kwargs = {key: value for key, value in node.kwargs.items() if not _is_default(op, key, value)}
     arguments = [
@@ -282,8 +199,11 @@ def _is_default(op: object, name: str, value: object) -> bool:
     ):
         return False
     defaults = {
-        each.name: each.default_value for each in op._schema.arguments if each.has_default_value()
+        argument.name: argument.default_value
+        for argument in op._schema.arguments
+        if argument.has_default_value()
     }
+    # The types too: `True == 1`, but they are different arguments.
     return name in defaults and (type(value), value) == (type(defaults[name]), defaults[name])
 
 
@@ -293,27 +213,9 @@ def _argument(value: object) -> str:
     if isinstance(value, tuple):
         return f"({', '.join(map(_argument, value))}{',' * (len(value) == 1)})"
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{key!r}: {_argument(each)}' for key, each in value.items())}}}"
+        return f"{{{', '.join(f'{key!r}: {_argument(item)}' for key, item in value.items())}}}"
     plain = (fx.Node, OpOverload, torch.dtype, torch.device, torch.layout, torch.memory_format)
     return str(value) if isinstance(value, plain) else repr(value)
-
-
-def graph_text(lines: Sequence[Line]) -> str:
-    """A graph as text: one line a node, with the call, the tensors that it gives and their storages in columns."""
-    rows = [
-        (
-            f"{each.name} = {each.call}" if each.name else each.call,
-            ", ".join(map(str, each.tensors)),
-            each.storages,
-        )
-        for each in lines
-    ]
-    calls = min(max((len(call) for call, _, storages in rows if storages), default=0), WIDEST)
-    sizes = max((len(tensors) for _, tensors, _ in rows), default=0)
-    return "\n".join(
-        f"{call:{calls}}  {tensors:{sizes}}  {storages}".rstrip()
-        for call, tensors, storages in rows
-    )
 
 
 # --- decisions ------------------------------------------------------------------------------------
@@ -323,82 +225,16 @@ _STEP = re.compile(r"(?:\(\d\w?\)(?:, )?)+|An invariant[^:.]*")
 
 
 def step_of(condition: str) -> str | None:
-    """The step of the algorithm that a condition is, as its docstring says it: `(1b)`; None if it says none."""
-    docstring = next((each.__doc__ for each in CONDITIONS if each.__name__ == condition), None)
+    """The step of the algorithm in the docstring of a condition, such as `(1b)`, or None."""
+    docstring = next((known.__doc__ for known in CONDITIONS if known.__name__ == condition), None)
     found = _STEP.match((docstring or "").strip())
     return None if found is None else found.group().strip(", ")
 
 
-def decision_text(decision: Decision) -> str:
-    """What was decided about a node and why, in a few lines."""
-    refused = [
-        f"{how.value}: {_named(condition)}: {reason}" for how, condition, reason in decision.refused
-    ]
-    head = f"{decision.node} = {decision.op}"
-    if decision.how is None:
-        return "\n".join([head, "  kept because", *(f"    {each}" for each in refused)])
-    lines = [head, f"  {decision.how.value} because all conditions hold"]
-    return "\n".join(
-        [*lines, *(["  refused first"] if refused else []), *(f"    {each}" for each in refused)]
+def _shown_decision(decision: Decision) -> ShownDecision:
+    refused = (
+        ShownRefusal(how.value, condition, step_of(condition), reason)
+        for how, condition, reason in decision.refused
     )
-
-
-def _named(condition: str) -> str:
-    step = step_of(condition)
-    return condition if step is None else f"{step} {condition}"
-
-
-def _decision_json(decision: Decision) -> dict[str, object]:
-    return {
-        "node": decision.node,
-        "op": decision.op,
-        "in_place": decision.how is not None,
-        "how": None if decision.how is None else decision.how.value,
-        "refused": [
-            {"how": how.value, "condition": condition, "step": step_of(condition), "reason": reason}
-            for how, condition, reason in decision.refused
-        ],
-    }
-
-
-# --- the command ----------------------------------------------------------------------------------
-
-
-def explain_file(path: Path, views: str, function: str, inputs: str, *, as_json: bool) -> None:
-    """Explain what the reference pass makes of what a file defines."""
-    if views not in VIEWS:
-        raise UserError(f"--views {views}: give one of {', '.join(VIEWS)}")
-    quiet_torch()
-    code = None
-    with contextlib.redirect_stdout(sys.stderr):  # what the user's code prints is no result
-        given = user_file.read(path, function, inputs)
-        try:
-            if isinstance(given, Program):
-                code = f"aten = torch.ops.aten\n\n{source(given)}\n{inputs_source(given)}"
-                found = explain(given, views=VIEWS[views])
-            else:
-                found = explain(given.function, given.inputs, VIEWS[views], file=path)
-        except UserError as error:
-            raise UserError(f"{path}: {error}") from error
-        except SystemExit as exit_of_user:
-            raise UserError(
-                f"{path}: {function} calls sys.exit({exit_of_user.code!r})"
-            ) from exit_of_user
-    for note in found.notes:
-        print_lines(notes(), f"note: {note}")
-    if as_json:
-        write_json({"file": str(path), "views": views} | found.to_json())
-    else:
-        _print_explanation(str(path), code or found.code, found)
-
-
-def _print_explanation(name: str, code: str | None, found: Explanation) -> None:
-    console = results()
-    print_lines(console, f"{name} in torch {torch.__version__}", "bold")
-    print_lines(console, LEGEND, "dim")
-    if code is not None:
-        print_heading(console, "program")
-        print_code(console, code)
-    for title, text in found.parts.items():
-        print_heading(console, title)
-        print_exactly(console, text)
+    how = None if decision.how is None else decision.how.value
+    return ShownDecision(decision.node, decision.op, how, tuple(refused))

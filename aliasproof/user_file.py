@@ -1,11 +1,12 @@
 """A user's file: Python that defines a function and its inputs, or the JSON of a program.
 
-A Python file is run, since the user asks for that; all else is only read. Whatever is wrong with a
-file is a `UserError` that names the place.
+A Python file is executed, since the user asks for that. Other files are only read. Every problem
+with a file is a `UserError` that names the place.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import inspect
 import sys
@@ -14,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple, TypeVar
 
 import torch
 
@@ -22,36 +24,62 @@ from programs.program import Program
 from programs.serialization import loads
 
 MODULE_NAME = "aliasproof_user_file"
-LONGEST_MESSAGE = 200  # characters of another's error, in a line of ours
+ONLY = "only {} tensors can be compared byte by byte"
+GIVE = "give FILE.py, PROGRAM.json or the folder of a finding"
+LONGEST_MESSAGE = 200  # characters of an exception's message, in a message of ours
+
+Result = TypeVar("Result")
+
+
+class FileNames(NamedTuple):
+    """The names in a Python file: of the function, and of the function that returns its inputs."""
+
+    function: str = "program"
+    inputs: str = "inputs"
 
 
 @dataclass(frozen=True, slots=True)
 class UserFunction:
-    """A function and the inputs to call it with, as its author wrote them."""
+    """A function and its inputs, unchanged."""
 
     function: Callable[..., object]
     inputs: tuple[torch.Tensor, ...]
 
 
-def read(path: Path, function: str = "program", inputs: str = "inputs") -> UserFunction | Program:
-    """What a file defines. A folder is that of a finding, of which the program is read."""
+def apply_to(
+    path: Path, names: FileNames, action: Callable[[UserFunction | Program], Result]
+) -> Result:
+    """What an action returns for the contents of a user's file.
+
+    Standard output of the user's code goes to standard error. Raises `UserError` with the path if
+    the action does, or if the user's function exits.
+    """
+    # Standard output is for the results of the command, one JSON object in the extreme.
+    with contextlib.redirect_stdout(sys.stderr):
+        given = read(path, names)
+        try:
+            return action(given)
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from error
+        except SystemExit as exit_of_user:
+            raise UserError(
+                f"{path}: {names.function} calls sys.exit({exit_of_user.code!r})"
+            ) from exit_of_user
+
+
+def read(path: Path, names: FileNames) -> UserFunction | Program:
+    """The contents of a file. For a folder: the program of the finding in it."""
     if path.is_dir():
         if not (path / "program.json").is_file():
-            raise UserError(
-                f"{path} is a folder without program.json; give FILE.py, PROGRAM.json or a finding's folder"
-            )
+            raise UserError(f"{path} is a folder without program.json; {GIVE}")
         path = path / "program.json"
     if not path.exists():
-        raise UserError(
-            f"{path} does not exist; give FILE.py, PROGRAM.json or the folder of a finding"
-        )
+        raise UserError(f"{path} does not exist; {GIVE}")
     if path.suffix == ".py":
-        return _from_module(path, function, inputs)
+        return _from_module(path, names)
     if path.suffix == ".json":
         return loads(_text(path), str(path))
-    raise UserError(
-        f"{path} is neither a .py nor a .json file; give FILE.py, PROGRAM.json or the folder of a finding"
-    )
+    raise UserError(f"{path} is neither a .py nor a .json file; {GIVE}")
 
 
 def _text(path: Path) -> str:
@@ -65,52 +93,49 @@ def _text(path: Path) -> str:
         ) from error
 
 
-def _from_module(path: Path, function_name: str, inputs_name: str) -> UserFunction:
-    module = _run(path)
-    function = _callable(
-        module, function_name, path, "the function to check, called with the inputs"
-    )
+def _from_module(path: Path, names: FileNames) -> UserFunction:
+    module = _execute(path)
+    function = _callable(module, names.function, path, "a function of the inputs")
     make_inputs = _callable(
-        module, inputs_name, path, "a function without arguments that returns a tuple of tensors"
+        module, names.inputs, path, "a function without arguments that returns a tuple of tensors"
     )
     try:
         made = make_inputs()
     except (Exception, SystemExit) as error:
-        raise UserError(f"{path}: {inputs_name}() raises {what_was_raised(error, path)}") from error
-    tensors = _tensors(made, f"{path}: {inputs_name}()")
-    _check_arity(function, function_name, tensors, path)
+        raise UserError(f"{path}: {names.inputs}() raises {raised_text(error, path)}") from error
+    tensors = _tensors(made, f"{path}: {names.inputs}()")
+    _check_arity(function, names.function, tensors, path)
     return UserFunction(function, tensors)
 
 
-def _run(path: Path) -> ModuleType:
-    """The module, run as Python runs a script, so that it finds its neighbours, but under a name of its own."""
+def _execute(path: Path) -> ModuleType:
+    """The module of a file. Like a script, it can import modules from its own folder."""
     spec = importlib.util.spec_from_file_location(MODULE_NAME, path)
     if spec is None or spec.loader is None:
         raise UserError(f"{path} cannot be loaded as Python")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[MODULE_NAME] = module  # dataclasses and pickles look their module up
+    sys.modules[MODULE_NAME] = module  # dataclasses and pickle look up the module of a class
     sys.path.insert(0, str(path.resolve().parent))
-    write_bytecode, sys.dont_write_bytecode = (
-        sys.dont_write_bytecode,
-        True,
-    )  # no __pycache__ among the user's files
+    # Leave no __pycache__ among the user's files.
+    write_bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         spec.loader.exec_module(module)
     except SyntaxError as error:
         raise UserError(f"{path}: line {error.lineno}: not Python: {error.msg}") from error
     except OSError as error:
+        # Reading the file fails, or the code in it opens another file that cannot be read.
         if not _lines_of(path, error):
             raise UserError(f"{path} cannot be read: {error.strerror}") from error
-        raise UserError(f"{path} raises {what_was_raised(error, path)}") from error
+        raise UserError(f"{path} raises {raised_text(error, path)}") from error
     except (Exception, SystemExit) as error:
-        raise UserError(f"{path} raises {what_was_raised(error, path)}") from error
+        raise UserError(f"{path} raises {raised_text(error, path)}") from error
     finally:
         sys.dont_write_bytecode = write_bytecode
     return module
 
 
-def what_was_raised(error: BaseException, path: Path | None) -> str:
-    """Type and message of an exception, in one line, and the last line of the file that it came through."""
+def raised_text(error: BaseException, path: Path | None) -> str:
+    """Type and message of an exception in one line, and the last line of the file in its stack."""
     lines = [] if path is None else _lines_of(path, error)
     message = " ".join(str(error).split())
     if len(message) > LONGEST_MESSAGE:
@@ -120,19 +145,18 @@ def what_was_raised(error: BaseException, path: Path | None) -> str:
 
 
 def _lines_of(path: Path, error: BaseException) -> list[int | None]:
-    """The lines of the file that an exception came through, the last one last."""
+    """The lines of the file in the stack of an exception, the innermost last."""
     frames = traceback.extract_tb(error.__traceback__)
     return [frame.lineno for frame in frames if Path(frame.filename).resolve() == path.resolve()]
 
 
 def _callable(module: ModuleType, name: str, path: Path, what: str) -> Callable[..., object]:
     if not hasattr(module, name):
-        own = (
-            (key, each)
-            for key, each in vars(module).items()
-            if getattr(each, "__module__", None) == MODULE_NAME
+        defined = sorted(
+            key
+            for key, value in vars(module).items()
+            if getattr(value, "__module__", None) == MODULE_NAME and callable(value)
         )
-        defined = sorted(key for key, each in own if callable(each))
         others = (
             f"; it defines {', '.join(defined)} (see --function and --inputs)" if defined else ""
         )
@@ -157,35 +181,39 @@ def _tensors(made: object, place: str) -> tuple[torch.Tensor, ...]:
 
 
 def checked(tensors: Sequence[object], place: str) -> tuple[torch.Tensor, ...]:
-    """The tensors, if all are such that their storages can be compared byte by byte; else a `UserError` with the index."""
-    for index, each in enumerate(tensors):
-        if not isinstance(each, torch.Tensor):
+    """The same tensors. Raises `UserError` with the index if one cannot be compared by bytes."""
+    found = []
+    for index, tensor in enumerate(tensors):
+        if not isinstance(tensor, torch.Tensor):
             raise UserError(
-                f"{place}[{index}] is {_shown(each)}, not a tensor; set numbers within the function"
+                f"{place}[{index}] is {_shown(tensor)}, not a tensor; write constants into the"
+                " function"
             )
-        reason = not_comparable(each)
+        reason = not_comparable(tensor)
         if reason is not None:
             raise UserError(f"{place}[{index}] is {reason}")
-    return tuple(each for each in tensors if isinstance(each, torch.Tensor))
+        found.append(tensor)
+    return tuple(found)
 
 
 def not_comparable(tensor: torch.Tensor) -> str | None:
-    """Why the bytes of a tensor cannot be looked at, and what to do; None if they can."""
+    """Why the bytes of a tensor cannot be compared, and what to do; None if they can."""
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
-        return f"of the subclass {type(tensor).__name__}; only plain tensors can be compared byte by byte"
+        return f"of the subclass {type(tensor).__name__}; {ONLY.format('plain')}"
     if tensor.is_nested or tensor.layout != torch.strided:
-        return f"of layout {'nested' if tensor.is_nested else tensor.layout}; only strided tensors can be compared byte by byte"
+        layout = "nested" if tensor.is_nested else tensor.layout
+        return f"of layout {layout}; {ONLY.format('strided')}"
     if tensor.device.type == "meta":
-        return "a meta tensor, which has no numbers"
+        return "a meta tensor, which has no data"
     if tensor.is_quantized:
-        return "quantized; only plain tensors can be compared byte by byte"
+        return f"quantized; {ONLY.format('plain')}"
     if tensor.is_conj() or tensor.is_neg():
         return "a lazy conjugate or negation; call resolve_conj() and resolve_neg() on it"
     return None
 
 
 def _shown(value: object) -> str:
-    """A value of the wrong type, in a few words."""
+    """A value of the wrong type: its text if that is short, and its type."""
     text = " ".join(repr(value).split())
     kind = type(value).__name__
     return (

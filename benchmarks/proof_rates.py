@@ -32,10 +32,11 @@ import torch
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from aliasproof.proving import Proofs, prove_build
+from aliasproof.proving import prove_build
 from benchmarks.tables import Table, percent
 from oracles.contract import Contract
 from oracles.proofs.pair_decision import Answer
+from oracles.proofs.target_proofs import TargetProofs
 from programs.regions import Region, overlaps_itself
 from targets.registry import TARGETS
 from targets.symbolic_sizes import SYMBOLIC, SymbolicBuild
@@ -335,7 +336,7 @@ def _counted(name: str, programs: int) -> ProofCounts:
     )
 
 
-def _proofs(name: str, programs: int) -> Iterator[tuple[float, Proofs]]:
+def _proofs(name: str, programs: int) -> Iterator[tuple[float, TargetProofs]]:
     """Seconds and proofs of each program."""
     for seed in range(FIRST_SEED, FIRST_SEED + programs):
         program = draw(seed)

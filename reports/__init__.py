@@ -1,1 +1,4 @@
-"""Turns findings into what people read: HTML, issue text, JUnit, drawings."""
+"""Everything that people read: tables, progress, side-by-side runs, text of findings and proofs.
+
+A report prints values that others computed. It runs no program and asks no oracle.
+"""

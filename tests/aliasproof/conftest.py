@@ -1,5 +1,6 @@
-"""What the tests of the command line share: calling it in this process, and a target that is wrong on purpose."""
+"""Fixtures for the tests of the commands: a call in this process, and a wrong target."""
 
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -8,13 +9,15 @@ import torch
 
 from aliasproof.command_line import run
 from oracles.contract import Contract
+from programs.program import Input, Instruction, Program, Ref, Storage
 from targets.registry import TARGETS
+from targets.symbolic_sizes import SYMBOLIC, SymbolicBuild
 from targets.target import Build, Function, Target
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a call left: exit code, standard output and standard error."""
+    """The exit code, standard output and standard error of a call."""
 
     code: int
     out: str
@@ -23,12 +26,12 @@ class Outcome:
 
 @pytest.fixture
 def call(capsys, tmp_path, monkeypatch) -> Callable[..., Outcome]:
-    """Calls the command line in an empty folder."""
+    """Calls a command in an empty folder."""
     monkeypatch.chdir(tmp_path)
 
     def call_here(*arguments: object) -> Outcome:
         capsys.readouterr()
-        code = run([str(each) for each in arguments])
+        code = run([str(argument) for argument in arguments])
         return Outcome(code, *capsys.readouterr())
 
     return call_here
@@ -36,12 +39,48 @@ def call(capsys, tmp_path, monkeypatch) -> Callable[..., Outcome]:
 
 def forgetful(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
     """Runs the function on copies, so that no input is ever written."""
-    return Build(lambda *tensors: function(*(each.clone() for each in tensors)), [])
+    return Build(lambda *tensors: function(*(tensor.clone() for tensor in tensors)), [])
 
 
 @pytest.fixture
 def forgetful_target(monkeypatch) -> Target:
-    """A target of which every mutation of an input is lost."""
+    """A target that loses every mutation of an input."""
     target = Target("forgetful", "loses mutations", Contract(), forgetful, "")
     monkeypatch.setitem(TARGETS, target.name, target)
     return target
+
+
+@pytest.fixture
+def planted(monkeypatch) -> Callable[[str, SymbolicBuild], None]:
+    """Registers a target that has a symbolic build alone."""
+
+    def never_run(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
+        raise NotImplementedError
+
+    def plant(name: str, build: SymbolicBuild) -> None:
+        monkeypatch.setitem(TARGETS, name, Target(name, "", Contract(), never_run, ""))
+        monkeypatch.setitem(SYMBOLIC, name, build)
+
+    return plant
+
+
+@pytest.fixture
+def write(tmp_path) -> Callable[[str], str]:
+    """Writes mine.py, and returns its name."""
+
+    def write_file(text: str) -> str:
+        (tmp_path / "mine.py").write_text(textwrap.dedent(text))
+        return "mine.py"
+
+    return write_file
+
+
+@pytest.fixture
+def adding_program() -> Program:
+    """A program that adds 1 to its input in place."""
+    return Program(
+        (Storage(torch.float32, 4),),
+        (Input("x", 0, torch.float32, (4,), (1,)),),
+        (Instruction("aten.add_.Scalar", (Ref("x"), 1)),),
+        ("x",),
+    )

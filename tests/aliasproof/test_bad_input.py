@@ -1,10 +1,10 @@
-"""Whatever is wrong with what the user gives: one line on standard error that says so, exit code 2, no traceback."""
+"""Bad input ends in one line on standard error and exit code 2, without a traceback."""
 
 import json
 
 import pytest
 
-import aliasproof.listing
+import aliasproof.commands.ops
 from programs.errors import InternalError
 
 GOOD = "import torch\ndef program(x):\n    return x\ndef inputs():\n    return torch.ones(3)\n"
@@ -177,11 +177,11 @@ def test_show(call, tmp_path, name, files, part):
     assert_bad_input(call("show", name), part)
 
 
-def test_a_mistake_of_ours_says_what_to_send(call, monkeypatch):
+def test_an_internal_error_says_what_to_send(call, monkeypatch):
     def broken(**options):
         raise InternalError("the deciders disagree")
 
-    monkeypatch.setattr(aliasproof.listing, "list_ops", broken)
+    monkeypatch.setattr(aliasproof.commands.ops, "list_ops", broken)
     outcome = call("ops")
     assert outcome.code == 3
     assert "the deciders disagree" in outcome.err
@@ -190,16 +190,16 @@ def test_a_mistake_of_ours_says_what_to_send(call, monkeypatch):
     assert outcome.err.count("\n") == 1
 
 
-def test_an_unexpected_mistake_keeps_its_traceback(call, monkeypatch):
+def test_an_unexpected_error_keeps_its_traceback(call, monkeypatch):
     def broken(**options):
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr(aliasproof.listing, "list_ops", broken)
+    monkeypatch.setattr(aliasproof.commands.ops, "list_ops", broken)
     outcome = call("ops")
     assert outcome.code == 3
     assert "Traceback" in outcome.err
     assert outcome.err.splitlines()[-1].startswith(
-        "aliasproof: a mistake of aliasproof itself: ZeroDivisionError: oops"
+        "aliasproof: internal error: ZeroDivisionError: oops"
     )
 
 
@@ -207,6 +207,6 @@ def test_interrupted(call, monkeypatch):
     def interrupted(**options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(aliasproof.listing, "list_ops", interrupted)
+    monkeypatch.setattr(aliasproof.commands.ops, "list_ops", interrupted)
     outcome = call("ops")
     assert (outcome.code, outcome.err) == (130, "aliasproof: interrupted\n")

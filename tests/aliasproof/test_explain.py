@@ -1,17 +1,17 @@
-"""`aliasproof explain`: what a person sees of what the reference pass makes of a program."""
+"""`aliasproof explain`: the report on what the reference pass does to a program."""
 
 import json
-import textwrap
 
 import pytest
 import torch
 
 import aliasproof.explaining
-from aliasproof.explaining import explain, graph_text, letter, step_of
+from aliasproof.explaining import explain, letter, step_of
 from programs.program import Input, Instruction, Program, Ref, Storage
 from programs.serialization import dumps
 from reference_pass.conditions import CONDITIONS
 from reference_pass.exceptions import Refused
+from reports.explanation import graph_text
 
 MUTATES = """
 import torch
@@ -36,15 +36,6 @@ PROGRAM = Program(
 )
 
 
-@pytest.fixture
-def write(tmp_path):
-    def write_file(text: str) -> str:
-        (tmp_path / "mine.py").write_text(textwrap.dedent(text))
-        return "mine.py"
-
-    return write_file
-
-
 def lines_of(out, title):
     """The lines of one part of what was printed."""
     part = out.split(f"── {title} ")[1].split("\n\n──")[0]
@@ -59,22 +50,22 @@ def test_the_program_its_graphs_and_the_decisions(call, write):
     assert (outcome.code, outcome.err) == (0, "")
     assert "    y.view(2, 2).mul_(3)" in lines_of(outcome.out, "program")
     assert any(
-        "aten.mul_.Scalar" in each or "aten.mul_.Tensor" in each
-        for each in lines_of(outcome.out, "ATen calls")
+        "aten.mul_.Scalar" in line or "aten.mul_.Tensor" in line
+        for line in lines_of(outcome.out, "ATen calls")
     )
     functional = lines_of(outcome.out, "functional graph")
     assert functional[0].split() == ["x", "=", "input", "float32[4]", "A"]
-    assert [each for each in functional if "!" in each] == [
-        each for each in functional if "copy_" in each
+    assert [line for line in functional if "!" in line] == [
+        line for line in functional if "copy_" in line
     ]
     assert any(
-        "aten.mul_.Tensor" in each and each.endswith("B!")
-        for each in lines_of(outcome.out, "reinplaced graph")
+        "aten.mul_.Tensor" in line and line.endswith("B!")
+        for line in lines_of(outcome.out, "reinplaced graph")
     )
     said = "\n".join(lines_of(outcome.out, "decisions"))
     assert (
-        "add = aten.add.Tensor\n  kept because\n    in place: (2) no_later_use: x shares memory"
-        in said
+        "add = aten.add.Tensor\n  not in place because\n"
+        "    in place: (2) no_later_use: x shares memory" in said
     )
     assert "mul = aten.mul.Tensor\n  in place because all conditions hold" in said
 
@@ -93,7 +84,7 @@ def test_a_stored_program(call, tmp_path, given):
     assert "def program(x0):" in lines_of(outcome.out, "program")
     assert "def inputs():" in lines_of(outcome.out, "program")
     (view,) = (
-        each for each in lines_of(outcome.out, "ATen calls") if "aten.select.int(x0, 0, 2)" in each
+        line for line in lines_of(outcome.out, "ATen calls") if "aten.select.int(x0, 0, 2)" in line
     )
     assert view.endswith("float32[] offset 2  A")
     assert "aten.copy_" not in "\n".join(lines_of(outcome.out, "ATen calls"))
@@ -121,7 +112,7 @@ def test_json(call, write):
     assert "def program(x):" in found["program"]["source"]
     first = found["functional"][0]
     assert (first["name"], first["call"], first["writes"]) == ("x", "input", [])
-    lies = {
+    layout = {
         "dtype": "float32",
         "sizes": [4],
         "strides": [1],
@@ -129,11 +120,11 @@ def test_json(call, write):
         "contiguous": True,
         "storage": "A",
     }
-    assert first["tensors"] == [lies]
-    for each in found["decisions"]:
-        assert set(each) == {"node", "op", "in_place", "how", "refused"}
-        assert each["in_place"] is (each["how"] is not None)
-        for refused in each["refused"]:
+    assert first["tensors"] == [layout]
+    for decision in found["decisions"]:
+        assert set(decision) == {"node", "op", "in_place", "how", "refused"}
+        assert decision["in_place"] is (decision["how"] is not None)
+        for refused in decision["refused"]:
             assert set(refused) == {"how", "condition", "step", "reason"}
             assert refused["condition"] in {condition.__name__ for condition in CONDITIONS}
             assert refused["step"] == step_of(refused["condition"])
@@ -145,7 +136,7 @@ def test_what_the_file_prints_is_no_result(call, write):
     assert "loud" in outcome.err
 
 
-def test_tensors_that_the_function_holds_are_inputs(call, write):
+def test_captured_tensors_are_inputs(call, write):
     outcome = call(
         "explain",
         write(
@@ -154,10 +145,10 @@ def test_tensors_that_the_function_holds_are_inputs(call, write):
             )
         ),
     )
-    assert outcome.err == "note: input 1 is held, which the function holds\n"
+    assert outcome.err == "note: input 1 is the captured tensor held\n"
     assert any(
-        each.split()[-4:] == ["=", "input", "float32[4]", "B"]
-        for each in lines_of(outcome.out, "functional graph")
+        line.split()[-4:] == ["=", "input", "float32[4]", "B"]
+        for line in lines_of(outcome.out, "functional graph")
     )
 
 
@@ -230,7 +221,7 @@ def test_a_file_that_is_not_there(call):
 def test_an_op_that_is_kept_says_the_condition_its_step_and_the_reason():
     found = explain(lambda x: x.mul(2), [torch.ones(4)])
     assert found.parts["decisions"].startswith(
-        "mul = aten.mul.Tensor\n  kept because\n    in place: (1b) not_an_input: x is memory"
+        "mul = aten.mul.Tensor\n  not in place because\n    in place: (1b) not_an_input: x lies in"
     )
 
 
@@ -240,14 +231,14 @@ def test_an_op_that_is_in_place_in_another_way_says_what_was_refused_first():
     assert said[:3] == [
         "add = aten.add.Tensor",
         "  in place of the other operand because all conditions hold",
-        "  refused first",
+        "  refused before that",
     ]
     assert said[3].startswith("    in place: (1b) not_an_input")
 
 
 def test_views_share_the_letter_of_their_base():
     found = explain(lambda x, y: (x.t()[1:], y + 1), [torch.ones(3, 2), torch.ones(2)])
-    stored = {each.name: each.storages for each in found.functional if each.name}
+    stored = {line.name: line.storages for line in found.functional if line.name}
     assert (stored["x"], stored["y"], stored["t"], stored["slice_1"], stored["add"]) == (
         "A",
         "B",
@@ -256,7 +247,7 @@ def test_views_share_the_letter_of_their_base():
         "C",
     )
     assert (
-        str(next(each for each in found.functional if each.name == "t").tensors[0])
+        str(next(line for line in found.functional if line.name == "t").tensors[0])
         == "float32[2, 3] strides [1, 2]"
     )
 
@@ -268,7 +259,7 @@ def test_a_list_that_is_written_shows_each_storage():
         return pair
 
     (line,) = (
-        each for each in explain(program, [torch.ones(2)]).program if "_foreach_mul_" in each.call
+        line for line in explain(program, [torch.ones(2)]).program if "_foreach_mul_" in line.call
     )
     assert (line.storages, line.tensors) == ("B!, C!", ())
 
@@ -279,21 +270,21 @@ def test_arguments_that_are_defaults_are_left_out():
     assert "alpha=2" in graph_text(explain(lambda x: x.add(1, alpha=2), [torch.ones(2)]).functional)
 
 
-def test_sizes_that_depend_on_numbers():
+def test_data_dependent_sizes():
     found = explain(lambda x: x[x > 0].add_(1), [torch.ones(3)])
-    (index,) = (each for each in found.reinplaced if each.name == "index")
+    (index,) = (line for line in found.reinplaced if line.name == "index")
     assert str(index.tensors[0]).startswith("float32[u")
 
 
 def test_every_condition_names_its_step():
-    assert all(step_of(each.__name__) for each in CONDITIONS)
+    assert all(step_of(condition.__name__) for condition in CONDITIONS)
     assert step_of("not_an_input") == "(1b)"
     assert step_of("source_is_at_destination") == "(2c), (5)"
     assert step_of("no_such_condition") is None
 
 
 def test_letters():
-    assert [letter(each) for each in (0, 25, 26, 27, 26 * 27)] == ["A", "Z", "AA", "AB", "AAA"]
+    assert [letter(number) for number in (0, 25, 26, 27, 26 * 27)] == ["A", "Z", "AA", "AB", "AAA"]
 
 
 def test_inputs_are_left_alone():

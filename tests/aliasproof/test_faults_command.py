@@ -18,8 +18,8 @@ def test_the_matrix_as_a_table(call):
     head, row, *rest = outcome.out.splitlines()
     assert head.split() == ["fault", "killed", *EVERY_ORACLE]
     assert row.startswith("epilogue is dead code")
-    assert "1 of 1 faults killed. Programs until the first kill: median 1, most 1." in rest
-    assert "only errors kills none" in rest
+    assert "1 of 1 faults killed. Programs until the first kill: median 1, maximum 1." in rest
+    assert "killed by errors alone: none" in rest
 
 
 def test_a_survivor_is_an_exit_code(call):

@@ -17,9 +17,8 @@ import aliasproof
 ROOT = Path(aliasproof.__file__).parents[1]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "100"}
 COMMAND = (sys.executable, "-m", "aliasproof", "fuzz", "--workers", "2")
-SEEDS = range(
-    5
-)  # to look for one that finds something, so that these tests live on when what a seed means changes
+# The first one that finds something is used. So these tests survive a change of what seeds mean.
+SEEDS = range(5)
 
 
 def fuzz(folder: Path, arguments: Sequence[object]) -> subprocess.CompletedProcess[str]:
@@ -66,18 +65,18 @@ def test_what_is_printed(campaign):
 def test_what_is_kept(campaign):
     _, folder, done = campaign
     run = next((folder / "runs").iterdir())
-    assert {each.name for each in run.iterdir()} <= {
+    assert {path.name for path in run.iterdir()} <= {
         "findings",
         "unconfirmed",
         "suspicions",
         "run.json",
     }
     outcome = json.loads((run / "run.json").read_text())
-    assert {each["identifier"] for each in outcome["findings"]} == {
-        each.name for each in (run / "findings").iterdir()
+    assert {entry["identifier"] for entry in outcome["findings"]} == {
+        path.name for path in (run / "findings").iterdir()
     }
     for finding in (run / "findings").iterdir():
-        assert {each.name for each in finding.iterdir()} == {
+        assert {path.name for path in finding.iterdir()} == {
             "program.json",
             "finding.json",
             "reproducer.py",
@@ -120,14 +119,14 @@ def test_the_same_seed_finds_the_same(campaign, tmp_path):
     assert again["programs"] == before["programs"]
     assert again["programs"]["functionalize"]["programs"] == 25
     what = ("identifier", "kind", "count", "original")
-    assert [[each[key] for key in what] for each in again["findings"]] == [
-        [each[key] for key in what] for each in before["findings"]
+    assert [[entry[key] for key in what] for entry in again["findings"]] == [
+        [entry[key] for key in what] for entry in before["findings"]
     ]
-    for each in again["findings"]:
-        program = (tmp_path / each["folder"] / "program.json").read_text()
+    for entry in again["findings"]:
+        program = (tmp_path / entry["folder"] / "program.json").read_text()
         assert (
             program
-            == next(folder.glob(f"runs/*/findings/{each['identifier']}/program.json")).read_text()
+            == next(folder.glob(f"runs/*/findings/{entry['identifier']}/program.json")).read_text()
         )
 
 
@@ -160,7 +159,7 @@ def test_ctrl_c_keeps_what_was_found(campaign, tmp_path):
             not list(tmp_path.glob("run/findings/*/reproducer.py")) and time.monotonic() < deadline
         ):
             time.sleep(0.1)
-        kept = [each.name for each in tmp_path.glob("run/findings/*")]
+        kept = [path.name for path in tmp_path.glob("run/findings/*")]
         os.killpg(running.pid, signal.SIGINT)  # as a terminal does: to all processes of the command
         out, err = running.communicate(timeout=60)
     finally:
@@ -168,8 +167,8 @@ def test_ctrl_c_keeps_what_was_found(campaign, tmp_path):
             os.killpg(running.pid, signal.SIGKILL)
     assert running.returncode == 0, err
     assert "Traceback" not in err
-    assert "Interrupted; what was found until then is kept." in out
+    assert "Interrupted. Findings so far are kept." in out
     assert kept
-    assert set(kept) <= {each.name for each in tmp_path.glob("run/findings/*")}
+    assert set(kept) <= {path.name for path in tmp_path.glob("run/findings/*")}
     assert all(name in out for name in kept)
     assert json.loads((tmp_path / "run" / "run.json").read_text())["interrupted"] is True

@@ -1,4 +1,4 @@
-"""`aliasproof targets`, `aliasproof ops`, `--help`, `--version`, and what `import aliasproof` gives."""
+"""`aliasproof targets`, `aliasproof ops`, `--help`, `--version`, and the public names."""
 
 import json
 import os
@@ -19,14 +19,14 @@ ROOT = Path(aliasproof.__file__).parents[1]
 def test_targets(call):
     outcome = call("targets")
     assert outcome.code == 0
-    for each in TARGETS.values():
-        assert each.name in outcome.out
-        assert each.summary in outcome.out
+    for target in TARGETS.values():
+        assert target.name in outcome.out
+        assert target.summary in outcome.out
     assert all(line == line.rstrip() for line in outcome.out.splitlines())
 
 
 def test_targets_as_json(call):
-    found = {each["name"]: each for each in json.loads(call("targets", "--json").out)["targets"]}
+    found = {entry["name"]: entry for entry in json.loads(call("targets", "--json").out)["targets"]}
     assert list(found) == list(TARGETS)
     for name, target in TARGETS.items():
         assert set(found[name]) == {
@@ -37,13 +37,13 @@ def test_targets_as_json(call):
             "refusals",
             "builds on",
         }
-        assert [each["promise"] for each in found[name]["waived"]] == [
+        assert [clause["promise"] for clause in found[name]["waived"]] == [
             w.promise.name.lower() for w in target.contract.waivers
         ]
         assert all(
-            each["reason"]
+            clause["reason"]
             for part in ("waived", "preconditions", "refusals")
-            for each in found[name][part]
+            for clause in found[name][part]
         )
     assert found["aot-epilogue"]["builds on"] == "aot"
 
@@ -57,8 +57,8 @@ def test_ops(call):
 
 def test_ops_as_json(call):
     found = json.loads(call("ops", "--json").out)["ops"]
-    assert [each["op"] for each in found] == [each.name for each in OPERATORS]
-    by_name = {each["op"]: each for each in found}
+    assert [entry["op"] for entry in found] == [operator.name for operator in OPERATORS]
+    by_name = {entry["op"]: entry for entry in found}
     assert by_name["aten.select.int"]["kind"] == "view"
     assert by_name["aten.add.out"]["writes"] == ["out"]
     assert by_name["aten.relu.default"]["writes"] == []
@@ -77,17 +77,21 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("option", ["--help", "--version"])
-def test_torch_is_not_loaded_to_say_little(option):
-    code = f"import sys\nfrom aliasproof.command_line import run\nrun([{option!r}])\nassert 'torch' not in sys.modules"
+def test_short_answers_do_not_import_torch(option):
+    code = (
+        "import sys\n"
+        "from aliasproof.command_line import run\n"
+        f"run([{option!r}])\n"
+        "assert 'torch' not in sys.modules"
+    )
     assert "aliasproof" in python("-c", code).stdout
 
 
 def test_help_answers_at_once():
     before = sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
     assert "Usage" in python("-m", "aliasproof", "fuzz", "--help").stdout
-    seconds = (
-        sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]) - before
-    )  # of work: other processes do not count
+    # CPU time: other processes do not count.
+    seconds = sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]) - before
     assert seconds < 1  # it takes 0.25; loading torch alone takes 2
 
 

@@ -1,39 +1,17 @@
-"""`aliasproof prove`: given this function and this target, these pairs are proved, refuted, unknown or vacuous."""
-
-import json
-import re
-from pathlib import Path
+"""`aliasproof prove`: given this function and this target, this is the answer for each pair."""
 
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from aliasproof.proving import Covered, Range, prove_build, prove_function
+from aliasproof.proving import Range, prove_build, prove_function
 from benchmarks.proof_rates import even_arena, no_clones
 from oracles.contract import Contract, Precondition
 from oracles.proofs.pair_decision import Answer
+from oracles.proofs.target_proofs import Covered
 from programs.program import Input, Instruction, Program, Ref, Storage
 from programs.regions import Region, overlap
-from programs.serialization import dumps
-from targets.registry import TARGETS
-from targets.symbolic_sizes import SYMBOLIC
-from targets.target import Build, Target
-
-DOCUMENT = Path(__file__).parents[2] / "docs" / "proofs.md"
-HALVES = """
-import torch
-
-
-def program(x):
-    half = x.shape[0] // 2
-    top, bottom = x[:half], x[half:]
-    top.add_(1)
-    return bottom, top.clone(), x + 0
-
-
-def inputs():
-    return torch.ones(6, 4)
-"""
+from targets.target import Target
 
 
 def halves(x):
@@ -52,24 +30,11 @@ def stand_in(contract=None):
 
 
 def answers(found):
-    return {(each.proof.one, each.proof.other): each.proof.answer for each in found.pairs}
+    return {(pair.proof.one, pair.proof.other): pair.proof.answer for pair in found.pairs}
 
 
 def only(found, answer):
-    return [each for each in found.pairs if each.proof.answer is answer]
-
-
-@pytest.fixture
-def planted(monkeypatch):
-    """Puts a target with a symbolic build among all targets."""
-
-    def plant(name, build):
-        monkeypatch.setitem(
-            TARGETS, name, Target(name, "", Contract(), lambda *_: Build(never_run, []), "")
-        )
-        monkeypatch.setitem(SYMBOLIC, name, build)
-
-    return plant
+    return [pair for pair in found.pairs if pair.proof.answer is answer]
 
 
 # --- what is right is proved ----------------------------------------------------------------------
@@ -96,7 +61,7 @@ def test_two_inputs_have_symbols_of_their_own_and_what_is_asked_of_them_is_an_as
     assert found.counts[Answer.PROVED] == 5
 
 
-def test_tensors_that_the_function_holds_are_inputs():
+def test_captured_tensors_are_inputs():
     held = torch.ones(3)
     (found,) = prove_function(lambda x: (x + held, held), [torch.ones(3)], ["reference"])
     assert found.shapes == (("n0",), ("n1",))
@@ -136,14 +101,14 @@ def test_a_dropped_clone_is_refuted_by_sizes_that_show_it():
         ("input 0", "output 1"): Answer.REFUTED,
         ("output 0", "output 1"): Answer.PROVED,
     }
-    for each in only(found, Answer.REFUTED):
-        ((rows, columns),) = each.counterexample.shapes
+    for pair in only(found, Answer.REFUTED):
+        ((rows, columns),) = pair.counterexample.shapes
         real = torch.ones(rows, columns)
         views = [real[: rows // 2], real[rows // 2 :]]
-        output = views[int(each.proof.other.removeprefix("output "))]
+        output = views[int(pair.proof.other.removeprefix("output "))]
         assert overlap(Region.of(real), Region.of(output))
-        for tensor, index in zip((real, output), each.counterexample.indices, strict=True):
-            assert tensor[index].data_ptr() - real.data_ptr() == each.counterexample.byte
+        for tensor, index in zip((real, output), pair.counterexample.indices, strict=True):
+            assert tensor[index].data_ptr() - real.data_ptr() == pair.counterexample.byte
 
 
 def test_how_many_sizes_in_range_satisfy_the_assumptions_is_counted():
@@ -227,9 +192,11 @@ def test_what_the_target_does_not_promise_is_not_refuted():
 # --- what is not decided says why -----------------------------------------------------------------
 
 
-def test_a_target_without_symbolic_form_is_unknown():
+def test_a_target_without_a_symbolic_build_is_unknown():
     found = prove_build(halves, [torch.ones(6, 4)], stand_in(), None)
-    assert {each.proof.how for each in found.pairs} == {"the target has no symbolic form"}
+    assert {pair.proof.how for pair in found.pairs} == {
+        "the target has no build with symbolic sizes"
+    }
     assert set(answers(found).values()) == {Answer.UNKNOWN}
 
 
@@ -238,7 +205,7 @@ def test_a_target_that_cannot_be_built_is_unknown_with_its_error():
         raise ZeroDivisionError("of all things")
 
     found = prove_build(halves, [torch.ones(6, 4)], stand_in(), build)
-    assert {each.proof.how for each in found.pairs} == {
+    assert {pair.proof.how for pair in found.pairs} == {
         "with symbolic sizes, the target raises ZeroDivisionError: of all things"
     }
 
@@ -252,11 +219,11 @@ def test_a_data_dependent_function_is_unknown():
 def test_a_data_dependent_size_is_unknown_for_that_reason(target):
     (found,) = prove_function(lambda x: (x[x > 0], x), [torch.ones(4)], [target])
     assert set(answers(found).values()) == {Answer.UNKNOWN}
-    assert all("data-dependent" in each.proof.how for each in found.pairs)
+    assert all("depends on numbers" in pair.proof.how for pair in found.pairs)
 
 
 @pytest.mark.parametrize("target", ["identity", "aot", "reference"])
-def test_a_number_that_is_no_integer_is_no_size(target):
+def test_a_value_that_is_not_an_integer_is_not_a_size(target):
     (found,) = prove_function(lambda x: (x + x.sum().item(), x), [torch.ones(4)], [target])
     assert set(answers(found).values()) == {Answer.PROVED}
 
@@ -282,111 +249,6 @@ def test_no_time_is_unknown():
 
     assert answer(1e-3) is Answer.UNKNOWN
     assert answer(10.0) is Answer.PROVED
-
-
-# --- the command ----------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def mine(tmp_path):
-    path = tmp_path / "mine.py"
-    path.write_text(HALVES)
-    return path
-
-
-def test_the_command_prints_all_pairs_and_counts_them(call, mine):
-    done = call("prove", mine, "--target", "aot")
-    assert done.code == 0
-    assert "input 0 is [n0, n1]; sizes from 1 to 64" in done.out
-    assert re.search(r"input 0, output 0 +proved +as in eager +\d", done.out)
-    assert re.search(r"output 0, output 1 +proved +different storages +\d", done.out)
-    assert done.out.splitlines()[-1] == "6 proved, 0 refuted, 0 unknown, 0 vacuous"
-
-
-def test_a_refutation_ends_in_exit_code_1_and_can_be_checked_by_hand(call, mine, planted):
-    planted("careless", no_clones)
-    done = call("prove", mine, "--target", "careless")
-    assert done.code == 1
-    assert re.search(r"input 0, output 1 +refuted", done.out)
-    shown = re.search(
-        r"with input 0 of size \[(\d+), (\d+)\]: input 0 at \[(\d+), (\d+)\] and output 1 at \[(\d+), (\d+)\]"
-        r" hold byte (\d+)",
-        done.out,
-    )
-    assert shown is not None
-    rows, columns, *indices, byte = map(int, shown.groups())
-    for row, column in (indices[:2], indices[2:]):
-        assert 0 <= row < rows
-        assert byte // 4 == row * columns + column
-
-
-def test_json_holds_all_of_it(call, mine, planted):
-    planted("careless", no_clones)
-    done = call(
-        "prove", mine, "--target", "careless", "--target", "reference", "--sizes", "2:", "--json"
-    )
-    assert done.code == 1
-    given = json.loads(done.out)
-    assert given["sizes"] == [2, None]
-    careless, reference = given["targets"]["careless"], given["targets"]["reference"]
-    assert careless["inputs"] == [["n0", "n1"]]
-    assert "2 <= n0" in careless["assumptions"]
-    assert careless["sizes that satisfy them"] is None
-    assert reference["counts"] == {"proved": 6, "refuted": 0, "unknown": 0, "vacuous": 0}
-    refuted = [each for each in careless["pairs"] if each["answer"] == "refuted"]
-    assert refuted
-    assert all(
-        set(each["counterexample"]) == {"sizes of inputs", "indices", "shared byte"}
-        for each in refuted
-    )
-    assert all(each["counterexample"] is None for each in reference["pairs"])
-
-
-def test_one_reason_for_all_pairs_is_said_once(call, mine):
-    done = call("prove", mine, "--target", "reference", "--sizes", "1:1")
-    assert done.code == 0
-    assert done.out.count("all pairs vacuous: no sizes in range satisfy the assumptions") == 1
-    assert done.out.splitlines()[-1] == "0 proved, 0 refuted, 0 unknown, 6 vacuous"
-
-
-def test_a_stored_program_is_proved(call, tmp_path):
-    program = Program(
-        storages=(Storage(torch.float32, 4),),
-        inputs=(Input("x", 0, torch.float32, (4,), (1,), 0),),
-        instructions=(Instruction("aten.add.Scalar", (Ref("x"), 1), (), ("v",)),),
-        outputs=("v",),
-    )
-    path = tmp_path / "program.json"
-    path.write_text(dumps(program))
-    done = call("prove", path, "--target", "reference")
-    assert (done.code, done.out.splitlines()[-1]) == (
-        0,
-        "1 proved, 0 refuted, 0 unknown, 0 vacuous",
-    )
-
-
-def test_it_is_said_if_no_size_is_a_symbol(call, tmp_path):
-    path = tmp_path / "one.py"
-    path.write_text(
-        "import torch\ndef program(x): return x + 1\ndef inputs(): return torch.ones(1)\n"
-    )
-    done = call("prove", path, "--target", "reference", "--sizes", "2:3")
-    assert "no size became a symbol" in done.err
-    assert "input 0 is [1]\n" in done.out
-    assert " in range" not in done.out
-
-
-def test_inputs_that_the_function_holds_are_named(call, tmp_path):
-    path = tmp_path / "held.py"
-    path.write_text(
-        "import torch\nW = torch.ones(5)\ndef program(x): return x * W\ndef inputs(): return torch.ones(5)\n"
-    )
-    assert (
-        "input 0 is [n0], input 1 (W) is [n1]; sizes"
-        in call("prove", path, "--target", "reference").out
-    )
-    given = json.loads(call("prove", path, "--target", "reference", "--json").out)
-    assert given["targets"]["reference"]["held by the function"] == ["W"]
 
 
 def test_assumptions_are_written_as_python_has_them():
@@ -422,52 +284,3 @@ def test_whether_function_or_target_fails_on_symbols_is_said():
     assert found.pairs[0].proof.how.startswith(
         "with symbolic sizes, the function raises GuardOnDataDependent"
     )
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--sizes", "5:2"], "--sizes 5:2: give LOW:HIGH"),
-        (["--sizes", "64"], "--sizes 64: give LOW:HIGH"),
-        (["--sizes", "-1:4"], "--sizes -1:4: give LOW:HIGH"),
-        (["--sizes", "one:two"], "give LOW:HIGH in whole numbers"),
-        (["--limit", "0"], "--limit 0: give seconds above 0"),
-        (["--limit", "nan"], "--limit nan: give seconds above 0"),
-        (["--target", "inducktor"], "unknown target 'inducktor'"),
-    ],
-)
-def test_bad_options_end_in_one_line(call, mine, options, message):
-    done = call("prove", mine, *options)
-    assert (done.code, done.out) == (2, "")
-    assert message in done.err
-    assert len(done.err.splitlines()) == 1
-
-
-def test_a_function_that_raises_in_eager_is_bad_input(call, tmp_path):
-    path = tmp_path / "wrong.py"
-    path.write_text(
-        "import torch\ndef program(x): return x.view(3, 3)\ndef inputs(): return torch.ones(4)\n"
-    )
-    done = call("prove", path, "--target", "reference")
-    assert done.code == 2
-    assert "eager raises RuntimeError" in done.err
-
-
-def test_the_document_shows_what_the_command_prints(call, tmp_path):
-    """Times aside, and what torch it is."""
-    text = DOCUMENT.read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    (tmp_path / "mine.py").write_text(code)
-    (shown,) = re.findall(r"```console\n\$ aliasproof (.*?)\n(.*?)```", text, re.DOTALL)
-    done = call(*shown[0].split())
-    assert plain(done.out) == plain(shown[1])
-
-
-def plain(text):
-    """Lines without times and widths."""
-    lines = [
-        re.sub(r" +[\d.]+$", "", line)
-        for line in text.splitlines()
-        if line and " in torch " not in line
-    ]
-    return [re.sub(r"[ ─]+", " ", line).strip() for line in lines]

@@ -1,4 +1,4 @@
-"""`aliasproof show`: what a person sees of a finding."""
+"""`aliasproof show`: the report on a finding, and whether it still fails."""
 
 import shutil
 from dataclasses import replace
@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-import aliasproof.showing
+import aliasproof.commands.show
 from campaigns.finding import Finding
 from campaigns.reproducer import Confirmation, render
 from campaigns.store import write_finding
@@ -39,7 +39,7 @@ FINDING = Finding(
 
 @pytest.fixture
 def keep(tmp_path, forgetful_target):
-    """Writes a finding to where a run would."""
+    """Writes a finding to where a campaign would."""
 
     def keep_finding(finding: Finding):
         folder = tmp_path / "runs" / "some-run" / "findings" / finding.identifier
@@ -66,7 +66,7 @@ def test_everything_is_there(call, keep):
     assert outcome.out.strip().endswith(f"Still there in torch {torch.__version__}.")
 
 
-def test_eager_stands_beside_the_target(call, keep):
+def test_eager_is_beside_the_target(call, keep):
     keep(FINDING)
     lines = call("show", "forgetful-inputs-12345678").out.splitlines()
     row = next(line for line in lines if line.startswith("input 0 afterwards"))
@@ -123,8 +123,8 @@ def test_the_newest_of_equal_names(call, keep, tmp_path):
 def test_a_target_that_died_is_not_run_in_this_process(
     call, keep, monkeypatch, confirmation, ending
 ):
-    monkeypatch.setattr(aliasproof.showing, "confirm", lambda script: confirmation)
-    monkeypatch.setattr(aliasproof.showing, "run_trial", None)
+    monkeypatch.setattr(aliasproof.commands.show, "confirm", lambda script: confirmation)
+    monkeypatch.setattr(aliasproof.commands.show, "run_trial", None)
     keep(
         replace(
             FINDING,
@@ -145,7 +145,7 @@ def test_without_its_reproducer(call, keep):
     assert "reproducer.py is missing" in outcome.out
 
 
-def test_of_a_target_that_is_no_more(call, keep, monkeypatch):
+def test_a_target_that_no_longer_exists(call, keep, monkeypatch):
     keep(FINDING)
     monkeypatch.delitem(TARGETS, "forgetful")
     outcome = call("show", FINDING.identifier)

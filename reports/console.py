@@ -1,11 +1,11 @@
-"""Where text goes: results to standard output, progress and notes to standard error."""
+"""Consoles and the basic forms of output: results on stdout, progress and notes on stderr."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from rich.console import Console
@@ -13,7 +13,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-WIDTH_OF_FILES = 100  # columns, where there is no terminal to ask
+FILE_WIDTH = 100  # columns of a table or a heading in a file
 
 
 def results() -> Console:
@@ -27,27 +27,33 @@ def notes() -> Console:
 
 
 def _console(*, stderr: bool) -> Console:
+    # Rich would read brackets as markup and colour numbers: both change what a program prints.
     console = Console(stderr=stderr, highlight=False, emoji=False, markup=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = WIDTH_OF_FILES
+        console.width = FILE_WIDTH
     return console
 
 
 def write_json(data: Mapping[str, object]) -> None:
-    """One JSON object on standard output."""
+    """Write one JSON object to standard output."""
     sys.stdout.write(json.dumps(data, indent=2) + "\n")
     sys.stdout.flush()
 
 
+def new_table(*, header: bool = True, gap: int = 2) -> Table:
+    """An empty table without lines, with `gap` spaces between columns."""
+    return Table(box=None, padding=(0, gap, 0, 0), show_header=header, header_style="bold")
+
+
 def print_code(console: Console, code: str) -> None:
-    """Python source as it is: no line is broken or padded, so that it can be copied."""
+    """Print Python source. No line is broken or padded, so that it can be copied."""
     text = Syntax("", "python", theme="ansi_dark").highlight(code.strip("\n"))
     text.rstrip()
     console.print(text, soft_wrap=True)
 
 
 def print_table(console: Console, table: Table) -> None:
-    """A table, in a file without the spaces that fill its lines."""
+    """Print a table. In a file, lines have no trailing spaces."""
     if console.is_terminal:
         console.print(table)
         return
@@ -58,27 +64,38 @@ def print_table(console: Console, table: Table) -> None:
 
 
 def print_heading(console: Console, title: str) -> None:
-    """A line between two parts."""
+    """Print a rule with a title, after an empty line."""
     console.print()
     console.print(
-        Text(f"── {title} ".ljust(min(console.width, WIDTH_OF_FILES), "─"), style="bold"),
+        Text(f"── {title} ".ljust(min(console.width, FILE_WIDTH), "─"), style="bold"),
         soft_wrap=True,
     )
 
 
 def print_lines(console: Console, text: str, style: str = "") -> None:
-    """Sentences: a terminal shows them broken between words, a file gets them whole."""
+    """Print sentences. Only a terminal breaks long lines, between words."""
     console.print(Text(text, style=style), soft_wrap=not console.is_terminal)
 
 
 def print_exactly(console: Console, text: str, style: str = "") -> None:
-    """Text of which no line is broken, so that it can be copied."""
+    """Print text whose lines are never broken, so that it can be copied."""
     console.print(Text(text, style=style), soft_wrap=True)
 
 
+def print_notes(texts: Iterable[str]) -> None:
+    """Print each text as a note on standard error."""
+    for text in texts:
+        print_lines(notes(), f"note: {text}")
+
+
 def relative(path: Path) -> Path:
-    """The path from here if it lies below, else as it is."""
+    """The path relative to the working directory if it is below it, else unchanged."""
     try:
         return path.absolute().relative_to(Path.cwd())
     except ValueError:
         return path
+
+
+def interpreter() -> str:
+    """The path of this Python interpreter, as short as a user can type it here."""
+    return str(relative(Path(sys.executable)))

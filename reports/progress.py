@@ -1,4 +1,4 @@
-"""How far a campaign is: a live display in a terminal, a line every ten seconds elsewhere.
+"""The progress of a campaign: a live display in a terminal, a line every ten seconds elsewhere.
 
 Both go to standard error.
 """
@@ -16,29 +16,30 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from aliasproof.console import print_lines
 from campaigns.campaign import Campaign, Listener
 from campaigns.finding import Finding
+from reports.console import new_table, print_lines
+from reports.wording import clock, counted, shortened
 
 REDRAWN_EVERY = 0.2  # seconds
 LINE_EVERY = 10.0  # seconds
-LONGEST_KIND = 90  # characters
-LATEST = 5  # findings listed while a campaign runs
+LATEST = 5  # findings listed in the live display
 
 
 @contextlib.contextmanager
 def display(console: Console, title: str) -> Iterator[Listener]:
-    """A listener that shows a campaign while it runs, under a title that appears once it does."""
+    """A listener that shows a running campaign. The title appears when the campaign starts."""
     if not console.is_terminal:
         yield _Lines(console, title)
         return
+    # No refresh thread: the campaign calls the listener several times per second anyway.
     with Live(console=console, auto_refresh=False, transient=True) as live:
-        yield _Picture(live, title)
+        yield _LiveDisplay(live, title)
 
 
 @dataclass(slots=True)
-class _Picture:
-    """Redraws the display a few times a second."""
+class _LiveDisplay:
+    """Redraws the display a few times per second."""
 
     live: Live
     title: str
@@ -53,7 +54,7 @@ class _Picture:
 
 @dataclass(slots=True)
 class _Lines:
-    """Prints a line now and then, and one for each new finding."""
+    """Prints a status line every `LINE_EVERY` seconds, and a line for each new finding."""
 
     console: Console
     title: str
@@ -73,49 +74,36 @@ class _Lines:
 
 
 def _new(campaign: Campaign, known: set[str]) -> list[Finding]:
+    """The findings that are not known yet; from now on they are."""
     new = [finding for name, finding in campaign.findings.items() if name not in known]
     known.update(campaign.findings)
     return new
 
 
 def in_a_line(finding: Finding) -> str:
-    """What a finding is, in short."""
+    """A finding in one line."""
     size = counted(len(finding.program), "instruction")
-    return f"{finding.identifier}: {short(finding.kind)} ({finding.place}), {size}"
+    return f"{finding.identifier}: {shortened(finding.kind)} ({finding.place}), {size}"
 
 
-def short(kind: str) -> str:
-    """A kind without most of an error's message, which stands in the finding."""
-    return kind if len(kind) <= LONGEST_KIND else f"{kind[: LONGEST_KIND - 1].rstrip()}…"
-
-
-def counted(number: int, noun: str) -> str:
-    """A number and its noun."""
-    return f"{number} {noun}{'s' * (number != 1)}"
-
-
-def clock(seconds: float) -> str:
-    """Minutes and seconds."""
-    return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
-
-
-def silent(campaign: Campaign) -> int:
-    """How many findings raise nothing."""
-    return sum(each.silent for each in campaign.findings.values())
+def silent_findings(campaign: Campaign) -> int:
+    """The number of findings that raise no exception."""
+    return sum(finding.silent for finding in campaign.findings.values())
 
 
 def _status(campaign: Campaign) -> str:
     total = campaign.total
     by_target = ", ".join(f"{name} {tally.programs}" for name, tally in campaign.statistics.items())
+    findings = counted(len(campaign.findings), "finding")
     return ", ".join(
         (
             f"{total.programs} programs ({by_target})",
             f"{100 * total.discard_rate:.1f} % discarded",
-            f"{total.violating} violating",
-            f"{counted(len(campaign.findings), 'finding')} ({silent(campaign)} silent)",
+            f"{total.violating} with a violation",
+            f"{findings} ({silent_findings(campaign)} silent)",
             f"{campaign.reducing} being reduced",
             f"{campaign.confirming} being confirmed",
-            _left(campaign),
+            _time_left(campaign),
         )
     )
 
@@ -127,14 +115,15 @@ def _share(campaign: Campaign) -> float:
     shares += (
         [campaign.total.programs / (plan.programs * len(plan.targets))] if plan.programs else []
     )
+    # A plan can limit both. The campaign ends at whichever limit comes first.
     return min(max(shares, default=0.0), 1.0)
 
 
-def _left(campaign: Campaign) -> str:
-    """The time that is left, as far as it can be told."""
+def _time_left(campaign: Campaign) -> str:
+    """The time that is left. It is an estimate if the plan counts programs."""
     share = _share(campaign)
     if campaign.interrupted:
-        return "interrupted: confirming what was found"
+        return "interrupted: confirming findings"
     if share >= 1:
         return "finishing"
     if campaign.plan.seconds:
@@ -156,30 +145,29 @@ def _picture(campaign: Campaign, title: str) -> Group:
         _by_target(campaign),
         _findings_so_far(campaign),
     ]
-    for each in list(campaign.findings.values())[-LATEST:]:
-        style = "bold red" if each.silent else ""
-        parts.append(Text(f"  {in_a_line(each)}", style, overflow="ellipsis", no_wrap=True))
+    for finding in list(campaign.findings.values())[-LATEST:]:
+        style = "bold red" if finding.silent else ""
+        parts.append(Text(f"  {in_a_line(finding)}", style, overflow="ellipsis", no_wrap=True))
     if campaign.total.programs == 0 and not campaign.interrupted:
-        parts.append(Text("Starting workers: each loads torch, which takes some seconds.", "dim"))
+        parts.append(Text("Starting workers. Each imports torch, which takes some seconds.", "dim"))
     if campaign.interrupted:
-        parts.append(Text("Ctrl-C again gives up what is not confirmed.", "dim"))
+        parts.append(Text("Press Ctrl-C again to drop what is not confirmed yet.", "dim"))
     else:
-        parts.append(Text("Ctrl-C ends the run and keeps what was found.", "dim"))
+        parts.append(Text("Press Ctrl-C to end the run. Findings are kept.", "dim"))
     return Group(*parts)
 
 
 def _clocks(campaign: Campaign) -> Table:
     row = Table.grid(padding=(0, 1))
-    row.add_column(no_wrap=True)
-    row.add_column(no_wrap=True)
-    row.add_column(no_wrap=True)
+    for _ in range(3):
+        row.add_column(no_wrap=True)
     bar = ProgressBar(total=1.0, completed=_share(campaign), width=30)
-    row.add_row(f"{clock(campaign.elapsed)} elapsed", bar, _left(campaign))
+    row.add_row(f"{clock(campaign.elapsed)} elapsed", bar, _time_left(campaign))
     return row
 
 
 def _by_target(campaign: Campaign) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    table = new_table()
     table.add_column("target", no_wrap=True)
     for name in ("programs", "discarded", "violations"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -193,8 +181,8 @@ def _by_target(campaign: Campaign) -> Table:
 
 
 def _findings_so_far(campaign: Campaign) -> Text:
-    findings = f"{counted(len(campaign.findings), 'finding')}, {silent(campaign)} of them silent"
+    findings = counted(len(campaign.findings), "finding")
     return Text.assemble(
-        (findings, "bold"),
+        (f"{findings}, {silent_findings(campaign)} of them silent", "bold"),
         f"; {campaign.reducing} being reduced, {campaign.confirming} being confirmed",
     )

@@ -1,4 +1,4 @@
-"""The command `fuzz`: from options to a plan, the campaign with its display, and the outcome."""
+"""The command `fuzz`: options become a plan, then a campaign runs, then its outcome is printed."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from aliasproof.console import notes, relative, results, write_json
-from aliasproof.outcome import print_outcome
-from aliasproof.progress import display
 from campaigns.fuzz import fuzz
 from campaigns.plan import Plan
 from programs.errors import UserError
+from reports.campaign_outcome import print_outcome
+from reports.console import notes, relative, results, write_json
+from reports.progress import display
+from reports.wording import counted
 from targets.registry import target as target_named
 from trials.worker import quiet_torch
 
-# `functionalize` is tested through `fx-reinplace`, which builds on it, and is blamed by itself
-# where it is at fault.
+# `functionalize` is tested through `fx-reinplace`, which builds on it. A violation that
+# `functionalize` shows alone is attributed to it.
 DEFAULT_TARGETS = ("fx-reinplace", "aot", "aot-epilogue")
 DEFAULT_SECONDS = 90.0
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """What the user asked for; None where he left it to us."""
+class FuzzOptions:
+    """The options of the command; None where the default applies."""
 
     targets: tuple[str, ...] = ()
     seconds: float | None = None
@@ -35,10 +36,9 @@ class Options:
     workers: int | None = None
 
     def plan(self) -> Plan:
-        """The plan. Raises `UserError` for numbers that make no sense and unknown targets."""
-        names = tuple(
-            dict.fromkeys(target_named(each).name for each in self.targets or DEFAULT_TARGETS)
-        )
+        """The plan. Raises `UserError` for numbers out of range and unknown targets."""
+        chosen = self.targets or DEFAULT_TARGETS
+        names = tuple(dict.fromkeys(target_named(name).name for name in chosen))
         if self.seconds is not None and self.programs is not None:
             raise UserError("--seconds and --programs both say when to stop; give one of them")
         if self.seconds is not None and not (math.isfinite(self.seconds) and self.seconds > 0):
@@ -49,10 +49,10 @@ class Options:
             ("seed", self.seed, 0),
         ):
             if number is not None and number < least:
-                raise UserError(f"--{option} {number}: give a whole number from {least} up")
-        seconds = (
-            DEFAULT_SECONDS if self.seconds is None and self.programs is None else self.seconds
-        )
+                raise UserError(f"--{option} {number}: give a whole number, at least {least}")
+        seconds = self.seconds
+        if seconds is None and self.programs is None:
+            seconds = DEFAULT_SECONDS
         plan = Plan(names, self.seed, self.programs, seconds)
         return (
             plan
@@ -61,12 +61,15 @@ class Options:
         )
 
 
-def run_campaign(options: Options, *, as_json: bool) -> bool:
-    """Run the campaign, print the outcome, and say whether anything was found."""
+def run_campaign(options: FuzzOptions, *, as_json: bool) -> bool:
+    """Run a campaign, and print the outcome. True if there is a finding."""
     plan = options.plan()
     quiet_torch()
     folder = options.run if options.run is not None else new_folder(Path("runs"))
-    title = f"Fuzzing {', '.join(plan.targets)} with {plan.workers} workers, seed {plan.seed}, into {relative(folder)}"
+    title = (
+        f"Fuzzing {', '.join(plan.targets)} with {counted(plan.workers, 'worker')},"
+        f" seed {plan.seed}, into {relative(folder)}"
+    )
     with display(notes(), title) as listener:
         campaign = fuzz(plan, folder, listener)
     if as_json:
@@ -77,10 +80,11 @@ def run_campaign(options: Options, *, as_json: bool) -> bool:
 
 
 def new_folder(runs: Path) -> Path:
-    """Make a folder named after the time, with a number where another run has that name."""
+    """Make a folder named after the time. A number is added if that name is taken."""
     name = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
     for number in itertools.count(1):
         folder = runs / (name if number == 1 else f"{name}-{number}")
+        # Another campaign can start in the same second: only `mkdir` decides who has the name.
         try:
             folder.mkdir(parents=True)
         except FileExistsError:
@@ -90,4 +94,4 @@ def new_folder(runs: Path) -> Path:
                 f"run folder {folder} cannot be made: {error.strerror}; name another with --run"
             ) from error
         return folder
-    raise AssertionError("there are always more numbers")
+    raise AssertionError("itertools.count does not end")

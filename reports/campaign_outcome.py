@@ -1,0 +1,144 @@
+"""The outcome of a campaign: a table of findings, the shortest one in full, suspicions, counts."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.text import Text
+
+from campaigns.campaign import Campaign, findings_in_order, suspicions_in_order
+from campaigns.finding import Finding
+from programs.printing import source
+from reports.console import (
+    interpreter,
+    new_table,
+    print_exactly,
+    print_heading,
+    print_lines,
+    print_table,
+    relative,
+)
+from reports.program_code import print_program
+from reports.progress import silent_findings
+from reports.wording import counted, shortened
+
+
+def print_outcome(console: Console, campaign: Campaign) -> None:
+    """Print all findings, silent ones first, then what is not a finding, then counts."""
+    findings = findings_in_order(campaign)
+    if campaign.interrupted:
+        print_lines(console, "Interrupted. Findings so far are kept.", "yellow")
+    if findings:
+        _print_findings(console, campaign, findings)
+        _print_shortest(console, campaign, findings)
+    else:
+        print_lines(console, "No findings.", "bold")
+    for name, reason in sorted(campaign.unconfirmed.items()):
+        print_lines(console, f"not confirmed, so not a finding: {name}: {reason}", "yellow")
+    _print_suspicions(console, campaign)
+    console.print()
+    print_lines(console, _summary(campaign))
+
+
+def _print_suspicions(console: Console, campaign: Campaign) -> None:
+    """Print the programs whose results match eager's, but whose graphs are wrong."""
+    found = suspicions_in_order(campaign)
+    if not found:
+        return
+    console.print()
+    print_lines(
+        console,
+        f"{counted(campaign.total.suspicious, 'suspicion')}: values match, but equivalence or the"
+        " graphs are violated. These are not findings. 'aliasproof check FOLDER' shows why:",
+        "bold",
+    )
+    for folder, symptom, count, _ in found:
+        print_lines(
+            console,
+            f"    {count:5}  {symptom.target}  {symptom.oracle}: {symptom.kind}"
+            f"  {relative(folder)}",
+        )
+
+
+def _print_findings(console: Console, campaign: Campaign, findings: list[Finding]) -> None:
+    silent = f"{silent_findings(campaign)} of them silent (no exception)"
+    folder = relative(campaign.folder / "findings")
+    console.print()
+    print_lines(console, f"{counted(len(findings), 'finding')}, {silent}, in {folder}/", "bold")
+    table = new_table()
+    table.add_column("target", overflow="fold")
+    table.add_column("violation and folder", overflow="fold", ratio=1)
+    table.add_column("where", overflow="fold")
+    table.add_column("size", justify="right", no_wrap=True)
+    table.add_column("count", justify="right", no_wrap=True)
+    for finding in findings:
+        # The ops hint at the cause of a wrong value. An error's message says more than they do.
+        after = f" after {_ops(finding)}" if finding.silent else ""
+        what = Text.assemble(
+            (shortened(finding.kind), "bold red" if finding.silent else ""),
+            after,
+            "\n",
+            (finding.identifier, "dim"),
+        )
+        size, count = str(len(finding.program)), str(finding.count)
+        table.add_row(finding.target, what, finding.place, size, count)
+    print_table(console, table)
+    print_lines(
+        console,
+        "size: instructions of the reduced program; count: violations that reduced to this finding",
+        "dim",
+    )
+
+
+def _ops(finding: Finding) -> str:
+    """The ops of the reduced program, such as 'expand, zero_'."""
+    return ", ".join(call.op.split(".")[1] for call in finding.program.instructions)
+
+
+def _print_shortest(console: Console, campaign: Campaign, findings: list[Finding]) -> None:
+    """Print the shortest finding, a silent one if there is any, and how to see the others."""
+    shortest = min(
+        findings,
+        key=lambda finding: (
+            not finding.silent,
+            len(finding.program),
+            len(source(finding.program)),
+        ),
+    )
+    folder = relative(campaign.path(shortest))
+    which = "Shortest silent finding" if shortest.silent else "Shortest finding"
+    print_heading(console, f"{which}: {shortest.identifier}")
+    print_program(console, shortest.program)
+    console.print()
+    what = f"{shortest.target}: {shortened(shortest.kind)} ({shortest.place})"
+    print_lines(console, f"{what}. Show it, or run its reproducer:")
+    print_exactly(console, f"    aliasproof show {folder}", "bold")
+    print_exactly(console, f"    {interpreter()} {folder / 'reproducer.py'}", "bold")
+
+
+def _summary(campaign: Campaign) -> str:
+    total = campaign.total
+    parts = [
+        f"{counted(total.programs, 'program')} in {campaign.elapsed:.0f} s",
+        f"{100 * total.discard_rate:.1f} % discarded (undefined in eager)",
+        f"{100 * total.instructions.dropped:.1f} % of drawn instructions dropped",
+        f"{total.outside} outside the contract",
+        f"{total.violating} with a violation",
+        *_optional_counts(campaign),
+        f"{len(campaign.unconfirmed)} unconfirmed",
+        counted(campaign.deaths, "worker death"),
+        f"seed {campaign.plan.seed}",
+    ]
+    return ", ".join(parts) + "."
+
+
+def _optional_counts(campaign: Campaign) -> list[str]:
+    """The counts that are shown only if they are not zero."""
+    counts = {
+        "of these not reduced (others of their kind were)": campaign.repeats,
+        "of these not reduced (the run had ended)": campaign.reducing,
+        "internal errors of aliasproof (see run.json, and please report them)": len(
+            campaign.mistakes
+        ),
+        "with matching values but suspicious": campaign.total.suspicious,
+    }
+    return [f"{count} {what}" for what, count in counts.items() if count]

@@ -1,0 +1,74 @@
+"""A finding: its program and evidence, the program run again, graphs, and the reproducer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from campaigns.finding import Finding
+from oracles.observation import Observation
+from oracles.stage import Stage
+from oracles.verdict import Violation
+from reports.console import (
+    interpreter,
+    print_code,
+    print_exactly,
+    print_heading,
+    print_lines,
+    relative,
+)
+from reports.program_code import print_program
+from reports.side_by_side import print_side_by_side
+from reports.verdict_table import print_violation
+from reports.wording import counted
+
+
+def print_finding(console: Console, finding: Finding, summary: str) -> None:
+    """Print what a finding stores. `summary` describes its target."""
+    print_lines(console, finding.identifier, "bold")
+    print_lines(console, f"target {finding.target}: {summary}")
+    how = "silent (no exception)" if finding.silent else "an exception"
+    count = counted(finding.count, "violation")
+    print_lines(
+        console, f"{how}; {count} of the run reduced to it, in torch {finding.torch_version}"
+    )
+    print_lines(
+        console,
+        f"reduced from {len(finding.original)} instructions to {len(finding.program)}:"
+        f" {finding.tried} candidates tried, {finding.accepted} accepted",
+    )
+    print_heading(console, "program")
+    print_program(console, finding.program)
+    print_heading(console, "violation as it was found")
+    print_violation(
+        console, Violation(finding.oracle, finding.kind, finding.place, finding.evidence)
+    )
+
+
+def print_new_run(
+    console: Console, name: str, eager: Observation, target: Observation | None
+) -> None:
+    """Print a new run of the finding's program. `target` is None if it refused the program."""
+    print_heading(console, f"eager beside {name}, run again in torch {torch.__version__}")
+    if target is not None:
+        print_side_by_side(console, eager, target, name)
+
+
+def print_stage(console: Console, stage: Stage) -> None:
+    """Print the graph of a stage."""
+    print_heading(console, f"graph: {stage.name}")
+    print_code(console, stage.graph.print_readable(print_output=False))
+
+
+def print_reproducer(console: Console, script: Path) -> None:
+    """Print the script, and how to run it."""
+    print_heading(console, "reproducer")
+    if not script.is_file():
+        print_lines(console, f"{relative(script)} is missing", "yellow")
+        return
+    print_code(console, script.read_text(encoding="utf-8", errors="replace"))
+    console.print()
+    print_lines(console, "Run it. Exit status 1: the bug is there. Exit status 0: it is gone.")
+    print_exactly(console, f"    {interpreter()} {relative(script)}", "bold")

@@ -1,0 +1,90 @@
+"""The outcome of `prove`: per target, the assumptions, a table of pairs, and counterexamples."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import torch
+from rich.console import Console
+from rich.text import Text
+
+from oracles.proofs.pair_decision import Answer
+from oracles.proofs.target_proofs import PairProof, TargetProofs
+from reports.console import new_table, print_heading, print_lines, print_table
+
+STYLES = {
+    Answer.PROVED: "green",
+    Answer.REFUTED: "bold red",
+    Answer.UNKNOWN: "yellow",
+    Answer.VACUOUS: "dim",
+}
+
+
+def print_proofs(console: Console, name: str, sizes: str, found: Sequence[TargetProofs]) -> None:
+    """Print the inputs with their symbolic sizes, then the pairs of each target."""
+    print_lines(console, f"{name} in torch {torch.__version__}", "bold")
+    inputs = ", ".join(_inputs(found[0])) or "no inputs"
+    print_lines(console, f"{inputs}; sizes {sizes}" if has_symbols(found[0]) else inputs)
+    for proofs in found:
+        _print_target(console, proofs)
+
+
+def has_symbols(found: TargetProofs) -> bool:
+    """True if at least one size of the inputs is a symbol."""
+    return any(re.fullmatch(r"n\d+", size) for shape in found.shapes for size in shape)
+
+
+def _inputs(found: TargetProofs) -> Iterator[str]:
+    """The shape of each input, and the name of each captured tensor."""
+    given = len(found.shapes) - len(found.captured)
+    for index, shape in enumerate(found.shapes):
+        name = f" ({found.captured[index - given]})" if index >= given else ""
+        yield f"input {index}{name} is [{', '.join(shape)}]"
+
+
+def _print_target(console: Console, proofs: TargetProofs) -> None:
+    print_heading(console, proofs.target)
+    if proofs.assumptions:
+        print_lines(console, f"assumptions: {', '.join(proofs.assumptions)}", "dim")
+    if proofs.covered is not None:
+        covered = f"{proofs.covered.sizes} of {proofs.covered.of} sizes in range satisfy them"
+        print_lines(console, covered, "dim")
+    _print_pairs(console, proofs.pairs)
+    for line in _counterexamples(proofs):
+        print_lines(console, line, "bold red")
+    counts = (f"{count} {answer.value}" for answer, count in proofs.counts.items())
+    print_lines(console, ", ".join(counts), "bold")
+
+
+def _print_pairs(console: Console, pairs: Sequence[PairProof]) -> None:
+    """Print a row per pair, or one line if all pairs are undecided for the same reason."""
+    answers = {(pair.proof.answer, pair.proof.how) for pair in pairs}
+    if len(answers) == 1 and next(iter(answers))[0] in (Answer.UNKNOWN, Answer.VACUOUS):
+        ((answer, how),) = answers
+        print_lines(console, f"all pairs {answer.value}: {how}", STYLES[answer])
+        return
+    table = new_table()
+    for name in ("pair", "answer", "how"):
+        table.add_column(name, overflow="fold")
+    table.add_column("ms", justify="right")
+    for pair in pairs:
+        proof = pair.proof
+        answer_text = Text(proof.answer.value, STYLES[proof.answer])
+        milliseconds = f"{proof.milliseconds:.1f}"
+        table.add_row(f"{proof.one}, {proof.other}", answer_text, proof.how, milliseconds)
+    print_table(console, table)
+
+
+def _counterexamples(found: TargetProofs) -> Iterator[str]:
+    for pair in found.pairs:
+        shown, proof = pair.counterexample, pair.proof
+        if shown is not None:
+            shapes = ", ".join(
+                f"input {index} of size {list(shape)}" for index, shape in enumerate(shown.shapes)
+            )
+            one, other = map(list, shown.indices)
+            yield (
+                f"with {shapes}: {proof.one} at {one} and {proof.other} at {other} both contain"
+                f" byte {shown.byte} of one storage; in eager they share no byte"
+            )

@@ -1,0 +1,184 @@
+"""`aliasproof check`: what is printed about a user's file."""
+
+import json
+
+import torch
+
+from oracles.verdict import Verdict
+from programs.serialization import dumps
+
+ORACLES = {
+    "errors",
+    "values",
+    "inputs",
+    "aliasing",
+    "metadata",
+    "equivalence",
+    "clobbers",
+    "invariants",
+}
+
+# In torch 2.13, zeroing an expanded input through AOTAutograd gives values other than zero.
+MISCOMPILED = """
+import torch
+
+def program(x):
+    x.expand(3, 4).zero_()
+    return x + 0
+
+def inputs():
+    return torch.arange(4.)
+"""
+
+
+def test_nothing_wrong(call, write):
+    outcome = call(
+        "check",
+        write(
+            """
+            import torch
+            def program(x):
+                return x + 1
+            def inputs():
+                return [torch.ones(2)]
+            """
+        ),
+    )
+    assert outcome.code == 0
+    assert "Nothing wrong: functionalize, fx-reinplace, aot, aot-epilogue, identity." in outcome.out
+    assert outcome.err == ""
+
+
+def test_a_miscompile_of_torch(call, write):
+    outcome = call("check", write(MISCOMPILED), "--target", "aot", "--target", "identity")
+    assert outcome.code == 1
+    assert "wrong value (output 0)" in outcome.out
+    assert "input ends wrong (input 0)" in outcome.out
+    assert "tensor([0., 0., 0., 0.])" in outcome.out
+    assert outcome.out.strip().endswith("Wrong: aot.")
+
+
+def test_what_an_earlier_target_breaks_is_shown_once(call, write):
+    outcome = call("check", write(MISCOMPILED), "--target", "aot", "--target", "aot-epilogue")
+    assert "wrong value (output 0), as in aot" in outcome.out
+    assert (
+        outcome.out.count("first wrong index") == 2
+    )  # values and inputs of aot, and not of aot-epilogue
+
+
+def test_json(call, write, forgetful_target):
+    file = write(
+        """
+        import torch
+        def program(x):
+            return x.add_(1)
+        def inputs():
+            return torch.zeros(2)
+        """
+    )
+    outcome = call("check", file, "--target", "forgetful", "--target", "identity", "--json")
+    assert outcome.code == 1
+    found = json.loads(outcome.out)
+    assert set(found) == {"file", "torch", "notes", "eager", "targets", "violated"}
+    assert (found["file"], found["torch"], found["violated"]) == (
+        "mine.py",
+        torch.__version__,
+        True,
+    )
+    assert found["eager"]["judged"] is True
+    assert found["eager"]["outputs"] == ["tensor([1., 1.])"]
+    assert set(found["targets"]) == {"forgetful", "identity"}
+    for target in found["targets"].values():
+        assert set(target) == {"oracles", "violated", "missed"}
+        assert set(target["oracles"]) == ORACLES
+        for report in target["oracles"].values():
+            assert set(report) == {"verdict", "reason", "violations"}
+            assert report["verdict"] in {known.value for known in Verdict}
+    assert found["targets"]["identity"]["violated"] is False
+    inputs = found["targets"]["forgetful"]["oracles"]["inputs"]
+    assert inputs["verdict"] == "violated"
+    assert inputs["violations"][0]["place"] == "input 0"
+    assert inputs["violations"][0]["evidence"]["eager"] == "1.0"
+
+
+def test_what_the_file_prints_is_no_result(call, write):
+    file = write(
+        """
+        import torch
+        print('a')
+        def program(x):
+            print('b')
+            return x
+        def inputs():
+            return torch.ones(1)
+        """
+    )
+    outcome = call("check", file, "--json", "--target", "identity")
+    assert json.loads(outcome.out)["violated"] is False
+    assert {"a", "b"} <= set(outcome.err.split())
+
+
+def test_eager_leaves_it_undefined(call, write):
+    text = """
+        import torch
+        def program(x):
+            return x.expand(3, 3).add_(torch.arange(3.))
+        def inputs():
+            return torch.ones(3)
+    """
+    outcome = call("check", write(text))
+    assert outcome.code == 0
+    assert (
+        "undefined in eager: aten.add_.Tensor writes through a region that overlaps itself"
+        in outcome.out
+    )
+    found = json.loads(call("check", "mine.py", "--json").out)
+    assert found["eager"]["judged"] is False
+    assert "undefined in eager" in found["eager"]["reason"]
+    verdicts = {
+        r["verdict"] for target in found["targets"].values() for r in target["oracles"].values()
+    }
+    assert verdicts == {"not applicable"}
+
+
+def test_eager_raises(call, write):
+    text = """
+        import torch
+        def program(x):
+            return x + torch.ones(7)
+        def inputs():
+            return torch.ones(3)
+    """
+    outcome = call("check", write(text), "--target", "aot")
+    assert outcome.code == 0
+    assert "eager raises RuntimeError: The size of tensor a" in outcome.out
+    assert "(line 4)" in outcome.out
+    assert "no results to compare" in outcome.out
+
+
+def test_other_names_and_neighbours(call, write, tmp_path):
+    (tmp_path / "neighbour.py").write_text("def f(x):\n    return x.sin()\n")
+    file = write(
+        "import torch\nfrom neighbour import f\ndef made():\n    return (torch.ones(1),)\n"
+    )
+    assert call("check", file, "--function", "f", "--inputs", "made", "--target", "aot").code == 0
+    assert not (tmp_path / "__pycache__" / "mine.pyc").exists()
+
+
+def test_a_note_says_that_gradients_are_left_out(call, write):
+    text = """
+        import torch
+        def program(x):
+            return x * 2
+        def inputs():
+            return torch.ones(2, requires_grad=True)
+    """
+    outcome = call("check", write(text), "--target", "aot")
+    assert outcome.code == 0
+    assert outcome.err.startswith("note: inputs that require gradients are detached")
+
+
+def test_a_program_and_the_folder_of_a_finding(call, adding_program, tmp_path):
+    (tmp_path / "program.json").write_text(dumps(adding_program))
+    assert call("check", "program.json").code == 0
+    assert call("check", tmp_path).code == 0

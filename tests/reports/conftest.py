@@ -1,0 +1,67 @@
+"""A campaign in progress, with a silent finding and one that raises."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from campaigns.campaign import Campaign
+from campaigns.finding import Finding
+from campaigns.plan import Plan
+from campaigns.statistics import Statistics
+from programs.program import Input, Instruction, Program, Ref, Storage
+
+PROGRAM = Program(
+    (Storage(torch.float32, 2),),
+    (Input("x0", 0, torch.float32, (2,), (1,)),),
+    (Instruction("aten.add_.Scalar", (Ref("x0"), 1)),),
+    ("x0",),
+)
+
+
+@pytest.fixture
+def silent_finding() -> Finding:
+    return Finding(
+        identifier="aot-epilogue-metadata-12345678",
+        target="aot-epilogue",
+        oracle="metadata",
+        kind="wrong value",
+        place="output 0, output 1",
+        evidence={},
+        program=PROGRAM,
+        original=PROGRAM,
+        seed=3,
+        tried=20,
+        accepted=5,
+        count=2,
+        torch_version="2.13.0",
+    )
+
+
+@pytest.fixture
+def raising_finding(silent_finding: Finding) -> Finding:
+    return replace(
+        silent_finding,
+        identifier="aot-errors-87654321",
+        target="aot",
+        oracle="errors",
+        kind="raises RuntimeError: " + "so long " * 30,
+    )
+
+
+@pytest.fixture
+def campaign(silent_finding: Finding, raising_finding: Finding) -> Campaign:
+    findings = (raising_finding, silent_finding)
+    return Campaign(
+        plan=Plan(("aot", "aot-epilogue"), seed=3, seconds=90.0, workers=2),
+        folder=Path("runs/20260101-120000"),
+        statistics={"aot": Statistics(100, 10, 1, 5), "aot-epilogue": Statistics(75, 5, 0, 3)},
+        findings={finding.identifier: finding for finding in findings},
+        unconfirmed={"aot-values-1": "did not"},
+        reducing=2,
+        confirming=1,
+        repeats=4,
+        deaths=1,
+        elapsed=45.0,
+    )

@@ -1,0 +1,63 @@
+"""The outcome of a campaign, printed for consoles of several widths."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from campaigns.campaign import Campaign
+from programs.program import Program
+from reports.campaign_outcome import print_outcome
+from trials.attribution import Symptom
+
+
+def outcome(campaign: Campaign, width: int = 100) -> str:
+    file = io.StringIO()
+    print_outcome(Console(file=file, width=width, highlight=False, markup=False), campaign)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_the_outcome_fits_the_terminal(campaign, silent_finding, raising_finding, width):
+    lines = outcome(campaign, width).splitlines()
+    first, last = (
+        next(i for i, line in enumerate(lines) if line.startswith(start))
+        for start in ("target", "size")
+    )
+    assert all(len(line) <= width for line in lines[first:last])
+    for finding in (silent_finding, raising_finding):
+        # The identifier is on one line, so that it can be copied.
+        assert any(finding.identifier in line for line in lines)
+    assert (
+        "    aliasproof show runs/20260101-120000/findings/aot-epilogue-metadata-12345678" in lines
+    )
+
+
+def test_the_outcome_names_silent_findings_first_and_shows_the_shortest(
+    campaign, silent_finding, raising_finding
+):
+    text = outcome(campaign)
+    assert "2 findings, 1 of them silent" in text
+    assert text.index(silent_finding.identifier) < text.index(raising_finding.identifier)
+    assert "Shortest silent finding: aot-epilogue-metadata-12345678" in text
+    assert "    aten.add_.Scalar(x0, 1)" in text
+    summary = " ".join(text.split())
+    assert "175 programs in 45 s, 8.6 % discarded" in summary
+    assert "1 outside the contract, 8 with a violation, 4 of these not reduced" in summary
+    assert "2 of these not reduced (the run had ended)" in summary
+    assert summary.endswith("1 unconfirmed, 1 worker death, seed 3.")
+
+
+def test_the_outcome_without_findings(campaign):
+    campaign.findings.clear()
+    campaign.interrupted = True
+    assert outcome(campaign).startswith("Interrupted. Findings so far are kept.\nNo findings.\n")
+
+
+def test_a_suspicion_is_shown_with_its_folder(campaign):
+    program = Program((), (), (), ())
+    campaign.suspicions.note(Symptom("aot", "equivalence", "wrong"), program)
+    campaign.statistics["aot"].suspicious = 1
+    text = outcome(campaign, 160)
+    assert "1 suspicion: values match, but equivalence or the graphs are violated." in text
+    assert "    1  aot  equivalence: wrong  runs/20260101-120000/suspicions/" in text
