@@ -104,6 +104,7 @@ class ByteVersions:
         if op in SCATTERS:
             self._scatter(index, node, call, given)
             return
+        # The functional `copy` clones the storage of `self`, so bytes around the tensor come along.
         if op is aten.copy.default:
             self._copy_around(given["self"], node.locations[0])
         target = given["self"] if op is aten.copy_.default else node.locations[0]

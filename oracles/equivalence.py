@@ -145,6 +145,7 @@ def _evidence(what: str, index: int, eager: ValueHashes, target: ValueHashes) ->
     """The first element (or byte of a storage) that differs, and both symbolic values if kept."""
     if what == "storage":
         one, other = _same_size(index, eager, target)
+        # Views of several dtypes may share a storage, so it has bytes and no elements.
         wrong = np.flatnonzero(one != other)
         return {"first wrong byte": int(wrong[0]), "wrong bytes": wrong.size}
     expected, actual = (
@@ -152,6 +153,7 @@ def _evidence(what: str, index: int, eager: ValueHashes, target: ValueHashes) ->
     )
     assert expected is not None
     assert actual is not None
+    # An element is wrong if one of its bytes is (the last dim).
     differ = (expected != actual).any(-1)
     at = tuple(int(position) for position in np.argwhere(differ)[0])
     found: dict[str, Any] = {

@@ -51,6 +51,7 @@ class Location(NamedTuple):
         """
         itemsize = self.dtype.itemsize
         pairs = zip(reversed(self.sizes), reversed(self.strides), strict=True)
+        # Strides in bytes: two views of different item size have no element in common.
         dims = tuple(
             (dim, size, stride * itemsize) for dim, (size, stride) in enumerate(pairs) if size != 1
         )

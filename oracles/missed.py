@@ -168,6 +168,7 @@ def _node_named(graph: fx.Graph, name: str) -> fx.Node:
 def _changes(node: fx.Node) -> Iterator[tuple[str, Change]]:
     """The ways to avoid new memory at a node: each in words, and as a change of the graph."""
     op = node.target
+    # Only functional ops always take new memory.
     if not isinstance(op, OpOverload) or facts(op).kind is not Kind.FUNCTIONAL:
         return
     if op in _COPIES:
@@ -175,6 +176,7 @@ def _changes(node: fx.Node) -> Iterator[tuple[str, Change]]:
     elif (view := view_of_copy(op)) is not None:
         yield str(view), _with_target(view)
     elif op in SCATTERS:
+        # Storing through the view saves the clone of the base.
         yield f"{SCATTERS[op]} and aten.copy_.default", _store_into_base
     else:
         yield from _in_place(node, op)

@@ -126,6 +126,7 @@ class Session:
     ) -> tuple[int, ...] | Disjoint | Unknown:
         """The values of `names` in a model of the assumptions, if there is one."""
         self.solver.reset()
+        # A fixed seed, so that equal questions have equal witnesses.
         self.solver.set("random_seed", 0)
         self.solver.set("timeout", timeout_ms)
         self.solver.add(*assumptions)
@@ -137,6 +138,7 @@ class Session:
                 f"z3 gave up, with a limit of {timeout_ms} ms: {self.solver.reason_unknown()}"
             )
         model = self.solver.model()
+        # A name that no assumption restricts has no value of its own: completion gives it one.
         return tuple(int(model.eval(name, model_completion=True).as_long()) for name in names)
 
 

@@ -74,6 +74,7 @@ def of_all_stages(reports: Sequence[Report]) -> Report:
         return not_applicable("the target shows no graph")
     # One violation decides. One unknown stage leaves the whole undecided.
     worst = min((report.verdict for report in reports), key=_FROM_WORST.index)
+    # Reasons of better verdicts would explain nothing.
     reasons = (report.reason for report in reports if report.verdict is worst and report.reason)
     violations = tuple(violation for report in reports for violation in report.violations)
     return Report(worst, violations, next(reasons, ""))
