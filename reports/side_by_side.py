@@ -83,9 +83,8 @@ def _storages(eager: Observation, target: Observation) -> Iterator[tuple[str, st
     A target can write outside the input's view, or change bits that print alike (-0.0, NaN).
     """
     for index, (ours, theirs) in enumerate(zip(eager.before, target.before, strict=True)):
-        if bytes_of(ours.untyped_storage()) != bytes_of(theirs.untyped_storage()) and value_text(
-            eager.inputs[index]
-        ) == value_text(target.inputs[index]):
+        same_text = value_text(eager.inputs[index]) == value_text(target.inputs[index])
+        if same_text and _bytes(ours.untyped_storage()) != _bytes(theirs.untyped_storage()):
             yield (
                 f"bytes of input {index}'s storage",
                 _bytes_text(ours.untyped_storage()),
@@ -98,7 +97,7 @@ def _bytes(storage: torch.UntypedStorage) -> list[int]:
 
 
 def _bytes_text(storage: torch.UntypedStorage) -> str:
-    values = bytes_of(storage)
+    values = _bytes(storage)
     rest = f" and {len(values) - MOST_BYTES} more" if len(values) > MOST_BYTES else ""
     return " ".join(map(str, values[:MOST_BYTES])) + rest
 

@@ -40,7 +40,7 @@ def test_the_command_prints_all_pairs_and_counts_them(call, mine):
     assert done.code == 0
     assert "input 0 is [n0, n1]; sizes from 1 to 64" in done.out
     assert re.search(r"input 0, output 0 +proved +as in eager +\d", done.out)
-    assert re.search(r"output 0, output 1 +proved +two storages +\d", done.out)
+    assert re.search(r"output 0, output 1 +proved +different storages +\d", done.out)
     assert done.out.splitlines()[-1] == "6 proved, 0 refuted, 0 unknown, 0 vacuous"
 
 
@@ -71,8 +71,8 @@ def test_json_has_all_of_it(call, mine, planted):
     assert given["sizes"] == [2, None]
     careless, reference = given["targets"]["careless"], given["targets"]["reference"]
     assert careless["inputs"] == [["n0", "n1"]]
-    assert "2 <= n0" in careless["premises"]
-    assert careless["sizes that fulfil them"] is None
+    assert "2 <= n0" in careless["assumptions"]
+    assert careless["sizes that satisfy them"] is None
     assert reference["counts"] == {"proved": 6, "refuted": 0, "unknown": 0, "vacuous": 0}
     refuted = [pair for pair in careless["pairs"] if pair["answer"] == "refuted"]
     assert refuted
@@ -86,7 +86,7 @@ def test_json_has_all_of_it(call, mine, planted):
 def test_one_reason_for_all_pairs_is_said_once(call, mine):
     done = call("prove", mine, "--target", "reference", "--sizes", "1:1")
     assert done.code == 0
-    assert done.out.count("all pairs vacuous: no sizes in range fulfil the premises") == 1
+    assert done.out.count("all pairs vacuous: no sizes in range satisfy the assumptions") == 1
     assert done.out.splitlines()[-1] == "0 proved, 0 refuted, 0 unknown, 6 vacuous"
 
 

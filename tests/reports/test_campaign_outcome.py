@@ -56,7 +56,7 @@ def test_the_outcome_without_findings(campaign):
 
 def test_a_suspicion_is_shown_with_its_folder(campaign):
     program = Program((), (), (), ())
-    campaign.suspicions.note(Symptom("aot", "equivalence", "wrong"), program)
+    campaign.suspicions.add(Symptom("aot", "equivalence", "wrong"), program)
     campaign.statistics["aot"].suspicious = 1
     text = outcome(campaign, 160)
     assert "1 suspicion: values match, but equivalence or the graphs are violated." in text
