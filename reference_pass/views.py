@@ -44,6 +44,8 @@ def _rank(value: fx.Node) -> int:
     return rank
 
 
+# Some inverses need only sizes of the parent, and some need nothing of it. A call of `parent` may
+# emit calls that regenerate it, which dead code elimination then removes.
 def _unchanged(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments) -> fx.Node:
     return new
 
@@ -282,7 +284,7 @@ def _as_part_of_complex(call: ViewCall) -> list[ViewStep]:
 VIEW_STEPS: dict[OpOverload, ToSteps] = {
     # `as_strided` does not depend on the views before it, but on the storage alone.
     **{op: _as_itself for op in INVERSES if op is not aten.as_strided.default},
-    # Where one of these copies, its result has a storage of its own, and there is no view to reduce.
+    # Where one of these copies, its result has a storage of its own, so there is nothing to reduce.
     aten._unsafe_view.default: _as_reshape,
     aten._reshape_alias.default: _as_reshape,
     aten.reshape.default: _as_reshape,

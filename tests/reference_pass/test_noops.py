@@ -1,4 +1,4 @@
-"""Dropping no-ops: what does nothing goes, what somebody can tell from its operand stays."""
+"""Erasing no-ops: what does nothing is erased, what a use can tell from its operand stays."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def calls_left(program, *inputs: Tensor) -> list[str]:
 X = torch.arange(1.0, 7)
 
 
-def test_a_clone_that_nobody_can_tell_goes():
+def test_a_clone_that_no_use_can_tell_is_erased():
     assert calls_left(lambda x: x.clone() + 1, X) == ["add.Tensor"]
 
 
@@ -71,7 +71,7 @@ def test_one_copy_stays_if_its_original_is_overwritten_before_its_last_read():
     assert calls_left(program, X, X + 6) == ["copy.default", "copy_.default", "copy_.default"]
 
 
-def test_a_clone_that_is_read_only_before_the_epilogue_goes():
+def test_a_clone_that_is_read_only_before_the_epilogue_is_erased():
     def program(x):
         old = x.clone()
         x.add_(old * 2)
@@ -79,18 +79,18 @@ def test_a_clone_that_is_read_only_before_the_epilogue_goes():
     assert "clone.default" not in calls_left(program, X)
 
 
-def test_a_clone_in_another_layout_stays_if_a_use_goes_by_it():
+def test_a_clone_in_another_layout_stays_if_a_use_depends_on_it():
     def program(x):
         return x.view(2, 3).t().clone(memory_format=torch.contiguous_format).view(6) + 1
 
     assert "clone.default" in calls_left(program, X)
 
 
-def test_a_clone_of_which_as_strided_counts_from_the_start_stays():
+def test_a_clone_stays_if_as_strided_depends_on_its_offset():
     assert "clone.default" in calls_left(lambda x: x[2:].clone().as_strided((2,), (1,), 0) + 1, X)
 
 
-def test_a_copy_that_keeps_what_lies_around_stays_if_a_scatter_reaches_it():
+def test_a_copy_of_a_whole_storage_stays_if_a_scatter_reaches_around_it():
     def program(x, y):
         x.copy_(y)
         return torch.as_strided_scatter(x, torch.ones(2), (2,), (1,), 0)
@@ -110,7 +110,7 @@ def test_a_copy_that_keeps_what_lies_around_stays_if_a_scatter_reaches_it():
     ],
     ids=["view", "expand", "slice", "permute", "detach", "there and back"],
 )
-def test_views_that_show_all_of_their_operand_go(view):
+def test_views_that_show_all_of_their_operand_are_erased(view):
     assert calls_left(lambda x: view(x) + 1, X) == ["add.Tensor"]
 
 
@@ -118,11 +118,11 @@ def test_a_view_that_is_returned_stays_another_object():
     assert calls_left(lambda x: (x, x.view(6)), X) == ["alias.default"]
 
 
-def test_a_scatter_of_what_lies_there_goes():
+def test_a_scatter_of_its_own_view_is_erased():
     assert calls_left(lambda x: torch.slice_scatter(x, x[2:], 0, 2) + 1, X) == ["add.Tensor"]
 
 
-def test_a_cast_to_the_same_dtype_goes_and_one_to_another_stays():
+def test_a_cast_to_the_same_dtype_is_erased_and_one_to_another_stays():
     def program(x):
         same = aten._to_copy.default(x, dtype=torch.float32)
         return same + aten._to_copy.default(x, dtype=torch.float64)
