@@ -326,13 +326,13 @@ def _location_matters(slot: Slot, same: bool, larger: bool, liveness: Liveness) 
         # Outputs that share a storage show the caller where they are in it.
         shown = [] if same else tensors_in(value.meta["val"])
         if any(len(liveness.returned_in(tensor)) > 1 for tensor in shown):
-            return f"{slot.destination} has another offset, and outputs on one storage show it"
+            return f"{slot.destination} is at another location, and outputs on one storage show it"
         for user in value.users:
             # Only the first operand of a user has a location that matters to it.
             if user.op == "output" or not user.args or user.args[0] is not value:
                 continue
             if (not same and depends_on_location(user.target)) or misaligned_by(user, shift):
-                return f"{slot.destination} has another offset, and {user} depends on it"
+                return f"{slot.destination} is at another location, and {user} depends on it"
             # The rest is about the storage as a whole, which these users copy.
             if user.target not in COPIES_STORAGE:
                 continue

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 
 from oracles.contract import Contract
 from reference_pass import checked, functionalize, remove_noops
+from reference_pass.noops import (
+    RULES,
+    copy_is_not_returned,
+    no_use_of_location,
+    original_is_not_overwritten,
+    same_metadata,
+    view_is_not_returned,
+)
 from reference_pass.pipeline import RemoveNoOps
 from targets.target import Build, Target
 from trials.trial import Case, run_trial
@@ -27,6 +37,10 @@ def calls_left(program, *inputs: Tensor) -> list[str]:
         recipe="",
     )
     assert run_trial(Case.of_function(program, inputs), target).judgement.violations == []
+    return calls_of(graph_module)
+
+
+def calls_of(graph_module: fx.GraphModule) -> list[str]:
     return [
         str(node.target).removeprefix("aten.")
         for node in graph_module.graph.nodes
@@ -134,3 +148,26 @@ def test_it_does_nothing_twice():
     graph_module = remove_noops(functionalize(lambda x: x.clone().view(6) + 1, X), X)
     before = str(graph_module.graph)
     assert str(remove_noops(graph_module, X).graph) == before
+
+
+def swapped(x, y):
+    old = x.clone()
+    x.copy_(y)
+    y.copy_(old)
+
+
+KEPT_BY = {
+    same_metadata: lambda x, y: aten._to_copy.default(x, dtype=torch.float64) + 1,
+    view_is_not_returned: lambda x, y: (x, x.view(6)),
+    copy_is_not_returned: lambda x, y: x.clone(),
+    no_use_of_location: lambda x, y: x[2:].clone().as_strided((2,), (1,), 0) + 1,
+    original_is_not_overwritten: swapped,
+}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_each_rule_keeps_what_would_be_erased_without_it(rule):
+    functional = functionalize(KEPT_BY[rule], X, X + 6)
+    others = [other for other in RULES if other is not rule]
+    kept = calls_of(remove_noops(copy.deepcopy(functional)))
+    assert len(calls_of(remove_noops(functional, rules=others))) < len(kept)
