@@ -169,7 +169,7 @@ def original_is_not_overwritten(duplicate: Duplicate) -> bool:
 
 
 # A duplicate is erased if all of these hold.
-RULES: tuple[NoOpRule, ...] = (
+NOOP_RULES: tuple[NoOpRule, ...] = (
     same_metadata,
     view_is_not_returned,
     copy_is_not_returned,
@@ -182,7 +182,7 @@ RULES: tuple[NoOpRule, ...] = (
 
 
 def remove_noops(
-    graph_module: fx.GraphModule, *sample_args: object, rules: Sequence[NoOpRule] = RULES
+    graph_module: fx.GraphModule, *sample_args: object, rules: Sequence[NoOpRule] = NOOP_RULES
 ) -> fx.GraphModule:
     """Erase clones, copies, scatters and views that do nothing, in a functional graph.
 

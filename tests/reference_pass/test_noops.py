@@ -11,7 +11,7 @@ from torch import Tensor, fx
 from oracles.contract import Contract
 from reference_pass import checked, functionalize, remove_noops
 from reference_pass.noops import (
-    RULES,
+    NOOP_RULES,
     copy_is_not_returned,
     no_use_of_location,
     original_is_not_overwritten,
@@ -165,9 +165,9 @@ KEPT_BY = {
 }
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+@pytest.mark.parametrize("rule", NOOP_RULES, ids=lambda rule: rule.__name__)
 def test_each_rule_keeps_what_would_be_erased_without_it(rule):
     functional = functionalize(KEPT_BY[rule], X, X + 6)
-    others = [other for other in RULES if other is not rule]
+    others = [other for other in NOOP_RULES if other is not rule]
     kept = calls_of(remove_noops(copy.deepcopy(functional)))
     assert len(calls_of(remove_noops(functional, rules=others))) < len(kept)
