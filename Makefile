@@ -37,7 +37,7 @@ lint: install ## check style, format, types and who imports whom
 faults: install ## plant wrong passes and show which oracle kills each (takes a while)
 	$(BIN)/aliasproof faults $(ARGS)
 
-mutants: ARGS = 'programs.regions.*' 'reference_pass.regions.*' 'reference_pass.alias_analysis.*' 'reference_pass.fakes.*' 'oracles.smt.*'
+mutants: ARGS = 'programs.regions.*' 'reference_pass.regions.*' 'reference_pass.alias_analysis.*' 'reference_pass.fake_execution.*' 'reference_pass.fake_corrections.*' 'oracles.smt.*'
 mutants: install ## change the overlap models and the alias analysis bit by bit: what does no test see? (an hour)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev,mutation]'
 	CI=true OMP_NUM_THREADS=1 $(BIN)/mutmut run $(ARGS)

@@ -12,7 +12,7 @@ from faults.fault import Fault, Passes, after_noops, after_reinplace, fault, ins
 from reference_pass.alias_analysis import encoding, same_view, storage_of
 from reference_pass.liveness import is_view, stored_over
 from reference_pass.noops import (
-    RULES,
+    NOOP_RULES,
     SOURCES,
     Duplicate,
     NoOpRule,
@@ -111,7 +111,9 @@ def out_calls_are_dead_code(graph_module: fx.GraphModule) -> None:
 
 
 def _weaker(right: NoOpRule, wrong: NoOpRule, source: str) -> Fault:
-    return fault(wrong, source, Passes(rules=[wrong if each is right else each for each in RULES]))
+    return fault(
+        wrong, source, Passes(noop_rules=[wrong if each is right else each for each in NOOP_RULES])
+    )
 
 
 FAULTS: tuple[Fault, ...] = (

@@ -22,7 +22,7 @@ from torch import fx
 from reference_pass.conditions import CONDITIONS, Condition
 from reference_pass.functionalize import functionalize
 from reference_pass.metadata import update_metadata
-from reference_pass.noops import RULES, NoOpRule, remove_noops
+from reference_pass.noops import NOOP_RULES, NoOpRule, remove_noops
 from reference_pass.reinplace import reinplace
 from targets.reference import CONTRACT, staged, untraced
 from targets.target import Build, Function, Target
@@ -69,7 +69,7 @@ class Passes:
     plain: Rewrite = _left_alone
     reinplaced: Rewrite = _left_alone
     conditions: Sequence[Condition] = CONDITIONS
-    rules: Sequence[NoOpRule] = RULES
+    noop_rules: Sequence[NoOpRule] = NOOP_RULES
     within: Context = contextlib.nullcontext
 
     def __call__(self, function: Function, inputs: Inputs) -> Build:
@@ -78,7 +78,7 @@ class Passes:
         with self.within():
             functional = _rewritten(functionalize(function, *inputs), self.functional)
             plain = _rewritten(
-                remove_noops(copy.deepcopy(functional), rules=self.rules), self.plain
+                remove_noops(copy.deepcopy(functional), rules=self.noop_rules), self.plain
             )
             reinplaced = reinplace(copy.deepcopy(plain), conditions=self.conditions)
             self.reinplaced(reinplaced)

@@ -14,6 +14,7 @@ from reference_pass.functionalize import FunctionalStorage, FunctionalView, _Fun
 from reference_pass.operator_forms import aten
 from reference_pass.views import (
     INVERSES,
+    SPLITS,
     VIEW_STEPS,
     Arguments,
     Inverse,
@@ -131,7 +132,6 @@ def as_strided_is_a_step(call: ViewCall) -> list[ViewStep]:
 
 
 _by_geometry = _Functionalization._by_geometry
-_SPLITS = [op for op, to_steps in VIEW_STEPS.items() if to_steps is VIEW_STEPS[aten.split.Tensor]]
 
 # Values. ------------------------------------------------------------------------------------------
 
@@ -187,7 +187,7 @@ FAULTS: tuple[Fault, ...] = (
         VIEW_STEPS,
         last_piece_by_its_own_size,
         "VIEW_STEPS of reference_pass/views.py: split",
-        *_SPLITS,
+        *SPLITS,
     ),
     instead_of_entries(
         VIEW_STEPS, imag_is_real, "VIEW_STEPS of reference_pass/views.py: imag", aten.imag.default

@@ -67,6 +67,7 @@ class Storages:
     def number(self, tensor: torch.Tensor) -> int:
         """The number of a tensor's storage."""
         storage = tensor.untyped_storage()
+        # `_cdata` is an address. A storage that is kept alive cannot share it with a later one.
         if storage._cdata not in self._numbers:
             self._numbers[storage._cdata] = len(self.by_number)
             self.by_number.append(storage)
@@ -91,7 +92,8 @@ class Storages:
 
 
 def _comparable(size: Size) -> object:
-    """A size as it can be compared and hashed: comparing symbols themselves would add a guard."""
+    """A size as it can be compared and hashed."""
+    # To compare two symbols would add a guard, and the graph would be right for fewer sizes.
     return size if isinstance(size, int) else str(size)
 
 
@@ -162,6 +164,7 @@ class Analysis:
     def see(self, tensor: torch.Tensor) -> Geometry:
         """Note the geometry that a tensor has now."""
         geometry = self.storages.geometry(tensor)
+        # The geometry may be on a storage that has just got its number.
         while len(self.seen) < len(self.storages):
             self.seen.append([])
         self.seen[geometry.storage].append(geometry)
@@ -179,6 +182,7 @@ def analyse(graph_module: fx.GraphModule, sample_args: Sequence[object]) -> Anal
     """
     mode = fake_mode(graph_module, sample_args)
     analysis = Analysis(mode)
+    # Fakes of the sample arguments: the run must not change the metadata of the caller's tensors.
     inputs = iter(fake_inputs(mode, sample_args))
     nbytes: dict[int, int] = {}  # of the storages of inputs, before the graph runs
     with on_fakes(mode):
@@ -189,6 +193,7 @@ def analyse(graph_module: fx.GraphModule, sample_args: Sequence[object]) -> Anal
                 continue
             else:
                 effect = _run(node, analysis)
+            # Noted now: a later node may change the metadata of these objects.
             effect.shows = {id(tensor): analysis.see(tensor) for tensor in tensors_in(effect.value)}
             analysis.effects[node] = effect
             if node.op == "placeholder":
@@ -211,6 +216,7 @@ def _run(node: fx.Node, analysis: Analysis) -> Effect:
         )
     if node.op == "call_function":
         _check_target(node)
+    # Read off the schema; what really changes is found by comparing.
     before = [
         (tensor, analysis.storages.geometry(tensor), tensor.untyped_storage().nbytes())
         for tensor in written_tensors(node, analysis.value)
@@ -218,6 +224,7 @@ def _run(node: fx.Node, analysis: Analysis) -> Effect:
     effect = Effect(_value(node, analysis), copied=_copied_by_location(node, analysis))
     for tensor, geometry, nbytes in before:
         analysis.written.add(geometry.storage)
+        # `t_`, `set_` and `resize_` change the geometry of the object; other writes do not.
         if not analysis.storages.geometry(tensor).same(geometry):
             effect.mutated_metadata[id(tensor)] = analysis.see(tensor)
         number, now = analysis.storages.number(tensor), tensor.untyped_storage().nbytes()
@@ -274,6 +281,7 @@ def written_tensors(node: fx.Node, value: Callable[[fx.Node], Any]) -> list[torc
         return []
     given = bind(node.target, node.args, node.kwargs)
     found: list[torch.Tensor] = []
+    # A written argument may be a list (`_foreach_add_`), or absent (an optional running mean).
     for name in facts(node.target).writes:
         found.extend(tensors_in(on_values(given.get(name), value)))
     return found
@@ -281,6 +289,7 @@ def written_tensors(node: fx.Node, value: Callable[[fx.Node], Any]) -> list[torc
 
 def _check_target(node: fx.Node) -> None:
     target = node.target
+    # `on_copies` is in graphs of this pass, `getitem` picks results; neither writes.
     if isinstance(target, OpOverload) or target is on_copies or target is operator.getitem:
         return
     if target in _ARITHMETIC:

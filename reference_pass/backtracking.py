@@ -53,6 +53,7 @@ def footprint(graph: fx.Graph) -> Footprint:
     calls = 0
     for at, node in enumerate(graph.nodes):
         taken = operand_storages(node)
+        # Overwritten by each later use, so the last one stays.
         dies |= dict.fromkeys(taken, at)
         if node.op != "call_function":
             continue  # inputs are there before and after, whatever the pass does
@@ -107,6 +108,7 @@ class BacktrackPoints:
         chain = [value]
         while chain[-1] in self.liveness.views:
             base = chain[-1].args[0]
+            # A view op that takes a list has no single base.
             if not isinstance(base, fx.Node):
                 break
             chain.append(base)
@@ -127,7 +129,7 @@ def best_walk(graph: fx.Graph, walk: Callable[[fx.Graph, frozenset[str]], Walk])
 
     The first walk is over the graph itself, the others are over copies of it.
     """
-    original = _copy(graph)
+    original = _copy(graph)  # a walk changes its graph
     kept: frozenset[str] = frozenset()
     best, tried = walk(graph, kept), {kept}
     if not best.backtrack_points:
@@ -135,6 +137,7 @@ def best_walk(graph: fx.Graph, walk: Callable[[fx.Graph, frozenset[str]], Walk])
     points, least = list(best.backtrack_points), footprint(best.graph)
     while points and len(tried) <= MOST_RETRIES:
         more = kept | {points.pop(0)}
+        # Two walks may name the same points in another order.
         if more in tried:
             continue
         tried.add(more)

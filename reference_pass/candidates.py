@@ -81,6 +81,7 @@ class Candidate:
 def candidates(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
     """What could be done with a node, the best first."""
     op = node.target
+    # Order is preference: in place of the first operand is the plainest graph, `out=` the last way.
     if op is on_copies:
         yield from _called_on_copies(node, liveness)
     elif not isinstance(op, OpOverload) or writes(op) or node in liveness.views:
@@ -102,6 +103,7 @@ def _scatter(node: fx.Node, op: OpOverload, liveness: Liveness) -> Iterator[Cand
     given, shown = bind(op, node.args, node.kwargs), stored_over(node)
     base, source = given["self"], given["src"]
     slots = (Slot(node, node.meta["val"], base, shown),)
+    # On another storage the source cannot be at its destination, so that way is not even tried.
     if storage_of(source.meta["val"]) == storage_of(shown):
         yield Candidate(node, How.REDUNDANT, op, node.args, node.kwargs, slots, liveness)
     yield Candidate(node, How.SCATTER, op, node.args, node.kwargs, slots, liveness)
@@ -130,6 +132,7 @@ def _in_place(
         yield Candidate(node, How.SWAPPED, form, args, kwargs, slots, liveness)
     cast = _cast_back(node, given)
     if cast is not None:
+        # The result is that of the cast, which is erased; the in-place kernel casts.
         own = given[facts(op).names[0]]
         slots = (Slot(cast, cast.meta["val"], own, own.meta["val"]),)
         yield Candidate(node, How.CAST_BACK, form, node.args, node.kwargs, slots, liveness)
@@ -144,6 +147,7 @@ def _out(
     if form is None or torch.Tag.generated in form.tags:
         return
     given = bind(op, node.args, node.kwargs)
+    # The in-place form has tried the first operand; a repeated operand is tried once.
     operands = [argument for argument in given.values() if isinstance(argument, fx.Node)]
     for operand in dict.fromkeys(operands[1:] if is_first_tried else operands):
         if not isinstance(operand.meta["val"], torch.Tensor):
@@ -158,6 +162,7 @@ def _called_on_copies(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
     op, *args = node.args
     assert isinstance(op, OpOverload)
     given = bind(op, tuple(args), node.kwargs)
+    # Here the mutating op has the same arguments as the node, not those of a functional form.
     slots = _slots(node, [given.get(name) for name in facts(op).writes], op)
     if slots:
         yield Candidate(node, How.IN_PLACE, op, tuple(args), node.kwargs, slots, liveness)
@@ -172,6 +177,7 @@ def _slots(node: fx.Node, written: list[Any], form: OpOverload) -> tuple[Slot, .
     if isinstance(value, torch.Tensor):
         (own,) = written
         return (Slot(node, value, own, own.meta["val"]),) if isinstance(own, fx.Node) else ()
+    # Several results: users must pick them one by one, or one of them could not be replaced alone.
     picked = _picked(node)
     if picked is None:
         return ()
@@ -181,7 +187,7 @@ def _slots(node: fx.Node, written: list[Any], form: OpOverload) -> tuple[Slot, .
     # The functional form returns the fresh results first, then what the mutating form writes.
     for index, own in enumerate(written, len(facts(form).fresh)):
         result = picked.get(index)
-        if own is None:
+        if own is None:  # an optional argument that is not given is not written
             continue
         if isinstance(own, (list, tuple)):
             inner = {} if result is None else _picked(result)
@@ -228,6 +234,7 @@ def _cast_back(node: fx.Node, given: dict[str, Any]) -> fx.Node | None:
     Functionalization emits such a cast for an in-place op whose result has another dtype.
     """
     own = next(iter(given.values()), None)
+    # With a second user, the result before the cast would still be needed.
     if (
         len(node.users) != 1
         or not isinstance(own, fx.Node)

@@ -60,6 +60,14 @@ def capture(
     return _with_attributes(_trace(called, [*tensors, *sample_args], sizes), captured)
 
 
+# What torch raises where a fake tensor would need data.
+_DATA_DEPENDENT = (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    GuardOnDataDependentSymNode,
+)
+
+
 def _trace(function: Callable[..., Any], args: Sequence[object], sizes: SizeMode) -> fx.GraphModule:
     mode: Literal["symbolic", "fake"] = "symbolic" if sizes == "symbolic" else "fake"
     views = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)  # see `on_fakes`
@@ -69,6 +77,7 @@ def _trace(function: Callable[..., Any], args: Sequence[object], sizes: SizeMode
         _TraceGuard(),
         _CompositesAsInEager(),
     ):
+        # `x.data = y` goes past all modes; it only shows in the storage that x ends on.
         swapped: list[int] = []
         watched = _watch_data(function, swapped)
         trace = make_fx(
@@ -79,17 +88,14 @@ def _trace(function: Callable[..., Any], args: Sequence[object], sizes: SizeMode
         )
         try:
             graph_module = trace(*args)
-        except (
-            DataDependentOutputException,
-            DynamicOutputShapeException,
-            GuardOnDataDependentSymNode,
-        ) as error:
+        except _DATA_DEPENDENT as error:
             raise Refused(
                 f"the function is data-dependent, and one graph must be right for all data: {error}"
             ) from error
         # Storages as arguments; an overload that is named `from`, which is no Python name.
         except (NotImplementedError, SyntaxError) as error:
             raise Refused(f"the function cannot be traced: {error}") from error
+    # `set_` is a call in the graph. An assignment to `.data` leaves no call, so it would be lost.
     if swapped and not any(
         getattr(node.target, "overloadpacket", None) is aten.set_
         for node in graph_module.graph.nodes
@@ -120,10 +126,11 @@ def _watch_data(function: Callable[..., Any], swapped: list[int]) -> Callable[..
 
 def _with_attributes(traced: fx.GraphModule, captured: dict[str, torch.Tensor]) -> fx.GraphModule:
     """The graph with its first inputs, the parameters and buffers of a module, as attributes."""
+    # So the graph has the same inputs as the module, and sees later changes of its parameters.
     graph = traced.graph
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     for index, (node, tensor) in enumerate(zip(placeholders, captured.values(), strict=False)):
-        name = f"captured_{index}"
+        name = f"captured_{index}"  # its own name may have dots, which a module refuses
         if isinstance(tensor, torch.nn.Parameter):
             traced.register_parameter(name, tensor)
         else:
@@ -180,6 +187,7 @@ class _CompositesAsInEager(TorchFunctionMode):
     On fakes, these functions take another branch.
     """
 
+    # A composite is not seen by `_TraceGuard`, which gets only the operators that it calls.
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         return result.contiguous() if func in _CONTIGUOUS else result
@@ -196,6 +204,7 @@ def _correct(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], resu
     """
     if op not in CORRECTIONS or get_proxy_mode() is None:
         return
+    # The corrections call operators, and those are not calls of the function.
     with disable_proxy_modes_tracing():
         true = true_result(op, args, kwargs, result)
         for wrong, right in zip(tensors_in(result), tensors_in(true), strict=True):
@@ -236,6 +245,7 @@ def _set_layouts(outs: Sequence[torch.Tensor], layouts: Sequence[OutLayout]) -> 
 
 def _real_tensors(values: Iterable[object]) -> list[torch.Tensor]:
     found = [tensor for value in values for tensor in tensors_in(value)]
+    # A trace makes fakes; what is not fake was there before, or is a constant of the function.
     return [
         tensor
         for tensor in found
@@ -271,8 +281,9 @@ def normalised(graph_module: fx.GraphModule) -> fx.GraphModule:
     """
     if not any(_changed(node) for node in graph_module.graph.nodes):
         return graph_module
-    copy = fx.Graph()
+    copy = fx.Graph()  # the caller's graph stays as it is
     copy.output(copy.graph_copy(graph_module.graph, {}))
+    # By position, since the passes take the first argument for the base of a view or a scatter.
     for node in copy.nodes:
         if (changed := _changed(node)) is not None:
             node.target, node.args, node.kwargs = changed
@@ -285,6 +296,7 @@ def _changed(node: fx.Node) -> tuple[OpOverload, tuple[Any, ...], dict[str, Any]
     if not isinstance(op, OpOverload) or not (op in _UPDATES or node.kwargs):
         return None
     given = bind(op, node.args, node.kwargs)
+    # Such a call would look functional to every pass, and its update would be reordered or lost.
     if op in _UPDATES and _updates(op, given):
         if op is not aten.native_batch_norm.default:
             raise Refused(
@@ -326,6 +338,7 @@ def _batch_norm(
     *momentum_and_eps: float,
 ) -> Any:
     """`native_batch_norm` hides that it updates statistics; `_native_batch_norm_legit` does not."""
+    # NotImplemented leaves the call as it is: without statistics there is nothing to hide.
     if training and mean is not None and var is not None:
         return aten._native_batch_norm_legit.default(
             x, weight, bias, mean, var, training, *momentum_and_eps

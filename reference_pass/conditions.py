@@ -57,6 +57,7 @@ def same_size_and_dtype(candidate: Candidate) -> str | None:
     """
     for slot in candidate.slots:
         operand, value = slot.destination.meta["val"], slot.value
+        # `equal` is true for known equality alone: two symbols that may differ are refused.
         if not equal(tuple(operand.shape), tuple(value.shape)):
             return (
                 f"{slot.destination} has size {list(operand.shape)}, the result {list(value.shape)}"
@@ -80,6 +81,7 @@ def same_stride(candidate: Candidate) -> str | None:
     depends_itself = facts(candidate.op).random or len(facts(candidate.op).writes) > 1
     for slot in candidate.slots:
         operand = slot.destination.meta["val"]
+        # Without elements no stride is ever used, except to check a view as another dtype.
         if known(slot.value.numel() == 0):
             if slot.result is not None and (user := dtype_view_without_elements(slot.result)):
                 return (
@@ -111,6 +113,7 @@ def same_location(candidate: Candidate) -> str | None:
     """
     for slot in candidate.slots:
         operand = slot.destination.meta["val"]
+        # Nothing uses the result, or it is on that storage already.
         if slot.result is None or storage_of(operand) == storage_of(slot.value):
             continue
         same = known(operand.storage_offset() == slot.value.storage_offset()) and same_strides(
@@ -119,6 +122,7 @@ def same_location(candidate: Candidate) -> str | None:
         larger = not known(
             operand.untyped_storage().nbytes() <= slot.value.untyped_storage().nbytes()
         )
+        # Usually all three are fine, and the uses need not be searched.
         if same and not larger and not has_partial_element(operand):
             continue
         reason = _location_matters(slot, same, larger, candidate.liveness)
@@ -154,6 +158,7 @@ def dead_before_epilogue(candidate: Candidate) -> str | None:
         region = Region.of(slot.destination.meta["val"])
         memory = candidate.liveness.memory(slot.written)
         last = candidate.liveness.last_read(slot.result) if memory.writes else -1
+        # A write before the node itself is no danger: it overwrites older data.
         for write in memory.writes:
             if (
                 candidate.at < write.at <= last
@@ -183,6 +188,7 @@ def no_overlapping_operand(candidate: Candidate) -> str | None:
             for tensor in tensors_in(operand.meta["val"]):
                 if _share(tensor, target) and not (elementwise and _same_elements(tensor, target)):
                     return f"{operand} shares memory with {destination}"
+    # An op with several results (`_foreach_add_`) writes several operands.
     for index, (_, one) in enumerate(written):
         if any(_share(one, other) for _, other in written[:index]):
             return "two results would share memory"
@@ -226,9 +232,10 @@ def no_later_use(candidate: Candidate) -> str | None:
 
 
 def no_new_alias(candidate: Candidate) -> str | None:
-    """An invariant of FX passes: no output comes to share storage with an input or another output."""
+    """An invariant of FX passes: no output gets a new alias among inputs and other outputs."""
     live = candidate.liveness
     for slot in candidate.slots:
+        # On the same storage as before there is no new alias, whoever shares it.
         if live.escapes(slot.value) and storage_of(slot.value) != storage_of(slot.written):
             if live.memory(slot.written).is_input:
                 return f"the result is returned, and {slot.destination} is memory of an input"
@@ -252,6 +259,7 @@ def source_is_at_destination(candidate: Candidate) -> str | None:
         return None
     (slot,) = candidate.slots
     source = bind(candidate.op, candidate.node.args, candidate.node.kwargs)["src"].meta["val"]
+    # An earlier decision has put the source there, as in `a[0].add_(1)`.
     if not same_view(source, slot.written):
         return "its source is not at the bytes of its base that it stores to"
     return None
@@ -289,6 +297,7 @@ def _is_elementwise(candidate: Candidate) -> bool:
 
 def _operands(candidate: Candidate) -> Iterator[fx.Node]:
     """The operands that the op would read, and the destinations; repeated ones repeatedly."""
+    # Of the node as it is now, not of the candidate: `foo.out` also has the destination as `out=`.
     node = candidate.node
     if not isinstance(node.target, OpOverload):
         yield from nodes_in((node.args, node.kwargs))
@@ -296,6 +305,7 @@ def _operands(candidate: Candidate) -> Iterator[fx.Node]:
     given = bind(node.target, node.args, node.kwargs)
     destinations = {slot.destination for slot in candidate.slots}
     for name, value in given.items():
+        # A scatter becomes a copy_ into a view of its base, and that reads nothing of the base.
         if node.target in SCATTERS and name == facts(node.target).names[0]:
             continue
         for operand in nodes_in(value):
@@ -316,12 +326,14 @@ def _location_matters(slot: Slot, same: bool, larger: bool, liveness: Liveness) 
         # Outputs that share a storage show the caller where they are in it.
         shown = [] if same else tensors_in(value.meta["val"])
         if any(len(liveness.returned_in(tensor)) > 1 for tensor in shown):
-            return f"{slot.destination} has another offset, and outputs on one storage show it"
+            return f"{slot.destination} is at another location, and outputs on one storage show it"
         for user in value.users:
+            # Only the first operand of a user has a location that matters to it.
             if user.op == "output" or not user.args or user.args[0] is not value:
                 continue
             if (not same and depends_on_location(user.target)) or misaligned_by(user, shift):
-                return f"{slot.destination} has another offset, and {user} depends on it"
+                return f"{slot.destination} is at another location, and {user} depends on it"
+            # The rest is about the storage as a whole, which these users copy.
             if user.target not in COPIES_STORAGE:
                 continue
             if has_partial_element(operand):
@@ -354,6 +366,7 @@ def _copies_itself(copy: fx.Node, slot: Slot, liveness: Liveness) -> bool:
     """True if a copy_ would copy the result, or a view of it, to the bytes where it already is."""
     destination, source = copy.args[0], copy.args[1]
     assert isinstance(destination, fx.Node)
+    # The views from the result to the source of the copy_, the last one first.
     chain: list[fx.Node] = []
     while source is not slot.result:
         if not isinstance(source, fx.Node) or source not in liveness.views:

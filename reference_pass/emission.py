@@ -42,6 +42,7 @@ class Emitter:
             # It would raise on such a storage. The storage of a clone has whole elements only.
             args = (self.call(aten.clone.default, args[0]), *args[1:])
         args, kwargs = self._without_symbols((args, kwargs))
+        # Named after the op, as make_fx does, not after the overload (`default`).
         packet = getattr(target, "overloadpacket", target)
         node = self.graph.create_node("call_function", target, args, kwargs, name=packet.__name__)
         try:
@@ -101,6 +102,7 @@ class Emitter:
 
     def laid_out(self, value: fx.Node, sizes: Sequence[Size], strides: Sequence[Size]) -> fx.Node:
         """A copy of the value with these strides."""
+        # `copy` keeps the layout of its first operand, and reads nothing else of it.
         destination = self.call(aten.new_empty_strided.default, value, list(sizes), list(strides))
         return self.call(aten.copy.default, destination, value)
 

@@ -102,7 +102,7 @@ def _indexed(op: OpOverload, given: dict[str, Any], value: torch.Tensor) -> torc
 
 
 def _copy_of_storage(op: OpOverload, given: dict[str, Any], value: torch.Tensor) -> torch.Tensor:
-    """The result of an op that copies all of its operand's storage: at its offset in such a storage.
+    """The result of an op that copies its operand's whole storage: same offset, same storage size.
 
     torch's cache of fake results forgets the offset and the size of the storage.
     `clone_preserve_strides` (aten/src/ATen/native/TensorShape.cpp) keeps both, unless the operand

@@ -29,6 +29,7 @@ from reference_pass.regions import known
 
 def fake_mode(graph_module: fx.GraphModule, sample_args: Sequence[object]) -> FakeTensorMode:
     """The mode of the fakes among the sample arguments or in the graph's metadata, or a new one."""
+    # Fakes of two modes cannot meet in one call.
     values = (node.meta.get("val") for node in graph_module.graph.nodes)
     for tensor in itertools.chain(tensors_in(sample_args), *map(tensors_in, values)):
         if isinstance(tensor, FakeTensor):
@@ -57,9 +58,11 @@ def fake_value(mode: FakeTensorMode, value: object) -> Any:
             f"a {value.layout} tensor has no strides to reason about; pass dense (strided) tensors"
         )
     if isinstance(value, FakeTensor):
+        # A new object on the same storage, without a graph of gradients.
         return aten.alias.default(value.detach())
     with unset_fake_temporarily():
         value = value.detach()
+    # Sizes of the sample arguments are fixed; symbols come only from fakes of the caller.
     fake = mode.from_tensor(value, static_shapes=True)
     nbytes = value.untyped_storage().nbytes()
     # The fake storage ends where the tensor ends. as_strided may show what comes after that.
@@ -122,6 +125,8 @@ def _view_as(operand: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     Eager checks these strides, too, and fakes often have them wrong. So the view is taken here, and
     the run decides.
     """
+    # The last stride must be one. For a larger dtype the others must be multiples of the ratio,
+    # since so many elements become one.
     ratio = max(dtype.itemsize // operand.element_size(), 1)
     empty, last = known(operand.numel() == 0), operand.dim() - 1
     strides, taken = list(operand.stride()), True

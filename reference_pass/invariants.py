@@ -1,4 +1,4 @@
-"""The invariants of FX passes, as checks: each takes a graph module, and says what is wrong or None.
+"""The invariants of FX passes, as checks: each says what is wrong with a graph module, or None.
 
 They are what `torch/_inductor/fx_passes/README.md` asks of a pass: no mutation except a `copy_`
 epilogue, true metadata, and no new aliasing between inputs and outputs. A pass names those that it
@@ -36,11 +36,13 @@ def is_functional(graph_module: fx.GraphModule) -> str | None:
     inputs: set[int] = set()
     epilogue: fx.Node | None = None
     for node in graph_module.graph.nodes:
+        # A constant of the module counts as an input: the next call would see a write to it.
         if node.op in ("placeholder", "get_attr"):
             inputs.update(map(storage_of, tensors_in(node.meta.get("val"))))
         elif writes(node.target):
             if node.target not in EPILOGUE:
                 return f"{node.format_node()} writes, and is not a call of the epilogue"
+            # A graph could write and use a new tensor; FX passes allow only writes to inputs.
             if not inputs.issuperset(map(storage_of, written_tensors(node, value_of))):
                 return f"{node.format_node()} writes to what is not an input"
             epilogue = node
@@ -52,6 +54,7 @@ def is_functional(graph_module: fx.GraphModule) -> str | None:
 def metadata_is_true(graph_module: fx.GraphModule) -> str | None:
     """The metadata of each node is what a run on fakes gives, and so is who shares storage."""
     placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
+    # The inputs are taken as noted; everything else is run anew from them.
     values: dict[fx.Node, Any] = {node: node.meta.get("val") for node in placeholders}
     # Storages are numbered in order of their first use. So the numbers are equal if and only if the
     # same nodes share storage.
@@ -82,6 +85,7 @@ def no_copy_reads_what_it_writes(graph_module: fx.GraphModule) -> str | None:
         if node.target is aten.copy_.default:
             destination, source = node.args[0].meta["val"], node.args[1].meta["val"]
             one, other = Region.of(destination), Region.of(source)
+            # In both cases eager refuses the call, or its result depends on the order of the copy.
             if overlaps_itself(one):
                 return f"{node.format_node()} writes to a region that overlaps itself"
             if (
@@ -138,6 +142,7 @@ def _differ(one: torch.Tensor, other: torch.Tensor) -> bool:
         return True
     if any(known(a != b) for a, b in zip(one.shape, other.shape, strict=True)):
         return True
+    # The stride of a dimension of size one is never used, nor any stride without elements.
     if any(known(size == 0) for size in one.shape):
         return False
     pairs = zip(one.shape, one.stride(), other.stride(), strict=True)

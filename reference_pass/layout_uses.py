@@ -1,4 +1,4 @@
-"""Uses that depend on the layout of a value: on its strides, its offset, or the size of its storage.
+"""Uses that depend on the layout of a value: its strides, its offset, the size of its storage.
 
 A value may be replaced by another tensor with the same elements, at another location or with other
 strides, if no use can tell the difference. A view passes the question on to its own users.
@@ -76,6 +76,7 @@ def stride_use(result: fx.Node, other: torch.Tensor, liveness: Liveness) -> fx.N
         value = pending.pop()
         for user in value.users:
             if user.op == "output" or user.target is aten.set_.source_Tensor:
+                # `set_` of the epilogue hands a tensor to the caller, as an output does.
                 # The caller sees strides, except those of dimensions of size one.
                 if _same_layout(instead[value], value.meta["val"]):
                     continue
@@ -86,6 +87,7 @@ def stride_use(result: fx.Node, other: torch.Tensor, liveness: Liveness) -> fx.N
             if user.target is aten.view.dtype and _strides(instead[value]) != strides:
                 return user  # all strides count for it, also those of dimensions of size one
             shown = run_with(user, instead)
+            # Random numbers are drawn in memory order. With other strides, elements get other ones.
             if shown is None or (isinstance(user.target, OpOverload) and facts(user.target).random):
                 return user
             if user in liveness.views:
@@ -100,6 +102,7 @@ def stride_use(result: fx.Node, other: torch.Tensor, liveness: Liveness) -> fx.N
 
 def _only_stores(user: fx.Node, value: fx.Node) -> bool:
     """True if a user only stores the elements of a value elsewhere: then no stride matters."""
+    # As a source. As the destination of a copy_, or as the base of a scatter, its layout is kept.
     if user.target is aten.copy_.default:
         return user.args[0] is not value
     if user.target in SCATTERS:
@@ -117,6 +120,8 @@ def dtype_view_without_elements(result: fx.Node) -> fx.Node | None:
         for user in pending.pop().users:
             if user.target in (aten.view.dtype, aten.view_as_complex.default):
                 return user
+            # A result with elements does not take its strides from operands that have none. So the
+            # search ends there.
             empty = user.op == "call_function" and any(
                 known(shown.numel() == 0) for shown in tensors_in(user.meta["val"])
             )
@@ -135,6 +140,7 @@ def run_with(node: fx.Node, instead: dict[fx.Node, Any]) -> Any:
 
 
 def _strides(value: Any) -> list[str]:
+    # As text: to compare symbols would add a guard.
     return [str(tensor.stride()) for tensor in tensors_in(value)]
 
 

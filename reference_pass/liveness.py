@@ -93,6 +93,7 @@ class Liveness:
         self.position = {node: index for index, node in enumerate(graph.nodes)}
         self.memories: dict[int, Memory] = {}
         self.returned: Counter[fx.Node] = Counter()  # how often the output names each node
+        # Computed once: a rewrite keeps views views, and adds its new ones here.
         self.views = {node for node in graph.nodes if is_view(node)}
         self.whole = _reads_whole(graph)
         for node in graph.nodes:
@@ -100,6 +101,7 @@ class Liveness:
 
     def memory(self, tensor: torch.Tensor) -> Memory:
         """The memory of a tensor's storage."""
+        # A rewrite may put values on a storage that no node was on before.
         return self.memories.setdefault(storage_of(tensor), Memory())
 
     def add(self, value: fx.Node, read: Read) -> None:
@@ -138,6 +140,7 @@ class Liveness:
 
     def overwritten(self, memory: Memory, region: Region, after: int, before: int) -> bool:
         """True if one write overwrites all of a region between two positions."""
+        # Two writes may cover it together. That is not looked for: to say False is safe.
         return any(
             after < write.at < before and contains(write.region, region) for write in memory.writes
         )
@@ -150,6 +153,7 @@ class Liveness:
     def last_read(self, value: fx.Node) -> int:
         """The last position at which a value, or a view of it, is read."""
         last = -1
+        # The reads of a view are noted under the view, not under its base.
         pending = [value]
         while pending:
             view = pending.pop()
@@ -187,8 +191,9 @@ class Liveness:
         """Make the metadata of nodes with new operands true, and that of all views of them."""
         while users:
             user = users.pop()
-            if user.op == "output":
+            if user.op == "output":  # its reads moved with `replace`; it has no value
                 continue
+            # Views and copies of a storage change with their operand, and so do their users.
             if user in self.views or user.target in COPIES_STORAGE:
                 old = user.meta["val"]
                 if can_keep(old, set_value(user, self.mode), user):
@@ -209,6 +214,7 @@ class Liveness:
         That may be the same node, if its value is on another storage now.
         """
         reads: list[Read] = []
+        # A list of tensors is noted on each of its storages with the same reads: one list is kept.
         for tensor in tensors_in(value):
             reads = self.memory(tensor).values.pop(node, reads)
         for read in reads:
@@ -278,6 +284,7 @@ def _reads_whole(graph: fx.Graph) -> set[fx.Node]:
     seen: dict[int, list[torch.Tensor]] = {}
     whole: set[fx.Node] = set()
     for node in graph.nodes:
+        # Its result is on a storage of its own, at the offset of its operand.
         if node.target in COPIES_STORAGE:
             copies[storage_of(node.meta["val"])] = node
         elif depends_on_location(node.target):
@@ -303,6 +310,7 @@ def contents_read(node: fx.Node) -> Iterator[tuple[fx.Node, bool, bool]]:
     Each comes with two flags: a scatter reads it as its base; the node only overwrites it.
     """
     op = node.target
+    # `getitem`, `on_copies` and arithmetic have no schema; they count as reading everything.
     if not isinstance(op, OpOverload):
         for operand in node.all_input_nodes:
             yield operand, False, False

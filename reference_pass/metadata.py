@@ -53,6 +53,7 @@ def run(node: fx.Node, values: Callable[[fx.Node], Any], mode: FakeTensorMode) -
     Where the epilogue changes the metadata of an input, the fake of the input stays as it is: it is
     the input as the caller passes it.
     """
+    # An alias is a new object on the same storage, so `set_` and `resize_` change that one.
     if node.target is aten.set_.source_Tensor:
         return aten.alias.default(values(node.args[1]))  # type: ignore[arg-type]
     if node.target is aten.resize_.default:
@@ -75,6 +76,7 @@ def update_metadata(graph_module: fx.GraphModule, *sample_args: object) -> int:
     mode = fake_mode(graph_module, sample_args)
     ran = 0
     with on_fakes(mode):
+        # All inputs or none: they must be fakes of one mode, and share storages among each other.
         if not all("val_of" in node.meta for node in placeholders):
             _set_inputs(placeholders, sample_args, mode)
         for node in graph_module.graph.nodes:
@@ -132,7 +134,7 @@ def _refresh(node: fx.Node, mode: FakeTensorMode) -> None:
     old = node.meta.get("val")
     had_note = "val_of" in node.meta
     new = set_value(node, mode)
-    # Without a note, the old value is not ours, so nothing is known about its storage.
+    # Without a note, the old value was made by another pass, so its storage means nothing here.
     if had_note and can_keep(old, new, node):
         node.meta["val"] = old
 
@@ -146,7 +148,7 @@ def can_keep(old: Any, new: Any, node: fx.Node) -> bool:
     if isinstance(old, torch.Tensor) and isinstance(new, torch.Tensor):
         if not _same_metadata(old, new):
             return False
-        if storage_of(old) == storage_of(new):
+        if storage_of(old) == storage_of(new):  # a view, or a mutating call
             # A mutating call hands back the very object that it writes.
             return not writes(node.target) or old is new
         return not operand_storages(node) & {storage_of(old), storage_of(new)}

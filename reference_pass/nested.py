@@ -21,6 +21,8 @@ def leaves_in(value: Any) -> list[Any]:
     return found
 
 
+# A plain recursion into one list: this runs for every node of every graph, and generators that
+# delegate to each other cost more.
 def _collect(value: Any, found: list[Any]) -> None:
     if isinstance(value, (list, tuple)):
         for item in value:

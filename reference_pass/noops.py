@@ -93,6 +93,7 @@ SOURCES: dict[OpOverload, Source] = {
 def _duplicate(node: fx.Node, liveness: Liveness) -> Duplicate | None:
     """The node as a duplicate of one of its operands; None if it is not one."""
     op = node.target
+    # A node without users is erased by dead code elimination, if it has no effect.
     if node.op != "call_function" or not isinstance(op, OpOverload) or not node.users:
         return None
     if not isinstance(node.meta["val"], torch.Tensor):
@@ -105,6 +106,8 @@ def _duplicate(node: fx.Node, liveness: Liveness) -> Duplicate | None:
         return None
     if not isinstance(original, fx.Node) or not isinstance(original.meta["val"], torch.Tensor):
         return None
+    # A view has the same elements only if it shows all of its operand, in the same order. A copy
+    # has them by what its op does.
     if node in liveness.views and not same_view(node.meta["val"], original.meta["val"]):
         return None
     return Duplicate(node, original, liveness)
@@ -119,6 +122,7 @@ NoOpRule: TypeAlias = Callable[[Duplicate], bool]
 def same_metadata(duplicate: Duplicate) -> bool:
     """Both have the same sizes and strides, are on one device, and read bytes in the same way."""
     old, new = duplicate.value, duplicate.replacement
+    # Strides count for views as well: users may see those of dimensions of size one.
     return (
         encoding(old) == encoding(new)
         and old.device == new.device
@@ -156,6 +160,7 @@ def original_is_not_overwritten(duplicate: Duplicate) -> bool:
     if duplicate.is_view:
         return True
     live, region = duplicate.liveness, Region.of(duplicate.replacement)
+    # A write at the last read itself reads the copy before it writes.
     made, last = live.position[duplicate.node], live.last_read(duplicate.node)
     return not any(
         made < write.at < last and overlap(write.region, region)
@@ -164,7 +169,7 @@ def original_is_not_overwritten(duplicate: Duplicate) -> bool:
 
 
 # A duplicate is erased if all of these hold.
-RULES: tuple[NoOpRule, ...] = (
+NOOP_RULES: tuple[NoOpRule, ...] = (
     same_metadata,
     view_is_not_returned,
     copy_is_not_returned,
@@ -177,7 +182,7 @@ RULES: tuple[NoOpRule, ...] = (
 
 
 def remove_noops(
-    graph_module: fx.GraphModule, *sample_args: object, rules: Sequence[NoOpRule] = RULES
+    graph_module: fx.GraphModule, *sample_args: object, rules: Sequence[NoOpRule] = NOOP_RULES
 ) -> fx.GraphModule:
     """Erase clones, copies, scatters and views that do nothing, in a functional graph.
 
@@ -192,6 +197,7 @@ def remove_noops(
     with on_fakes(mode):
         liveness = Liveness(graph, mode)
         for node in list(graph.nodes):
+            # `liveness` is kept true by `replace`, so this sees the graph as it is by now.
             duplicate = _duplicate(node, liveness)
             if duplicate is not None and all(rule(duplicate) for rule in rules):
                 liveness.replace(node, duplicate.original, node.meta["val"])

@@ -18,7 +18,7 @@ from reference_pass.regions import Size, known
 
 @functools.cache
 def unread(op: OpOverload) -> tuple[str, ...]:
-    """The arguments whose values an op does not read: it reads their metadata, or overwrites them."""
+    """The arguments whose data an op does not read: it reads their metadata, or overwrites them."""
     name = op.overloadpacket.__name__
     if name.endswith("_like") or name.startswith(("new_", "sym_")):
         return facts(op).names[:1]
@@ -74,7 +74,7 @@ COPIES_STORAGE = {aten.copy.default, *SCATTERS}
 
 
 def depends_on_location(op: object) -> bool:
-    """True if what an op shows or stores depends on the offset of its operand, and on its storage."""
+    """True if what an op shows or stores depends on its operand's offset and whole storage."""
     return getattr(op, "overloadpacket", None) in (
         aten.as_strided,
         aten.as_strided_copy,
@@ -83,6 +83,6 @@ def depends_on_location(op: object) -> bool:
 
 
 def misaligned_by(user: fx.Node, shift: Size) -> bool:
-    """True if a view as a larger dtype may be misaligned, once its operand starts `shift` bytes on."""
+    """True if a view as a larger dtype may be misaligned, its operand moved by `shift` bytes."""
     larger = user.target in (aten.view.dtype, aten.view_as_complex.default)
     return larger and not known(shift % user.meta["val"].itemsize == 0)

@@ -57,6 +57,7 @@ def facts(op: OpOverload) -> Facts:
             for argument in schema.arguments
             if argument.is_out and argument.name in writes
         ),
+        # A return that is marked as written is an argument handed back.
         fresh=tuple(
             index
             for index, returned in enumerate(schema.returns)
@@ -89,6 +90,7 @@ def unbind(op: OpOverload, given: dict[str, Any]) -> tuple[tuple[Any, ...], dict
     A positional argument that is not given, but comes before one that is, gets its default.
     """
     positional = [argument for argument in op._schema.arguments if not argument.kwarg_only]
+    # Trailing ones that are not given stay away, so the call reads as it was written.
     while positional and positional[-1].name not in given:
         positional.pop()
     args = tuple(given.get(argument.name, argument.default_value) for argument in positional)
@@ -117,8 +119,10 @@ def functional_form(op: OpOverload) -> OpOverload | None:
     known = facts(op)
     if op.namespace != "aten" or not known.writes:
         return None
+    # An `out=` argument is only a destination, so the functional form has none for it.
     wanted = _signature(op, leave_out=known.outs)
     for candidate in _overloads(*_functional_names(op)):
+        # A form that aliases or writes an argument is not functional.
         if any(argument.alias_info is not None for argument in candidate._schema.arguments):
             continue
         returns = candidate._schema.returns
@@ -155,6 +159,7 @@ def functional_call(
         for old, new in pairs
         if old in given or new in required
     }
+    # A reduction into an `out=`, such as `sum`, computes in the dtype of that tensor.
     if dtype is not None and "dtype" in facts(form).names and given.get("dtype") is None:
         given["dtype"] = dtype
     return unbind(form, given)
@@ -169,6 +174,7 @@ def in_place_form(op: OpOverload) -> OpOverload | None:
 @functools.cache
 def out_form(op: OpOverload) -> OpOverload | None:
     """The overload that writes what `op` computes to one `out=`; None if there is none."""
+    # Several outs would need several destinations that are free at once; no pointwise op has them.
     return next(
         (
             form
@@ -185,6 +191,7 @@ def view_form(op: OpOverload) -> OpOverload | None:
     name = op.overloadpacket.__name__
     if op.namespace != "aten" or not name.endswith("_"):
         return None
+    # A view aliases its first argument without writing it: `add` does not, so `add_` has none.
     for candidate in _overloads(name[:-1]):
         info = candidate._schema.arguments[0].alias_info if candidate._schema.arguments else None
         if info is not None and not info.is_write and _signature(candidate) == _signature(op):
@@ -222,6 +229,7 @@ def is_commutative(op: OpOverload, given: dict[str, Any]) -> bool:
     Both must have the same dtype: a kernel rounds a scalar of a wider dtype if it comes first, and
     does not round it if it comes second.
     """
+    # `add` and its `alpha` scale the second operand only.
     if op not in _COMMUTATIVE or given.get("alpha", 1) != 1:
         return False
     one, other = (
@@ -235,6 +243,7 @@ def is_commutative(op: OpOverload, given: dict[str, Any]) -> bool:
     )
 
 
+# Ops that give the same bits in either order, for operands of one dtype.
 _COMMUTATIVE = {
     aten.add.Tensor,
     aten.mul.Tensor,
@@ -256,6 +265,7 @@ def is_pointwise(op: OpOverload) -> bool:
 
 
 def _functional_names(op: OpOverload) -> list[str]:
+    # `add` of `add_`, `add` of the out= overload of `add`, and `normal_functional` of `normal_`.
     name = op.overloadpacket.__name__
     return [name.rstrip("_"), name, name + "_functional", name.rstrip("_") + "_functional"]
 
@@ -271,7 +281,7 @@ def _mutating_forms(op: OpOverload) -> Iterator[OpOverload]:
 
 
 def _overloads(*names: str) -> Iterator[OpOverload]:
-    for name in dict.fromkeys(names):
+    for name in dict.fromkeys(names):  # the names of one op may coincide
         packet = getattr(aten, name, None)
         if isinstance(packet, OpOverloadPacket):
             for overload in packet.overloads():
@@ -298,7 +308,7 @@ def on_copies(op: OpOverload, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
     known = facts(op)
     given = bind(op, args, kwargs)
     for name in known.writes:
-        value = given.get(name)
+        value = given.get(name)  # a tensor, a list of tensors, or None for an optional one
         given[name] = (
             [_copy_with_strides(item) for item in value]
             if isinstance(value, (list, tuple))

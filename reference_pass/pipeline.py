@@ -60,6 +60,8 @@ class _Pass(PassBase):
     keeps_aliases: ClassVar[bool] = True
 
     def __init__(self, *sample_args: object) -> None:
+        # PassBase calls `requires`, `call` and `ensures` in turn. These fields carry over what was
+        # found and made in between.
         self.sample_args = sample_args
         self._before: Aliases = frozenset()
         self._made: fx.GraphModule | None = None
@@ -70,11 +72,11 @@ class _Pass(PassBase):
             self._check(graph_module, self.needs, "requires")
             if self.keeps_aliases:
                 update_metadata(graph_module, *self.sample_args)
-                self._before = aliases_at_end(graph_module)
+                self._before = aliases_at_end(graph_module)  # to compare with in `ensures`
 
     def ensures(self, graph_module: fx.GraphModule) -> None:
         """Raise `Broken` if the result breaks an invariant that the pass ensures."""
-        made = self._made or graph_module
+        made = self._made or graph_module  # a pass may make a new graph module
         if _CHECKS[-1]:
             self._check(made, self.gives, "ensures")
             if self.keeps_aliases and (new := aliases_at_end(made) - self._before):
@@ -134,6 +136,7 @@ class Reinplace(_Pass):
     """`reinplace` as a pass."""
 
     needs: ClassVar[tuple[Invariant, ...]] = (is_aten_graph, is_functional)
+    # Not `is_functional`: this pass puts mutation back.
     gives: ClassVar[tuple[Invariant, ...]] = (
         is_aten_graph,
         metadata_is_true,
@@ -146,7 +149,7 @@ class Reinplace(_Pass):
 
     def call(self, graph_module: fx.GraphModule) -> PassResult:
         """Put mutation back."""
-        before = str(graph_module.graph)
+        before = str(graph_module.graph)  # a node in place keeps the number of nodes
         reinplace(graph_module, *self.sample_args, conditions=self.conditions)
         return PassResult(graph_module, str(graph_module.graph) != before)
 
@@ -167,6 +170,7 @@ def pipeline(
         sample_args = tuple(
             node.meta["val"] for node in graph_module.graph.nodes if node.op == "placeholder"
         )
+    # Only the first pass needs sample arguments: it leaves true metadata for the others.
     for graph_pass in (Functionalize(*sample_args, views=views), RemoveNoOps(), Reinplace()):
         result = graph_pass(graph_module)
         assert result is not None

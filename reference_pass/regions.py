@@ -82,7 +82,8 @@ class Region:
 
     @property
     def end(self) -> int:
-        """One past the last byte."""
+        """One past the last byte; only of a fixed region that is not empty."""
+        # torch has no negative strides, so the last element has the largest index everywhere.
         return int(
             self.start
             + sum((n - 1) * s for n, s in zip(self.sizes, self.strides, strict=True))
@@ -153,6 +154,7 @@ def is_dense(region: Region) -> bool:
 
     The dimensions may be in any order.
     """
+    # Each stride must be exactly the number of bytes that the smaller dimensions fill.
     expected: Any = region.itemsize
     for stride, size in _ascending(region):
         if not known(stride == expected):
@@ -189,6 +191,7 @@ def _hint(size: Size) -> int:
 
 def _unit(*regions: Region) -> int:
     """The largest number of bytes that divides all distances between elements of the regions."""
+    # Starts are taken relative to the first one: to move all regions changes no answer.
     first = regions[0].start
     return gcd(
         *(n for region in regions for n in (region.start - first, region.itemsize, *region.strides))
@@ -197,6 +200,7 @@ def _unit(*regions: Region) -> int:
 
 def _masks(*regions: Region) -> tuple[int, ...] | None:
     """The regions as masks of units, from the lowest start on; None if they would be too long."""
+    # The lowest start becomes bit zero, so regions far out in a storage need no longer masks.
     unit, low = _unit(*regions), min(region.start for region in regions)
     if max(region.end for region in regions) - low > MOST_BITS * unit:
         return None
@@ -211,6 +215,7 @@ def _masks(*regions: Region) -> tuple[int, ...] | None:
     )
 
 
+# Cached, since liveness asks about the same few layouts for every node.
 @functools.lru_cache(maxsize=4096)
 def _mask(start: int, sizes: tuple[int, ...], strides: tuple[int, ...], item: int) -> int:
     """The mask of a region; `start`, `strides` and `item` are counted in units."""

@@ -114,8 +114,9 @@ class _Reinplacing:
 
     def run(self) -> Walk:
         decided = []
+        # A copy of the list: rewrites erase nodes and add nodes.
         for node in list(self.graph.nodes):
-            # Nothing would be saved for a dead node, unless it stands for a mutating call.
+            # A dead node need not be in place. But a mutating call may be made for its effect.
             if node.op != "call_function" or (not node.users and node.target is not on_copies):
                 continue
             decision = self._decide(node)
@@ -144,6 +145,7 @@ class _Reinplacing:
 
     def _failure(self, candidate: Candidate) -> tuple[str, str] | None:
         """The name of the first condition that a candidate fails, with the reason."""
+        # To keep a scatter out of place would copy its whole base, which saves nothing.
         if candidate.node.name in self.kept and candidate.how not in (How.REDUNDANT, How.SCATTER):
             return "backtracking", "later nodes save more if this one is not in place"
         for condition in self.conditions:
@@ -159,6 +161,7 @@ class _Reinplacing:
 
     def _apply(self, candidate: Candidate) -> None:
         node = candidate.node
+        # A scatter or copy gives way to its base, with or without a copy_ in front of it.
         if candidate.how in (How.REDUNDANT, How.SCATTER):
             (slot,) = candidate.slots
             if candidate.how is How.SCATTER:
@@ -199,6 +202,7 @@ class _Reinplacing:
     def _store(self, node: fx.Node) -> None:
         """(3a) A scatter as a view and a copy_."""
         assert isinstance(node.target, OpOverload)
+        # Before the scatter, where the base still has its old contents and its source is known.
         with self.graph.inserting_before(node):
             view = self._new(*stores_through(node))
             self._new(aten.copy_.default, (view, bind(node.target, node.args, node.kwargs)["src"]))
@@ -219,9 +223,10 @@ class _Reinplacing:
         fresh = facts(op).fresh
         single = len(op._schema.returns) == 1
         for user in list(node.users):
+            # Users of what it writes use the destinations by now; fresh results come first.
             if user.target is not operator.getitem or user.args[1] >= len(fresh):  # type: ignore[operator]
                 continue
-            if single:
+            if single:  # then a call returns the tensor itself, not a tuple
                 self.liveness.replace(user, node, user.meta["val"])
                 self._erase(user)
             else:
@@ -234,6 +239,7 @@ class _Reinplacing:
 
     def _drop_self_copies(self) -> None:
         """(5) Erase each copy_ of data that is at its destination already."""
+        # At the end: only then is it known which results were written into inputs.
         for node in list(self.graph.nodes):
             if node.target is not aten.copy_.default:
                 continue

@@ -44,6 +44,8 @@ def _rank(value: fx.Node) -> int:
     return rank
 
 
+# Some inverses need only sizes of the parent, and some need nothing of it. A call of `parent` may
+# emit calls that regenerate it, which dead code elimination then removes.
 def _unchanged(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments) -> fx.Node:
     return new
 
@@ -279,28 +281,36 @@ def _as_part_of_complex(call: ViewCall) -> list[ViewStep]:
     return [(aten._conj.default, ()), *part, *negated]
 
 
+RESHAPES = (
+    aten._unsafe_view.default,
+    aten._reshape_alias.default,
+    aten.reshape.default,
+    aten.flatten.using_ints,
+    aten.unflatten.int,
+    aten.view_as.default,
+    aten.reshape_as.default,
+    aten.contiguous.default,
+    aten.ravel.default,
+)
+SPLITS = (
+    aten.split.Tensor,
+    aten.split.sizes,
+    aten.split_with_sizes.default,
+    aten.chunk.default,
+    aten.unsafe_split.Tensor,
+    aten.unsafe_split_with_sizes.default,
+    aten.unsafe_chunk.default,
+    aten.tensor_split.sections,
+    aten.tensor_split.indices,
+)
+
+# By view op. An op that is in no line has no steps: `as_strided` for one.
 VIEW_STEPS: dict[OpOverload, ToSteps] = {
     # `as_strided` does not depend on the views before it, but on the storage alone.
     **{op: _as_itself for op in INVERSES if op is not aten.as_strided.default},
-    # Where one of these copies, its result has a storage of its own, and there is no view to reduce.
-    aten._unsafe_view.default: _as_reshape,
-    aten._reshape_alias.default: _as_reshape,
-    aten.reshape.default: _as_reshape,
-    aten.flatten.using_ints: _as_reshape,
-    aten.unflatten.int: _as_reshape,
-    aten.view_as.default: _as_reshape,
-    aten.reshape_as.default: _as_reshape,
-    aten.contiguous.default: _as_reshape,
-    aten.ravel.default: _as_reshape,
-    aten.split.Tensor: _as_piece,
-    aten.split.sizes: _as_piece,
-    aten.split_with_sizes.default: _as_piece,
-    aten.chunk.default: _as_piece,
-    aten.unsafe_split.Tensor: _as_piece,
-    aten.unsafe_split_with_sizes.default: _as_piece,
-    aten.unsafe_chunk.default: _as_piece,
-    aten.tensor_split.sections: _as_piece,
-    aten.tensor_split.indices: _as_piece,
+    # Where a reshape copies, its result has a storage of its own, so there is nothing to reduce.
+    **dict.fromkeys(RESHAPES, _as_reshape),
+    **dict.fromkeys(SPLITS, _as_piece),
     aten.unbind.int: _as_row,
     aten.narrow.default: _as_slice,
     aten.real.default: _as_part_of_complex,

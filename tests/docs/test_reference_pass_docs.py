@@ -1,6 +1,6 @@
-"""docs/reference_pass.md: each program in it means what it means in eager, and the graphs shown are what the pass prints.
+"""docs/reference_pass.md: its programs do what they do in eager, and its graphs are up to date.
 
-Run as a script, this writes the graphs and the table of conditions into the document anew.
+Run as a script, this file writes the graphs and the table of conditions into the document anew.
 """
 
 import re

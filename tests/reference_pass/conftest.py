@@ -1,4 +1,4 @@
-"""The scene of the reference pass's tests: a program goes through it, and eager runs beside it."""
+"""Fixtures: a program goes through the reference pass, and is compared with eager."""
 
 from __future__ import annotations
 
@@ -16,15 +16,13 @@ from reference_pass.candidates import How
 from reference_pass.functionalize import functionalize
 from reference_pass.invariants import metadata_is_true
 from reference_pass.reinplace import Decision, decisions, reinplace
-from targets.target import Build, Target
+from targets.target import Build, Function, Target
 from trials.trial import Case, run_trial
-
-Function: TypeAlias = Callable[..., object]
 
 
 @dataclass(frozen=True, slots=True)
 class Reinplaced:
-    """What the pass made of a program, and why."""
+    """The graph that the pass made of a program, and the decisions."""
 
     graph_module: fx.GraphModule
 
@@ -38,11 +36,11 @@ class Reinplaced:
 
     @property
     def how(self) -> dict[str, How | None]:
-        """In what way each node is in place, by its name in the functional graph."""
+        """The way in which each node is in place, by its name in the functional graph."""
         return {each.node: each.how for each in decisions(self.graph_module)}
 
     def refused(self, name: str, how: How = How.IN_PLACE) -> str | None:
-        """The condition that keeps a node from being in place in that way; None if it was not tried or is so."""
+        """The condition that a candidate fails; None if it was not tried or is applied."""
         return next(
             (condition for tried, condition, _ in self._decision(name).refused if tried is how),
             None,
@@ -71,7 +69,7 @@ def reinplaced() -> Reinplaces:
 
 @pytest.fixture
 def reinplaced_as_written() -> Reinplaces:
-    """The same for a program that is functional as it is written: its calls, or its graph, are not changed before."""
+    """The same for a program that is functional already: only `reinplace` changes it."""
 
     def run(program: Function, *inputs: Any) -> Reinplaced:
         traced = program if isinstance(program, fx.GraphModule) else make_fx(program)(*inputs)

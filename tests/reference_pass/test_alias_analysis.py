@@ -1,4 +1,7 @@
-"""The alias analysis against eager: each node of a graph has the metadata, and shares storage, as it does when it is run."""
+"""The alias analysis against eager.
+
+Each node of a graph must have the metadata, and the shared storages, that it has in a run.
+"""
 
 from __future__ import annotations
 
@@ -20,32 +23,33 @@ aten = torch.ops.aten
 
 
 class Recorder(fx.Interpreter):
-    """Runs a graph in eager and keeps what each node was when it had run."""
+    """Runs a graph in eager and notes the layout of each node when it has run."""
 
     def __init__(self, graph_module: fx.GraphModule) -> None:
         super().__init__(graph_module)
         self.seen: dict[str, list[tuple[object, ...]]] = {}
         self.storages: dict[str, list[int]] = {}
-        self.held: list[object] = []
+        self.kept: list[object] = []
 
     def run_node(self, n: fx.Node) -> Any:
         value = super().run_node(n)
         if n.op != "output":
-            self.held.append(value)  # or the next storage may get its address
+            self.kept.append(value)  # or the next storage may get its address
             self.seen[n.name] = [
-                (e.dtype, tuple(e.shape), e.stride(), e.storage_offset()) for e in tensors_in(value)
+                (shown.dtype, tuple(shown.shape), shown.stride(), shown.storage_offset())
+                for shown in tensors_in(value)
             ]
             self.storages[n.name] = [storage_of(each) for each in tensors_in(value)]
         return value
 
 
 def graph_of(*calls: tuple[Any, ...], inputs: int = 1) -> fx.GraphModule:
-    """A graph of `(op, *args)`, in which an int in a list of one stands for the n-th value so far, inputs first."""
+    """A graph of `(op, *args)`. A `NthValue` among the arguments is a value of the graph."""
     graph = fx.Graph()
     values = [graph.placeholder(f"x{i}") for i in range(inputs)]
 
     def resolved(argument: Any) -> Any:
-        if isinstance(argument, Ref):
+        if isinstance(argument, NthValue):
             return values[argument.number]
         return [resolved(each) for each in argument] if isinstance(argument, list) else argument
 
@@ -61,17 +65,17 @@ def graph_of(*calls: tuple[Any, ...], inputs: int = 1) -> fx.GraphModule:
     return fx.GraphModule({}, graph)
 
 
-class Ref:
+class NthValue:
     """The n-th value of a graph, inputs first."""
 
     def __init__(self, number: int) -> None:
         self.number = number
 
 
-X, Y, Z, W = (Ref(number) for number in range(4))
+X, Y, Z, W = (NthValue(number) for number in range(4))
 
 
-def lies_at(tensor: torch.Tensor) -> tuple[object, ...]:
+def layout_of(tensor: torch.Tensor) -> tuple[object, ...]:
     return tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
 
 
@@ -86,11 +90,10 @@ def copies(inputs: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
     return found
 
 
-def held_against_eager(graph_module: fx.GraphModule, *inputs: torch.Tensor) -> Analysis:
-    """The analysis, after every node of it is found to be as in eager."""
-    analyse(
-        graph_module, inputs
-    )  # torch caches what fakes give, and what it gives from there is not always the same
+def compared_with_eager(graph_module: fx.GraphModule, *inputs: torch.Tensor) -> Analysis:
+    """The analysis, after each of its nodes is compared with eager."""
+    # Twice: torch caches the results of fakes, and a cached one is not always the same.
+    analyse(graph_module, inputs)
     analysis = analyse(graph_module, inputs)
     eager = Recorder(graph_module)
     eager.run(*copies(inputs))
@@ -135,7 +138,7 @@ ROW = torch.arange(6.0)
             graph_of((aten.view_as_real_copy.default, X)),
             (torch.ones(1, dtype=torch.complex64).expand(3),),
         ),
-        # Results that lie where their operand lies in a storage as large
+        # Results at the offset of their operand, in a storage of the same size
         (graph_of((aten.select_scatter.default, X, Y, 0, 1), inputs=2), (GRID[1:], ROW)),
         (graph_of((aten.copy.default, X, Y), inputs=2), (GRID[:, 1:4], GRID[:, :3])),
         (graph_of((aten.select_scatter.default, X, Y, 0, 1), inputs=2), (ROW.expand(4, 6), ROW)),
@@ -143,7 +146,7 @@ ROW = torch.arange(6.0)
             graph_of((aten.slice_scatter.default, X, Y, 0, 0, 1), inputs=2),
             (ROW[None].expand(1, 6), ROW[None]),
         ),
-        # Strides that place nothing
+        # Strides that are never used
         (
             graph_of((aten.masked_fill.Scalar, X, Y, 0), inputs=2),
             (GRID[:1].t(), torch.ones(6, 1, dtype=torch.bool)),
@@ -172,10 +175,10 @@ ROW = torch.arange(6.0)
     ],
 )
 def test_each_node_is_as_in_eager(graph_module, inputs):
-    held_against_eager(graph_module, *inputs)
+    compared_with_eager(graph_module, *inputs)
 
 
-def test_what_shows_the_same_numbers_has_the_same_geometry():
+def test_the_same_view_of_a_storage_has_the_same_geometry():
     calls = [
         (aten.view.default, X, [24]),
         (aten.t.default, X),
@@ -183,7 +186,7 @@ def test_what_shows_the_same_numbers_has_the_same_geometry():
         (aten.conj.default, X),
         (aten._neg_view.default, X),
     ]
-    analysis = held_against_eager(graph_of(*calls), GRID.to(torch.complex64))
+    analysis = compared_with_eager(graph_of(*calls), GRID.to(torch.complex64))
     x, flat, turned, back, conj, neg = (
         next(iter(each.shows.values())) for each in analysis.effects.values()
     )
@@ -193,8 +196,8 @@ def test_what_shows_the_same_numbers_has_the_same_geometry():
     assert (conj.conj, conj.neg, neg.conj, neg.neg) == (True, False, False, True)
 
 
-def test_all_that_see_a_storage_are_noted_first_come_first():
-    analysis = held_against_eager(
+def test_all_geometries_of_a_storage_are_noted_in_order_of_first_use():
+    analysis = compared_with_eager(
         graph_of((aten.neg.default, X), (aten.t.default, X), (aten.t.default, Y)), GRID
     )
     assert [[each.sizes for each in seen] for seen in analysis.seen] == [
@@ -206,7 +209,7 @@ def test_all_that_see_a_storage_are_noted_first_come_first():
 
 def test_a_storage_is_written_through_any_view_of_it():
     calls = [(aten.t.default, X), (aten.add_.Tensor, Z, Y), (aten.neg.default, Z)]
-    analysis = held_against_eager(graph_of(*calls, inputs=2), GRID, torch.ones(1))
+    analysis = compared_with_eager(graph_of(*calls, inputs=2), GRID, torch.ones(1))
     assert analysis.written == {0}
     assert analysis.resized == set()
     assert all(
@@ -214,33 +217,33 @@ def test_a_storage_is_written_through_any_view_of_it():
     )
 
 
-def test_a_change_of_metadata_is_a_move_and_is_noted_as_seen():
-    analysis = held_against_eager(graph_of((aten.t_.default, X)), GRID)
+def test_a_mutation_of_metadata_is_noted_with_the_new_geometry():
+    analysis = compared_with_eager(graph_of((aten.t_.default, X)), GRID)
     *_, effect = analysis.effects.values()
     assert [each.sizes for each in effect.mutated_metadata.values()] == [(6, 4)]
     assert (6, 4) in [each.sizes for each in analysis.seen[0]]
     assert not effect.resized
 
 
-def test_a_storage_that_grows_is_noted_with_its_bytes_and_the_input_gets_its_own_back():
+def test_a_resized_storage_is_noted_with_its_bytes_and_the_input_gets_its_size_back():
     graph_module = graph_of((aten.resize_.default, X, [5, 6]))
-    analysis = held_against_eager(graph_module, GRID)
+    analysis = compared_with_eager(graph_module, GRID)
     *_, effect = analysis.effects.values()
     assert analysis.resized == {0}
     assert effect.resized == {0: 5 * 6 * 4}
     assert analysis.storages.by_number[0].nbytes() == 4 * 6 * 4
 
 
-def test_a_storage_made_in_the_graph_keeps_what_it_grew_to():
-    analysis = held_against_eager(
+def test_a_storage_made_in_the_graph_keeps_its_new_size():
+    analysis = compared_with_eager(
         graph_of((aten.neg.default, X), (aten.resize_.default, Y, [5, 6])), GRID
     )
     assert analysis.resized == {1}
     assert analysis.storages.by_number[1].nbytes() == 5 * 6 * 4
 
 
-def test_another_storage_set_is_a_move_and_no_growth():
-    analysis = held_against_eager(graph_of((aten.set_.source_Tensor, X, Y), inputs=2), ROW, GRID)
+def test_set_to_another_storage_mutates_metadata_and_resizes_nothing():
+    analysis = compared_with_eager(graph_of((aten.set_.source_Tensor, X, Y), inputs=2), ROW, GRID)
     *_, effect = analysis.effects.values()
     assert [each.storage for each in effect.mutated_metadata.values()] == [1]
     assert not effect.resized
@@ -273,7 +276,7 @@ def test_another_storage_set_is_a_move_and_no_growth():
     ],
 )
 def test_out_calls_are_as_in_eager(graph_module, inputs):
-    held_against_eager(graph_module, *inputs)
+    compared_with_eager(graph_module, *inputs)
 
 
 def test_an_out_call_that_eager_refuses_is_refused_with_its_error():
@@ -287,7 +290,7 @@ def test_an_out_call_that_eager_refuses_is_refused_with_its_error():
 # --- what is not analysed -------------------------------------------------------------------------
 
 
-def test_a_call_that_is_no_aten_operator_is_refused():
+def test_a_call_that_is_not_an_aten_operator_is_refused():
     with pytest.raises(Refused, match="not an ATen operator"):
         analyse(graph_of((torch.add, X, 1)), (GRID,))
 
@@ -303,7 +306,7 @@ def test_arithmetic_on_sizes_is_known_by_the_function_not_by_its_name():
         analyse(graph_of((sym_max, X, 1)), (GRID,))
 
 
-def test_a_node_that_is_no_call_of_a_function_is_refused():
+def test_a_node_that_is_not_a_call_of_a_function_is_refused():
     graph = fx.Graph()
     x = graph.placeholder("x")
     graph.output(graph.call_method("add_", (x, 1)))
@@ -311,18 +314,18 @@ def test_a_node_that_is_no_call_of_a_function_is_refused():
         analyse(fx.GraphModule({}, graph), (GRID,))
 
 
-def test_what_depends_on_numbers_is_refused():
+def test_a_data_dependent_result_is_refused():
     with pytest.raises(Refused, match="data-dependent"):
         analyse(graph_of((aten.equal.default, X, X)), (GRID,))
 
 
-def test_a_shape_that_depends_on_numbers_is_refused_where_the_mode_has_no_symbols_for_it():
+def test_a_data_dependent_shape_is_refused_where_the_mode_has_no_symbols_for_it():
     fake = FakeTensorMode().from_tensor(GRID)
     with pytest.raises(Refused, match=r"shape of what aten\.nonzero\.default returns"):
         analyse(graph_of((aten.nonzero.default, X)), (fake,))
 
 
-def test_what_goes_by_a_size_that_depends_on_numbers_is_refused():
+def test_a_call_on_a_data_dependent_size_is_refused():
     with pytest.raises(
         Refused, match=r"aten\.split\.Tensor may not support an operand of data-dependent size"
     ):
@@ -343,18 +346,18 @@ def test_an_error_of_eager_stays_what_it_is_also_for_symbolic_sizes():
     assert not isinstance(symbolic.value, Refused)
 
 
-def test_a_tensor_that_is_resized_lies_as_the_result_of_the_functional_form():
+def test_a_resized_out_tensor_has_the_layout_of_the_functional_result():
     graph_module = graph_of(
         (aten.std.correction_out, X, [1], {"correction": 1, "keepdim": True, "out": Y}), inputs=2
     )
     effects = list(analyse(graph_module, (GRID, torch.empty(0))).effects.values())
-    assert lies_at(effects[2].value) == ((4, 1), (1, 1), 0)
+    assert layout_of(effects[2].value) == ((4, 1), (1, 1), 0)
 
 
-def test_a_tensor_that_is_resized_is_refused_if_there_is_no_functional_form():
+def test_a_resized_out_tensor_is_refused_if_there_is_no_functional_form():
     right, wrong = torch.empty(5), torch.empty(0)
     graph_module = graph_of((aten.linspace.out, 0, 1, 5, {"out": X}))
-    assert lies_at(list(analyse(graph_module, (right,)).effects.values())[1].value) == (
+    assert layout_of(list(analyse(graph_module, (right,)).effects.values())[1].value) == (
         (5,),
         (1,),
         0,
@@ -363,11 +366,11 @@ def test_a_tensor_that_is_resized_is_refused_if_there_is_no_functional_form():
         analyse(graph_module, (wrong,))
 
 
-def test_what_is_written_may_lie_on_any_device():
+def test_what_is_written_may_be_on_any_device():
     operand, place = torch.ones(4, device="meta"), torch.ones(8, device="meta")[4:]
     graph_module = graph_of((aten.neg.out, X, {"out": Y}), inputs=2)
     effects = list(analyse(graph_module, (operand, place)).effects.values())
-    assert lies_at(effects[2].value) == ((4,), (1,), 4)
+    assert layout_of(effects[2].value) == ((4,), (1,), 4)
 
 
 def test_an_error_of_eager_stays_what_it_is():
@@ -402,21 +405,21 @@ def test_view_copies_of_symbolic_sizes_are_contiguous(op, named):
 
 
 def test_a_complex_tensor_is_copied_as_real_in_row_major_order():
-    held_against_eager(
+    compared_with_eager(
         graph_of((aten.view_as_real_copy.default, X)), torch.ones(3, 4, dtype=torch.complex64).t()
     )
 
 
-def test_a_custom_operator_may_hold_a_real_tensor():
+def test_a_custom_operator_may_use_a_real_tensor():
     with torch.library._scoped_library("aliasproof_alias_analysis", "FRAGMENT") as library:
         library.define("add_table(Tensor x) -> Tensor")
         library.impl("add_table", lambda x: x + ROW, "CompositeImplicitAutograd")
-        held_against_eager(
+        compared_with_eager(
             graph_of((torch.ops.aliasproof_alias_analysis.add_table.default, X)), GRID
         )
 
 
-def test_fake_inputs_share_what_the_inputs_share_and_are_no_input_itself():
+def test_fake_inputs_share_what_the_inputs_share_and_are_new_objects():
     mode = FakeTensorMode()
     one, other, apart, number = fake_inputs(mode, (GRID[0], GRID[1], ROW, 3))
     assert all(
@@ -485,11 +488,11 @@ def test_what_an_op_writes_is_read_off_its_schema():
         assert all(one is other for one, other in zip(written, expected, strict=True))
 
 
-def test_tensors_show_the_same_numbers_if_all_that_is_read_is_the_same():
+def test_tensors_are_the_same_view_if_they_read_the_same_bytes_in_the_same_way():
     whole = torch.ones(4, 4, dtype=torch.complex64)
     assert same_view(whole, whole.t().t())
     assert same_view(whole[:1], whole.as_strided((1, 4), (9, 1))), (
-        "the stride of one row places nothing"
+        "the stride of a dimension of size one is never used"
     )
     for other in (
         whole.t(),
@@ -503,13 +506,13 @@ def test_tensors_show_the_same_numbers_if_all_that_is_read_is_the_same():
 
 
 @pytest.mark.parametrize(
-    ("operand", "dtype", "lies"),
+    ("operand", "dtype", "layout"),
     [
         # As torch has it
         (torch.ones(2, 4), torch.float64, ((2, 2), (2, 1), 0)),
         (torch.ones(9)[1:].view(2, 4)[:, 1:], torch.float16, ((2, 6), (8, 1), 4)),
         (torch.ones(()), torch.int32, ((), (), 0)),
-        # Strides that place nothing
+        # Strides that are never used
         (torch.ones(10)[2:].as_strided((1, 4), (3, 1), 2), torch.complex64, ((1, 2), (1, 1), 1)),
         (torch.ones(4).as_strided((2, 1, 2), (2, 7, 1)), torch.float64, ((2, 1, 1), (1, 1, 1), 0)),
         (
@@ -519,17 +522,17 @@ def test_tensors_show_the_same_numbers_if_all_that_is_read_is_the_same():
         ),
         (torch.ones(0).as_strided((3, 0), (1, 5)), torch.float64, ((3, 0), (1, 1), 0)),
         (torch.ones(0).as_strided((0, 2), (3, 1)), torch.float64, ((0, 1), (1, 1), 0)),
-        # Some that place nothing are fine as they are
+        # Some of these fit as they are
         (torch.ones(4).as_strided((2, 1, 2), (2, 6, 1)), torch.float64, ((2, 1, 1), (1, 3, 1), 0)),
         (torch.ones(4).as_strided((2, 1, 2), (2, 7, 1)), torch.int32, ((2, 1, 2), (2, 7, 1), 0)),
         (torch.ones(4).as_strided((2, 1, 2), (2, 7, 1)), torch.float16, ((2, 1, 4), (4, 14, 1), 0)),
     ],
 )
-def test_a_view_as_another_dtype_is_taken_whatever_the_strides_that_place_nothing(
-    operand, dtype, lies
+def test_a_view_as_another_dtype_is_taken_whatever_the_strides_that_are_never_used(
+    operand, dtype, layout
 ):
     shown = _view_as(operand, dtype)
-    assert lies_at(shown) == lies
+    assert layout_of(shown) == layout
     assert shown.dtype == dtype
     assert storage_of(shown) == storage_of(operand)
 
@@ -543,6 +546,6 @@ def test_a_view_as_another_dtype_is_taken_whatever_the_strides_that_place_nothin
         (torch.ones(2, 3), torch.float64),
     ],
 )
-def test_a_view_as_another_dtype_is_refused_for_strides_that_place_something(operand, dtype):
+def test_a_view_as_another_dtype_is_refused_for_strides_that_are_used(operand, dtype):
     with pytest.raises(RuntimeError, match="to view Float as"):
         _view_as(operand, dtype)

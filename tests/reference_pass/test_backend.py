@@ -1,6 +1,6 @@
-"""`torch.compile(backend="aliasproof")`: optimiser steps, batch norm, inputs that alias, models with gradients.
+"""`torch.compile(backend="aliasproof")`: optimisers, batch norm, aliased inputs, gradients.
 
-Compared with `backend="eager"`: Dynamo itself takes other branches of an optimiser than eager does.
+Compared with `backend="eager"`: Dynamo itself takes other branches of an optimiser than eager.
 """
 
 from __future__ import annotations

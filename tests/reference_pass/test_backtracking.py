@@ -1,4 +1,4 @@
-"""Second thoughts of reinplacing: decisions that are taken back, and what a graph allocates."""
+"""Backtracking of reinplacing: decisions that are taken back, and what a graph allocates."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_footprint_counts_calls_and_bytes(ops, size, expected):
     assert footprint(module.graph) == expected
 
 
-def test_there_is_an_end_to_second_thoughts():
+def test_backtracking_ends():
     walked = []
 
     def walk(graph, kept):

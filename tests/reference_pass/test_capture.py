@@ -1,4 +1,4 @@
-"""What capture makes of functions and of graphs of ATen calls: the same program, and a graph that says what it does."""
+"""`capture` keeps the program, and its graph says everything that the program writes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def graph_of(
     returned: Callable[[fx.Node, list[fx.Node]], Any],
     **kwargs: Any,
 ) -> fx.GraphModule:
-    """A graph of one call; a string among its arguments is the input of that name, `x0`, `x1`."""
+    """A graph of one call; a string among its arguments names an input: `x0`, `x1`."""
     graph = fx.Graph()
     places = {f"x{i}": graph.placeholder(f"x{i}") for i in range(inputs)}
     resolved = fx.node.map_aggregate(
@@ -44,7 +44,7 @@ def graph_of(
 
 
 def check(function: Callable[..., object], *inputs: torch.Tensor) -> None:
-    """The pipeline does what eager does, for views as they are and as copies."""
+    """The pipeline does what eager does, with views as aliases and as copies."""
     for views in ("alias", "copy"):
         target = Target(
             "pipeline",
@@ -56,7 +56,7 @@ def check(function: Callable[..., object], *inputs: torch.Tensor) -> None:
         assert run_trial(Case.of_function(function, inputs), target).judgement.violations == []
 
 
-def flat_and_written(op: Callable[..., Any]) -> Callable[..., Any]:
+def reshaped_and_written(op: Callable[..., Any]) -> Callable[..., Any]:
     """Write through a reshape of a result: to the result, if it is a view of it."""
 
     def program(*inputs: torch.Tensor) -> Any:
@@ -117,8 +117,8 @@ TALL = numbered(3, 1, 2)
         ),
     ],
 )
-def test_what_goes_by_strides_goes_by_those_of_eager(op, inputs):
-    check(flat_and_written(op), *inputs)
+def test_results_have_the_strides_of_eager_where_a_reshape_depends_on_them(op, inputs):
+    check(reshaped_and_written(op), *inputs)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Each condition of reinplacing is needed: without it, hazard-drawn programs come out wrong, and the oracles notice."""
+"""Each condition of reinplacing is needed: without it, a drawn program is compiled wrongly."""
 
 from __future__ import annotations
 
@@ -23,16 +23,14 @@ from reference_pass.functionalize import functionalize
 from reference_pass.noops import remove_noops
 from reference_pass.reinplace import decisions, reinplace
 from targets.target import Build, Target
-from trials.trial import Case as TrialCase
-from trials.trial import run_trial
+from trials.trial import Case, run_trial
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
 
 SHARDS, PROGRAMS = 40, 50  # 2,000 programs
 
-# The shards that show it, to be tried first; the comments say by which program of the shard (of 50)
-# it was found, and which oracle notices. If programs come to be drawn otherwise, the search goes on
-# through all shards.
+# The shards to try first. The comments say which program of the shard (of 50) shows it, and which
+# oracle notices. If the generator changes, the search goes on through all shards.
 SHOWN_IN: dict[str, tuple[int, ...]] = {
     "same_size_and_dtype": (4, 7),  # 20: metadata
     "same_stride": (4, 0),  # 24: metadata
@@ -47,14 +45,14 @@ SHOWN_IN: dict[str, tuple[int, ...]] = {
     "no_new_alias": (0, 16),  # 28: aliasing
 }
 
-# What a kernel of torch refuses to do: without these the graph raises. Without the others it must
-# be wrong in silence.
+# Without these the graph raises, since a kernel of torch refuses the call. Without the others it
+# must be silently wrong.
 RAISES = {"no_self_overlap", "not_repeated", "no_overlapping_operand"}
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """A program, its functional graph, and the conditions that the pass itself refuses something with."""
+class RefusingCase:
+    """A program, its functional graph, and the conditions that candidates fail in it."""
 
     program: Program
     functional: fx.GraphModule
@@ -67,47 +65,47 @@ def drawn(shard: int) -> list[Program]:
 
 
 @functools.cache
-def case(shard: int, number: int) -> Case:
+def case(shard: int, number: int) -> RefusingCase:
     program = drawn(shard)[number]
     captured = fx.GraphModule(torch.nn.Module(), as_graph(program))
-    functional = remove_noops(functionalize(captured, *TrialCase.of(program).fresh_inputs()))
+    functional = remove_noops(functionalize(captured, *Case.of(program).fresh_inputs()))
     decided = decisions(reinplace(copy.deepcopy(functional)))
-    return Case(
+    return RefusingCase(
         program, functional, frozenset(name for each in decided for _, name, _ in each.refused)
     )
 
 
-def violations(of: Case, conditions: Sequence[Condition]) -> list[Violation]:
+def violations(of: RefusingCase, conditions: Sequence[Condition]) -> list[Violation]:
     def build(*_: object) -> Build:
         return Build(reinplace(copy.deepcopy(of.functional), conditions=conditions), [])
 
     try:
         return run_trial(
-            TrialCase.of(of.program), Target("reference", "", Contract(), build, "")
+            Case.of(of.program), Target("reference", "", Contract(), build, "")
         ).judgement.violations
     except Rejected:
         return []
 
 
-def cases(first: Sequence[int]) -> Iterator[Case]:
+def cases(first: Sequence[int]) -> Iterator[RefusingCase]:
     for shard in dict.fromkeys((*first, *range(SHARDS))):
         for number in range(PROGRAMS):
             yield case(shard, number)
 
 
-def first_wrong_without(dropped: Condition) -> Case:
+def first_wrong_without(dropped: Condition) -> RefusingCase:
     name, others = dropped.__name__, [each for each in CONDITIONS if each is not dropped]
     for each in cases(SHOWN_IN.get(name, ())):
         if name not in each.refusing:
-            continue  # to drop what refuses nothing changes nothing
+            continue  # no candidate fails it, so to drop it changes nothing
         found = violations(each, others)
         if any(violation.silent for violation in found) or (found and name in RAISES):
             return each
-    raise AssertionError(f"{SHARDS * PROGRAMS} programs come out right without {name}")
+    raise AssertionError(f"{SHARDS * PROGRAMS} programs are compiled correctly without {name}")
 
 
 @pytest.mark.parametrize("dropped", CONDITIONS, ids=lambda each: each.__name__)
-def test_without_a_condition_a_program_comes_out_wrong_that_is_right_with_it(
+def test_without_a_condition_a_program_is_wrong_that_is_right_with_it(
     dropped: Condition,
 ) -> None:
     assert violations(first_wrong_without(dropped), CONDITIONS) == []

@@ -1,4 +1,4 @@
-"""What eager gives is what `true_result` tells of fakes."""
+"""`true_result` gives fakes the layout that results have in eager."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def fakes_of(mode: FakeTensorMode, value: Any) -> Any:
     )
 
 
-def told(op: OpOverload, *args: Any) -> Any:
-    """The true result on fakes, the second time: then torch's cache of fake results answers."""
+def corrected(op: OpOverload, *args: Any) -> Any:
+    """The corrected result of a second call on fakes, which comes from torch's cache."""
     with FakeTensorMode() as mode:
         given = fakes_of(mode, args)
         op(*given)
         return true_result(op, given, {}, op(*given))
 
 
-def lies(value: Any) -> Any:
+def layouts(value: Any) -> Any:
     return tree_map(
         lambda each: (tuple(each.shape), each.stride(), each.storage_offset(), each.dtype), value
     )
@@ -41,7 +41,7 @@ def lies(value: Any) -> Any:
 @pytest.mark.parametrize(
     ("op", "args"),
     [
-        # Strides by all operands
+        # Strides that depend on all operands
         (aten.copysign.Tensor, (GRID.t(), torch.ones(4, 1))),
         (aten.floor_divide.default, (GRID.long().t(), torch.ones(3, 4, dtype=torch.long).t())),
         (
@@ -52,12 +52,12 @@ def lies(value: Any) -> Any:
             aten.native_batch_norm.default,
             (torch.ones(2, 4, 3, 3).transpose(1, 3), None, None, None, None, True, 0.1, 1e-5),
         ),
-        # By those of indices
+        # Strides that depend on those of indices
         (aten.index.Tensor, (GRID, [BESIDE])),
         (aten.index.Tensor, (torch.ones(1), [BESIDE])),
         (aten.index.Tensor, (torch.ones(1, 1), [None, BESIDE])),
         (aten.index.Tensor, (GRID, [torch.zeros(2, 0, dtype=torch.long).t()])),
-        # The place in the storage
+        # The location in the storage
         (aten.copy.default, (GRID[1:], torch.ones(2, 4))),
         (aten.copy.default, (GRID[3:], torch.ones(0, 4))),
         (aten.copy.default, (torch.ones(0, 3)[:, 1:], torch.ones(0, 2))),
@@ -72,8 +72,8 @@ def lies(value: Any) -> Any:
         ),
     ],
 )
-def test_results_lie_as_in_eager(op, args):
-    assert lies(told(op, *args)) == lies(op(*args))
+def test_results_have_the_layout_of_eager(op, args):
+    assert layouts(corrected(op, *args)) == layouts(op(*args))
 
 
 @pytest.mark.parametrize("size", [0, 1, 2])
@@ -98,7 +98,7 @@ def test_an_index_out_of_an_empty_tensor_is_for_eager_to_refuse():
         assert true_result(aten.index.Tensor, given, {}, value) is value
 
 
-def test_a_mask_gives_a_size_that_no_run_tells():
+def test_a_mask_gives_a_data_dependent_size():
     with FakeTensorMode(shape_env=ShapeEnv()) as mode:
         given = fakes_of(mode, (GRID, [None, torch.ones(8, dtype=torch.bool)[::2]]))
         value = aten.index.Tensor(*given)
@@ -129,7 +129,7 @@ def test_a_number_that_is_a_symbol_is_not_run():
         assert true_result(aten.channel_shuffle.default, given, {}, value) is value
 
 
-def test_what_lies_on_another_device_is_not_run():
+def test_what_is_on_another_device_is_not_run():
     given = (torch.ones(4, 3, device="meta").t(), torch.ones(3, 1, device="meta"))
     value = aten.copysign.Tensor(*given)
     assert true_result(aten.copysign.Tensor, given, {}, value) is value

@@ -1,13 +1,23 @@
-"""Dropping no-ops: what does nothing goes, what somebody can tell from its operand stays."""
+"""Erasing no-ops: what does nothing is erased, what a use can tell from its operand stays."""
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 
 from oracles.contract import Contract
 from reference_pass import checked, functionalize, remove_noops
+from reference_pass.noops import (
+    NOOP_RULES,
+    copy_is_not_returned,
+    no_use_of_location,
+    original_is_not_overwritten,
+    same_metadata,
+    view_is_not_returned,
+)
 from reference_pass.pipeline import RemoveNoOps
 from targets.target import Build, Target
 from trials.trial import Case, run_trial
@@ -27,6 +37,10 @@ def calls_left(program, *inputs: Tensor) -> list[str]:
         recipe="",
     )
     assert run_trial(Case.of_function(program, inputs), target).judgement.violations == []
+    return calls_of(graph_module)
+
+
+def calls_of(graph_module: fx.GraphModule) -> list[str]:
     return [
         str(node.target).removeprefix("aten.")
         for node in graph_module.graph.nodes
@@ -37,7 +51,7 @@ def calls_left(program, *inputs: Tensor) -> list[str]:
 X = torch.arange(1.0, 7)
 
 
-def test_a_clone_that_nobody_can_tell_goes():
+def test_a_clone_that_no_use_can_tell_is_erased():
     assert calls_left(lambda x: x.clone() + 1, X) == ["add.Tensor"]
 
 
@@ -71,7 +85,7 @@ def test_one_copy_stays_if_its_original_is_overwritten_before_its_last_read():
     assert calls_left(program, X, X + 6) == ["copy.default", "copy_.default", "copy_.default"]
 
 
-def test_a_clone_that_is_read_only_before_the_epilogue_goes():
+def test_a_clone_that_is_read_only_before_the_epilogue_is_erased():
     def program(x):
         old = x.clone()
         x.add_(old * 2)
@@ -79,18 +93,18 @@ def test_a_clone_that_is_read_only_before_the_epilogue_goes():
     assert "clone.default" not in calls_left(program, X)
 
 
-def test_a_clone_in_another_layout_stays_if_a_use_goes_by_it():
+def test_a_clone_in_another_layout_stays_if_a_use_depends_on_it():
     def program(x):
         return x.view(2, 3).t().clone(memory_format=torch.contiguous_format).view(6) + 1
 
     assert "clone.default" in calls_left(program, X)
 
 
-def test_a_clone_of_which_as_strided_counts_from_the_start_stays():
+def test_a_clone_stays_if_as_strided_depends_on_its_offset():
     assert "clone.default" in calls_left(lambda x: x[2:].clone().as_strided((2,), (1,), 0) + 1, X)
 
 
-def test_a_copy_that_keeps_what_lies_around_stays_if_a_scatter_reaches_it():
+def test_a_copy_of_a_whole_storage_stays_if_a_scatter_reaches_around_it():
     def program(x, y):
         x.copy_(y)
         return torch.as_strided_scatter(x, torch.ones(2), (2,), (1,), 0)
@@ -110,7 +124,7 @@ def test_a_copy_that_keeps_what_lies_around_stays_if_a_scatter_reaches_it():
     ],
     ids=["view", "expand", "slice", "permute", "detach", "there and back"],
 )
-def test_views_that_show_all_of_their_operand_go(view):
+def test_views_that_show_all_of_their_operand_are_erased(view):
     assert calls_left(lambda x: view(x) + 1, X) == ["add.Tensor"]
 
 
@@ -118,11 +132,11 @@ def test_a_view_that_is_returned_stays_another_object():
     assert calls_left(lambda x: (x, x.view(6)), X) == ["alias.default"]
 
 
-def test_a_scatter_of_what_lies_there_goes():
+def test_a_scatter_of_its_own_view_is_erased():
     assert calls_left(lambda x: torch.slice_scatter(x, x[2:], 0, 2) + 1, X) == ["add.Tensor"]
 
 
-def test_a_cast_to_the_same_dtype_goes_and_one_to_another_stays():
+def test_a_cast_to_the_same_dtype_is_erased_and_one_to_another_stays():
     def program(x):
         same = aten._to_copy.default(x, dtype=torch.float32)
         return same + aten._to_copy.default(x, dtype=torch.float64)
@@ -134,3 +148,26 @@ def test_it_does_nothing_twice():
     graph_module = remove_noops(functionalize(lambda x: x.clone().view(6) + 1, X), X)
     before = str(graph_module.graph)
     assert str(remove_noops(graph_module, X).graph) == before
+
+
+def swapped(x, y):
+    old = x.clone()
+    x.copy_(y)
+    y.copy_(old)
+
+
+KEPT_BY = {
+    same_metadata: lambda x, y: aten._to_copy.default(x, dtype=torch.float64) + 1,
+    view_is_not_returned: lambda x, y: (x, x.view(6)),
+    copy_is_not_returned: lambda x, y: x.clone(),
+    no_use_of_location: lambda x, y: x[2:].clone().as_strided((2,), (1,), 0) + 1,
+    original_is_not_overwritten: swapped,
+}
+
+
+@pytest.mark.parametrize("rule", NOOP_RULES, ids=lambda rule: rule.__name__)
+def test_each_rule_keeps_what_would_be_erased_without_it(rule):
+    functional = functionalize(KEPT_BY[rule], X, X + 6)
+    others = [other for other in NOOP_RULES if other is not rule]
+    kept = calls_of(remove_noops(copy.deepcopy(functional)))
+    assert len(calls_of(remove_noops(functional, rules=others))) < len(kept)

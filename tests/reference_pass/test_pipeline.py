@@ -1,4 +1,4 @@
-"""The passes as `PassBase`: each checks what it requires and ensures, and the checks find what is planted."""
+"""The passes as `PassBase`: each checks what it requires and ensures, and finds what is planted."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_an_epilogue_in_front_of_a_call_is_found():
     assert "computes after the epilogue began" in (is_functional(with_metadata(graph_module)) or "")
 
 
-def test_a_write_to_what_is_no_input_is_found():
+def test_a_write_to_what_is_not_an_input_is_found():
     graph_module = graph_of(
         ("a", aten.add.Tensor, "x", 1), ("b", aten.copy_.default, "a", "y"), output="a"
     )
@@ -118,7 +118,7 @@ def test_a_result_written_into_an_input_that_is_returned_is_found():
         Reinplace(X, conditions=left)(functional)
 
 
-def test_aliases_are_told_by_the_places_of_outputs():
+def test_aliases_are_named_by_the_index_of_the_output():
     graph_module = graph_of(("a", aten.view.default, "x", [2, 3]), output="a")
     assert aliases_at_end(with_metadata(graph_module)) == {("x", "output 0")}
 

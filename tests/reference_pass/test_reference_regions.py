@@ -1,4 +1,4 @@
-"""Regions of the reference pass, against the sets of bytes that they stand for."""
+"""Regions of the reference pass, compared with the sets of their bytes."""
 
 from __future__ import annotations
 
@@ -54,19 +54,17 @@ def test_they_agree_with_sets_of_bytes(seed):
             assert sorted(ours) == list(range(min(ours), min(ours) + len(ours)))
 
 
-def test_a_region_too_large_to_write_down_is_decided_safely():
+def test_a_region_that_is_too_large_for_a_mask_is_decided_safely():
     rows = Region(0, (1 << 20, 3), ((1 << 12) + 4, 4), 4)
     columns = Region(8, (1 << 20,), ((1 << 12) + 4,), 4)
     apart = Region(12, (1 << 20,), ((1 << 12) + 4,), 4)
     assert overlap(rows, columns)
-    assert overlap(rows, apart), (
-        "it shares no byte, which is not known without looking at all of them"
-    )
+    assert overlap(rows, apart), "they share no byte, but that needs a mask to know"
     assert not contains(rows, columns)
     assert not overlap(rows, Region(rows.end, (4,), (4,), 4))
 
 
-def test_what_is_touching_does_not_overlap():
+def test_regions_that_touch_do_not_overlap():
     assert not overlap(Region(0, (4,), (4,), 4), Region(16, (4,), (4,), 4))
     assert overlap(Region(0, (4,), (4,), 4), Region(15, (1,), (1,), 1))
 
@@ -98,7 +96,7 @@ def test_a_large_region_is_decided_exactly_where_its_strides_have_much_in_common
     assert not overlaps_itself(Region(0, (2, 1 << 14), (6144, 4096), 1024))
 
 
-def test_what_lies_far_out_in_a_storage_is_decided_exactly():
+def test_regions_far_out_in_a_storage_are_decided_exactly():
     odd = Region((1 << 25) + 1, (8,), (2,), 1)
     assert not overlap(Region(1 << 25, (8,), (2,), 1), odd)
     assert not overlap(odd, Region(1 << 25, (8,), (2,), 1))
@@ -118,9 +116,7 @@ def test_what_lies_far_out_in_a_storage_is_decided_exactly():
         ((), (), (), True),
     ],
 )
-def test_strides_place_the_elements_alike_but_for_dimensions_that_place_nothing(
-    sizes, one, other, expected
-):
+def test_strides_are_the_same_except_those_that_are_never_used(sizes, one, other, expected):
     assert same_strides(sizes, one, other) is expected
 
 
@@ -173,7 +169,7 @@ def test_no_question_adds_a_guard():
     assert not contains(Region(0, (400,), (4,), 4), views[0]), "the symbols may be larger"
 
 
-def test_a_size_that_depends_on_numbers_is_taken_for_large():
+def test_a_data_dependent_size_is_taken_for_large():
     shapes = ShapeEnv()
     size = shapes.create_unbacked_symint()
     torch._check(size >= 2)

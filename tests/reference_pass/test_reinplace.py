@@ -1,4 +1,4 @@
-"""Programs that a careless reinplacing gets wrong: each was a miscompile of this one once."""
+"""Programs that a careless reinplacing compiles wrongly: each was once a bug of this one."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def graph_of(build, *inputs):
     return fx.GraphModule(torch.nn.Module(), graph)
 
 
-def test_what_has_no_elements_is_in_place_where_no_stride_counts():
+def test_a_tensor_without_elements_is_written_where_no_stride_counts():
     assert "add_.Tensor" in pipeline(no_elements, torch.ones(6)).code
     assert "add_.Tensor" not in pipeline(no_elements_as_another_dtype, torch.ones(6)).code
 

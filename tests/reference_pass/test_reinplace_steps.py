@@ -1,6 +1,7 @@
-"""Reinplacing step by step: each step of the docstring of `torch.fx.passes.reinplace.reinplace`, with its example.
+"""Reinplacing step by step, as in the docstring of `torch.fx.passes.reinplace.reinplace`.
 
-Each program is compared with eager by the fixture, and its metadata must be true (step 4).
+Each step has its example. The fixture compares each program with eager, and checks that its
+metadata is true (step 4).
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def test_1a_an_operand_of_other_strides_is_not_written_if_the_result_is_returned
     assert done.refused("mul") == "same_stride"
 
 
-def test_1a_an_operand_of_other_strides_is_written_if_nothing_can_tell(reinplaced, square):
+def test_1a_an_operand_of_other_strides_is_written_if_no_use_depends_on_them(reinplaced, square):
     done = reinplaced(lambda x: (x + 1)[:, ::2].mul(2).sum(), square)
     assert done.how["mul"] is How.IN_PLACE
 
@@ -100,13 +101,13 @@ def test_1b_a_view_of_an_input_is_not_written(reinplaced, square):
     assert done.refused("add") == "not_an_input"
 
 
-def test_1b_an_input_is_written_if_a_later_copy__stores_over_it(reinplaced, vector):
+def test_1b_an_input_is_written_if_a_later_copy__overwrites_it(reinplaced, vector):
     done = reinplaced(lambda x: x.mul_(2).add_(1), vector)
     assert done.how == {"mul": How.IN_PLACE, "add": How.IN_PLACE}
     assert done.calls == ["mul_.Tensor", "add_.Tensor"]
 
 
-def test_1b_an_input_is_written_with_what_a_later_copy__does_not_keep(
+def test_1b_an_input_is_written_with_other_values_if_a_later_copy__overwrites_them(
     reinplaced_as_written, vector
 ):
     def program(x, y):
@@ -119,7 +120,7 @@ def test_1b_an_input_is_written_with_what_a_later_copy__does_not_keep(
     assert done.calls == ["mul_.Tensor", "sum.default", "copy_.default"]
 
 
-def test_1b_an_input_is_not_written_if_a_later_copy__stores_over_a_part_of_it(
+def test_1b_an_input_is_not_written_if_a_later_copy__overwrites_a_part_of_it(
     reinplaced_as_written, vector
 ):
     def program(x, front, y):
@@ -132,7 +133,7 @@ def test_1b_an_input_is_not_written_if_a_later_copy__stores_over_a_part_of_it(
     assert done.refused("mul") == "not_an_input"
 
 
-def test_1b_a_result_that_is_read_after_the_copy__does_not_lie_in_the_input(
+def test_1b_a_result_that_is_read_after_the_copy__is_not_written_into_the_input(
     reinplaced_as_written, vector
 ):
     def program(x, y):
@@ -214,7 +215,7 @@ def test_2_an_operand_that_is_returned_is_not_written(reinplaced, vector):
     assert reinplaced(program, vector).refused("mul") == "no_later_use"
 
 
-def test_2_an_operand_of_which_a_view_is_used_later_is_not_written(reinplaced, vector):
+def test_2_an_operand_is_not_written_if_a_view_of_it_is_used_later(reinplaced, vector):
     def program(x):
         a = x.add(1)
         view = a.view(2, 4)
@@ -231,7 +232,7 @@ def test_2_a_view_of_other_bytes_that_is_used_later_does_not_matter(reinplaced, 
     assert reinplaced(program, vector).how["mul"] is How.IN_PLACE
 
 
-def test_2a_an_operand_of_which_a_view_is_made_later_is_written(reinplaced, vector):
+def test_2a_an_operand_is_written_if_a_view_of_it_is_only_made_later(reinplaced, vector):
     def program(x):
         a = x.add(1)
         b = a.mul(2)
@@ -260,7 +261,7 @@ def test_2b_a_repeated_argument_of_a_pointwise_op_is_written(reinplaced, vector)
     assert reinplaced(program, vector).how["mul"] is How.IN_PLACE
 
 
-def test_2c_a_view_is_written_if_the_only_later_use_is_a_scatter_over_it_which_goes_away(
+def test_2c_a_view_is_written_if_the_only_later_use_is_a_scatter_over_it_which_is_erased(
     reinplaced, square
 ):
     def program(x):
@@ -306,10 +307,10 @@ def test_2c_a_scatter_of_another_part_of_its_base_stays(reinplaced_as_written, v
     assert done.how["slice_scatter"] is How.SCATTER
 
 
-def test_2c_what_a_scatter_does_not_read_is_told_where_its_base_has_moved_to(reinplaced, vector):
+def test_2c_what_a_scatter_does_not_read_follows_its_base_to_a_new_location(reinplaced, vector):
     def program(x, part):
         y = -x
-        moved = -y[1:]  # into y: its elements 0 and 1 lie where 1 and 2 of y do
+        moved = -y[1:]  # into y: its elements 0 and 1 are elements 1 and 2 of y
         first = -moved[:1]  # not over what the scatter reads
         second = -moved[1:2]  # but over what it does not
         return torch.slice_scatter(moved, part, 0, 1, 2), first.sum(), second.sum()
@@ -358,11 +359,11 @@ def test_3a_an_assignment_to_a_part_stores_into_it(reinplaced):
     ],
     ids=str,
 )
-def test_3b_the_in_place_twin_is_found_by_schema(functional, in_place):
+def test_3b_the_in_place_form_is_found_by_schema(functional, in_place):
     assert in_place_form(functional) is in_place
 
 
-def test_3b_an_op_becomes_its_in_place_twin(reinplaced, vector):
+def test_3b_an_op_becomes_its_in_place_form(reinplaced, vector):
     done = reinplaced(lambda x: x.neg().clamp(-3, 3).flip(0), vector)
     assert done.how == {"neg": None, "clamp": How.IN_PLACE}
     assert done.calls == ["neg.default", "clamp_.default", "flip.default"]
@@ -391,7 +392,7 @@ def test_4_users_of_the_result_use_the_operand_and_have_its_metadata(reinplaced,
     )
 
 
-def test_4_the_aliases_of_operand_and_result_are_one_set(reinplaced, vector):
+def test_4_operand_and_result_have_one_set_of_aliases(reinplaced, vector):
     def program(x):
         a = x.neg()
         c = a.mul(2).view(2, 4)
@@ -432,7 +433,7 @@ def test_4_a_cast_back_gives_its_users_the_dtype_of_the_operand(reinplaced, vect
     assert (view.meta["val"].dtype, view.args[0].target) == (torch.float32, aten.neg.default)
 
 
-# --- (5) scatters that are dropped ----------------------------------------------------------------
+# --- (5) scatters that are erased -----------------------------------------------------------------
 
 
 def test_5_all_scatters_up_a_chain_of_views_are_erased(reinplaced, square):
@@ -446,7 +447,7 @@ def test_5_all_scatters_up_a_chain_of_views_are_erased(reinplaced, square):
     assert list(done.how.values()).count(How.REDUNDANT) == 3
 
 
-def test_5_a_copy__of_what_lies_in_the_input_already_is_erased(reinplaced, square):
+def test_5_a_copy__of_what_is_in_the_input_already_is_erased(reinplaced, square):
     def program(x):
         x[0].mul_(2)
 
@@ -477,12 +478,10 @@ def test_an_op_that_is_not_pointwise_is_not_written_into_its_other_operand(reinp
     assert "mm" not in reinplaced(lambda x: x.mm(x.neg()), square).how
 
 
-# --- what the docstring does not name, but FX passes must keep ------------------------------------
+# --- what the docstring does not say, but FX passes must keep ------------------------------------
 
 
-def test_a_result_that_is_returned_does_not_come_to_share_memory_with_another_output(
-    reinplaced, vector
-):
+def test_a_returned_result_does_not_get_to_share_memory_with_another_output(reinplaced, vector):
     def program(x):
         a = x.neg()
         return a[:4].mul(2), a[4:]
@@ -492,7 +491,7 @@ def test_a_result_that_is_returned_does_not_come_to_share_memory_with_another_ou
     assert done.refused("mul") == "no_new_alias"
 
 
-def test_a_result_whose_users_go_by_where_it_starts_does_not_move(reinplaced, vector):
+def test_a_result_whose_users_depend_on_its_offset_keeps_it(reinplaced, vector):
     def program(x):
         a = x.neg()[2:]
         return a.mul(2).as_strided((2,), (1,), 0).sum()

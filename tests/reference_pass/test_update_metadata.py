@@ -1,4 +1,4 @@
-"""`update_metadata`: true after any rewrite, and no more is run than has to be."""
+"""`update_metadata`: true after any rewrite, and no node runs that need not."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def graph_and_nodes():
     return graph_module, {node.name: node for node in graph_module.graph.nodes}
 
 
-def test_a_graph_that_is_true_is_not_run():
+def test_a_graph_with_true_metadata_is_not_run():
     graph_module, _ = graph_and_nodes()
     assert update_metadata(graph_module) == 0
 
@@ -70,7 +70,7 @@ def test_an_op_made_in_place_gives_its_operand():
     assert metadata_is_true(graph_module) is None
 
 
-def test_stale_metadata_is_seen():
+def test_stale_metadata_is_found():
     graph_module, nodes = graph_and_nodes()
     nodes["mul"].meta["val"] = nodes["mul"].meta["val"].contiguous()
     assert "mul" in (metadata_is_true(graph_module) or "")
