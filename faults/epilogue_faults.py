@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
-from faults.fault import Fault, after_functionalize, instead_of
+from faults.fault import Fault, Inputs, Passes, after_functionalize, fault
 from programs.values import clone_inputs
-from reference_pass import alias_analysis
 from reference_pass.operator_forms import aten
 from reference_pass.regions import Region, is_dense
+from targets.target import Build, Function
 
 
 def _copies(graph_module: fx.GraphModule) -> list[fx.Node]:
@@ -72,11 +69,9 @@ def gaps_are_zeroed(graph_module: fx.GraphModule) -> None:
         copy.args = (into, whole)
 
 
-def shared_inputs_are_apart(mode: FakeTensorMode, sample_args: Sequence[object]) -> list[Any]:
+def shared_inputs_are_apart(function: Function, inputs: Inputs) -> Build:
     """Inputs that share a storage are taken for separate ones, as if a graph made for others were used again."""
-    with unset_fake_temporarily():
-        apart = [each for arg in sample_args for each in clone_inputs([arg])]
-    return _fake_inputs(mode, apart)
+    return Passes()(function, [copy for tensor in inputs for copy in clone_inputs([tensor])])
 
 
 def output_loses_its_offset(graph_module: fx.GraphModule) -> None:
@@ -92,8 +87,6 @@ def output_loses_its_offset(graph_module: fx.GraphModule) -> None:
             node.args = (*node.args[:3], 0)
 
 
-_fake_inputs = alias_analysis.fake_inputs
-
 FAULTS: tuple[Fault, ...] = (
     after_functionalize(epilogue_is_dead_code, "pytorch/pytorch#68301"),
     after_functionalize(
@@ -107,12 +100,6 @@ FAULTS: tuple[Fault, ...] = (
         gaps_are_zeroed,
         "rule of functionalize: an input ends as in eager, and no byte around it changes",
     ),
-    instead_of(
-        "fake_inputs",
-        shared_inputs_are_apart,
-        "pytorch/pytorch#139789",
-        "alias_analysis",
-        "functionalize",
-    ),
+    fault(shared_inputs_are_apart, "pytorch/pytorch#139789", shared_inputs_are_apart),
     after_functionalize(output_loses_its_offset, "pytorch/pytorch#198095"),
 )

@@ -20,10 +20,11 @@ import torch
 from torch import fx
 
 from reference_pass.conditions import CONDITIONS, Condition
-from reference_pass.functionalize import functionalize
+from reference_pass.functionalize import RULES, functionalize_by
 from reference_pass.metadata import update_metadata
 from reference_pass.noops import remove_noops
 from reference_pass.reinplace import reinplace
+from reference_pass.rules import Rules
 from targets.reference import CONTRACT, staged, untraced
 from targets.target import Build, Function, Target
 
@@ -62,12 +63,14 @@ class Passes:
 
     `functional`, `plain` and `reinplaced` rewrite the graph after functionalization, after no-ops
     were dropped, and at the end; metadata is made true after the first two, as a careful pass
-    would. `within` is entered while all of it builds.
+    would. `rules` are those of functionalization, `conditions` those of reinplacing. `within` is
+    entered while all of it builds.
     """
 
     functional: Rewrite = _left_alone
     plain: Rewrite = _left_alone
     reinplaced: Rewrite = _left_alone
+    rules: Rules = RULES
     conditions: Sequence[Condition] = CONDITIONS
     within: Context = contextlib.nullcontext
 
@@ -75,7 +78,9 @@ class Passes:
         """Build as the target `reference` does."""
         function = untraced(function)
         with self.within():
-            functional = _rewritten(functionalize(function, *inputs), self.functional)
+            functional = _rewritten(
+                functionalize_by(self.rules, function, *inputs), self.functional
+            )
             plain = _rewritten(remove_noops(copy.deepcopy(functional)), self.plain)
             reinplaced = reinplace(copy.deepcopy(plain), conditions=self.conditions)
             self.reinplaced(reinplaced)
@@ -112,12 +117,22 @@ def after_reinplace(rewrite: Rewrite, source: str) -> Fault:
     return fault(rewrite, source, Passes(reinplaced=rewrite))
 
 
+def by_rules(wrong: Callable[..., Any], source: str, rules: Rules) -> Fault:
+    """Functionalization by rules of which one is the wrong function: `replace(RULES, is_base=wrong)`."""
+    return fault(wrong, source, Passes(rules=rules))
+
+
 def instead_of(
-    name: str, wrong: Callable[..., Any], source: str, *owners: str | type, kind: Any = None
+    name: str,
+    wrong: Callable[..., Any],
+    source: str,
+    *owners: str | type,
+    kind: Any = None,
+    rules: Rules = RULES,
 ) -> Fault:
     """A function that stands for the one of that name, of modules of `reference_pass` or classes, while the passes run.
 
-    `kind` is what it is wrapped in, such as `property`.
+    `kind` is what it is wrapped in, such as `property`. `rules` are those of functionalization.
     """
 
     def substituted() -> AbstractContextManager[object]:
@@ -128,7 +143,7 @@ def instead_of(
             )
         return stack
 
-    return fault(wrong, source, Passes(within=substituted))
+    return fault(wrong, source, Passes(rules=rules, within=substituted))
 
 
 def _module(owner: str | type) -> object:

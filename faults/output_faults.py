@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import fx
 
-from faults.fault import Fault, after_functionalize, instead_of
+from faults.fault import Fault, after_functionalize, by_rules
 from reference_pass.alias_analysis import Geometry, storage_of
 from reference_pass.emission import contiguous_strides
-from reference_pass.functionalize import _Functionalization
+from reference_pass.functionalize import RULES
 from reference_pass.operator_forms import aten, nodes_in
+from reference_pass.regions import Size
 
 
 def _instead(
@@ -81,16 +84,9 @@ def output_is_contiguous(graph_module: fx.GraphModule) -> None:
             _instead(graph_module, node, aten.clone.default, memory_format=torch.contiguous_format)
 
 
-def a_copy_is_made_contiguous(
-    self: _Functionalization, value: fx.Node, geometry: Geometry
-) -> fx.Node:
+def a_copy_is_made_contiguous(geometry: Geometry) -> Sequence[Size]:
     """A new tensor that does not lie as in eager is laid out in row-major order."""
-    strides = contiguous_strides(geometry.sizes)
-    return (
-        value
-        if value.meta["val"].stride() == tuple(strides)
-        else self.emit.laid_out(value, geometry.sizes, strides)
-    )
+    return contiguous_strides(geometry.sizes)
 
 
 FAULTS: tuple[Fault, ...] = (
@@ -107,7 +103,9 @@ FAULTS: tuple[Fault, ...] = (
         last_output_is_not_returned_again, "rule of functionalize: as many outputs as in eager"
     ),
     after_functionalize(output_is_contiguous, "pytorch/pytorch#142118"),
-    instead_of(
-        "_like_eager", a_copy_is_made_contiguous, "pytorch/pytorch#133512", _Functionalization
+    by_rules(
+        a_copy_is_made_contiguous,
+        "pytorch/pytorch#133512",
+        replace(RULES, result_strides=a_copy_is_made_contiguous),
     ),
 )

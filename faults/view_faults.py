@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from faults.fault import Fault, Passes, fault, instead_of
+from faults.fault import Fault, by_rules
 from reference_pass import views
 from reference_pass.alias_analysis import Geometry
+from reference_pass.bases import StorageUses
 from reference_pass.emission import Emitter
-from reference_pass.functionalize import FunctionalStorage, FunctionalView, _Functionalization
+from reference_pass.functionalize import RULES
 from reference_pass.operator_forms import aten
+from reference_pass.regions import Size
 from reference_pass.views import INVERSES, Inverse, Step
 
 Parent = Callable[[], fx.Node]
@@ -103,71 +103,78 @@ _of_transpose, _of_unfold, _of_view_dtype = (
 
 
 def _inverse(wrong: Inverse, source: str, *ops: OpOverload) -> Fault:
-    def substituted() -> AbstractContextManager[object]:
-        return mock.patch.dict(INVERSES, dict.fromkeys(ops, wrong))
-
-    return fault(wrong, source, Passes(within=substituted))
+    return by_rules(wrong, source, replace(RULES, inverses=INVERSES | dict.fromkeys(ops, wrong)))
 
 
 # Steps. -------------------------------------------------------------------------------------------
 
 
 def last_piece_by_its_own_size(
-    op: Any, given: dict[str, Any], shown: torch.Tensor, index: int, before: Sequence[torch.Tensor]
+    op: Any,
+    given: dict[str, Any],
+    shown: torch.Tensor,
+    index: int,
+    before: Sequence[torch.Tensor],
+    conj: bool,
 ) -> list[Step] | None:
     """The start of a piece is its number times its own size; the last piece of a split may be smaller than the others."""
     if op in views._SPLITS:
         dim = given.get("dim", 0)
         size = shown.shape[dim]
         return [(aten.slice.Tensor, (dim, index * size, (index + 1) * size, 1))]
-    return _steps(op, given, shown, index, before)
+    return _steps(op, given, shown, index, before, conj)
 
 
 def imag_is_real(
-    op: Any, given: dict[str, Any], shown: torch.Tensor, index: int, before: Sequence[torch.Tensor]
+    op: Any,
+    given: dict[str, Any],
+    shown: torch.Tensor,
+    index: int,
+    before: Sequence[torch.Tensor],
+    conj: bool,
 ) -> list[Step] | None:
     """The imaginary part is taken for the real one."""
-    return _steps(aten.real.default if op is aten.imag.default else op, given, shown, index, before)
+    real = aten.real.default if op is aten.imag.default else op
+    return _steps(real, given, shown, index, before, conj)
 
 
 def as_strided_is_a_step(
-    op: Any, given: dict[str, Any], shown: torch.Tensor, index: int, before: Sequence[torch.Tensor]
+    op: Any,
+    given: dict[str, Any],
+    shown: torch.Tensor,
+    index: int,
+    before: Sequence[torch.Tensor],
+    conj: bool,
 ) -> list[Step] | None:
     """as_strided is put on top of the views before it, though it goes by the storage alone."""
     if op is aten.as_strided.default:
         return [(op, (given["size"], given["stride"], given.get("storage_offset") or 0))]
-    return _steps(op, given, shown, index, before)
+    return _steps(op, given, shown, index, before, conj)
 
 
-_steps, _by_geometry = views.steps, _Functionalization._by_geometry
+_steps = views.steps
 
 # Values. ------------------------------------------------------------------------------------------
 
 
-def a_view_stays_as_it_was(self: FunctionalView) -> fx.Node | None:
+def a_view_stays_as_it_was(noted: int, version: int) -> bool:
     """A view that was read once is not regenerated when its base is written."""
-    return self.value
+    return True
 
 
-def an_input_is_always_a_base(self: _Functionalization, geometry: Geometry) -> bool:
+def an_input_is_always_a_base(uses: StorageUses, geometry: Geometry) -> bool:
     """A tensor is taken for the base of its storage although other bytes of that storage are seen."""
     return True
 
 
-def offset_in_elements_of_the_base(
-    self: _Functionalization, storage: FunctionalStorage, geometry: Geometry, parent: FunctionalView
-) -> FunctionalView:
+def offset_in_elements_of_the_base(geometry: Geometry, start: torch.dtype) -> Size:
     """A view of a storage as another dtype starts where its offset counts elements of the base, not its own."""
-    dtype = self._read(storage.root).meta["val"].dtype if storage.flat else geometry.dtype
-    moved = replace(geometry, offset=geometry.offset * geometry.dtype.itemsize // dtype.itemsize)
-    view = _by_geometry(self, storage, moved, parent)
-    view.geometry = geometry
-    return view
+    return geometry.offset * geometry.dtype.itemsize // start.itemsize
 
 
-def a_base_lies_anyhow(self: _Functionalization, root: FunctionalView, value: fx.Node) -> fx.Node:
+def a_base_lies_anyhow(geometry: Geometry | None, value: torch.Tensor) -> Sequence[Size]:
     """A new value of a base is not laid out as the storage is in eager, and as_strided goes by that."""
-    return value
+    return value.stride()
 
 
 FAULTS: tuple[Fault, ...] = (
@@ -191,23 +198,35 @@ FAULTS: tuple[Fault, ...] = (
     _inverse(
         bytes_are_converted, "INVERSES of reference_pass/views.py: view.dtype", aten.view.dtype
     ),
-    instead_of(
-        "steps",
+    by_rules(
         last_piece_by_its_own_size,
         "steps of reference_pass/views.py: split",
-        "functionalize",
+        replace(RULES, steps=last_piece_by_its_own_size),
     ),
-    instead_of("steps", imag_is_real, "steps of reference_pass/views.py: imag", "functionalize"),
-    instead_of("steps", as_strided_is_a_step, "pytorch/pytorch#104505", "functionalize"),
-    instead_of(
-        "current", a_view_stays_as_it_was, "pytorch/pytorch#127821", FunctionalView, kind=property
+    by_rules(
+        imag_is_real, "steps of reference_pass/views.py: imag", replace(RULES, steps=imag_is_real)
     ),
-    instead_of("_is_base", an_input_is_always_a_base, "pytorch/pytorch#120585", _Functionalization),
-    instead_of(
-        "_by_geometry",
+    by_rules(
+        as_strided_is_a_step, "pytorch/pytorch#104505", replace(RULES, steps=as_strided_is_a_step)
+    ),
+    by_rules(
+        a_view_stays_as_it_was,
+        "pytorch/pytorch#127821",
+        replace(RULES, is_current=a_view_stays_as_it_was),
+    ),
+    by_rules(
+        an_input_is_always_a_base,
+        "pytorch/pytorch#120585",
+        replace(RULES, is_base=an_input_is_always_a_base),
+    ),
+    by_rules(
         offset_in_elements_of_the_base,
         "rule of alias analysis: offsets count elements of the dtype of the view",
-        _Functionalization,
+        replace(RULES, as_strided_offset=offset_in_elements_of_the_base),
     ),
-    instead_of("_as_base", a_base_lies_anyhow, "pytorch/pytorch#133512", _Functionalization),
+    by_rules(
+        a_base_lies_anyhow,
+        "pytorch/pytorch#133512",
+        replace(RULES, base_strides=a_base_lies_anyhow),
+    ),
 )

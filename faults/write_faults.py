@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from torch import fx
 from torch._ops import OpOverload
 
-from faults.fault import Fault, after_functionalize, instead_of
+from faults.fault import Fault, after_functionalize, by_rules, instead_of
 from reference_pass import operator_forms
-from reference_pass.functionalize import FunctionalView, _Functionalization
+from reference_pass.functionalize import RULES
 from reference_pass.operator_forms import SCATTERS, aten
 
 
@@ -39,12 +41,9 @@ def two_stores_are_exchanged(graph_module: fx.GraphModule) -> None:
         return
 
 
-def reads_do_not_wait_for_writes(self: _Functionalization, view: FunctionalView) -> fx.Node:
+def reads_do_not_wait_for_writes(queued: int, value: fx.Node | None) -> bool:
     """A view is read without what was written through other views of its storage just before."""
-    queue = view.storage.queue
-    if view.current is None or (queue and queue[-1][0] is view):
-        return _read(self, view)
-    return view.current
+    return value is None
 
 
 def masks_store_over_all(op: OpOverload) -> bool:
@@ -59,7 +58,6 @@ def casts_are_left_out(graph_module: fx.GraphModule) -> None:
             node.replace_all_uses_with(node.args[0])
 
 
-_read = _Functionalization._read
 _overwrites = operator_forms.overwrites
 _PARTIAL = {
     aten.masked_fill.Scalar, aten.masked_fill.Tensor, aten.index_fill.int_Scalar, aten.index_copy.default,
@@ -74,18 +72,17 @@ FAULTS: tuple[Fault, ...] = (
     after_functionalize(
         two_stores_are_exchanged, "rule of functionalize: what is queued is applied oldest first"
     ),
-    instead_of(
-        "_read",
+    by_rules(
         reads_do_not_wait_for_writes,
         "rule of functionalize: reads apply what is queued",
-        _Functionalization,
+        replace(RULES, must_apply=reads_do_not_wait_for_writes),
     ),
     instead_of(
         "overwrites",
         masks_store_over_all,
         "overwrites of reference_pass/operator_forms.py",
-        "functionalize",
         "liveness",
+        rules=replace(RULES, overwrites=masks_store_over_all),
     ),
     after_functionalize(casts_are_left_out, "pytorch/pytorch#77125"),
 )

@@ -1,15 +1,22 @@
-"""The reference pass: functionalize and reinplace `torch.fx` graphs. Written to be read from top to bottom.
+"""The reference pass: functionalize and reinplace `torch.fx` graphs.
+
+Written to be read in this order:
 
 1. `regions`: which bytes of its storage a tensor covers
-2. `operators`: what the schema of an operator says, and its other forms (functional, in-place,
+2. `operator_forms`: what the schema of an operator says, and its other forms (functional, in-place,
    out=)
 3. `alias_analysis`: which tensor of a graph sees which storage, and how
 4. `capture`: from a function to a graph of ATen calls
 5. `metadata`, `emission`: graphs with true metadata while they are made and rewritten
-6. `views`, `functionalize`: mutation removed
-7. `liveness`, `noops`: who reads which bytes until when; dropping what does nothing
-8. `conditions`, `reinplace`: mutation put back where it is safe
-9. `invariants`, `pipeline`, `backend`: what a pass requires and ensures; all passes;
+6. `views`: view ops and their inverses
+7. `bases`, `rules`: which tensor contains the contents of a storage; the decisions of
+   functionalization
+8. `functional_storage`, `flattening`: how a view is read and written without mutation; storages in
+   one dimension
+9. `environment`, `functional_calls`, `epilogue`, `functionalize`: mutation removed, call by call
+10. `liveness`, `noops`: who reads which bytes until when; dropping what does nothing
+11. `conditions`, `reinplace`: mutation put back where it is safe
+12. `invariants`, `pipeline`, `backend`: what a pass requires and ensures; all passes;
    `torch.compile`
 
 It imports torch and the standard library, and shares no code with the oracles that judge it.
