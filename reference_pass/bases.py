@@ -100,7 +100,7 @@ def _find_only_by_as_strided(
 ) -> dict[int, list[Geometry]]:
     """The views, by storage, that are reachable only by `as_strided` of the base."""
     found: dict[int, list[Geometry]] = {}
-    met: set[int] = set()  # the first tensor of a storage is no view of another one
+    met: set[int] = set()  # the first tensor of a storage is not a view of another
     for node, effect in analysis.effects.items():
         for index, tensor in enumerate(tensors_in(effect.value)):
             geometry = effect.shows[id(tensor)]
@@ -137,8 +137,8 @@ def _has_steps(
             for operand in node.all_input_nodes
             for geometry in analysis.effects[operand].shows.values()
         ]
-        # A write to such an operand changes several elements of it, but one element of its value.
-        if any(each.storage == storage and overlaps_itself(each.region) for each in operands):
+        # One write to such an operand changes several of its elements. In its value it changes one.
+        if any(seen.storage == storage and overlaps_itself(seen.region) for seen in operands):
             return False
     given: dict[str, Any] = {}
     if isinstance(node.target, OpOverload):
@@ -246,7 +246,7 @@ def base_of_inputs(
 
 
 def _flattening_cost(geometry: Geometry) -> tuple[int, bool, int]:
-    """The input with the lowest is flattened: small elements divide a storage of large ones."""
+    """The input of the lowest cost is flattened: small elements divide a storage of large ones."""
     return geometry.dtype.itemsize, geometry.dtype == torch.bool, geometry.conj + geometry.neg
 
 

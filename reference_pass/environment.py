@@ -108,8 +108,8 @@ class Environment:
 
     # --- results ----------------------------------------------------------------------------------
     #
-    # A tensor that a call returns has a new storage. Or it is one more view of a known storage: an
-    # op of which only the schema is known can return a new tensor and a view of its operand.
+    # A tensor that a call returns has a new storage. Or it is one more view of a known storage: a
+    # custom op can return a new tensor together with a view of its operand.
 
     def define(self, node: fx.Node, effect: Effect, shown: Any, new: fx.Node) -> None:
         """Take a value of the new graph for a result of a call, at any nesting."""
@@ -150,9 +150,9 @@ class Environment:
 
     # --- new storages -----------------------------------------------------------------------------
     #
-    # `bases.py` chooses the base. The inputs of one storage are a group. In a constant storage each
-    # of them keeps its value. Otherwise each of them is a view of the base, whose value is known at
-    # the start.
+    # `bases.py` chooses the base. The inputs that share a storage are a group. In a constant
+    # storage each of them keeps its value. Otherwise each of them is a view of the base, and the
+    # input itself is its first value.
 
     def input_storage(self, group: Sequence[tuple[fx.Node, Geometry, int]]) -> None:
         """A storage of inputs, given the node, the geometry and the identity of each of them."""
@@ -213,8 +213,8 @@ class Environment:
         if index in self.uses.copied_whole:
             original = self.storages[self.uses.copied_whole[index]]
             contents = original.read(original.base)
-            # The write is a scatter into these contents, which copies them. But a write without
-            # elements is none.
+            # The write is a scatter into these contents, which copies them. Without elements there
+            # is no write.
             if known(tensor.numel() == 0):
                 return self.emit.call(aten.clone.default, contents)
             return contents

@@ -34,11 +34,9 @@ def finish(env: Environment, output: fx.Node) -> None:
     ]
     epilogue = _Epilogue(env)
     epilogue.write_inputs(returned)
-    mutated = [identity for identity in env.inputs if epilogue.has_mutated_metadata(identity)]
+    mutated = epilogue.inputs_to_mutate()
     final = epilogue.final_tensors(returned, mutated)
-    for identity in mutated:
-        env.emit.call(aten.set_.source_Tensor, env.inputs[identity], final[identity])
-        final[identity] = env.inputs[identity]
+    epilogue.mutate_metadata(mutated, final)
 
     def result(node: fx.Node) -> Any:
         if node in env.plain:
@@ -76,7 +74,7 @@ class _Epilogue:
             env.emit.call(aten.copy_.default, destination, value)
 
     def _written_inputs(self) -> list[FunctionalStorage]:
-        storages = [each for each in self.env.storages.values() if each.origin is not None]
+        storages = [one for one in self.env.storages.values() if one.origin is not None]
         for storage in storages:
             storage.apply()
         return [storage for storage in storages if storage.version > 0]
@@ -160,12 +158,26 @@ class _Epilogue:
         return node
 
     # --- 3. metadata is mutated -------------------------------------------------------------------
+    #
+    # An input becomes the tensor of step 2. Its metadata can have changed for two reasons: it is
+    # another view now, or step 1 resized it.
 
-    def has_mutated_metadata(self, identity: int) -> bool:
-        """True if the program, or step 1, changed the metadata of an input."""
-        if self.env.views[identity] is not self.env.at_start[identity]:
-            return True
-        node = self.env.inputs[identity]
-        return any(
-            user.target is aten.resize_.default and user.args[0] is node for user in node.users
-        )
+    def inputs_to_mutate(self) -> list[int]:
+        """The inputs that do not have their final metadata after step 1, by identity."""
+        env = self.env
+        return [
+            identity
+            for identity, node in env.inputs.items()
+            if env.views[identity] is not env.at_start[identity] or _is_resized(node)
+        ]
+
+    def mutate_metadata(self, mutated: Sequence[int], final: dict[int, fx.Node]) -> None:
+        """A `set_` of each of these inputs. From here on, the input is its own final tensor."""
+        for identity in mutated:
+            node = self.env.inputs[identity]
+            self.env.emit.call(aten.set_.source_Tensor, node, final[identity])
+            final[identity] = node
+
+
+def _is_resized(node: fx.Node) -> bool:
+    return any(user.target is aten.resize_.default and user.args[0] is node for user in node.users)

@@ -48,8 +48,8 @@ def view_of_geometry(
     """
     view, start_dtype = storage.base, geometry.dtype
     if storage.kind is BaseKind.FLATTENED:
-        flat = storage.read(storage.base).meta["val"]
-        view, start_dtype = _flattened_as(storage.base, flat, geometry.dtype), flat.dtype
+        base = storage.read(storage.base).meta["val"]
+        view, start_dtype = _flattened_as(storage.base, base, geometry.dtype), base.dtype
     elif storage.kind is BaseKind.CONSTANT:
         view = _without_elements(operand, geometry.dtype)
     start = view.geometry

@@ -300,7 +300,7 @@ def _can_go_through(operand: FunctionalView, geometry: Geometry) -> bool:
     # The base of a flattened storage has bytes instead of bools (`flattening.flatten`).
     if storage.kind is BaseKind.FLATTENED and torch.bool in (geometry.dtype, seen and seen.dtype):
         return False
-    # A write to such an operand changes several elements of it, but one element of its value.
+    # One write to such an operand changes several of its elements. In its value it changes one.
     overlapping = seen is not None and overlaps_itself(seen.region)
     return storage.kind is BaseKind.CONSTANT or not overlapping
 
