@@ -1,27 +1,21 @@
-"""Faults of views: regenerated from the wrong numbers, or undone by a wrong inverse."""
+"""Faults of views: regenerated from the wrong base, or written through a wrong inverse."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+import torch
 from torch import fx
-from torch._ops import OpOverload
 
-from faults.fault import Fault, instead_of, instead_of_entries
+from faults.fault import Fault, by_rule, by_table
+from reference_pass import views
 from reference_pass.alias_analysis import Geometry
+from reference_pass.bases import StorageUses
 from reference_pass.emission import Emitter
-from reference_pass.functionalize import FunctionalStorage, FunctionalView, _Functionalization
 from reference_pass.operator_forms import aten
-from reference_pass.views import (
-    INVERSES,
-    SPLITS,
-    VIEW_STEPS,
-    Arguments,
-    Inverse,
-    ParentValue,
-    ViewCall,
-    ViewStep,
-)
+from reference_pass.regions import Size
+from reference_pass.views import SPLITS, VIEW_STEPS, Arguments, ParentValue, ViewCall, ViewStep
 
 # Inverses. ----------------------------------------------------------------------------------------
 
@@ -37,7 +31,7 @@ def transpose_is_not_undone(
 def slice_loses_its_start(
     emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments
 ) -> fx.Node:
-    """What is stored through a slice goes to the start of its base."""
+    """A write through a slice goes to the start of its base."""
     dim, _, _, step = args
     length = new.meta["val"].shape[dim]
     return emit.call(
@@ -51,10 +45,10 @@ def slice_loses_its_start(
     )
 
 
-def select_counts_from_the_front(
+def negative_index_is_clamped(
     emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments
 ) -> fx.Node:
-    """An index from the end is clamped to the front."""
+    """The inverse of select clamps a negative index to zero."""
     dim, index = args
     return emit.call(aten.select_scatter.default, parent(), new, dim, max(index, 0))
 
@@ -62,9 +56,10 @@ def select_counts_from_the_front(
 def diagonal_is_mirrored(
     emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments
 ) -> fx.Node:
-    """The two dimensions of a diagonal are exchanged, so that one beside the main diagonal ends on its other side."""
+    """The inverse of diagonal swaps the two dimensions, so its offset changes direction."""
     offset, dim1, dim2 = args
     sizes = parent().meta["val"].shape
+    # In a base that is not square, the result would have another size.
     dims = (dim2, dim1) if sizes[dim1] == sizes[dim2] else (dim1, dim2)
     return emit.call(aten.diagonal_scatter.default, parent(), new, offset, *dims)
 
@@ -72,13 +67,14 @@ def diagonal_is_mirrored(
 def gaps_of_unfold_are_zeroed(
     emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments
 ) -> fx.Node:
-    """What is stored through windows with gaps between them is added up on zeros, so the gaps become zero."""
+    """The inverse of unfold starts from zeros, so the gaps between the windows become zero."""
     return _of_unfold(emit, lambda: emit.call(aten.zeros_like.default, parent()), new, args)
 
 
 def expand_is_summed(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments) -> fx.Node:
-    """The copies of an element are added up, as the backward of expand does."""
+    """The inverse of expand sums the copies of an element, as the backward formula does."""
     shape = parent().meta["val"].shape
+    # `before` dimensions were added in front; others were expanded from size one.
     dtype, before = new.meta["val"].dtype, new.meta["val"].dim() - len(shape)
     shown = new.meta["val"].shape[before:]
     added = [before + dim for dim, size in enumerate(shape) if size == 1 and shown[dim] != 1]
@@ -94,7 +90,7 @@ def expand_is_summed(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arg
 def bytes_are_converted(
     emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments
 ) -> fx.Node:
-    """Numbers stored through a view as another dtype of the same size are converted back, not read back."""
+    """The inverse of view(dtype) converts the elements instead of reinterpreting their bytes."""
     whole = parent().meta["val"]
     if whole.dtype.itemsize != new.meta["val"].dtype.itemsize:
         return _of_view_dtype(emit, parent, new, args)
@@ -102,108 +98,109 @@ def bytes_are_converted(
 
 
 _of_transpose, _of_unfold, _of_view_dtype = (
-    INVERSES[op] for op in (aten.transpose.int, aten.unfold.default, aten.view.dtype)
+    views._of_transpose,
+    views._of_unfold,
+    views._of_view_dtype,
 )
-
-
-def _inverse(wrong: Inverse, source: str, *ops: OpOverload) -> Fault:
-    return instead_of_entries(INVERSES, wrong, source, *ops)
 
 
 # Steps. -------------------------------------------------------------------------------------------
 
 
-def last_piece_by_its_own_size(call: ViewCall) -> list[ViewStep]:
-    """The start of a piece is its number times its own size; the last piece of a split may be smaller than the others."""
+def last_piece_starts_too_early(call: ViewCall) -> list[ViewStep]:
+    """A split piece starts at its index times its own size, also the smaller last piece."""
     dim = call.given.get("dim", 0)
     size = call.shown.shape[dim]
     return [(aten.slice.Tensor, (dim, call.index * size, (call.index + 1) * size, 1))]
 
 
 def imag_is_real(call: ViewCall) -> list[ViewStep] | None:
-    """The imaginary part is taken for the real one."""
+    """A view of the imaginary part is regenerated as a view of the real part."""
     return VIEW_STEPS[aten.real.default](replace(call, op=aten.real.default))
 
 
 def as_strided_is_a_step(call: ViewCall) -> list[ViewStep]:
-    """as_strided is put on top of the views before it, though it goes by the storage alone."""
+    """as_strided is applied to the view before it, not to the base that has the whole storage."""
     given = call.given
     return [(call.op, (given["size"], given["stride"], given.get("storage_offset") or 0))]
 
 
-_by_geometry = _Functionalization._by_geometry
-
-# Values. ------------------------------------------------------------------------------------------
+# Bases. -------------------------------------------------------------------------------------------
 
 
-def a_view_stays_as_it_was(self: FunctionalView) -> fx.Node | None:
-    """A view that was read once is not regenerated when its base is written."""
-    return self.value
-
-
-def an_input_is_always_a_base(self: _Functionalization, geometry: Geometry) -> bool:
-    """A tensor is taken for the base of its storage although other bytes of that storage are seen."""
+def view_is_not_regenerated(noted: int, version: int) -> bool:
+    """A view that was read before is not regenerated after a write to its base."""
     return True
 
 
-def offset_in_elements_of_the_base(
-    self: _Functionalization, storage: FunctionalStorage, geometry: Geometry, parent: FunctionalView
-) -> FunctionalView:
-    """A view of a storage as another dtype starts where its offset counts elements of the base, not its own."""
-    dtype = self._read(storage.root).meta["val"].dtype if storage.flat else geometry.dtype
-    moved = replace(geometry, offset=geometry.offset * geometry.dtype.itemsize // dtype.itemsize)
-    view = _by_geometry(self, storage, moved, parent)
-    view.geometry = geometry
-    return view
+def tensor_is_always_the_base(uses: StorageUses, geometry: Geometry) -> bool:
+    """A tensor becomes the base of its storage although other views show other bytes of it."""
+    return True
 
 
-def a_base_lies_anyhow(self: _Functionalization, root: FunctionalView, value: fx.Node) -> fx.Node:
-    """A new value of a base is not laid out as the storage is in eager, and as_strided goes by that."""
-    return value
+def offset_in_elements_of_the_base(geometry: Geometry, start: torch.dtype) -> Size:
+    """The offset of a view of another dtype is counted in elements of the base, not of the view."""
+    return geometry.offset * geometry.dtype.itemsize // start.itemsize
+
+
+def base_has_another_layout(geometry: Geometry | None, value: torch.Tensor) -> Sequence[Size]:
+    """A new value of a base does not get the strides that the base has in eager."""
+    return value.stride()
 
 
 FAULTS: tuple[Fault, ...] = (
-    _inverse(
+    by_table(
+        "inverses",
         transpose_is_not_undone,
         "INVERSES of reference_pass/views.py: t, transpose",
         aten.t.default,
         aten.transpose.int,
     ),
-    _inverse(
-        slice_loses_its_start, "INVERSES of reference_pass/views.py: slice", aten.slice.Tensor
+    by_table(
+        "inverses",
+        slice_loses_its_start,
+        "INVERSES of reference_pass/views.py: slice",
+        aten.slice.Tensor,
     ),
-    _inverse(
-        select_counts_from_the_front, "INVERSES of reference_pass/views.py: select", aten.select.int
+    by_table(
+        "inverses",
+        negative_index_is_clamped,
+        "INVERSES of reference_pass/views.py: select",
+        aten.select.int,
     ),
-    _inverse(
-        diagonal_is_mirrored, "INVERSES of reference_pass/views.py: diagonal", aten.diagonal.default
+    by_table(
+        "inverses",
+        diagonal_is_mirrored,
+        "INVERSES of reference_pass/views.py: diagonal",
+        aten.diagonal.default,
     ),
-    _inverse(gaps_of_unfold_are_zeroed, "pytorch/pytorch#198102", aten.unfold.default),
-    _inverse(expand_is_summed, "pytorch/pytorch#197448", aten.expand.default),
-    _inverse(
-        bytes_are_converted, "INVERSES of reference_pass/views.py: view.dtype", aten.view.dtype
+    by_table("inverses", gaps_of_unfold_are_zeroed, "pytorch/pytorch#198102", aten.unfold.default),
+    by_table("inverses", expand_is_summed, "pytorch/pytorch#197448", aten.expand.default),
+    by_table(
+        "inverses",
+        bytes_are_converted,
+        "INVERSES of reference_pass/views.py: view.dtype",
+        aten.view.dtype,
     ),
-    instead_of_entries(
-        VIEW_STEPS,
-        last_piece_by_its_own_size,
+    by_table(
+        "view_steps",
+        last_piece_starts_too_early,
         "VIEW_STEPS of reference_pass/views.py: split",
         *SPLITS,
     ),
-    instead_of_entries(
-        VIEW_STEPS, imag_is_real, "VIEW_STEPS of reference_pass/views.py: imag", aten.imag.default
+    by_table(
+        "view_steps",
+        imag_is_real,
+        "VIEW_STEPS of reference_pass/views.py: imag",
+        aten.imag.default,
     ),
-    instead_of_entries(
-        VIEW_STEPS, as_strided_is_a_step, "pytorch/pytorch#104505", aten.as_strided.default
-    ),
-    instead_of(
-        "current", a_view_stays_as_it_was, "pytorch/pytorch#127821", FunctionalView, kind=property
-    ),
-    instead_of("_is_base", an_input_is_always_a_base, "pytorch/pytorch#120585", _Functionalization),
-    instead_of(
-        "_by_geometry",
+    by_table("view_steps", as_strided_is_a_step, "pytorch/pytorch#104505", aten.as_strided.default),
+    by_rule("is_current", view_is_not_regenerated, "pytorch/pytorch#127821"),
+    by_rule("is_base", tensor_is_always_the_base, "pytorch/pytorch#120585"),
+    by_rule(
+        "as_strided_offset",
         offset_in_elements_of_the_base,
-        "rule of alias analysis: offsets count elements of the dtype of the view",
-        _Functionalization,
+        "rule of alias analysis: offsets are in elements of the dtype of the view",
     ),
-    instead_of("_as_base", a_base_lies_anyhow, "pytorch/pytorch#133512", _Functionalization),
+    by_rule("base_strides", base_has_another_layout, "pytorch/pytorch#133512"),
 )

@@ -17,7 +17,7 @@ defined in eager stores the same value to all of these, so these inverses store 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -211,7 +211,7 @@ class ViewCall:
     tensor has the lazy conjugate bit.
     """
 
-    op: OpOverload
+    op: Any  # an overload, if `VIEW_STEPS` has a line for it
     given: dict[str, Any]
     shown: torch.Tensor
     index: int
@@ -222,20 +222,10 @@ class ViewCall:
 ToSteps: TypeAlias = Callable[[ViewCall], list[ViewStep] | None]
 
 
-def view_steps(
-    op: Any,
-    given: dict[str, Any],
-    shown: torch.Tensor,
-    index: int,
-    before: Sequence[torch.Tensor],
-    conj: bool = False,
-) -> list[ViewStep] | None:
-    """A view op as steps that have inverses, by `VIEW_STEPS`; None if there are none.
-
-    The arguments are the fields of `ViewCall`.
-    """
-    to_steps = VIEW_STEPS.get(op)
-    return None if to_steps is None else to_steps(ViewCall(op, given, shown, index, before, conj))
+def view_steps(call: ViewCall, table: Mapping[Any, ToSteps]) -> list[ViewStep] | None:
+    """A view op as steps that have inverses, by `VIEW_STEPS`; None if there are none."""
+    to_steps = table.get(call.op)
+    return None if to_steps is None else to_steps(call)
 
 
 def _as_itself(call: ViewCall) -> list[ViewStep]:

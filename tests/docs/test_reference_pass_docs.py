@@ -4,6 +4,7 @@ Run as a script, this file writes the graphs and the table of conditions into th
 """
 
 import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from aliasproof.explaining import explain, step_of
 from reference_pass.conditions import CONDITIONS
+from reference_pass.rules import Rules
 from targets.registry import TARGETS
 from trials.trial import Case, run_trial
 
@@ -20,6 +22,7 @@ EXAMPLE = re.compile(
     r"```python\n(?P<code>(?:(?!^```).*\n)*)```\n\n```text\n(?P<shown>(?:(?!^```).*\n)*)```$",
     re.MULTILINE,
 )
+RULES = re.compile(r"^\| rule \| decides \|.*?\n\n", re.MULTILINE | re.DOTALL)
 TABLE = re.compile(r"^\| step \| condition \|.*?\n\n", re.MULTILINE | re.DOTALL)
 EXAMPLES = {each["title"]: each for each in EXAMPLE.finditer(DOCUMENT.read_text(encoding="utf-8"))}
 
@@ -77,6 +80,13 @@ def test_the_graphs_shown_are_what_the_pass_prints(title):
 def test_the_table_of_conditions_is_what_their_docstrings_say():
     (found,) = TABLE.findall(DOCUMENT.read_text(encoding="utf-8"))
     assert found == table()
+
+
+def test_the_table_of_rules_has_each_rule():
+    (found,) = RULES.findall(DOCUMENT.read_text(encoding="utf-8"))
+    assert re.findall(r"^\| `(\w+)` \|", found, re.MULTILINE) == [
+        rule.name for rule in fields(Rules)
+    ]
 
 
 def rewrite():

@@ -1,0 +1,283 @@
+"""The choice of a base for each storage of a program.
+
+The value of the *base* is the contents of the storage, and each other view is regenerated from it.
+There are three kinds of base (`BaseKind`). The choice needs to know the whole program, so it is
+made before the rewriting starts, and everything in this file is a pure function of the alias
+analysis.
+
+Mostly the base is the input, or the tensor that was made with the storage. That fails in two cases.
+The tensor may not show all bytes that the program sees:
+
+    def program(x):                              # x = arange(4.)[2:]
+        x.as_strided((4,), (1,), 0).add_(1)      # also writes the two elements before x
+
+Or it may show some bytes twice, as an `expand` does. One write to such a tensor changes several of
+its elements, but in a functional value each element is changed alone. In both cases the storage is
+*flattened*: the base is the storage from its first to its last byte, as a tensor of one dimension.
+"""
+
+from __future__ import annotations
+
+import enum
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from reference_pass.alias_analysis import Analysis, Geometry
+from reference_pass.nested import nodes_in, tensors_in
+from reference_pass.operand_access import COPIES_STORAGE
+from reference_pass.operator_forms import aten, bind, facts, view_form
+from reference_pass.regions import contains, is_dense, known, overlaps_itself
+from reference_pass.views import INVERSES, ToSteps, ViewCall, view_steps
+
+
+class BaseKind(enum.Enum):
+    """What the base of a storage is."""
+
+    # The storage is never written. No view of it is regenerated: each one keeps its value.
+    CONSTANT = enum.auto()
+    # The input, or the tensor that was made with the storage.
+    TENSOR = enum.auto()
+    # All of the storage, in one dimension.
+    FLATTENED = enum.auto()
+
+
+# --- what the choice depends on -------------------------------------------------------------------
+#
+# The alias analysis knows all views of a storage. A view that is reached by view ops with inverses
+# shows only bytes that the base shows, so it needs no attention. Three kinds of storages do: those
+# with views of another kind, those that are seen around the tensor that was made with them, and
+# those of several outputs.
+
+
+@dataclass(frozen=True, slots=True)
+class StorageUses:
+    """How a program uses its storages. A storage is given by its index in the analysis.
+
+    `copies` says that the new graph uses view-copy ops instead of views. `only_by_as_strided` has,
+    by storage, the views that are reachable only by `as_strided` of the base. `copied_whole` maps
+    each storage that is a copy, and that is seen around the tensor made with it, to its original.
+    `returned_twice` has the storages of several outputs.
+    """
+
+    analysis: Analysis
+    copies: bool
+    only_by_as_strided: Mapping[int, Sequence[Geometry]]
+    copied_whole: Mapping[int, int]
+    returned_twice: frozenset[int]
+
+    def is_copied_or_copy(self, storage: int) -> bool:
+        """True if a storage is a copy, or an original, in `copied_whole`."""
+        return storage in self.copied_whole or storage in self.copied_whole.values()
+
+
+def storage_uses(
+    captured: fx.GraphModule,
+    analysis: Analysis,
+    copies: bool,
+    table: Mapping[OpOverload, ToSteps],
+) -> StorageUses:
+    """The uses of all storages. `table` gives view ops as steps that have inverses."""
+    return StorageUses(
+        analysis,
+        copies,
+        _find_only_by_as_strided(analysis, copies, table),
+        _find_copied_whole(analysis),
+        _find_returned_twice(captured, analysis),
+    )
+
+
+def _find_only_by_as_strided(
+    analysis: Analysis, copies: bool, table: Mapping[OpOverload, ToSteps]
+) -> dict[int, list[Geometry]]:
+    """The views, by storage, that are reachable only by `as_strided` of the base."""
+    found: dict[int, list[Geometry]] = {}
+    met: set[int] = set()  # the first tensor of a storage is not a view of another
+    for node, effect in analysis.effects.items():
+        for index, tensor in enumerate(tensors_in(effect.value)):
+            geometry = effect.shows[id(tensor)]
+            reached = geometry.storage not in met or _has_steps(
+                node, index, analysis, copies, table
+            )
+            if not reached:
+                found.setdefault(geometry.storage, []).append(geometry)
+            met.add(geometry.storage)
+        if effect.copied is not None:
+            found.setdefault(effect.copied.storage, []).append(effect.copied)
+        for geometry in effect.mutated_metadata.values():
+            form = view_form(node.target)
+            if form not in INVERSES or form is aten.as_strided.default:
+                found.setdefault(geometry.storage, []).append(geometry)
+            met.add(geometry.storage)
+    return found
+
+
+def _has_steps(
+    node: fx.Node, index: int, analysis: Analysis, copies: bool, table: Mapping[OpOverload, ToSteps]
+) -> bool:
+    """True if a result is reached from an operand by view ops that have inverses."""
+    if node.op != "call_function" or node.target is operator.getitem:
+        return True
+    if isinstance(node.target, OpOverload) and facts(node.target).writes:
+        return True  # it is an argument that the op wrote
+    effect = analysis.effects[node]
+    results = list(tensors_in(effect.value))
+    storage = effect.shows[id(results[index])].storage
+    if storage in analysis.written or copies:
+        operands = [
+            geometry
+            for operand in node.all_input_nodes
+            for geometry in analysis.effects[operand].shows.values()
+        ]
+        # One write to such an operand changes several of its elements. In its value it changes one.
+        if any(seen.storage == storage and overlaps_itself(seen.region) for seen in operands):
+            return False
+    given: dict[str, Any] = {}
+    if isinstance(node.target, OpOverload):
+        given = bind(node.target, node.args, node.kwargs)
+    call = ViewCall(node.target, given, results[index], index, results[:index], False)
+    return view_steps(call, table) is not None
+
+
+# Some functional ops copy the whole storage of an operand, and not only what the operand shows. An
+# `as_strided` of the result can then show bytes around the operand:
+#
+#     copy = slice_scatter(x, y, ...)         around = copy.as_strided(...)
+#
+# So all contents of the storage of `x` must be known, and both storages are flattened. If `x` is
+# such a copy too, the same is true for its original. So the loop goes from the last copy to the
+# first.
+
+
+def _find_copied_whole(analysis: Analysis) -> dict[int, int]:
+    """Each copied storage that is seen around the tensor made with it, and its original."""
+    copied: dict[int, tuple[int, Geometry]] = {}
+    for node, effect in analysis.effects.items():
+        if node.target in COPIES_STORAGE:
+            (operand,) = tensors_in(analysis.effects[node.args[0]].value)  # type: ignore[index]
+            geometry = effect.shows[id(effect.value)]
+            copied[geometry.storage] = analysis.storages.number(operand), geometry
+    whole: dict[int, int] = {}
+    for copy, (original, geometry) in reversed(copied.items()):
+        more = any(not contains(geometry.region, seen.region) for seen in analysis.seen[copy])
+        if more or copy in whole.values():
+            whole[copy] = original
+    return whole
+
+
+def _find_returned_twice(captured: fx.GraphModule, analysis: Analysis) -> frozenset[int]:
+    """The storages of several outputs, or of one output that is returned several times."""
+    output = next(iter(reversed(captured.graph.nodes)))
+    returned = [
+        analysis.storages.number(tensor)
+        for node in nodes_in(output.args)
+        for tensor in tensors_in(analysis.effects[node].value)
+    ]
+    return frozenset(storage for storage in returned if returned.count(storage) > 1)
+
+
+# --- the two questions ----------------------------------------------------------------------------
+
+
+def is_constant(uses: StorageUses, storage: int) -> bool:
+    """True if a storage is never written, so that no view of it is ever regenerated."""
+    if uses.is_copied_or_copy(storage) or storage in uses.analysis.written:
+        return False
+    # A view copy has a storage of its own, and `as_strided` of it does not reach the other views.
+    return not (uses.copies and storage in uses.only_by_as_strided)
+
+
+def is_base(uses: StorageUses, geometry: Geometry) -> bool:
+    """True if this view of a storage shows every byte that the program sees, each byte once.
+
+    Views that are made by steps from it show no other bytes, so only the others are looked at.
+    """
+    storage, analysis = geometry.storage, uses.analysis
+    others = uses.only_by_as_strided.get(storage, ())
+    if uses.is_copied_or_copy(storage) or storage in analysis.resized:
+        return False
+    # The value of a base is what memory contains, so it has no lazy bits.
+    if geometry.conj or geometry.neg or overlaps_itself(geometry.region):
+        return False
+    # `as_strided` counts elements of one dtype, from the start of the storage.
+    if others and not (is_dense(geometry.region) and known(geometry.offset == 0)):
+        return False
+    if any(other.dtype != geometry.dtype for other in others):
+        return False
+    # A copy of bools may normalise their bytes to 0 or 1, and another dtype would see that.
+    dtypes = {seen.dtype for seen in analysis.seen[storage]}
+    if torch.bool in dtypes and len(dtypes) > 1:
+        return False
+    return all(contains(geometry.region, other.region) for other in others)
+
+
+# --- the choice -----------------------------------------------------------------------------------
+#
+# Inputs can share a storage, and each of them is a candidate. If all of them show the same elements
+# in the same way, the one with the fewest lazy bits is the base.
+
+IsBase: TypeAlias = Callable[[StorageUses, Geometry], bool]
+
+
+def base_of_inputs(
+    uses: StorageUses,
+    geometries: Sequence[Geometry],
+    accepts: IsBase,
+) -> tuple[BaseKind, int]:
+    """The base of a storage that came with inputs, and the index of the input that it is made from.
+
+    `accepts` is the rule `is_base`.
+    """
+    indices = range(len(geometries))
+    plainest = min(indices, key=lambda i: geometries[i].conj + geometries[i].neg)
+    if is_constant(uses, geometries[plainest].storage):
+        return BaseKind.CONSTANT, plainest
+    plain = without_lazy_bits(geometries[plainest])
+    if all(plain.same(without_lazy_bits(other)) for other in geometries) and accepts(uses, plain):
+        return BaseKind.TENSOR, plainest
+    return BaseKind.FLATTENED, min(indices, key=lambda i: _flattening_cost(geometries[i]))
+
+
+def _flattening_cost(geometry: Geometry) -> tuple[int, bool, int]:
+    """The input of the lowest cost is flattened: small elements divide a storage of large ones."""
+    return geometry.dtype.itemsize, geometry.dtype == torch.bool, geometry.conj + geometry.neg
+
+
+# A tensor that the program makes can have another offset in the new graph than in eager. The offset
+# is seen by `as_strided`, and in outputs that share the storage, but nowhere else.
+
+
+def base_of_result(
+    uses: StorageUses,
+    geometry: Geometry,
+    keeps_offset: bool,
+    accepts: IsBase,
+) -> BaseKind:
+    """The base of a storage that the program makes, given the tensor that it is made with.
+
+    `keeps_offset` says that this tensor has the same offset in the new graph as in eager. `accepts`
+    is the rule `is_base`.
+    """
+    storage = geometry.storage
+    returned_twice = storage in uses.returned_twice
+    if not keeps_offset and (storage in uses.only_by_as_strided or returned_twice):
+        return BaseKind.FLATTENED
+    if is_constant(uses, storage):
+        return BaseKind.CONSTANT
+    if accepts(uses, geometry) and (not returned_twice or known(geometry.offset == 0)):
+        return BaseKind.TENSOR
+    return BaseKind.FLATTENED
+
+
+def without_lazy_bits(geometry: Geometry) -> Geometry:
+    """The same elements seen without the lazy conjugate and negative bits."""
+    if not (geometry.conj or geometry.neg):
+        return geometry
+    plain = (geometry.dtype, False, False)
+    key = (geometry.storage, plain, *geometry.key[2:])
+    return replace(geometry, conj=False, neg=False, key=key)

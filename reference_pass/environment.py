@@ -1,0 +1,241 @@
+"""The environment of the walk: what each value of the program is in the new graph.
+
+An interpreter keeps a value for each variable. The walk over the captured graph keeps a
+`FunctionalView` for each tensor object of the program, since the value of a tensor changes whenever
+its storage is written. The alias analysis ran the program on fake tensors, so a tensor object is
+one of these fakes, and the environment finds its view by the identity of the object. All other
+values (sizes, scalars, tuples) never change: for these it keeps the node of the new graph.
+
+This file says how an argument is looked up, how a result is defined, and how a storage starts.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from reference_pass.alias_analysis import Analysis, Effect, Geometry, storage_of
+from reference_pass.bases import (
+    BaseKind,
+    StorageUses,
+    base_of_inputs,
+    base_of_result,
+    without_lazy_bits,
+)
+from reference_pass.emission import Emitter
+from reference_pass.flattening import clear_lazy_bits, flatten, view_of_geometry
+from reference_pass.functional_storage import FunctionalStorage, FunctionalView
+from reference_pass.nested import on_values, tensors_in
+from reference_pass.operator_forms import aten, bind
+from reference_pass.regions import Size, known
+from reference_pass.rules import Rules
+
+
+def result_strides(geometry: Geometry) -> Sequence[Size]:
+    """The strides that a new tensor must have: those of eager. The rule of `rules.Rules`."""
+    return geometry.strides
+
+
+@dataclass(slots=True)
+class Environment:
+    """What each storage, tensor and other value of the program is in the new graph.
+
+    The key of `storages` is the index of a storage in the analysis. The key of `views`, `inputs`
+    and `at_start` is the identity of a tensor object: the view that it is now, the node of the new
+    graph if it is an input, and the view that this input was before the program changed its
+    metadata. `plain` has the values that contain no tensor, by node of the captured graph.
+    """
+
+    analysis: Analysis
+    uses: StorageUses
+    rules: Rules
+    emit: Emitter
+    storages: dict[int, FunctionalStorage] = field(default_factory=dict)
+    views: dict[int, FunctionalView] = field(default_factory=dict)
+    inputs: dict[int, fx.Node] = field(default_factory=dict)
+    at_start: dict[int, FunctionalView] = field(default_factory=dict)
+    plain: dict[fx.Node, Any] = field(default_factory=dict)
+
+    # --- arguments --------------------------------------------------------------------------------
+    #
+    # An argument of a call is a node of the captured graph, or a nesting of nodes. Each node has a
+    # value on fakes, and each tensor in that value is read through its view.
+
+    def arguments(self, given: Any, exact: bool = False) -> Any:
+        """Arguments of a call in the new graph. With `exact`, they have eager's strides too."""
+
+        def argument(node: fx.Node) -> Any:
+            if node in self.plain:
+                return self.plain[node]
+            return map_tensors(self.shown(node), lambda tensor: self._value(tensor, exact))
+
+        return on_values(given, argument)
+
+    def _value(self, tensor: torch.Tensor, exact: bool) -> fx.Node:
+        view = self.views[id(tensor)]
+        value = view.storage.read(view)
+        if exact and view.geometry is not None:
+            value = self.in_result_layout(value, view.geometry)
+        return value
+
+    def plain_arguments(self, node: fx.Node) -> dict[str, Any]:
+        """The arguments of a call by name; those that are tensors are None."""
+        assert isinstance(node.target, OpOverload)
+        given: dict[str, Any] = on_values(bind(node.target, node.args, node.kwargs), self.plain.get)
+        return given
+
+    def shown(self, node: Any) -> Any:
+        """The value of a node of the captured graph, on fakes."""
+        return self.analysis.effects[node].value
+
+    def views_of(self, node: Any) -> list[FunctionalView]:
+        """The views that the tensors in a node's value are."""
+        return [self.views[id(tensor)] for tensor in tensors_in(self.shown(node))]
+
+    def operand_in(self, node: fx.Node, storage: FunctionalStorage) -> FunctionalView | None:
+        """The first operand of a call that is a view of a storage."""
+        for operand in node.all_input_nodes:
+            for tensor in tensors_in(self.shown(operand)):
+                view = self.views.get(id(tensor))
+                if view is not None and view.storage is storage:
+                    return view
+        return None
+
+    # --- results ----------------------------------------------------------------------------------
+    #
+    # A tensor that a call returns has a new storage. Or it is one more view of a known storage: a
+    # custom op can return a new tensor together with a view of its operand.
+
+    def define(self, node: fx.Node, effect: Effect, shown: Any, new: fx.Node) -> None:
+        """Take a value of the new graph for a result of a call, at any nesting."""
+        if isinstance(shown, torch.Tensor):
+            if id(shown) not in self.views:
+                self.views[id(shown)] = self._view_of_result(new, effect.shows[id(shown)])
+        elif isinstance(shown, (list, tuple)) and not is_plain(shown):
+            for index, part in enumerate(shown):
+                if not is_plain(part):
+                    self.define(node, effect, part, self.emit.call(operator.getitem, new, index))
+                elif part is not None:
+                    self.plain.setdefault(node, new)  # a `getitem` of the program picks this part
+        else:
+            self.plain[node] = new
+
+    def _view_of_result(self, new: fx.Node, geometry: Geometry) -> FunctionalView:
+        storage = self.storages.get(geometry.storage)
+        if storage is None:
+            return self.new_storage(self.in_result_layout(new, geometry), geometry)
+        view = storage.find(geometry) or view_of_geometry(storage, geometry, storage.base)
+        storage.register(view).note(new)
+        return view
+
+    def in_result_layout(self, value: fx.Node, geometry: Geometry) -> fx.Node:
+        """The value, copied if it has other strides than it must have (as an operand may)."""
+        wanted = self.rules.result_strides(geometry)
+        strides = zip(geometry.sizes, value.meta["val"].stride(), wanted, strict=True)
+        # A tensor without elements has strides too, and a view as another dtype depends on them.
+        if all(known(size == 1) or known(one == other) for size, one, other in strides):
+            return value
+        return self.emit.laid_out(value, geometry.sizes, wanted)
+
+    def apart(self, value: fx.Node, storages: Collection[int]) -> fx.Node:
+        """The value, or a copy of it if it is a view of one of these storages of the new graph."""
+        if storage_of(value.meta["val"]) in storages:
+            return self.emit.call(aten.clone.default, value)
+        return value
+
+    # --- new storages -----------------------------------------------------------------------------
+    #
+    # `bases.py` chooses the base. The inputs that share a storage are a group. In a constant
+    # storage each of them keeps its value. Otherwise each of them is a view of the base, and the
+    # input itself is its first value.
+
+    def input_storage(self, group: Sequence[tuple[fx.Node, Geometry, int]]) -> None:
+        """A storage of inputs, given the node, the geometry and the identity of each of them."""
+        geometries = [geometry for _, geometry, _ in group]
+        kind, index = base_of_inputs(self.uses, geometries, self.rules.is_base)
+        origin, geometry, _ = group[index]
+        storage = FunctionalStorage(self.emit, self.rules, kind, origin)
+        self.storages[geometry.storage] = storage
+        if kind is BaseKind.CONSTANT:
+            storage.base = FunctionalView(storage, geometry, value=origin)
+        elif kind is BaseKind.TENSOR:
+            plain = without_lazy_bits(geometry)
+            storage.base = FunctionalView(storage, plain, value=origin)
+            if plain is not geometry:
+                value = clear_lazy_bits(origin, self.emit.view)
+                storage.base.note(self.in_result_layout(value, plain))
+        else:
+            flatten(storage, origin)
+        for node, geometry, identity in group:
+            view = storage.find(geometry)
+            if view is None:
+                if kind is BaseKind.CONSTANT:
+                    view = FunctionalView(storage, geometry)
+                else:
+                    view = view_of_geometry(storage, geometry, storage.base)
+                storage.register(view).note(node)
+            self.views[identity] = self.at_start[identity] = view
+
+    # The program makes a storage together with a tensor. If the storage is flattened, there are two
+    # ways to its base. If the new value has eager's offset in it, and nothing around the value is
+    # seen, the base is the storage of the value. Otherwise the base is made first, and the value is
+    # written to it.
+
+    def new_storage(self, value: fx.Node, geometry: Geometry) -> FunctionalView:
+        """A storage that the program makes, and the view that the tensor made with it is."""
+        index, tensor = geometry.storage, value.meta["val"]
+        keeps_offset = known(tensor.storage_offset() == geometry.offset)
+        kind = base_of_result(self.uses, geometry, keeps_offset, self.rules.is_base)
+        storage = FunctionalStorage(self.emit, self.rules, kind, origin=None)
+        self.storages[index] = storage
+        if kind is not BaseKind.FLATTENED:
+            storage.base = FunctionalView(storage, geometry, value=value)
+            return storage.base
+        if keeps_offset and index not in self.uses.copied_whole:
+            flatten(storage, value)
+            view = storage.register(view_of_geometry(storage, geometry, storage.base))
+            view.note(value)
+        else:
+            storage.base = FunctionalView(storage)
+            storage.base.note(self._contents_before(index, value))
+            view = storage.register(view_of_geometry(storage, geometry, storage.base))
+            storage.write(view, value)
+        return view
+
+    def _contents_before(self, index: int, value: fx.Node) -> fx.Node:
+        """The contents of a new storage before its tensor is written: those of a copy, or zeros."""
+        tensor = value.meta["val"]
+        if index in self.uses.copied_whole:
+            original = self.storages[self.uses.copied_whole[index]]
+            contents = original.read(original.base)
+            # The write is a scatter into these contents, which copies them. Without elements there
+            # is no write.
+            if known(tensor.numel() == 0):
+                return self.emit.call(aten.clone.default, contents)
+            return contents
+        nbytes = self.analysis.storages.by_number[index].nbytes()
+        count = nbytes // tensor.element_size()
+        return self.emit.call(aten.new_zeros.default, value, [count])
+
+
+# --- values at any nesting ------------------------------------------------------------------------
+
+
+def is_plain(value: Any) -> bool:
+    """True if a value contains no tensor."""
+    return not any(True for _ in tensors_in(value))
+
+
+def map_tensors(value: Any, function: Callable[[torch.Tensor], Any]) -> Any:
+    """The value with each tensor replaced by what the function makes of it."""
+    if isinstance(value, torch.Tensor):
+        return function(value)
+    if isinstance(value, (list, tuple)):
+        return type(value)(map_tensors(part, function) for part in value)
+    return value

@@ -1,0 +1,154 @@
+"""Views by geometry, and storages in one dimension.
+
+Mostly a tensor is reached from the base by the view ops of the program (`views.VIEW_STEPS`). Where that
+fails, it is reached by its *geometry*: `as_strided` of the base, with the sizes, strides and offset
+that the alias analysis observed.
+
+    y = as_strided(x, (2,), (1,), 0)           y shows the storage of x, whatever x shows
+
+The base must show all bytes of such a view. If no tensor of the program does, the base is the
+storage itself, *flattened*: from its first to its last byte, as a tensor of one dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+
+from reference_pass.alias_analysis import Geometry
+from reference_pass.bases import BaseKind, without_lazy_bits
+from reference_pass.emission import Emitter
+from reference_pass.functional_storage import FunctionalStorage, FunctionalView
+from reference_pass.operator_forms import aten
+from reference_pass.regions import Size, known
+
+# --- views by geometry ----------------------------------------------------------------------------
+#
+# `as_strided` counts elements of one dtype and keeps the lazy bits of what it starts from. So the
+# chain has up to three parts: something of the right dtype, `as_strided`, and the lazy bits.
+
+
+def as_strided_offset(geometry: Geometry, start: torch.dtype) -> Size:
+    """The offset of a view in elements of its own dtype, for any dtype that the chain starts from.
+
+    The rule of `rules.Rules`.
+    """
+    return geometry.offset
+
+
+def view_of_geometry(
+    storage: FunctionalStorage, geometry: Geometry, operand: FunctionalView
+) -> FunctionalView:
+    """A view by its geometry, whatever op made it.
+
+    It starts from the base, or from `operand` in a constant storage, which has no base.
+    """
+    view, start_dtype = storage.base, geometry.dtype
+    if storage.kind is BaseKind.FLATTENED:
+        base = storage.read(storage.base).meta["val"]
+        view, start_dtype = _flattened_as(storage.base, base, geometry.dtype), base.dtype
+    elif storage.kind is BaseKind.CONSTANT:
+        view = _without_elements(operand, geometry.dtype)
+    start = view.geometry
+    if start is None or not without_lazy_bits(start).same(without_lazy_bits(geometry)):
+        offset = storage.rules.as_strided_offset(geometry, start_dtype)
+        sizes, strides = list(geometry.sizes), list(geometry.strides)
+        view = view.through(aten.as_strided.default, sizes, strides, offset)
+    if storage.kind is BaseKind.FLATTENED and geometry.dtype == torch.bool:
+        view = view.through(aten.view.dtype, torch.bool)
+    conj, neg = (False, False) if start is None else (start.conj, start.neg)
+    if geometry.conj != conj:
+        view = view.through(aten._conj.default)
+    if geometry.neg != neg:
+        view = view.through(aten._neg_view.default)
+    view.geometry = geometry
+    return view
+
+
+# A view as another dtype needs a whole number of its elements. In a flattened storage the last
+# bytes are cut off if need be. In a constant storage the operand can be any tensor, so the view is
+# of none of its elements: that always exists, and `as_strided` reaches the whole storage from it.
+
+
+def _flattened_as(base: FunctionalView, tensor: torch.Tensor, dtype: torch.dtype) -> FunctionalView:
+    """A flattened base as elements of a dtype. Bools are bytes until the end of the chain."""
+    wanted = torch.uint8 if dtype == torch.bool else dtype
+    if tensor.dtype == wanted:
+        return base
+    nbytes, view = tensor.numel() * tensor.element_size(), base
+    if not known(nbytes % wanted.itemsize == 0):
+        count = nbytes // wanted.itemsize * wanted.itemsize // tensor.element_size()
+        view = view.through(aten.slice.Tensor, 0, 0, count, 1)
+    return view.through(aten.view.dtype, wanted)
+
+
+def _without_elements(view: FunctionalView, dtype: torch.dtype) -> FunctionalView:
+    """The view itself if it has this dtype; otherwise none of its elements, as this dtype."""
+    geometry = view.geometry
+    if geometry is None or geometry.dtype == dtype:
+        return view
+    if geometry.conj:
+        view = view.through(aten._conj.default)
+    if geometry.neg:
+        view = view.through(aten._neg_view.default)
+    return view.through(aten.as_strided.default, [0], [1], 0).through(aten.view.dtype, dtype)
+
+
+# --- flattened storages ---------------------------------------------------------------------------
+#
+# The graph has a tensor, and the base is the storage around it. `view` emits a view op as a view or
+# as a view copy. The ops before the last one are always views: a copy of the tensor would contain
+# no more than what the tensor shows.
+
+
+def clear_lazy_bits(shown: fx.Node, view: Callable[..., fx.Node]) -> fx.Node:
+    """The memory that a tensor shows, without its lazy conjugate and negative bits."""
+    tensor = shown.meta["val"]
+    if tensor.is_conj():
+        shown = view(aten._conj.default, shown)
+    if tensor.is_neg():
+        shown = view(aten._neg_view.default, shown)
+    return shown
+
+
+def flattened(emit: Emitter, shown: fx.Node, nbytes: Any, view: Callable[..., fx.Node]) -> fx.Node:
+    """The first bytes of the storage of a tensor in one dimension.
+
+    Its elements are those of the tensor, or bytes if `nbytes` is not a whole number of these.
+    """
+    dtype = shown.meta["val"].dtype
+    shown = clear_lazy_bits(shown, emit.call)
+    if isinstance(nbytes, int) and nbytes % dtype.itemsize != 0:
+        dtype = torch.uint8
+        shown = emit.call(aten.as_strided.default, shown, [0], [1], 0)
+        shown = emit.call(aten.view.dtype, shown, dtype)
+    return view(aten.as_strided.default, shown, [nbytes // dtype.itemsize], [1], 0)
+
+
+def flatten(storage: FunctionalStorage, shown: fx.Node) -> None:
+    """Make all of the storage of a tensor the base."""
+    nbytes = shown.meta["val"].untyped_storage().nbytes()
+    value = flattened(storage.emit, shown, nbytes, storage.emit.view)
+    # A copy of bools may normalise their bytes to 0 or 1, and views of other dtypes would see that.
+    if value.meta["val"].dtype == torch.bool:
+        value = storage.emit.view(aten.view.dtype, value, torch.uint8)
+    storage.base = FunctionalView(storage)
+    storage.base.note(value)
+
+
+# `resize_` can make a storage larger. Such a storage is always flattened (`bases.is_base`). The
+# contents of the new bytes are undefined in eager; here they are zero.
+
+
+def resize(storage: FunctionalStorage, nbytes: int) -> None:
+    """Make a flattened storage larger, to this many bytes or to the next whole element."""
+    value = storage.read(storage.base)
+    old = value.meta["val"]
+    count = -(-nbytes // old.element_size()) - old.numel()  # rounded up
+    more = storage.emit.call(aten.new_zeros.default, value, [count])
+    resized = storage.emit.call(aten.cat.default, [value, more])
+    storage.version += 1
+    storage.base.note(resized)

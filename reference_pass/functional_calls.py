@@ -1,0 +1,251 @@
+"""Calls in functional form.
+
+A call that writes nothing is the same call in the new graph, on the current values of its operands.
+A call that writes is the functional form of its op (`add` for `add_`), and each result is written
+to the view of the tensor that the program writes:
+
+    x.add_(y)                  new = add(x, y), which is written to the view of x
+
+The text below is mostly about the calls for which this is not enough.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from reference_pass.alias_analysis import Effect, Geometry, operand_storages, written_tensors
+from reference_pass.bases import BaseKind
+from reference_pass.emission import contiguous_strides
+from reference_pass.environment import Environment
+from reference_pass.exceptions import Refused
+from reference_pass.flattening import view_of_geometry
+from reference_pass.functional_storage import FunctionalStorage, FunctionalView
+from reference_pass.nested import nodes_in, tensors_in
+from reference_pass.operator_forms import (
+    aten,
+    bind,
+    copy_form,
+    facts,
+    functional_call,
+    functional_form,
+    on_copies,
+)
+from reference_pass.regions import known, overlap, same_strides
+
+# --- calls that write nothing ---------------------------------------------------------------------
+#
+# In the new graph an operand can have other strides than in eager, or another offset, or a storage
+# of another size. Most ops do not depend on that. Four kinds do:
+#
+# - random ops draw numbers in the order of memory, so their operands get eager's strides;
+# - `reshape` copies or not, depending on strides. A copy in eager is a copy here (`env.apart`);
+# - `as_strided_copy` reads bytes around its operand;
+# - `as_strided_scatter` copies the storage of its operand, and stores to bytes around it.
+
+
+def call_without_writes(env: Environment, node: fx.Node, effect: Effect) -> None:
+    """A call that writes nothing: the same call on current values."""
+    if effect.copied is not None:
+        env.define(node, effect, effect.value, _copy_by_geometry(env, node, effect.copied))
+        return
+    if node.target is aten.as_strided_scatter.default:
+        _scatter_by_geometry(env, node, effect)
+        return
+    exact = isinstance(node.target, OpOverload) and facts(node.target).random
+    args, kwargs = env.arguments(node.args, exact), env.arguments(node.kwargs, exact)
+    new = env.emit.call(node.target, *args, **kwargs)
+    if isinstance(effect.value, torch.Tensor):
+        new = env.apart(new, operand_storages(new))
+    env.define(node, effect, effect.value, new)
+
+
+# `as_strided_copy` is a copy of a view that the analysis has described: `as_strided` of its
+# operand. So it is the copying form of the last step to that view.
+
+
+def _copy_by_geometry(env: Environment, node: fx.Node, geometry: Geometry) -> fx.Node:
+    """A contiguous copy of the view of a storage with this geometry."""
+    storage = env.storages[geometry.storage]
+    operand = env.operand_in(node, storage) or storage.base
+    view = view_of_geometry(storage, geometry, operand)
+    if view.step is None:
+        contents = storage.read(view)
+        return env.emit.call(aten.clone.default, contents, memory_format=torch.contiguous_format)
+    assert view.parent is not None
+    op, arguments = view.step
+    return env.emit.call(copy_form(op), storage.read(view.parent), *arguments)
+
+
+# `as_strided_scatter` is right as it is if its operand has the layout and the storage of eager.
+# Otherwise that storage is made first, the operand is stored at its offset, then the source at the
+# bytes that the call names, and the result is a view of it.
+
+
+def _scatter_by_geometry(env: Environment, node: fx.Node, effect: Effect) -> None:
+    args, kwargs = env.arguments(node.args), env.arguments(node.kwargs)
+    given = bind(aten.as_strided_scatter.default, args, kwargs)
+    (operand,) = env.views_of(node.args[0])
+    assert operand.geometry is not None
+    offset = given.get("storage_offset")
+    offset = operand.geometry.offset if offset is None else offset
+    target = (given["size"], given["stride"], offset)
+    if _has_layout_of_eager(env, node.args[0], operand.geometry, given["self"]):
+        scatter = aten.as_strided_scatter.default
+        new = env.emit.call(scatter, given["self"], given["src"], *target)
+    else:
+        new = _scatter_into_zeros(env, node, operand.geometry, given, target)
+    env.define(node, effect, effect.value, new)
+    (view,) = env.views_of(node)
+    if view.storage.kind is BaseKind.FLATTENED:
+        # The program sees bytes around the result, and the source can be stored there.
+        shown = effect.value.as_strided(*node.args[2:4], offset)
+        geometry = env.analysis.storages.geometry(shown)
+        stored = view_of_geometry(view.storage, geometry, view.storage.base)
+        view.storage.write(stored, given["src"])
+
+
+def _has_layout_of_eager(env: Environment, node: Any, geometry: Geometry, value: fx.Node) -> bool:
+    """True if a value has the strides, the offset and the storage size of a tensor in eager."""
+    (tensor,), here = tensors_in(env.shown(node)), value.meta["val"]
+    return (
+        same_strides(geometry.sizes, geometry.strides, here.stride())
+        and known(geometry.offset == here.storage_offset())
+        and known(here.untyped_storage().nbytes() == tensor.untyped_storage().nbytes())
+    )
+
+
+def _scatter_into_zeros(
+    env: Environment,
+    node: fx.Node,
+    geometry: Geometry,
+    given: dict[str, Any],
+    target: tuple[Any, Any, Any],
+) -> fx.Node:
+    """The same scatter, into a storage of zeros of the size that the operand's has in eager."""
+    (tensor,), operand = tensors_in(env.shown(node.args[0])), given["self"]
+    scatter, emit = aten.as_strided_scatter.default, env.emit
+    count = tensor.untyped_storage().nbytes() // operand.meta["val"].element_size()
+    own = (list(geometry.sizes), list(geometry.strides), geometry.offset)
+    storage = emit.call(aten.new_zeros.default, operand, [count])
+    storage = emit.call(scatter, storage, operand, *own)
+    storage = emit.call(scatter, storage, given["src"], *target)
+    return emit.view(aten.as_strided.default, storage, *own)
+
+
+# --- calls that write -----------------------------------------------------------------------------
+#
+# An op without a functional form is called on copies of what it writes (`on_copies`), which is a
+# functional form of any op. The new contents come after the other results.
+
+
+def call_with_writes(env: Environment, node: fx.Node, effect: Effect, op: OpOverload) -> None:
+    """A call that writes: its functional form on current values. Its results are written."""
+    written = written_tensors(node, env.shown)
+    views = [env.views[id(tensor)] for tensor in written]
+    _refuse_two_writes(op, views)
+    results = _parts(env, _functional(env, node, op, views))
+    fresh = facts(op).fresh
+    returned = effect.value if len(op._schema.returns) > 1 else (effect.value,)
+    for result, index in zip(results, fresh, strict=False):
+        env.define(node, effect, returned[index], result)
+    contents = [leaf for result in results[len(fresh) :] for leaf in _tensors(env, result)]
+    for view, value in zip(views, contents, strict=True):
+        view.storage.write(view, value)
+
+
+def _functional(
+    env: Environment, node: fx.Node, op: OpOverload, views: list[FunctionalView]
+) -> fx.Node:
+    """The call of the functional form."""
+    exact, form = facts(op).random, functional_form(op)
+    if exact and not all(map(_is_contiguous, views)):
+        # Random numbers come in the order of memory, and the functional form has another layout.
+        form = None
+    old = None
+    if form is not None and env.rules.overwrites(form) and facts(op).writes == facts(op).names[:1]:
+        old = views[0].storage.value_before_queue(views[0])
+    first = () if old is None else (old,)
+    args = (*first, *env.arguments(node.args[len(first) :], exact))
+    kwargs = env.arguments(node.kwargs, exact)
+    if form is None:
+        _refuse_overlapping_operands(env, node, op, views)
+        return env.emit.call(on_copies, op, *args, **kwargs)
+    # An op that writes computes in the dtype of its destination (`cumsum_` of int8).
+    dtype = None if views[0].geometry is None else views[0].geometry.dtype
+    args, kwargs = functional_call(op, form, bind(op, args, kwargs), dtype)
+    return env.emit.call(form, *args, **kwargs)
+
+
+def _is_contiguous(view: FunctionalView) -> bool:
+    geometry = view.geometry
+    if geometry is None:
+        return True
+    wanted = tuple(contiguous_strides(geometry.sizes))
+    return same_strides(geometry.sizes, geometry.strides, wanted)
+
+
+# A call returns one tensor, one list of tensors, or a tuple of both. Fakes have the same form.
+
+
+def _parts(env: Environment, value: fx.Node) -> list[fx.Node]:
+    """The results of a call, one node each. One tensor is one result, and so is one list."""
+    shown = value.meta["val"]
+    return _picked(env, value) if isinstance(shown, tuple) else [value]
+
+
+def _tensors(env: Environment, value: fx.Node) -> list[fx.Node]:
+    """The tensors of one result, one node each."""
+    shown = value.meta["val"]
+    if isinstance(shown, (list, tuple)):
+        return _picked(env, value)
+    return [] if shown is None else [value]
+
+
+def _picked(env: Environment, value: fx.Node) -> list[fx.Node]:
+    count = len(value.meta["val"])
+    return [env.emit.call(operator.getitem, value, index) for index in range(count)]
+
+
+# --- calls that are refused -----------------------------------------------------------------------
+#
+# Two kinds of calls depend on the order in which a kernel reads and writes, which is undefined, or
+# unknown.
+
+
+def _refuse_two_writes(op: OpOverload, views: list[FunctionalView]) -> None:
+    """Raise `Refused` if a call writes the same bytes through two arguments."""
+    together: dict[FunctionalStorage, list[FunctionalView]] = {}
+    for view in views:
+        others = together.setdefault(view.storage, [])
+        if any(_may_overlap(view, other) for other in others):
+            raise Refused(f"{op} writes the same memory through two arguments: undefined in eager")
+        others.append(view)
+
+
+def _refuse_overlapping_operands(
+    env: Environment, node: fx.Node, op: OpOverload, written: list[FunctionalView]
+) -> None:
+    """Raise `Refused` if an op without a functional form reads bytes that it writes."""
+    given = bind(op, node.args, node.kwargs)
+    read = [
+        view
+        for name, value in given.items()
+        if name not in facts(op).writes
+        for operand in nodes_in(value)
+        for view in env.views_of(operand)
+    ]
+    if any(_may_overlap(view, other) for view in written for other in read):
+        raise Refused(
+            f"{op} reads memory that it writes, in an order that its schema does not state"
+        )
+
+
+def _may_overlap(one: FunctionalView, other: FunctionalView) -> bool:
+    if one.storage is not other.storage or one.geometry is None or other.geometry is None:
+        return False
+    return overlap(one.geometry.region, other.geometry.region)

@@ -1,0 +1,253 @@
+"""The storage model: what a storage contains, and how its views are read and written.
+
+A tensor is a *view* of a storage. The contents of the storage are the value of its *base*, and a
+value is a node of the new graph. Every other view is reached from the base by its *view chain*, one
+view op per step:
+
+    a ── view ──► b ── select ──► c          b = a.view(4, 2);  c = b[0]
+
+The new graph writes nothing. So a write through `c` makes a new value for `c`, and the storage
+changes only when that update is *applied*: it goes up the view chain, by the inverse of each view
+op, to a new value of the base, which is a new *version* of the storage.
+
+    c1 = add(c, 1)                           c.add_(1)
+    b1 = select_scatter(b, c1, 0, 0)         the inverse of select
+    a1 = view(b1, [8])                       the inverse of view
+
+Updates are applied late, when another view of the storage is read. Until then they are queued, so
+that two writes in a row to one view go up its chain once.
+
+Modelled on `FunctionalStorageImpl` (`aten/src/ATen/FunctionalStorageImpl.h`). Differences: a view
+knows its parent and not only its base, so it is regenerated from the nearest view whose value is
+known; the base can be the whole storage in one dimension (`flattening.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from reference_pass.alias_analysis import Geometry
+from reference_pass.bases import BaseKind
+from reference_pass.emission import Emitter
+from reference_pass.exceptions import Refused
+from reference_pass.operator_forms import aten
+from reference_pass.regions import Size, is_dense, known, same_strides
+from reference_pass.rules import Rules
+from reference_pass.views import ViewStep
+
+# --- views ----------------------------------------------------------------------------------------
+#
+# A view keeps the last value that it had, and the version of its storage at that time. If the
+# storage has a newer version now, that value is out of date, and the next read recomputes it.
+
+
+def is_current(noted: int, version: int) -> bool:
+    """True if a value of a view, noted at one version of its storage, is right at another one."""
+    return noted == version
+
+
+@dataclass(slots=True, eq=False)
+class FunctionalView:
+    """One way to see a storage: the base, which has no parent, or one view op of a parent.
+
+    `geometry` is None for views that no tensor of the program has: the base of a flattened storage,
+    and views in the middle of a chain. `value` is the one of `version`.
+    """
+
+    storage: FunctionalStorage
+    geometry: Geometry | None = None
+    parent: FunctionalView | None = None
+    step: ViewStep | None = None
+    value: fx.Node | None = None
+    version: int = 0
+
+    @property
+    def current(self) -> fx.Node | None:
+        """The value, if it is known and not out of date."""
+        current = self.storage.rules.is_current(self.version, self.storage.version)
+        return self.value if current else None
+
+    def note(self, value: fx.Node) -> fx.Node:
+        """Note the value at the version that the storage has now."""
+        self.value, self.version = value, self.storage.version
+        return value
+
+    def through(self, op: OpOverload, *arguments: Any) -> FunctionalView:
+        """The view one step further: a view op of this one."""
+        return FunctionalView(self.storage, None, self, (op, arguments))
+
+
+# --- storages -------------------------------------------------------------------------------------
+#
+# Two of the decisions below are rules (`rules.Rules`). When must a read apply the queue? Whenever
+# there is one: a queued update may overlap the view that is read, even if the view has a current
+# value. And in which layout is a new value of the base? In that of eager, since `as_strided` and
+# outputs show it.
+
+
+def must_apply(queued: int, value: fx.Node | None) -> bool:
+    """True if a read of a view must apply the queue first, whatever its current value is."""
+    return queued > 0
+
+
+def base_strides(geometry: Geometry | None, value: torch.Tensor) -> Sequence[Size]:
+    """The strides that a new value of a base must have; `geometry` is None for a flattened one."""
+    return (1,) if geometry is None else geometry.strides
+
+
+@dataclass(slots=True, eq=False)
+class FunctionalStorage:
+    """One storage of the program: its base, its version, its views, and the queue of updates.
+
+    `origin` is the input (a node of the new graph) that it came with, None if the program made it.
+    `views` are those that tensors of the program have, by the key of their geometry.
+    """
+
+    emit: Emitter
+    rules: Rules
+    kind: BaseKind
+    origin: fx.Node | None
+    base: FunctionalView = field(init=False)
+    version: int = 0
+    queue: list[tuple[FunctionalView, fx.Node]] = field(default_factory=list)
+    views: dict[object, FunctionalView] = field(default_factory=dict)
+
+    # --- reading ----------------------------------------------------------------------------------
+    #
+    # If the newest update was written through this very view, it is the value. Otherwise the queue
+    # is applied, and the view is regenerated.
+
+    def read(self, view: FunctionalView) -> fx.Node:
+        """The value of a view now."""
+        if self.queue:
+            last, value = self.queue[-1]
+            if last is view:
+                return value
+        if self.rules.must_apply(len(self.queue), view.current):
+            self.apply()
+        return self.regenerate(view)
+
+    def regenerate(self, view: FunctionalView) -> fx.Node:
+        """The value of a view by its chain, from the nearest ancestor whose value is known."""
+        chain = []
+        while view.current is None:
+            chain.append(view)
+            assert view.parent is not None, "the value of a base is always known"
+            view = view.parent
+        value = view.current
+        for lower in reversed(chain):
+            assert lower.step is not None
+            assert lower.parent is not None
+            op, arguments = lower.step
+            # A value can have other strides than in eager, where the view op may not exist. Then
+            # the emitter copies the value to eager's strides first.
+            above = lower.parent.geometry
+            strides = None if above is None else above.strides
+            value = lower.note(self.emit.view(op, value, *arguments, strides=strides))
+        return value
+
+    # --- writing ----------------------------------------------------------------------------------
+    #
+    # New contents of a view are converted to its dtype. If the view is dense, they get its strides
+    # too, so that views of the new value exist as they do in eager. Then the update is queued.
+
+    def write(self, view: FunctionalView, value: fx.Node) -> None:
+        """Store new contents of a view. Raises `Refused` if they do not have its size."""
+        geometry, given = view.geometry, value.meta["val"]
+        assert geometry is not None
+        if geometry.region.empty:
+            return
+        sizes = tuple(given.shape)
+        # Symbolic sizes that may be equal are taken to be equal.
+        if len(sizes) != len(geometry.sizes) or any(map(_differ, sizes, geometry.sizes)):
+            wanted = list(geometry.sizes)
+            raise Refused(f"a value of size {list(sizes)} is stored in a tensor of size {wanted}")
+        if given.dtype != geometry.dtype:
+            value = self.emit.call(aten._to_copy.default, value, dtype=geometry.dtype)
+        strides = value.meta["val"].stride()
+        if is_dense(geometry.region) and not same_strides(sizes, strides, geometry.strides):
+            value = self.emit.call(aten.copy.default, self.read(view), value)
+        self._queue_update(view, value)
+
+    def _queue_update(self, view: FunctionalView, value: fx.Node) -> None:
+        """Queue an update, and drop those that it overwrites."""
+        # An older update of this view must stay: updates of other views came after it.
+        if self.queue and self.queue[-1][0] is view:
+            self.queue.pop()
+        # A write to the base overwrites the whole storage.
+        if view is self.base:
+            self.queue.clear()
+        self.queue.append((view, value))
+
+    # Some ops ignore the contents of the tensor that they write, such as `fill_`. They need it for
+    # its metadata alone, so any older value will do. With an older one, an update that is about to
+    # be dropped has no use, and becomes dead code:
+    #
+    #     x.fill_(1)                     dead: the next call takes the old x
+    #     x.fill_(2)                     x1 = fill(x, 2)
+
+    def value_before_queue(self, view: FunctionalView) -> fx.Node | None:
+        """A value of a view from before the queue, if a write to it drops its newest update."""
+        if self.queue and (view is self.base or self.queue[-1][0] is view):
+            return view.current
+        return None
+
+    # --- applying ---------------------------------------------------------------------------------
+    #
+    # The oldest update is first. It goes up its view chain: the inverse of each view op makes the
+    # new value of the parent. All views of the chain are noted with their new values, at the new
+    # version; the other views of the storage are out of date.
+
+    def apply(self) -> None:
+        """Apply what is queued."""
+        queue, self.queue = self.queue, []
+        for view, value in queue:
+            chain = [(view, value)]
+            while view.parent is not None:
+                assert view.step is not None
+                op, arguments = view.step
+                # Inverses that change a part of the parent ask for its old value.
+                parent = partial(self.regenerate, view.parent)
+                value = self.rules.inverses[op](self.emit, parent, value, arguments)
+                view = view.parent
+                chain.append((view, value))
+            chain[-1] = view, self._in_base_layout(value)
+            self.version += 1
+            for changed, new in chain:
+                changed.note(new)
+
+    def _in_base_layout(self, value: fx.Node) -> fx.Node:
+        """A new value of the base, copied if it has other strides than it must have."""
+        new = value.meta["val"]
+        wanted = tuple(self.rules.base_strides(self.base.geometry, new))
+        if same_strides(new.shape, new.stride(), wanted):
+            return value
+        return self.emit.call(aten.copy.default, self.regenerate(self.base), value)
+
+    # --- finding a view ---------------------------------------------------------------------------
+    #
+    # Tensors of one geometry are one view, so that its value is computed once.
+
+    def find(self, geometry: Geometry) -> FunctionalView | None:
+        """The view of a geometry, if some tensor of the program had it before."""
+        base = self.base.geometry
+        if base is not None and base.same(geometry):
+            return self.base
+        return self.views.get(geometry.key)
+
+    def register(self, view: FunctionalView) -> FunctionalView:
+        """Note a view for `find`."""
+        assert view.geometry is not None
+        self.views[view.geometry.key] = view
+        return view
+
+
+def _differ(one: Size, other: Size) -> bool:
+    return known(one != other)

@@ -1,0 +1,83 @@
+"""What the tests of functionalization share: lists of programs, inputs, and what a caller sees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+Program: TypeAlias = Callable[..., object]
+Example: TypeAlias = tuple[Program, tuple[Tensor, ...]]  # a program and the inputs to run it on
+
+
+def adds_to(examples: list[Example]) -> Callable[..., Callable[[Program], Program]]:
+    """A decorator `on(*inputs)` that adds a program with these inputs to a list."""
+
+    def on(*inputs: Tensor) -> Callable[[Program], Program]:
+        def add(program: Program) -> Program:
+            examples.append((program, inputs))
+            return program
+
+        return add
+
+    return on
+
+
+def names(examples: list[Example]) -> list[str]:
+    """The names of the programs, as ids of tests."""
+    return [program.__name__ for program, _ in examples]
+
+
+def counted(*sizes: int) -> Tensor:
+    return torch.arange(float(torch.Size(sizes).numel())).view(sizes)
+
+
+def complex_counted(*sizes: int) -> Tensor:
+    return torch.complex(counted(*sizes) + 1, counted(*sizes) * 10 + 10)
+
+
+# A trial clones its inputs without their lazy conjugate and negative bits. For inputs that have
+# them, the functions below run a program and compare what its caller sees.
+
+
+def afresh(inputs: tuple[Tensor, ...]) -> list[Tensor]:
+    """Copies of inputs that share storage as these do, with their lazy bits."""
+    storages = {
+        tensor.untyped_storage()._cdata: tensor.untyped_storage().clone() for tensor in inputs
+    }
+    copies = []
+    for tensor in inputs:
+        storage = storages[tensor.untyped_storage()._cdata]
+        layout = tensor.storage_offset(), tensor.shape, tensor.stride()
+        copy = torch.empty(0, dtype=tensor.dtype).set_(storage, *layout)
+        copy = copy.conj() if tensor.is_conj() else copy
+        copies.append(torch._neg_view(copy) if tensor.is_neg() else copy)
+    return copies
+
+
+def seen_at_end(program: Program, inputs: list[Tensor]) -> list[object]:
+    """What the caller sees of each output and input.
+
+    Its values, dtype, strides and lazy bits, and the first tensor that shares its storage.
+    """
+    result = program(*inputs)
+    tensors = [*(result if isinstance(result, (list, tuple)) else [result]), *inputs]
+    storages = [tensor.untyped_storage()._cdata for tensor in tensors]
+    return [
+        (
+            tensor.tolist(),
+            tensor.dtype,
+            _strides(tensor),
+            tensor.is_conj(),
+            tensor.is_neg(),
+            storages.index(storage),
+        )
+        for tensor, storage in zip(tensors, storages, strict=True)
+    ]
+
+
+def _strides(tensor: Tensor) -> list[int]:
+    """The strides of a tensor, without those of dimensions of size one or less."""
+    return [stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]

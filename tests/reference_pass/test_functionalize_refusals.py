@@ -1,0 +1,105 @@
+"""What functionalization refuses, and what it does not write."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from reference_pass import Refused, functionalize, pipeline
+from tests.reference_pass.scene import counted
+
+aten = torch.ops.aten
+
+
+def test_sample_arguments_are_not_written():
+    sample = counted(4)
+    functionalize(lambda x: x.add_(1).resize_(8), sample)
+    assert torch.equal(sample, counted(4))
+
+
+def test_a_module_is_not_written_while_it_is_traced_and_is_when_it_runs():
+    module = nn.BatchNorm1d(4)
+    compiled = pipeline(module, torch.ones(3, 4))
+    assert module.num_batches_tracked == 0
+    with torch.no_grad():
+        compiled(torch.ones(3, 4))
+    assert module.num_batches_tracked == 1
+
+
+def test_a_write_to_a_captured_tensor_is_refused():
+    captured = torch.ones(3)
+    with pytest.raises(Refused, match="did not get as an argument"):
+        functionalize(lambda x: captured.add_(x) + 1, counted(3))
+    assert torch.equal(captured, torch.ones(3))
+
+
+def test_data_of_an_input_that_is_swapped_is_refused():
+    def program(x, y):
+        x.data = y
+        return x.add_(1)
+
+    with pytest.raises(Refused, match="goes past the dispatcher"):
+        functionalize(program, counted(3), counted(2))
+
+
+def test_a_storage_as_an_argument_is_refused():
+    with pytest.raises(Refused, match="cannot be traced"):
+        functionalize(
+            lambda x, y: x.set_(y.untyped_storage(), 0, (2,), (1,)), counted(3), counted(3)
+        )
+
+
+def test_a_higher_order_operator_is_refused():
+    def program(x):
+        return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
+
+    with pytest.raises(Refused, match="higher-order"):
+        functionalize(program, counted(3))
+
+
+def test_an_unknown_kind_of_views_is_refused():
+    with pytest.raises(Refused, match="neither 'alias' nor 'copy'"):
+        functionalize(lambda x: x, counted(3), views="both")  # type: ignore[arg-type]
+
+
+def test_a_tensor_that_is_passed_twice_is_refused_if_its_metadata_is_mutated():
+    twice = counted(2, 3)
+    with pytest.raises(Refused, match="passed twice, and its metadata is mutated"):
+        functionalize(lambda x, y: (x.t_(), y + 0), twice, twice)
+
+
+def test_a_tensor_that_is_passed_twice_may_be_written():
+    def program(x, y):
+        x.add_(1)
+        return x * y
+
+    twice = counted(2, 3)
+    compiled = pipeline(program, twice, twice)
+    assert torch.equal(compiled(twice, twice), (counted(2, 3) + 1) ** 2)
+    assert torch.equal(twice, counted(2, 3) + 1)
+
+
+def test_a_wrong_number_of_sample_arguments_is_refused():
+    graph_module = functionalize(lambda x: x + 1, counted(3))
+    with pytest.raises(Refused, match="takes 1 inputs, but 2"):
+        functionalize(graph_module, counted(3), counted(3))
+
+
+def test_writes_to_the_same_memory_through_two_arguments_are_refused():
+    with pytest.raises(Refused, match="writes the same memory"):
+        functionalize(lambda x: torch._foreach_add_([x, x[1:]], 1), counted(4))
+
+
+def test_a_write_that_is_never_read_is_not_in_the_graph():
+    def program(x):
+        x.fill_(1)
+        x.fill_(2)
+        return x
+
+    calls = [
+        node.target
+        for node in functionalize(program, counted(3)).graph.nodes
+        if node.op == "call_function"
+    ]
+    assert calls == [aten.fill.Scalar, aten.copy_.default]
