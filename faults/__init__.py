@@ -1,1 +1,4 @@
-"""Wrong passes, planted on purpose, and what kills them: the measure of the oracles and of the programs that are drawn."""
+"""Wrong passes, planted on purpose, and what kills them.
+
+They measure the oracles, and the programs that are drawn.
+"""

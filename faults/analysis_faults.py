@@ -1,4 +1,4 @@
-"""Faults of alias analysis and liveness: which bytes a tensor covers, and who reads them until when."""
+"""Faults of alias analysis and liveness: which bytes a tensor covers, and which nodes read them."""
 
 from __future__ import annotations
 
@@ -9,70 +9,74 @@ import torch
 from torch import fx
 
 from faults.fault import Fault, instead_of
-from reference_pass.liveness import Liveness, Memory
+from reference_pass.liveness import Liveness, Memory, contents_read
 from reference_pass.operator_forms import nodes_in
 from reference_pass.regions import Region
 
 
-def the_last_element_is_not_counted(self: Region) -> int:
-    """A region ends where its last element starts, so one that touches it there is taken for apart."""
+def last_element_is_not_counted(self: Region) -> int:
+    """A region ends where its last element starts, so an overlap in that element is missed."""
     return int(self.start + sum((n - 1) * s for n, s in zip(self.sizes, self.strides, strict=True)))
 
 
-def an_interval_contains_what_lies_in_it(outer: Region, inner: Region) -> bool:
-    """A region with gaps is taken to contain all between its first and its last byte."""
+def gaps_count_as_contents(outer: Region, inner: Region) -> bool:
+    """A region with gaps counts as if it contained every byte from its first to its last."""
     return inner.empty or bool(outer.start <= inner.start and inner.end <= outer.end)
 
 
-def each_view_is_its_own_memory(self: Liveness, tensor: torch.Tensor) -> Memory:
-    """Aliases are told apart as tensors, not as storages, so a read through another view is not seen."""
+def each_view_has_its_own_liveness(self: Liveness, tensor: torch.Tensor) -> Memory:
+    """Liveness is kept per tensor, not per storage, so a read through another view is missed."""
     return self.memories.setdefault(id(tensor), Memory())
 
 
-def lists_are_not_looked_into(argument: Any) -> list[fx.Node]:
-    """Operands in lists, such as those of cat, are no reads."""
-    return [argument] if isinstance(argument, fx.Node) else []
+def list_operands_are_not_read(node: fx.Node) -> Iterator[tuple[fx.Node, bool, bool]]:
+    """Operands inside a list, such as those of cat, do not count as reads."""
+    direct = (*node.args, *node.kwargs.values())
+    yield from (read for read in _contents_read(node) if read[0] in direct)
 
 
-def what_is_returned_is_not_read(self: Liveness, node: fx.Node) -> None:
-    """The caller's reads of outputs do not count."""
+def outputs_are_not_read(self: Liveness, node: fx.Node) -> None:
+    """Returning a tensor does not count as a read by the caller."""
     if node.op == "output":
-        self.returned.update(nodes_in(node.args))
+        self.returned.update(nodes_in(node.args))  # the read at the end is left out
     else:
         _note(self, node)
 
 
-def the_last_read_is_one_before(
+def next_read_is_missed(
     self: Liveness, tensor: torch.Tensor, region: Region, after: int
 ) -> Iterator[Any]:
-    """Off by one: the call right behind is not seen to read."""
+    """Off by one: a read by the very next node is missed."""
     yield from _later_reads(self, tensor, region, after + 1)
 
 
-_note, _later_reads = Liveness._note, Liveness.later_reads
-_READ = "rule of liveness: a value is read at a position if what it holds matters there"
+_note, _later_reads, _contents_read = Liveness._note, Liveness.later_reads, contents_read
 
 FAULTS: tuple[Fault, ...] = (
     instead_of(
         "end",
-        the_last_element_is_not_counted,
+        last_element_is_not_counted,
         "end of reference_pass/regions.py",
         Region,
-        kind=property,
     ),
     instead_of(
         "contains",
-        an_interval_contains_what_lies_in_it,
+        gaps_count_as_contents,
         "contains of reference_pass/regions.py",
         "liveness",
     ),
-    instead_of("memory", each_view_is_its_own_memory, "pytorch/pytorch#122457", Liveness),
+    instead_of("memory", each_view_has_its_own_liveness, "pytorch/pytorch#122457", Liveness),
     instead_of(
-        "nodes_in",
-        lists_are_not_looked_into,
+        "contents_read",
+        list_operands_are_not_read,
         "rule of liveness: operands in lists are read, too",
         "liveness",
     ),
-    instead_of("_note", what_is_returned_is_not_read, "pytorch/pytorch#198094", Liveness),
-    instead_of("later_reads", the_last_read_is_one_before, _READ, Liveness),
+    instead_of("_note", outputs_are_not_read, "pytorch/pytorch#198094", Liveness),
+    instead_of(
+        "later_reads",
+        next_read_is_missed,
+        "rule of liveness: a read may be at the next position",
+        Liveness,
+    ),
 )

@@ -19,7 +19,7 @@ from faults.fault import Fault
 from programs.errors import UserError
 
 FAULTS: dict[str, Fault] = {
-    each.name: each
+    fault.name: fault
     for module in (
         condition_faults,
         epilogue_faults,
@@ -31,12 +31,12 @@ FAULTS: dict[str, Fault] = {
         value_faults,
         metadata_faults,
     )
-    for each in module.FAULTS
+    for fault in module.FAULTS
 }
 
 
 def fault_named(name: str) -> Fault:
-    """The fault of that name, in words or with hyphens.
+    """The fault of that name. Its words may be separated by spaces or hyphens.
 
     Raises `UserError` with the nearest name if there is none.
     """

@@ -1,4 +1,4 @@
-"""Faults: reinplacing with a condition left out, or with a weaker one."""
+"""Faults: reinplacing without one of its conditions, or with a weaker one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from faults.fault import Fault, Passes, after_reinplace, fault
+from faults.fault import Fault, Passes, after_reinplace, fault, require_same_parameters
 from reference_pass import conditions
 from reference_pass.alias_analysis import storage_of
 from reference_pass.conditions import CONDITIONS, Candidate, Condition
@@ -28,25 +28,26 @@ _MISSING_IN = {
 
 def _without(condition: Condition) -> Fault:
     name, doc = condition.__name__, (condition.__doc__ or "").split("\n", 1)[0]
+    # "(2c), (5) A scatter is dropped ..." is the steps of reinplace and the rule itself.
     step, rule = re.fullmatch(r"((?:\(\w+\)(?:, )?)*) ?(.*)", doc).groups()  # type: ignore[union-attr]
     source = f"condition {name}" + (f" of step {step}" if step else "") + " of reinplace"
     if name in _MISSING_IN:
         source = f"{_MISSING_IN[name]}; {source}"
-    others = [each for each in CONDITIONS if each is not condition]
+    others = [other for other in CONDITIONS if other is not condition]
     return Fault(
         f"without {name.replace('_', ' ')}",
-        f"Reinplaces without asking: {rule}",
+        f"Reinplaces without this condition: {rule}",
         source,
         Passes(conditions=others),
     )
 
 
-def results_go_straight_into_their_place(graph_module: fx.GraphModule) -> None:
-    """A pointwise op whose result is copied into a view is done there at once, also if it reads bytes ahead of that view."""
+def result_is_computed_into_an_overlapping_view(graph_module: fx.GraphModule) -> None:
+    """The result of a pointwise op is computed into a view that overlaps an operand."""
     for copy in list(graph_module.graph.nodes):
-        place, source = copy.args[:2] if copy.target is aten.copy_.default else (None, None)
+        destination, source = copy.args[:2] if copy.target is aten.copy_.default else (None, None)
         if (
-            not isinstance(place, fx.Node)
+            not isinstance(destination, fx.Node)
             or not isinstance(source, fx.Node)
             or set(source.users) != {copy}
         ):
@@ -56,62 +57,73 @@ def results_go_straight_into_their_place(graph_module: fx.GraphModule) -> None:
             if isinstance(source.target, OpOverload) and is_pointwise(source.target)
             else None
         )
-        one, other = place.meta["val"], source.meta["val"]
+        written, result = destination.meta["val"], source.meta["val"]
         if (
             form is None
-            or (one.shape, one.dtype) != (other.shape, other.dtype)
-            or not _lies_ahead(source, one, form)
+            or (written.shape, written.dtype) != (result.shape, result.dtype)
+            or not _operands_start_behind(source, written, form)
         ):
             continue
-        if any(writes(each.target) for each in _between(source, copy)):
+        if any(writes(node.target) for node in _between(source, copy)):
             continue
-        kwargs = {**source.kwargs, facts(form).outs[0]: place}
+        kwargs = {**source.kwargs, facts(form).outs[0]: destination}
         with graph_module.graph.inserting_before(copy):
-            graph_module.graph.call_function(form, source.args, kwargs).meta["val"] = one
+            new = graph_module.graph.call_function(form, source.args, kwargs)
+            new.meta["val"] = written
         graph_module.graph.erase_node(copy)
         graph_module.graph.erase_node(source)
 
 
 def _between(first: fx.Node, last: fx.Node) -> Iterator[fx.Node]:
-    each = first.next
-    while each is not last:
-        yield each
-        each = each.next
+    node = first.next
+    while node is not last:
+        yield node
+        node = node.next
 
 
-def _lies_ahead(node: fx.Node, place: torch.Tensor, form: OpOverload) -> bool:
-    """True if each operand that overlaps a place lies ahead of it; most kernels of torch refuse where both are dense."""
+def _operands_start_behind(node: fx.Node, written: torch.Tensor, form: OpOverload) -> bool:
+    """True if each operand that overlaps what is written starts at a higher offset.
+
+    Kernels go from low to high addresses, so they mostly read such operands before they write.
+    """
+    # Most kernels refuse operands that overlap if both are dense. Generated out= forms compute a
+    # new tensor and copy it, so they refuse nothing.
     computes_apart = torch.Tag.generated in form.tags
-    read = [each.meta["val"] for each in node.all_input_nodes]
+    read = [operand.meta["val"] for operand in node.all_input_nodes]
     shared = [
-        each
-        for each in read
-        if storage_of(each) == storage_of(place) and overlap(Region.of(each), Region.of(place))
+        operand
+        for operand in read
+        if storage_of(operand) == storage_of(written)
+        and overlap(Region.of(operand), Region.of(written))
     ]
     return all(
-        each.storage_offset() > place.storage_offset()
-        and each.stride() == place.stride()
-        and (computes_apart or not is_dense(Region.of(each)))
-        for each in shared
+        operand.storage_offset() > written.storage_offset()
+        and operand.stride() == written.stride()
+        and (computes_apart or not is_dense(Region.of(operand)))
+        for operand in shared
     )
 
 
-def sizes_alone(candidate: Candidate) -> str | None:
-    """The operand is asked for the size of the result, not for its dtype."""
+def dtype_is_not_compared(candidate: Candidate) -> str | None:
+    """Condition (1a) compares the sizes of operand and result, but not their dtypes."""
     for slot in candidate.slots:
         if tuple(slot.destination.meta["val"].shape) != tuple(slot.value.shape):
             return f"{slot.destination} has another size"
     return None
 
 
-def _weaker(condition: Condition, by: Condition, source: str) -> Fault:
-    return fault(
-        by, source, Passes(conditions=[by if each is condition else each for each in CONDITIONS])
-    )
+def _weaker(condition: Condition, weaker: Condition, source: str) -> Fault:
+    require_same_parameters(weaker, condition)
+    asked = [weaker if other is condition else other for other in CONDITIONS]
+    return fault(weaker, source, Passes(conditions=asked))
 
 
 FAULTS = (
     *map(_without, CONDITIONS),
-    after_reinplace(results_go_straight_into_their_place, "pytorch/pytorch#198270"),
-    _weaker(conditions.same_size_and_dtype, sizes_alone, "condition (1a) of reinplace, weakened"),
+    after_reinplace(result_is_computed_into_an_overlapping_view, "pytorch/pytorch#198270"),
+    _weaker(
+        conditions.same_size_and_dtype,
+        dtype_is_not_compared,
+        "condition (1a) of reinplace, weakened",
+    ),
 )

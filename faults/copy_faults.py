@@ -1,4 +1,4 @@
-"""Faults of dropping and merging: copies and views that are no no-ops, nodes that are not equal, code that is not dead."""
+"""Faults of dropping and merging: copies, views, equal nodes and dead code."""
 
 from __future__ import annotations
 
@@ -13,34 +13,36 @@ from reference_pass import noops
 from reference_pass.alias_analysis import same_numbers, storage_of
 from reference_pass.liveness import Liveness, is_view
 from reference_pass.operator_forms import facts
-from reference_pass.regions import Region
+from reference_pass.regions import Region, Size
 
 
-def copy_of_an_input_that_changes(copy: fx.Node, original: fx.Node, liveness: Liveness) -> bool:
-    """A copy is dropped although the epilogue stores over the original before the copy is read."""
+def copy_of_a_mutated_input_is_dropped(
+    copy: fx.Node, original: fx.Node, liveness: Liveness
+) -> bool:
+    """A copy is dropped although the epilogue overwrites the original before the copy is read."""
     with mock.patch.object(liveness.memory(original.meta["val"]), "writes", []):
         return _nobody_can_tell(copy, original, liveness)
 
 
-def copy_that_is_returned(copy: fx.Node, original: fx.Node, liveness: Liveness) -> bool:
-    """A copy is dropped although it is returned, so the caller gets the memory of another tensor."""
+def returned_copy_is_dropped(copy: fx.Node, original: fx.Node, liveness: Liveness) -> bool:
+    """A copy is dropped although it is returned, so the output is an alias of the original."""
     with mock.patch.object(liveness, "escapes", return_value=False):
         return _nobody_can_tell(copy, original, liveness)
 
 
-def copy_that_moves(one: torch.Tensor, other: torch.Tensor) -> bool:
+def copy_with_other_strides_is_dropped(one: torch.Tensor, other: torch.Tensor) -> bool:
     """A copy is dropped although the original has other strides."""
     bits = (one.is_conj(), one.is_neg()) == (other.is_conj(), other.is_neg())
     return bits and (one.dtype, one.shape) == (other.dtype, other.shape)
 
 
-def copy_that_starts_elsewhere(value: fx.Node, liveness: Liveness) -> bool:
-    """A copy is dropped although the original starts elsewhere in its storage, and as_strided goes by that."""
+def copy_is_dropped_before_as_strided(value: fx.Node, moved: Size, liveness: Liveness) -> bool:
+    """A copy is dropped although as_strided of the original shows other bytes than of the copy."""
     return False
 
 
-def scatter_of_the_same_metadata(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """A scatter is dropped if its source has the size, strides and offset of what it stores over: in whatever storage."""
+def scatter_with_equal_layout_is_dropped(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """A scatter is dropped if its source has the layout of what it overwrites, in any storage."""
     return (one.dtype, one.is_conj(), one.is_neg()) == (
         other.dtype,
         other.is_conj(),
@@ -48,18 +50,20 @@ def scatter_of_the_same_metadata(one: torch.Tensor, other: torch.Tensor) -> bool
     ) and Region.of(one).same(Region.of(other))
 
 
-def view_that_is_returned(graph_module: fx.GraphModule) -> None:
-    """A view that shows all of its operand is dropped although it is returned, and eager gives a tensor of its own."""
+def returned_view_is_dropped(graph_module: fx.GraphModule) -> None:
+    """A view of all of its operand is dropped although eager returns it as a new tensor object."""
     for node in list(graph_module.graph.nodes):
-        if (
-            is_view(node)
-            and isinstance(node.meta["val"], torch.Tensor)
-            and isinstance(node.args[0], fx.Node)
-        ):
-            shown = node.args[0].meta["val"]
-            if isinstance(shown, torch.Tensor) and same_numbers(node.meta["val"], shown):
-                node.replace_all_uses_with(node.args[0])
-                graph_module.graph.erase_node(node)
+        view, operand = node.meta.get("val"), node.args[0] if node.args else None
+        if not is_view(node) or not isinstance(operand, fx.Node):
+            continue
+        whole = operand.meta["val"]
+        if not isinstance(view, torch.Tensor) or not isinstance(whole, torch.Tensor):
+            continue
+        # `same_numbers` ignores dimensions of size one, and a view may add or remove these.
+        same_layout = (view.shape, view.stride()) == (whole.shape, whole.stride())
+        if same_layout and same_numbers(view, whole):
+            node.replace_all_uses_with(operand)
+            graph_module.graph.erase_node(node)
 
 
 def _merge(graph_module: fx.GraphModule) -> None:
@@ -76,17 +80,17 @@ def _merge(graph_module: fx.GraphModule) -> None:
 
 
 def equal_outputs_are_merged(graph_module: fx.GraphModule) -> None:
-    """Equal nodes become one although both are returned, so the caller gets one storage where eager gives two."""
+    """Equal nodes are merged although both are returned, so two outputs share a storage."""
     _merge(graph_module)
 
 
-def equal_nodes_around_a_write(graph_module: fx.GraphModule) -> None:
-    """Equal nodes become one although their operand is written in between."""
+def equal_nodes_around_a_write_are_merged(graph_module: fx.GraphModule) -> None:
+    """Equal nodes are merged although their operand is overwritten between them."""
     _merge(graph_module)
 
 
-def calls_in_place_are_dead_code(graph_module: fx.GraphModule) -> None:
-    """Dead code elimination goes by users alone, and after reinplacing, users use the operand of a call in place."""
+def in_place_calls_are_dead_code(graph_module: fx.GraphModule) -> None:
+    """Dead code elimination looks at users only, and an in-place call may have none."""
     inputs = {storage_of(n.meta["val"]) for n in graph_module.graph.nodes if n.op == "placeholder"}
     for node in reversed(list(graph_module.graph.nodes)):
         if (
@@ -98,7 +102,7 @@ def calls_in_place_are_dead_code(graph_module: fx.GraphModule) -> None:
 
 
 def out_calls_are_dead_code(graph_module: fx.GraphModule) -> None:
-    """Dead code elimination takes a call into a buffer for pure."""
+    """Dead code elimination treats a call with out= as pure."""
     for node in reversed(list(graph_module.graph.nodes)):
         if isinstance(node.target, OpOverload) and facts(node.target).outs and not node.users:
             graph_module.graph.erase_node(node)
@@ -108,25 +112,27 @@ _nobody_can_tell = noops._nobody_can_tell
 
 FAULTS: tuple[Fault, ...] = (
     instead_of(
-        "_nobody_can_tell", copy_of_an_input_that_changes, "pytorch/pytorch#198131", "noops"
+        "_nobody_can_tell", copy_of_a_mutated_input_is_dropped, "pytorch/pytorch#198131", "noops"
     ),
-    instead_of("_nobody_can_tell", copy_that_is_returned, "pytorch/pytorch#114464", "noops"),
+    instead_of("_nobody_can_tell", returned_copy_is_dropped, "pytorch/pytorch#114464", "noops"),
     instead_of(
         "_alike",
-        copy_that_moves,
-        "rule of remove_noops: the copy lies in memory as the original does",
+        copy_with_other_strides_is_dropped,
+        "rule of remove_noops: copy and original have the same layout",
         "noops",
     ),
-    instead_of("_counts_from_start", copy_that_starts_elsewhere, "pytorch/pytorch#196777", "noops"),
+    instead_of(
+        "_counts_from_start", copy_is_dropped_before_as_strided, "pytorch/pytorch#196777", "noops"
+    ),
     instead_of(
         "same_numbers",
-        scatter_of_the_same_metadata,
-        "rule of remove_noops: its own view is stored back",
+        scatter_with_equal_layout_is_dropped,
+        "rule of remove_noops: a scatter of a view of its own base does nothing",
         "noops",
     ),
-    after_noops(view_that_is_returned, "pytorch/pytorch#191449"),
+    after_noops(returned_view_is_dropped, "pytorch/pytorch#191449"),
     after_noops(equal_outputs_are_merged, "pytorch/pytorch#18500"),
-    after_reinplace(equal_nodes_around_a_write, "pytorch/pytorch#183969"),
-    after_reinplace(calls_in_place_are_dead_code, "pytorch/pytorch#162267"),
+    after_reinplace(equal_nodes_around_a_write_are_merged, "pytorch/pytorch#183969"),
+    after_reinplace(in_place_calls_are_dead_code, "pytorch/pytorch#162267"),
     after_reinplace(out_calls_are_dead_code, "pytorch/pytorch#190716"),
 )

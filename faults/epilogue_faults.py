@@ -1,4 +1,4 @@
-"""Faults of the epilogue: what the caller's inputs hold in the end."""
+"""Faults of the epilogue: the final contents of the inputs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
-from faults.fault import Fault, after_functionalize, instead_of
+from faults.fault import Fault, after_functionalize, after_noops, instead_of
 from programs.values import clone_inputs
 from reference_pass import alias_analysis
+from reference_pass.alias_analysis import operand_storages, storage_of
 from reference_pass.operator_forms import aten
 from reference_pass.regions import Region, is_dense
 
@@ -21,19 +22,19 @@ def _copies(graph_module: fx.GraphModule) -> list[fx.Node]:
 
 
 def epilogue_is_dead_code(graph_module: fx.GraphModule) -> None:
-    """Dead code elimination goes by users alone, and nothing uses the copy_ calls of the epilogue."""
+    """Dead code elimination looks at users only, and the copy_ calls of the epilogue have none."""
     for copy in _copies(graph_module):
         graph_module.graph.erase_node(copy)
 
 
 def one_input_is_written_back(graph_module: fx.GraphModule) -> None:
-    """Of several inputs that were written, the first alone gets its new contents."""
+    """Of several mutated inputs, only the first gets its new contents."""
     for copy in _copies(graph_module)[1:]:
         graph_module.graph.erase_node(copy)
 
 
 def epilogue_is_swapped(graph_module: fx.GraphModule) -> None:
-    """The new contents of two inputs of one size are written back to each other."""
+    """The new contents of two inputs of equal size are written back to each other."""
     copies = _copies(graph_module)
     for one, other in pairwise(copies):
         if one.args[1].meta["val"].shape == other.args[1].meta["val"].shape:  # type: ignore[union-attr]
@@ -41,48 +42,57 @@ def epilogue_is_swapped(graph_module: fx.GraphModule) -> None:
             return
 
 
-def inputs_are_written_at_once(graph_module: fx.GraphModule) -> None:
-    """New contents are copied to an input as soon as they are known, and what reads the old ones may come later."""
+def inputs_are_written_too_early(graph_module: fx.GraphModule) -> None:
+    """New contents are copied to an input before the last read of its old contents."""
+    nodes = list(graph_module.graph.nodes)
+    # In the graph without no-ops, a new value may be one that was computed long before the write.
     for copy in _copies(graph_module):
-        place, source = copy.args
-        if isinstance(place, fx.Node) and place.op == "placeholder" and isinstance(source, fx.Node):
+        destination, source = copy.args
+        if not isinstance(destination, fx.Node) or not isinstance(source, fx.Node):
+            continue
+        storage = storage_of(destination.meta["val"])
+        between = nodes[nodes.index(source) + 1 : nodes.index(copy)]
+        # Without such a read, the results are right: see `inputs_are_written_before_the_end`.
+        read_later = any(storage in operand_storages(node) for node in between)
+        if destination.op == "placeholder" and read_later:
             source.append(copy)
 
 
 def gaps_are_zeroed(graph_module: fx.GraphModule) -> None:
-    """An input with gaps is written back from its first to its last byte, with zeros for the bytes in between."""
+    """An input with gaps is written back from first to last byte, with zeros in the gaps."""
     for copy in _copies(graph_module):
-        place, source = copy.args
-        shown = (
-            place.meta["val"] if isinstance(place, fx.Node) and place.op == "placeholder" else None
-        )
-        if shown is None or is_dense(Region.of(shown)) or shown.numel() == 0:
+        destination, source = copy.args
+        if not isinstance(destination, fx.Node) or destination.op != "placeholder":
+            continue
+        given = destination.meta["val"]
+        if is_dense(Region.of(given)) or given.numel() == 0:
             continue
         span = 1 + sum(
-            (size - 1) * stride for size, stride in zip(shown.shape, shown.stride(), strict=True)
+            (size - 1) * stride for size, stride in zip(given.shape, given.stride(), strict=True)
         )
         with graph_module.graph.inserting_before(copy):
             new = graph_module.graph.call_function
             zeros = new(aten.new_zeros.default, (source, [span]))
             whole = new(
                 aten.as_strided_scatter.default,
-                (zeros, source, list(shown.shape), list(shown.stride()), 0),
+                (zeros, source, list(given.shape), list(given.stride()), 0),
             )
-            into = new(aten.as_strided.default, (place, [span], [1], shown.storage_offset()))
+            into = new(aten.as_strided.default, (destination, [span], [1], given.storage_offset()))
         copy.args = (into, whole)
 
 
-def shared_inputs_are_apart(mode: FakeTensorMode, sample_args: Sequence[object]) -> list[Any]:
-    """Inputs that share a storage are taken for separate ones, as if a graph made for others were used again."""
+def shared_inputs_are_separate(mode: FakeTensorMode, sample_args: Sequence[object]) -> list[Any]:
+    """Inputs that share a storage are treated as separate, as in a graph for other inputs."""
     with unset_fake_temporarily():
-        apart = [each for arg in sample_args for each in clone_inputs([arg])]
-    return _fake_inputs(mode, apart)
+        separate = [clone for arg in sample_args for clone in clone_inputs([arg])]
+    return _fake_inputs(mode, separate)
 
 
 def output_loses_its_offset(graph_module: fx.GraphModule) -> None:
-    """An output that is a view of an input in a shared storage is taken from the start of that storage."""
+    """An output that views a storage shared by inputs gets the storage offset zero."""
     copies = _copies(graph_module)
     for node in graph_module.graph.nodes:
+        # Behind the epilogue there are only views that are returned.
         if (
             node.target is aten.as_strided.default
             and copies
@@ -97,19 +107,19 @@ _fake_inputs = alias_analysis.fake_inputs
 FAULTS: tuple[Fault, ...] = (
     after_functionalize(epilogue_is_dead_code, "pytorch/pytorch#68301"),
     after_functionalize(
-        one_input_is_written_back, "rule of functionalize: a copy_ into each input that was written"
+        one_input_is_written_back, "rule of functionalize: a copy_ into each mutated input"
     ),
     after_functionalize(
-        epilogue_is_swapped, "rule of functionalize: a copy_ into each input that was written"
+        epilogue_is_swapped, "rule of functionalize: a copy_ into each mutated input"
     ),
-    after_functionalize(inputs_are_written_at_once, "pytorch/pytorch#198101"),
+    after_noops(inputs_are_written_too_early, "pytorch/pytorch#198101"),
     after_functionalize(
         gaps_are_zeroed,
         "rule of functionalize: an input ends as in eager, and no byte around it changes",
     ),
     instead_of(
         "fake_inputs",
-        shared_inputs_are_apart,
+        shared_inputs_are_separate,
         "pytorch/pytorch#139789",
         "alias_analysis",
         "functionalize",

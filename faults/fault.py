@@ -1,8 +1,8 @@
 """`Fault`: a wrong pass, and the few ways in which one is made from the right passes.
 
-Each fault is one small function. Its name is the name of the fault, its docstring the summary. It
-either rewrites the graph after a stage, or stands for one function of `reference_pass` while that
-one builds. All else is as in the target `reference`.
+Each fault is one small function. The function gives the fault its name, and its docstring is the
+summary. It either rewrites the graph after a stage, or replaces one function of `reference_pass`
+while the passes run. Everything else is as in the target `reference`.
 """
 
 from __future__ import annotations
@@ -10,15 +10,18 @@ from __future__ import annotations
 import contextlib
 import copy
 import importlib
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any, TypeAlias
 from unittest import mock
 
 import torch
 from torch import fx
 
+from programs.errors import InternalError
 from reference_pass.conditions import CONDITIONS, Condition
 from reference_pass.functionalize import functionalize
 from reference_pass.metadata import update_metadata
@@ -37,8 +40,8 @@ Context: TypeAlias = Callable[[], AbstractContextManager[object]]
 class Fault:
     """A wrong pass.
 
-    `source` is a PyTorch issue that it re-creates, or the rule of the reference pass that it
-    breaks.
+    `source` is the PyTorch issue that the fault re-creates, or the rule of the reference pass that
+    it breaks.
     """
 
     name: str
@@ -48,7 +51,7 @@ class Fault:
 
     @property
     def target(self) -> Target:
-        """The fault as a target that promises all that eager does."""
+        """The fault as a target with the contract of the reference: the same results as eager."""
         return Target(self.name, self.summary, CONTRACT, self.make, recipe="")
 
 
@@ -58,11 +61,12 @@ def _left_alone(graph_module: fx.GraphModule) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Passes:
-    """The passes of the reference with something wrong about them, as the `make` of a fault.
+    """The passes of the reference with one thing wrong, as the `make` of a fault.
 
-    `functional`, `plain` and `reinplaced` rewrite the graph after functionalization, after no-ops
-    were dropped, and at the end; metadata is made true after the first two, as a careful pass
-    would. `within` is entered while all of it builds.
+    `functional` rewrites the graph after functionalization, `plain` after no-ops are removed, and
+    `reinplaced` after reinplacing. The metadata is updated after the first two, as a careful pass
+    would do. `conditions` are those that reinplacing asks. All passes run inside the context
+    `within`.
     """
 
     functional: Rewrite = _left_alone
@@ -92,45 +96,108 @@ def _rewritten(graph_module: fx.GraphModule, rewrite: Rewrite) -> fx.GraphModule
 
 
 def fault(wrong: Callable[..., Any], source: str, make: Make) -> Fault:
-    """A fault with the name and the summary of the function that is wrong."""
+    """A fault with the name and the docstring of the wrong function."""
     summary = " ".join((wrong.__doc__ or "").split())
-    return Fault(wrong.__name__.strip("_").replace("_", " "), summary, source, make)
+    return Fault(fault_name(wrong), summary, source, make)
+
+
+def fault_name(wrong: Callable[..., Any]) -> str:
+    """The name of a fault: that of its function, in words."""
+    return wrong.__name__.strip("_").replace("_", " ")
 
 
 def after_functionalize(rewrite: Rewrite, source: str) -> Fault:
     """A rewrite of the functional graph."""
+    require_same_parameters(rewrite, _left_alone)
     return fault(rewrite, source, Passes(functional=rewrite))
 
 
 def after_noops(rewrite: Rewrite, source: str) -> Fault:
-    """A rewrite of the functional graph without no-ops."""
+    """A rewrite of the functional graph after no-ops are removed."""
+    require_same_parameters(rewrite, _left_alone)
     return fault(rewrite, source, Passes(plain=rewrite))
 
 
 def after_reinplace(rewrite: Rewrite, source: str) -> Fault:
     """A rewrite of the reinplaced graph."""
+    require_same_parameters(rewrite, _left_alone)
     return fault(rewrite, source, Passes(reinplaced=rewrite))
 
 
 def instead_of(
-    name: str, wrong: Callable[..., Any], source: str, *owners: str | type, kind: Any = None
+    name: str, wrong: Callable[..., Any], source: str, home: str | type, *more_homes: str | type
 ) -> Fault:
-    """A function that stands for the one of that name, of modules of `reference_pass` or classes, while the passes run.
+    """The wrong function replaces a function, method or property while the passes run.
 
-    `kind` is what it is wrapped in, such as `property`.
+    `name` is the name of the right one in its home. A home is a class, or the name of a module of
+    `reference_pass`. Each module that imports a function has its own reference to it, so give all
+    modules in which the wrong one is to be called. Raises `InternalError` if a home has no such
+    name, if two homes mean different functions by it, or if the wrong function takes other
+    parameters than the right one.
     """
+    owners = [_owner(each) for each in (home, *more_homes)]
+    right = _right_function(name, wrong, owners)
+    is_property = isinstance(inspect.getattr_static(owners[0], name), property)
+    require_same_parameters(wrong, right)
 
-    def substituted() -> AbstractContextManager[object]:
-        stack = contextlib.ExitStack()
-        for owner in owners:
-            stack.enter_context(
-                mock.patch.object(_module(owner), name, wrong if kind is None else kind(wrong))
-            )
-        return stack
+    @contextlib.contextmanager
+    def replaced() -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for owner in owners:
+                new = property(wrong) if is_property else wrong
+                stack.enter_context(mock.patch.object(owner, name, new))
+            yield
 
-    return fault(wrong, source, Passes(within=substituted))
+    return fault(wrong, source, Passes(within=replaced))
 
 
-def _module(owner: str | type) -> object:
-    """A module by name: as attributes of their package, some stand behind a function of that name."""
-    return importlib.import_module(f"reference_pass.{owner}") if isinstance(owner, str) else owner
+def _owner(home: str | type) -> ModuleType | type:
+    # Not `getattr(reference_pass, home)`: the package has functions with the names of modules.
+    return importlib.import_module(f"reference_pass.{home}") if isinstance(home, str) else home
+
+
+def _right_function(
+    name: str, wrong: Callable[..., Any], owners: Sequence[ModuleType | type]
+) -> Callable[..., Any]:
+    """The one function that all owners mean by a name; of a property, its getter."""
+    found: list[Any] = []
+    for owner in owners:
+        try:
+            attribute = inspect.getattr_static(owner, name)
+        except AttributeError:
+            raise InternalError(
+                f"fault '{fault_name(wrong)}' replaces '{name}' of {owner.__name__}, which has no"
+                " such name; if it was renamed, give the new name"
+            ) from None
+        found.append(attribute.fget if isinstance(attribute, property) else attribute)
+    if any(other is not found[0] for other in found[1:]):
+        names = ", ".join(owner.__name__ for owner in owners)
+        raise InternalError(
+            f"fault '{fault_name(wrong)}' replaces '{name}' of {names}, but these are different"
+            " functions; plant one fault for each"
+        )
+    right: Callable[..., Any] = found[0]
+    return right
+
+
+def require_same_parameters(wrong: Callable[..., Any], right: Callable[..., Any]) -> None:
+    """Raise `InternalError` unless both take the same parameters: names, kinds, order, defaults.
+
+    With other parameters the first call of the fault would raise a `TypeError`, and each program
+    that reaches it would seem to kill the fault.
+    """
+    given, expected = _without_annotations(wrong), _without_annotations(right)
+    if given != expected:
+        raise InternalError(
+            f"fault '{fault_name(wrong)}': {wrong.__name__}{given} does not take the parameters"
+            f" of the function that it replaces: {right.__qualname__}{expected}"
+        )
+
+
+def _without_annotations(function: Callable[..., Any]) -> inspect.Signature:
+    signature = inspect.signature(function)
+    parameters = [
+        parameter.replace(annotation=inspect.Parameter.empty)
+        for parameter in signature.parameters.values()
+    ]
+    return inspect.Signature(parameters)

@@ -1,9 +1,9 @@
 """The kill matrix: for each fault and each oracle, how many programs until the first kill.
 
-A fault is *killed* by an oracle if that oracle finds the contract of the reference violated: all
-that eager does. Programs are drawn by seed, and each fault is tried on the same ones in the same
-order, so that a row is a pure function of the name of the fault, the seed, and the limits. Programs
-that eager leaves undefined do not count.
+A fault is *killed* by an oracle if that oracle reports a violation of the contract of the target
+`reference`. Programs are drawn by seed, and each fault is tried on the same programs in the same
+order. So a row is a pure function of the name of the fault, the seed and the limits. Programs that
+are undefined in eager do not count.
 """
 
 from __future__ import annotations
@@ -24,27 +24,30 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from faults.catalogue import FAULTS, fault_named
+from faults.mistakes import own_mistake
 from generators.features import swarm
 from generators.strategies import sample
 from oracles.verdict import Report, Verdict
-from programs.errors import Rejected
+from programs.errors import InternalError, Rejected
 from targets.reference import REFERENCE
 from targets.target import Target
-from trials.examination import EVERY_ORACLE, examine
+from trials.examination import EVERY_ORACLE, Examination, examine
 from trials.trial import Case, EagerRun, run_eager
 from trials.worker import SEEDS_APART, start_worker
 
 PROGRAMS_PER_SHARD = 25  # programs of one seed, that is of the same features
-MOST_PROGRAMS = 5_000  # until the first kill
-FURTHER = 200  # after it, for the other oracles
-WAIVED = ("equivalence",)  # oracles of a promise that targets which rewrite arithmetic do not make
+MOST_PROGRAMS = 5_000  # before a fault without a kill is given up
+FURTHER = 200  # after the first kill, for the other oracles
+# Targets that rewrite arithmetic do not promise what these oracles check.
+WAIVED = ("equivalence",)
 
 
 @dataclass(frozen=True, slots=True)
 class FaultRow:
-    """How a fault fared: by each oracle that killed it, the number of the first program that it was killed by, from 1.
+    """What killed a fault: for each oracle that did, the number of the first such program, from 1.
 
-    `tried` are all programs that it was tried on; `refused` those that the wrong pass refused.
+    `tried` counts the programs that the fault was tried on, `refused` those that the wrong pass
+    refused.
     """
 
     fault: str
@@ -54,7 +57,7 @@ class FaultRow:
 
     @property
     def killed(self) -> int | None:
-        """Programs until the first kill by any oracle; None if the fault survives."""
+        """The number of programs until the first kill by any oracle; None if the fault survives."""
         return min(self.first.values(), default=None)
 
 
@@ -78,11 +81,11 @@ class Matrix:
 
     @property
     def median(self) -> float | None:
-        """The median of these; None without any."""
+        """The median of `programs`; None if no fault was killed."""
         return statistics.median(self.programs) if self.programs else None
 
     def only_killer_of(self, oracle: str, *, without: Collection[str] = ()) -> list[str]:
-        """The faults that this oracle killed, and no other but those left out."""
+        """The faults that only this oracle killed, if the oracles `without` are left out."""
         return [row.fault for row in self.rows if row.first.keys() - set(without) == {oracle}]
 
     def to_json(self) -> dict[str, object]:
@@ -107,11 +110,11 @@ class Matrix:
             "median": self.median,
             "most": max(self.programs, default=None),
             "survivors": self.survivors,
-            "only killer of": {each: self.only_killer_of(each) for each in self.oracles},
+            "only killer of": {oracle: self.only_killer_of(oracle) for oracle in self.oracles},
             "only killer of without waived": {
-                each: self.only_killer_of(each, without=WAIVED)
-                for each in self.oracles
-                if each not in WAIVED
+                oracle: self.only_killer_of(oracle, without=WAIVED)
+                for oracle in self.oracles
+                if oracle not in WAIVED
             },
         }
 
@@ -127,30 +130,32 @@ def kill_matrix(
     workers: int = 1,
     listener: Listener = lambda row: None,
 ) -> Matrix:
-    """Try each fault until it is killed, at most on `most_programs`, and then on `further` ones for the other oracles.
+    """Try each fault on programs until it is killed, and then on more for the other oracles.
 
-    `listener` is told each row, in order. The matrix does not depend on `workers`. Raises
-    `UserError` for an unknown name.
+    A fault without a kill is given up after `most_programs`. After the first kill it is tried on
+    `further` programs. `listener` is called with each row, in order. The matrix does not depend on
+    `workers`. Raises `UserError` for an unknown name, and `InternalError` if the code of a fault
+    fails.
     """
     chosen = [fault_named(name).name for name in names]
-    row = functools.partial(row_of, seed=seed, most_programs=most_programs, further=further)
+    make_row = functools.partial(row_of, seed=seed, most_programs=most_programs, further=further)
     rows = []
-    for each in _in_parallel(row, chosen, workers):
-        listener(each)
-        rows.append(each)
+    for row in _in_parallel(make_row, chosen, workers):
+        listener(row)
+        rows.append(row)
     return Matrix(seed, EVERY_ORACLE, tuple(rows))
 
 
 def _in_parallel(
-    row: Callable[[str], FaultRow], names: Sequence[str], workers: int
+    make_row: Callable[[str], FaultRow], names: Sequence[str], workers: int
 ) -> Iterator[FaultRow]:
     if workers == 1:
-        yield from map(row, names)
+        yield from map(make_row, names)
         return
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["faults.matrix"])
     with ProcessPoolExecutor(workers, mp_context=context, initializer=start_worker) as pool:
-        yield from pool.map(row, names)
+        yield from pool.map(make_row, names)
 
 
 def row_of(
@@ -163,13 +168,11 @@ def row_of(
 def row_of_target(
     target: Target, seed: int, most_programs: int, further: int, right: Target | None = None
 ) -> FaultRow:
-    """The same of any target.
-
-    Where it makes the same graphs as the right one, there is nothing to judge.
-    """
+    """A row for any target. Programs that become the same graphs as by `right` are not judged."""
     first: dict[str, int] = {}
     last, number, refused = most_programs, 0, 0
     for number, prepared in enumerate(itertools.islice(_cases(seed), most_programs), 1):
+        # Most programs do not show the fault, and to compare graphs costs less than to judge them.
         if right is None or _differ(prepared, target, right):
             reports = _reports(prepared, target)
             refused += reports["errors"].verdict is Verdict.NOT_APPLICABLE
@@ -187,7 +190,19 @@ def _reports(prepared: PreparedCase, target: Target) -> Mapping[str, Report]:
     found = examine(prepared.case, target, eager=prepared.eager, every_oracle=True, attribute=False)
     if found.mistake is not None:
         raise found.mistake
+    _require_no_own_mistake(target.name, found)
     return found.reports
+
+
+def _require_no_own_mistake(fault: str, found: Examination) -> None:
+    """Raise `InternalError` if the code of the fault raises, and not the graph that it makes."""
+    error = found.trial.target.error if found.trial and found.trial.target else None
+    mistake = None if error is None else own_mistake(fault, error)
+    if mistake is not None:
+        raise InternalError(
+            f"the code of fault '{fault}' raises {mistake}; this is not a kill, since an oracle"
+            " must see what the fault does: correct the function, or remove the fault"
+        ) from error
 
 
 # --- programs -------------------------------------------------------------------------------------
@@ -195,7 +210,7 @@ def _reports(prepared: PreparedCase, target: Target) -> Mapping[str, Report]:
 
 @dataclass(slots=True)
 class PreparedCase:
-    """A program that eager gives one meaning, with what eager does, and by target the graphs that it becomes."""
+    """A program that is defined in eager, its eager run, and a digest of its graphs by target."""
 
     case: Case
     eager: EagerRun
@@ -207,7 +222,7 @@ def _cases(seed: int) -> Iterator[PreparedCase]:
         yield from _shard(seed * SEEDS_APART + number)
 
 
-@functools.lru_cache(maxsize=120)  # the next fault is tried on the same programs
+@functools.lru_cache(maxsize=120)  # since the next fault is tried on the same programs
 def _shard(seed: int) -> list[PreparedCase]:
     found = []
     for program in sample(swarm(seed), seed, PROGRAMS_PER_SHARD):
@@ -232,24 +247,27 @@ def _graphs(prepared: PreparedCase, target: Target) -> bytes:
 
     Empty if the build raises.
     """
-    FakeTensorMode.cache_clear()  # as before each trial
+    FakeTensorMode.cache_clear()  # before each build, as a trial does
     try:
         stages = target.build(prepared.case.function, prepared.case.fresh_inputs()).stages
-    except Exception:  # noqa: BLE001 - the trial raises it again, and judges it
+    except Exception:  # noqa: BLE001 - the trial builds again, and judges what is raised
         return b""
-    told = [(stage.graph.code, _metadata(stage.graph.graph)) for stage in stages]
-    return hashlib.blake2b(repr(told).encode()).digest()
+    contents = [(stage.graph.code, _metadata(stage.graph.graph)) for stage in stages]
+    return hashlib.blake2b(repr(contents).encode()).digest()
 
 
 def _metadata(graph: fx.Graph) -> list[object]:
-    """Size, strides, offset and storage (numbered as met) of the tensors in each node's metadata."""
+    """Dtype, layout and storage of the tensors in the metadata of each node.
+
+    Storages are numbered in the order of the nodes, so equal graphs have equal numbers.
+    """
     storages: dict[int, int] = {}
     found: list[object] = []
     for node in graph.nodes:
         leaves = pytree.tree_leaves(node.meta.get("val"))
-        for each in leaves:
-            if isinstance(each, torch.Tensor):
-                number = storages.setdefault(each.untyped_storage()._cdata, len(storages))
-                found.append((each.dtype, each.shape, each.stride(), each.storage_offset(), number))
+        for leaf in leaves:
+            if isinstance(leaf, torch.Tensor):
+                number = storages.setdefault(leaf.untyped_storage()._cdata, len(storages))
+                found.append((leaf.dtype, leaf.shape, leaf.stride(), leaf.storage_offset(), number))
         found.append(len(leaves))
     return found

@@ -1,4 +1,4 @@
-"""Faults that change no result: metadata that is not true, mutation where the next pass relies on there being none."""
+"""Faults that change no result: wrong metadata, or mutation that the next pass does not expect."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from torch._ops import OpOverload
 
 from faults.fault import Fault, Inputs, after_noops, after_reinplace, fault, instead_of
 from oracles.stage import Stage
-from programs.execution import ProgramFunction, as_graph
 from reference_pass.alias_analysis import operand_storages, storage_of
 from reference_pass.functionalize import functionalize
 from reference_pass.operator_forms import aten, bind, unbind
 from reference_pass.reinplace import _Reinplacing
+from targets.reference import untraced
 from targets.target import Build, Function
 
 
-def a_call_in_place_notes_a_new_tensor(self: _Reinplacing, candidate: object) -> None:
-    """A call that became one in place keeps its metadata, which says that its result is a tensor of its own."""
+def in_place_call_keeps_its_metadata(self: _Reinplacing, candidate: object) -> None:
+    """An in-place call keeps the metadata of the functional call: its result has a new storage."""
 
 
 def _normalized(graph_module: fx.GraphModule) -> list[tuple[fx.Node, fx.Node]]:
-    """Each call made again with its arguments in the order of the schema; the new nodes and the old ones."""
+    """Replace each call by one with its arguments in schema order. Pairs of new and old nodes."""
     pairs = []
     for node in list(graph_module.graph.nodes):
         if (
@@ -41,21 +41,15 @@ def _normalized(graph_module: fx.GraphModule) -> list[tuple[fx.Node, fx.Node]]:
 
 
 def new_nodes_have_metadata_of_their_operands(graph_module: fx.GraphModule) -> None:
-    """A pass that writes calls in another form takes the metadata of new nodes from their first operands."""
+    """A pass that normalizes calls copies the metadata of each new node from its first operand."""
     for new, old in _normalized(graph_module):
         operand = next(iter(new.all_input_nodes), old)
         new.meta = copy.copy(operand.meta)
 
 
-def _without_mutation(function: Function, inputs: Inputs) -> fx.GraphModule:
-    if isinstance(function, ProgramFunction):
-        function = fx.GraphModule(torch.nn.Module(), as_graph(function.program))
-    return functionalize(function, *inputs)
-
-
-def new_tensors_are_written(function: Function, inputs: Inputs) -> Build:
-    """Functionalization leaves a negation in place where it writes a new tensor, which no result shows."""
-    graph_module = _without_mutation(function, inputs)
+def new_tensors_are_mutated(function: Function, inputs: Inputs) -> Build:
+    """Functionalization emits an in-place negation of a new tensor. No result shows it."""
+    graph_module = functionalize(untraced(function), *inputs)
     graph = graph_module.graph
     for node in list(graph.nodes):
         if node.target is aten.neg.default:
@@ -67,33 +61,36 @@ def new_tensors_are_written(function: Function, inputs: Inputs) -> Build:
     return Build(graph_module, [Stage("functional", graph_module, functional=True)])
 
 
-def inputs_are_written_in_the_middle(graph_module: fx.GraphModule) -> None:
-    """An input is written before the graph ends: as soon as nothing will read it, but with more to be computed."""
+def inputs_are_written_before_the_end(graph_module: fx.GraphModule) -> None:
+    """An input is written after its last read, but before the rest of the graph is computed."""
     nodes = list(graph_module.graph.nodes)
     for node in nodes:
-        place, source = node.args[:2] if node.target is aten.copy_.default else (None, None)
-        if isinstance(place, fx.Node) and place.op == "placeholder" and isinstance(source, fx.Node):
-            between = nodes[nodes.index(source) + 1 : nodes.index(node)]
-            storage = storage_of(place.meta["val"])
-            if not any(storage in operand_storages(each) for each in between):
-                source.append(node)
+        destination, source = node.args[:2] if node.target is aten.copy_.default else (None, None)
+        if not isinstance(destination, fx.Node) or not isinstance(source, fx.Node):
+            continue
+        storage = storage_of(destination.meta["val"])
+        between = nodes[nodes.index(source) + 1 : nodes.index(node)]
+        # With such a read, the results are wrong: see `inputs_are_written_too_early`.
+        read_later = any(storage in operand_storages(other) for other in between)
+        if destination.op == "placeholder" and not read_later:
+            source.append(node)
 
 
 FAULTS: tuple[Fault, ...] = (
     instead_of(
         "_set_value",
-        a_call_in_place_notes_a_new_tensor,
-        "rule of update_metadata: who shares storage with whom",
+        in_place_call_keeps_its_metadata,
+        "rule of update_metadata: metadata shows which tensors share a storage",
         _Reinplacing,
     ),
     after_reinplace(new_nodes_have_metadata_of_their_operands, "pytorch/pytorch#120116"),
     fault(
-        new_tensors_are_written,
+        new_tensors_are_mutated,
         "torch/_inductor/fx_passes/README.md: no mutation but a copy_ epilogue",
-        new_tensors_are_written,
+        new_tensors_are_mutated,
     ),
     after_noops(
-        inputs_are_written_in_the_middle,
+        inputs_are_written_before_the_end,
         "torch/_inductor/fx_passes/README.md: no mutation but a copy_ epilogue",
     ),
 )

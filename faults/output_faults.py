@@ -1,4 +1,4 @@
-"""Faults of outputs: the right numbers in the wrong place."""
+"""Faults of outputs: the right values in the wrong memory or layout."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ from reference_pass.operator_forms import aten, nodes_in
 def _instead(
     graph_module: fx.GraphModule, node: fx.Node, op: Any, *args: Any, **kwargs: Any
 ) -> None:
-    """Return the result of a call on a returned node in its place."""
+    """Return the result of a call on a returned node instead of the node."""
     output = graph_module.graph.output_node()
-    with graph_module.graph.inserting_before(output):
+    # An input may change until the end. Any other tensor has its values when it is computed, and
+    # a call behind the epilogue would be a fault of its own.
+    before = output if node.op == "placeholder" else node.next
+    with graph_module.graph.inserting_before(before):
         new = graph_module.graph.call_function(op, (node, *args), kwargs)
     output.replace_input_with(node, new)
 
@@ -29,37 +32,45 @@ def _returned(graph_module: fx.GraphModule) -> list[fx.Node]:
     return [node for node in dict.fromkeys(found) if isinstance(node.meta["val"], torch.Tensor)]
 
 
-def output_is_no_alias_any_more(graph_module: fx.GraphModule) -> None:
-    """An output that is a view of an input is returned as a copy of it."""
+def _follows_epilogue(node: fx.Node) -> bool:
+    """True if a node follows a copy_ of the epilogue, where only views may be."""
+    return any(
+        earlier.target is aten.copy_.default and earlier < node for earlier in node.graph.nodes
+    )
+
+
+def aliased_output_is_copied(graph_module: fx.GraphModule) -> None:
+    """An output that is a view of an unmutated input is returned as a copy."""
     inputs = {
         storage_of(node.meta["val"])
         for node in graph_module.graph.nodes
         if node.op == "placeholder"
     }
     for node in _returned(graph_module):
-        if node.op != "placeholder" and storage_of(node.meta["val"]) in inputs:
+        aliased = node.op != "placeholder" and storage_of(node.meta["val"]) in inputs
+        if aliased and not _follows_epilogue(node):
             _instead(graph_module, node, aten.clone.default)
 
 
-def output_is_no_input_any_more(graph_module: fx.GraphModule) -> None:
-    """An output that is an input is returned as another tensor on the same memory."""
+def returned_input_is_another_object(graph_module: fx.GraphModule) -> None:
+    """An output that is an input is returned as another tensor object on the same memory."""
     for node in _returned(graph_module):
         if node.op == "placeholder":
             _instead(graph_module, node, aten.alias.default)
 
 
-def outputs_are_no_aliases_of_each_other(graph_module: fx.GraphModule) -> None:
-    """Of two outputs that share memory, the second is returned as a copy."""
+def second_aliased_output_is_copied(graph_module: fx.GraphModule) -> None:
+    """The second of two outputs that share a storage is returned as a copy."""
     seen: set[int] = set()
     for node in _returned(graph_module):
         storage = storage_of(node.meta["val"])
-        if storage in seen and node.op != "placeholder":
+        if storage in seen and node.op != "placeholder" and not _follows_epilogue(node):
             _instead(graph_module, node, aten.clone.default)
         seen.add(storage)
 
 
-def last_output_is_not_returned_again(graph_module: fx.GraphModule) -> None:
-    """A last output that was returned before, as an earlier one, is left out."""
+def repeated_last_output_is_left_out(graph_module: fx.GraphModule) -> None:
+    """A last output that is also returned at an earlier index is left out."""
     output = graph_module.graph.output_node()
     returned = list(output.args[0])  # type: ignore[arg-type]
     while returned and returned[-1] in returned[:-1]:
@@ -68,7 +79,7 @@ def last_output_is_not_returned_again(graph_module: fx.GraphModule) -> None:
 
 
 def output_is_contiguous(graph_module: fx.GraphModule) -> None:
-    """A new tensor is returned in row-major order, whatever strides it has in eager."""
+    """A new tensor is returned contiguous, whatever strides it has in eager."""
     returned = _returned(graph_module)
     inputs = {
         storage_of(node.meta["val"])
@@ -77,14 +88,15 @@ def output_is_contiguous(graph_module: fx.GraphModule) -> None:
     }
     storages = [storage_of(node.meta["val"]) for node in returned]
     for node, storage in zip(returned, storages, strict=True):
-        if storage not in inputs and storages.count(storage) == 1:
+        is_new = storage not in inputs and storages.count(storage) == 1
+        if is_new and not _follows_epilogue(node):
             _instead(graph_module, node, aten.clone.default, memory_format=torch.contiguous_format)
 
 
-def a_copy_is_made_contiguous(
+def new_tensor_is_made_contiguous(
     self: _Functionalization, value: fx.Node, geometry: Geometry
 ) -> fx.Node:
-    """A new tensor that does not lie as in eager is laid out in row-major order."""
+    """A new tensor whose strides differ from eager is made contiguous."""
     strides = contiguous_strides(geometry.sizes)
     return (
         value
@@ -95,19 +107,19 @@ def a_copy_is_made_contiguous(
 
 FAULTS: tuple[Fault, ...] = (
     after_functionalize(
-        output_is_no_alias_any_more,
+        aliased_output_is_copied,
         "rule of functionalize: outputs share memory with inputs as in eager",
     ),
     after_functionalize(
-        output_is_no_input_any_more,
+        returned_input_is_another_object,
         "rule of functionalize: an output that is an input is that very object",
     ),
-    after_functionalize(outputs_are_no_aliases_of_each_other, "pytorch/pytorch#89532"),
+    after_functionalize(second_aliased_output_is_copied, "pytorch/pytorch#89532"),
     after_functionalize(
-        last_output_is_not_returned_again, "rule of functionalize: as many outputs as in eager"
+        repeated_last_output_is_left_out, "rule of functionalize: as many outputs as in eager"
     ),
     after_functionalize(output_is_contiguous, "pytorch/pytorch#142118"),
     instead_of(
-        "_like_eager", a_copy_is_made_contiguous, "pytorch/pytorch#133512", _Functionalization
+        "_like_eager", new_tensor_is_made_contiguous, "pytorch/pytorch#133512", _Functionalization
     ),
 )

@@ -1,4 +1,4 @@
-"""Faults that no run on these numbers shows: the graph is right for the sample inputs, and for them alone."""
+"""Faults that no run on the sample inputs shows: the graph is right for these inputs only."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from reference_pass.operator_forms import aten
 from targets.target import Build, Function
 
 
-def _numbers(graph_module: fx.GraphModule, inputs: Inputs) -> dict[fx.Node, object]:
-    """The value of each node of a functional graph on these inputs, as it was when it was computed."""
+def _sample_values(graph_module: fx.GraphModule, inputs: Inputs) -> dict[fx.Node, object]:
+    """The value of each node on these inputs, at the moment when it was computed."""
     found: dict[fx.Node, object] = {}
 
     class Recorder(fx.Interpreter):
@@ -28,8 +28,8 @@ def _numbers(graph_module: fx.GraphModule, inputs: Inputs) -> dict[fx.Node, obje
 
 
 def comparisons_are_baked_in(graph_module: fx.GraphModule, inputs: Inputs) -> None:
-    """The graph is traced with real tensors, and what a comparison gave there becomes a constant of the graph."""
-    for node, value in _numbers(graph_module, inputs).items():
+    """The graph is traced with real tensors, and the result of a comparison becomes a constant."""
+    for node, value in _sample_values(graph_module, inputs).items():
         if node.target in (aten.gt.Scalar, aten.eq.Tensor, aten.logical_not.default):
             name = f"constant_{node.name}"
             graph_module.register_buffer(name, value)  # type: ignore[arg-type]
@@ -41,9 +41,9 @@ def comparisons_are_baked_in(graph_module: fx.GraphModule, inputs: Inputs) -> No
 
 
 def clamps_are_dropped(graph_module: fx.GraphModule, inputs: Inputs) -> None:
-    """An op that keeps numbers in a range is dropped where the sample inputs lie in that range already."""
-    numbers = _numbers(graph_module, inputs)
-    for node in numbers:
+    """A clamp, relu or abs is dropped if it changes no element for the sample inputs."""
+    values = _sample_values(graph_module, inputs)
+    for node in values:
         if node.target in (
             aten.relu.default,
             aten.abs.default,
@@ -51,28 +51,28 @@ def clamps_are_dropped(graph_module: fx.GraphModule, inputs: Inputs) -> None:
             aten.clamp_max.default,
         ):
             operand = node.args[0]
-            if torch.equal(numbers[node], numbers[operand]):  # type: ignore[arg-type, index]
+            if torch.equal(values[node], values[operand]):  # type: ignore[arg-type, index]
                 node.target, node.args, node.kwargs = aten.clone.default, (operand,), {}
 
 
 def zero_times_anything_is_zero(graph_module: fx.GraphModule, inputs: Inputs) -> None:
-    """A product with zero becomes zero for floating-point numbers, too, although NaN and infinity times zero are NaN."""
+    """A floating-point product with zero becomes zero, although NaN * 0 and inf * 0 are NaN."""
     for node in graph_module.graph.nodes:
         if node.target is aten.mul.Scalar and node.args[1] == 0:
             node.target, node.args = aten.zeros_like.default, node.args[:1]
 
 
 def writes_that_change_nothing_are_dropped(graph_module: fx.GraphModule, inputs: Inputs) -> None:
-    """An input is not written back where the sample input holds the new numbers already."""
-    numbers = _numbers(graph_module, inputs)
-    for node in numbers:
+    """An input is not written back if the sample input is equal to the new contents."""
+    values = _sample_values(graph_module, inputs)
+    for node in values:
         if node.target is aten.copy_.default:
-            place, source = node.args
-            if place.op == "placeholder" and torch.equal(numbers[place], numbers[source]):  # type: ignore[union-attr, arg-type, index]
+            destination, source = node.args
+            if destination.op == "placeholder" and torch.equal(values[destination], values[source]):  # type: ignore[union-attr, arg-type, index]
                 graph_module.graph.erase_node(node)
 
 
-def _on_numbers(wrong: Callable[[fx.GraphModule, Inputs], None], source: str) -> Fault:
+def _on_sample_inputs(wrong: Callable[[fx.GraphModule, Inputs], None], source: str) -> Fault:
     def make(function: Function, inputs: Inputs) -> Build:
         sample = clone_inputs(inputs)
         return Passes(plain=lambda graph_module: wrong(graph_module, sample))(function, inputs)
@@ -81,10 +81,13 @@ def _on_numbers(wrong: Callable[[fx.GraphModule, Inputs], None], source: str) ->
 
 
 FAULTS: tuple[Fault, ...] = (
-    _on_numbers(comparisons_are_baked_in, "pytorch/functorch#1046"),
-    _on_numbers(clamps_are_dropped, "rule of all passes: one graph for all numbers"),
-    _on_numbers(zero_times_anything_is_zero, "pytorch/pytorch#186281"),
-    _on_numbers(
-        writes_that_change_nothing_are_dropped, "rule of all passes: one graph for all numbers"
+    _on_sample_inputs(comparisons_are_baked_in, "pytorch/functorch#1046"),
+    _on_sample_inputs(
+        clamps_are_dropped, "rule of all passes: one graph for all values of the inputs"
+    ),
+    _on_sample_inputs(zero_times_anything_is_zero, "pytorch/pytorch#186281"),
+    _on_sample_inputs(
+        writes_that_change_nothing_are_dropped,
+        "rule of all passes: one graph for all values of the inputs",
     ),
 )

@@ -1,4 +1,4 @@
-"""Faults of views: regenerated from the wrong numbers, or undone by a wrong inverse."""
+"""Faults of views: regenerated from the wrong base, or written through a wrong inverse."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from faults.fault import Fault, Passes, fault, instead_of
+from faults.fault import Fault, Passes, fault, instead_of, require_same_parameters
 from reference_pass import views
 from reference_pass.alias_analysis import Geometry
 from reference_pass.emission import Emitter
@@ -35,7 +35,7 @@ def transpose_is_not_undone(
 
 
 def slice_loses_its_start(emit: Emitter, parent: Parent, new: fx.Node, args: Arguments) -> fx.Node:
-    """What is stored through a slice goes to the start of its base."""
+    """A write through a slice goes to the start of its base."""
     dim, _, _, step = args
     length = new.meta["val"].shape[dim]
     return emit.call(
@@ -49,16 +49,16 @@ def slice_loses_its_start(emit: Emitter, parent: Parent, new: fx.Node, args: Arg
     )
 
 
-def select_counts_from_the_front(
+def negative_index_is_clamped(
     emit: Emitter, parent: Parent, new: fx.Node, args: Arguments
 ) -> fx.Node:
-    """An index from the end is clamped to the front."""
+    """The inverse of select clamps a negative index to zero."""
     dim, index = args
     return emit.call(aten.select_scatter.default, parent(), new, dim, max(index, 0))
 
 
 def diagonal_is_mirrored(emit: Emitter, parent: Parent, new: fx.Node, args: Arguments) -> fx.Node:
-    """The two dimensions of a diagonal are exchanged, so that one beside the main diagonal ends on its other side."""
+    """The inverse of diagonal swaps the two dimensions, so its offset changes direction."""
     offset, dim1, dim2 = args
     sizes = parent().meta["val"].shape
     dims = (dim2, dim1) if sizes[dim1] == sizes[dim2] else (dim1, dim2)
@@ -68,12 +68,12 @@ def diagonal_is_mirrored(emit: Emitter, parent: Parent, new: fx.Node, args: Argu
 def gaps_of_unfold_are_zeroed(
     emit: Emitter, parent: Parent, new: fx.Node, args: Arguments
 ) -> fx.Node:
-    """What is stored through windows with gaps between them is added up on zeros, so the gaps become zero."""
+    """The inverse of unfold starts from zeros, so the gaps between the windows become zero."""
     return _of_unfold(emit, lambda: emit.call(aten.zeros_like.default, parent()), new, args)
 
 
 def expand_is_summed(emit: Emitter, parent: Parent, new: fx.Node, args: Arguments) -> fx.Node:
-    """The copies of an element are added up, as the backward of expand does."""
+    """The inverse of expand sums the copies of an element, as the backward formula does."""
     shape = parent().meta["val"].shape
     dtype, before = new.meta["val"].dtype, new.meta["val"].dim() - len(shape)
     shown = new.meta["val"].shape[before:]
@@ -88,7 +88,7 @@ def expand_is_summed(emit: Emitter, parent: Parent, new: fx.Node, args: Argument
 
 
 def bytes_are_converted(emit: Emitter, parent: Parent, new: fx.Node, args: Arguments) -> fx.Node:
-    """Numbers stored through a view as another dtype of the same size are converted back, not read back."""
+    """The inverse of view(dtype) converts the elements instead of reinterpreting their bytes."""
     whole = parent().meta["val"]
     if whole.dtype.itemsize != new.meta["val"].dtype.itemsize:
         return _of_view_dtype(emit, parent, new, args)
@@ -103,61 +103,80 @@ _of_transpose, _of_unfold, _of_view_dtype = (
 
 
 def _inverse(wrong: Inverse, source: str, *ops: OpOverload) -> Fault:
-    def substituted() -> AbstractContextManager[object]:
+    for op in ops:
+        require_same_parameters(wrong, INVERSES[op])
+
+    def replaced() -> AbstractContextManager[object]:
         return mock.patch.dict(INVERSES, dict.fromkeys(ops, wrong))
 
-    return fault(wrong, source, Passes(within=substituted))
+    return fault(wrong, source, Passes(within=replaced))
 
 
 # Steps. -------------------------------------------------------------------------------------------
 
 
-def last_piece_by_its_own_size(
-    op: Any, given: dict[str, Any], shown: torch.Tensor, index: int, before: Sequence[torch.Tensor]
+def last_piece_starts_too_early(
+    op: Any,
+    given: dict[str, Any],
+    shown: torch.Tensor,
+    index: int,
+    before: Sequence[torch.Tensor],
+    conj: bool = False,
 ) -> list[Step] | None:
-    """The start of a piece is its number times its own size; the last piece of a split may be smaller than the others."""
+    """A split piece starts at its index times its own size, also the smaller last piece."""
     if op in views._SPLITS:
         dim = given.get("dim", 0)
         size = shown.shape[dim]
         return [(aten.slice.Tensor, (dim, index * size, (index + 1) * size, 1))]
-    return _steps(op, given, shown, index, before)
+    return _steps(op, given, shown, index, before, conj)
 
 
 def imag_is_real(
-    op: Any, given: dict[str, Any], shown: torch.Tensor, index: int, before: Sequence[torch.Tensor]
+    op: Any,
+    given: dict[str, Any],
+    shown: torch.Tensor,
+    index: int,
+    before: Sequence[torch.Tensor],
+    conj: bool = False,
 ) -> list[Step] | None:
-    """The imaginary part is taken for the real one."""
-    return _steps(aten.real.default if op is aten.imag.default else op, given, shown, index, before)
+    """A view of the imaginary part is regenerated as a view of the real part."""
+    part = aten.real.default if op is aten.imag.default else op
+    return _steps(part, given, shown, index, before, conj)
 
 
 def as_strided_is_a_step(
-    op: Any, given: dict[str, Any], shown: torch.Tensor, index: int, before: Sequence[torch.Tensor]
+    op: Any,
+    given: dict[str, Any],
+    shown: torch.Tensor,
+    index: int,
+    before: Sequence[torch.Tensor],
+    conj: bool = False,
 ) -> list[Step] | None:
-    """as_strided is put on top of the views before it, though it goes by the storage alone."""
+    """as_strided is applied to the view before it, not to the base that has the whole storage."""
     if op is aten.as_strided.default:
         return [(op, (given["size"], given["stride"], given.get("storage_offset") or 0))]
-    return _steps(op, given, shown, index, before)
+    return _steps(op, given, shown, index, before, conj)
 
 
 _steps, _by_geometry = views.steps, _Functionalization._by_geometry
 
-# Values. ------------------------------------------------------------------------------------------
+# Bases. -------------------------------------------------------------------------------------------
 
 
-def a_view_stays_as_it_was(self: FunctionalView) -> fx.Node | None:
-    """A view that was read once is not regenerated when its base is written."""
+def view_is_not_regenerated(self: FunctionalView) -> fx.Node | None:
+    """A view that was read before is not regenerated after a write to its base."""
     return self.value
 
 
-def an_input_is_always_a_base(self: _Functionalization, geometry: Geometry) -> bool:
-    """A tensor is taken for the base of its storage although other bytes of that storage are seen."""
+def tensor_is_always_the_base(self: _Functionalization, geometry: Geometry) -> bool:
+    """A tensor becomes the base of its storage although other views show other bytes of it."""
     return True
 
 
 def offset_in_elements_of_the_base(
     self: _Functionalization, storage: FunctionalStorage, geometry: Geometry, parent: FunctionalView
 ) -> FunctionalView:
-    """A view of a storage as another dtype starts where its offset counts elements of the base, not its own."""
+    """The offset of a view of another dtype is counted in elements of the base, not of the view."""
     dtype = self._read(storage.root).meta["val"].dtype if storage.flat else geometry.dtype
     moved = replace(geometry, offset=geometry.offset * geometry.dtype.itemsize // dtype.itemsize)
     view = _by_geometry(self, storage, moved, parent)
@@ -165,8 +184,10 @@ def offset_in_elements_of_the_base(
     return view
 
 
-def a_base_lies_anyhow(self: _Functionalization, root: FunctionalView, value: fx.Node) -> fx.Node:
-    """A new value of a base is not laid out as the storage is in eager, and as_strided goes by that."""
+def base_has_another_layout(
+    self: _Functionalization, root: FunctionalView, value: fx.Node
+) -> fx.Node:
+    """A new value of a base does not get the strides that the base has in eager."""
     return value
 
 
@@ -181,7 +202,7 @@ FAULTS: tuple[Fault, ...] = (
         slice_loses_its_start, "INVERSES of reference_pass/views.py: slice", aten.slice.Tensor
     ),
     _inverse(
-        select_counts_from_the_front, "INVERSES of reference_pass/views.py: select", aten.select.int
+        negative_index_is_clamped, "INVERSES of reference_pass/views.py: select", aten.select.int
     ),
     _inverse(
         diagonal_is_mirrored, "INVERSES of reference_pass/views.py: diagonal", aten.diagonal.default
@@ -193,21 +214,19 @@ FAULTS: tuple[Fault, ...] = (
     ),
     instead_of(
         "steps",
-        last_piece_by_its_own_size,
+        last_piece_starts_too_early,
         "steps of reference_pass/views.py: split",
         "functionalize",
     ),
     instead_of("steps", imag_is_real, "steps of reference_pass/views.py: imag", "functionalize"),
     instead_of("steps", as_strided_is_a_step, "pytorch/pytorch#104505", "functionalize"),
-    instead_of(
-        "current", a_view_stays_as_it_was, "pytorch/pytorch#127821", FunctionalView, kind=property
-    ),
-    instead_of("_is_base", an_input_is_always_a_base, "pytorch/pytorch#120585", _Functionalization),
+    instead_of("current", view_is_not_regenerated, "pytorch/pytorch#127821", FunctionalView),
+    instead_of("_is_base", tensor_is_always_the_base, "pytorch/pytorch#120585", _Functionalization),
     instead_of(
         "_by_geometry",
         offset_in_elements_of_the_base,
-        "rule of alias analysis: offsets count elements of the dtype of the view",
+        "rule of alias analysis: offsets are in elements of the dtype of the view",
         _Functionalization,
     ),
-    instead_of("_as_base", a_base_lies_anyhow, "pytorch/pytorch#133512", _Functionalization),
+    instead_of("_as_base", base_has_another_layout, "pytorch/pytorch#133512", _Functionalization),
 )

@@ -1,4 +1,4 @@
-"""Faults of writes: which numbers are stored, and in which order."""
+"""Faults of writes: which values are written, and in which order."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from reference_pass.functionalize import FunctionalView, _Functionalization
 from reference_pass.operator_forms import SCATTERS, aten
 
 
-def a_store_forgets_the_one_before(graph_module: fx.GraphModule) -> None:
-    """Of two scatters, one into the result of the other, the first is taken for a dead store, whatever the second covers."""
+def first_of_two_scatters_is_dropped(graph_module: fx.GraphModule) -> None:
+    """The first of two nested scatters counts as dead, whatever bytes the second overwrites."""
     for node in list(graph_module.graph.nodes):
         base = node.args[0] if node.target in SCATTERS else None
         if isinstance(base, fx.Node) and base.target is node.target and len(base.users) == 1:
             node.update_arg(0, base.args[0])
 
 
-def two_stores_are_exchanged(graph_module: fx.GraphModule) -> None:
-    """Of two scatters, one into the result of the other, the second is done first, as if the two could not overlap."""
+def two_scatters_are_exchanged(graph_module: fx.GraphModule) -> None:
+    """The second of two nested scatters is done first, as if the two could not overlap."""
     for node in list(graph_module.graph.nodes):
         base = node.args[0] if node.target in SCATTERS else None
         if (
@@ -31,29 +31,29 @@ def two_stores_are_exchanged(graph_module: fx.GraphModule) -> None:
         ):
             continue
         node.update_arg(0, base.args[0])
-        users = [each for each in node.users if each is not base]
+        users = [user for user in node.users if user is not base]
         node.append(base)
-        for each in users:
-            each.replace_input_with(node, base)
+        for user in users:
+            user.replace_input_with(node, base)
         base.update_arg(0, node)
         return
 
 
-def reads_do_not_wait_for_writes(self: _Functionalization, view: FunctionalView) -> fx.Node:
-    """A view is read without what was written through other views of its storage just before."""
+def reads_ignore_queued_writes(self: _Functionalization, view: FunctionalView) -> fx.Node:
+    """A view is read without the queued writes through other views of its storage."""
     queue = view.storage.queue
     if view.current is None or (queue and queue[-1][0] is view):
         return _read(self, view)
     return view.current
 
 
-def masks_store_over_all(op: OpOverload) -> bool:
-    """A store through a mask or by index counts as one that stores over everything, so what was there is not looked at."""
+def masked_write_counts_as_overwrite(op: OpOverload) -> bool:
+    """A write through a mask or an index counts as an overwrite of all elements of its operand."""
     return op in _PARTIAL or _overwrites(op)
 
 
 def casts_are_left_out(graph_module: fx.GraphModule) -> None:
-    """The result of an op is stored in its own dtype, not in that of the tensor it was written to."""
+    """A result is written without the cast to the dtype of the mutated tensor."""
     for node in list(graph_module.graph.nodes):
         if node.target is aten._to_copy.default:
             node.replace_all_uses_with(node.args[0])
@@ -62,27 +62,32 @@ def casts_are_left_out(graph_module: fx.GraphModule) -> None:
 _read = _Functionalization._read
 _overwrites = operator_forms.overwrites
 _PARTIAL = {
-    aten.masked_fill.Scalar, aten.masked_fill.Tensor, aten.index_fill.int_Scalar, aten.index_copy.default,
-    aten.index_put.default, aten.scatter.src, aten.scatter.value,
-}  # fmt: skip
+    aten.masked_fill.Scalar,
+    aten.masked_fill.Tensor,
+    aten.index_fill.int_Scalar,
+    aten.index_copy.default,
+    aten.index_put.default,
+    aten.scatter.src,
+    aten.scatter.value,
+}
 
 FAULTS: tuple[Fault, ...] = (
     after_functionalize(
-        a_store_forgets_the_one_before,
-        "rule of functionalize: what is queued is applied, all of it",
+        first_of_two_scatters_is_dropped,
+        "rule of functionalize: all queued writes are applied",
     ),
     after_functionalize(
-        two_stores_are_exchanged, "rule of functionalize: what is queued is applied oldest first"
+        two_scatters_are_exchanged, "rule of functionalize: queued writes are applied oldest first"
     ),
     instead_of(
         "_read",
-        reads_do_not_wait_for_writes,
-        "rule of functionalize: reads apply what is queued",
+        reads_ignore_queued_writes,
+        "rule of functionalize: a read first applies the queued writes",
         _Functionalization,
     ),
     instead_of(
         "overwrites",
-        masks_store_over_all,
+        masked_write_counts_as_overwrite,
         "overwrites of reference_pass/operator_forms.py",
         "functionalize",
         "liveness",

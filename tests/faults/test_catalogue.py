@@ -1,4 +1,4 @@
-"""The catalogue: what each fault must say of itself, and that it is a fault of the pass alone."""
+"""The catalogue: each fault has a summary and a source, and is planted only while it builds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from reference_pass.views import INVERSES
 from targets.reference import REFERENCE
 
 SOURCE = re.compile(
-    r"pytorch/(pytorch|functorch)#\d+|\bof (reference_pass|torch/_inductor)/|\b(condition|rule|step) "
+    r"pytorch/(pytorch|functorch)#\d+"
+    r"|\bof (reference_pass|torch/_inductor)/"
+    r"|\b(condition|rule|step) "
 )
 MODULES = (
     "analysis_faults",
@@ -34,9 +36,8 @@ MODULES = (
 
 def test_there_are_forty_faults() -> None:
     assert len(FAULTS) >= 40
-    assert sum(len(import_module(f"faults.{each}").FAULTS) for each in MODULES) == len(
-        FAULTS
-    )  # no name twice
+    listed = sum(len(import_module(f"faults.{module}").FAULTS) for module in MODULES)
+    assert listed == len(FAULTS)  # no name twice
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
@@ -47,8 +48,8 @@ def test_a_fault_says_what_is_wrong_and_where_it_is_from(fault) -> None:
 
 
 def test_each_condition_of_reinplacing_is_left_out_once() -> None:
-    for each in CONDITIONS:
-        assert f"without {each.__name__.replace('_', ' ')}" in FAULTS
+    for condition in CONDITIONS:
+        assert f"without {condition.__name__.replace('_', ' ')}" in FAULTS
 
 
 def test_a_fault_is_found_by_its_name() -> None:

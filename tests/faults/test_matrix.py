@@ -1,4 +1,4 @@
-"""The kill matrix: a right pass survives, wrong ones are killed, by the oracle that is meant to."""
+"""The kill matrix: a right pass survives, and each oracle kills the faults that it is made for."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from trials.examination import EVERY_ORACLE
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
 
-# One for each oracle: what it kills, and nothing else within these programs.
+# For each oracle, a fault that no other oracle kills on these programs.
 KILLED_BY = {
     "without no self overlap": "errors",
-    "last output is not returned again": "values",
-    "output is no input any more": "aliasing",
+    "repeated last output is left out": "values",
+    "returned input is another object": "aliasing",
     "without same stride": "metadata",
     "clamps are dropped": "equivalence",
-    "results go straight into their place": "clobbers",
-    "a call in place notes a new tensor": "invariants",
+    "result is computed into an overlapping view": "clobbers",
+    "in place call keeps its metadata": "invariants",
 }
 
 
@@ -42,7 +42,7 @@ def test_a_fault_is_killed_by_its_oracle(fault: str, oracle: str) -> None:
     assert set(row.first) == {oracle}
 
 
-def test_a_lost_mutation_is_killed_by_inputs_and_by_terms() -> None:
+def test_a_lost_mutation_is_killed_by_inputs_and_by_equivalence() -> None:
     row = row_of("epilogue is dead code", seed=0, most_programs=20, further=20)
     assert row.first["inputs"] == row.first["equivalence"] == row.killed
     assert row.tried <= row.killed + 20
@@ -54,7 +54,7 @@ def test_a_row_is_the_same_again_and_in_other_processes() -> None:
     assert kill_matrix(names, seed=1, most_programs=10, further=3, workers=2) == alone
 
 
-def test_what_a_matrix_says() -> None:
+def test_a_matrix_counts_kills_by_oracle() -> None:
     rows = (
         FaultRow("without same stride", 9, 0, {"metadata": 4}),
         FaultRow("imag is real", 9, 1, {"values": 2, "equivalence": 7}),
