@@ -20,6 +20,7 @@ def copy_of_a_mutated_input_is_dropped(
     copy: fx.Node, original: fx.Node, liveness: Liveness
 ) -> bool:
     """A copy is dropped although the epilogue overwrites the original before the copy is read."""
+    # Without known writes to its storage, the original seems to stay as it is.
     with mock.patch.object(liveness.memory(original.meta["val"]), "writes", []):
         return _nobody_can_tell(copy, original, liveness)
 
@@ -73,6 +74,7 @@ def _merge(graph_module: fx.GraphModule) -> None:
             isinstance(node.target, OpOverload) and facts(node.target).writes
         ):
             continue
+        # Arguments are compared as text, in which an operand is its name.
         earlier = first.setdefault((node.target, f"{node.args} {node.kwargs}"), node)
         if earlier is not node:
             node.replace_all_uses_with(earlier)
@@ -92,6 +94,7 @@ def equal_nodes_around_a_write_are_merged(graph_module: fx.GraphModule) -> None:
 def in_place_calls_are_dead_code(graph_module: fx.GraphModule) -> None:
     """Dead code elimination looks at users only, and an in-place call may have none."""
     inputs = {storage_of(n.meta["val"]) for n in graph_module.graph.nodes if n.op == "placeholder"}
+    # Writes to inputs stay: `epilogue_is_dead_code` is another fault.
     for node in reversed(list(graph_module.graph.nodes)):
         if (
             node.op == "call_function"

@@ -83,6 +83,7 @@ def gaps_are_zeroed(graph_module: fx.GraphModule) -> None:
 
 def shared_inputs_are_separate(mode: FakeTensorMode, sample_args: Sequence[object]) -> list[Any]:
     """Inputs that share a storage are treated as separate, as in a graph for other inputs."""
+    # Cloned one by one, the samples share nothing.
     with unset_fake_temporarily():
         separate = [clone for arg in sample_args for clone in clone_inputs([arg])]
     return _fake_inputs(mode, separate)

@@ -73,6 +73,7 @@ def repeated_last_output_is_left_out(graph_module: fx.GraphModule) -> None:
     """A last output that is also returned at an earlier index is left out."""
     output = graph_module.graph.output_node()
     returned = list(output.args[0])  # type: ignore[arg-type]
+    # Only the last ones: without one in the middle, later outputs would have other indices.
     while returned and returned[-1] in returned[:-1]:
         returned.pop()
     output.args = (tuple(returned),)

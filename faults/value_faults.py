@@ -35,6 +35,7 @@ def comparisons_are_baked_in(graph_module: fx.GraphModule, inputs: Inputs) -> No
             graph_module.register_buffer(name, value)  # type: ignore[arg-type]
             with graph_module.graph.inserting_before(node):
                 constant = graph_module.graph.get_attr(name)
+                # Eager returns a new tensor, and later passes may overwrite it.
                 copy = graph_module.graph.call_function(aten.clone.default, (constant,))
             node.replace_all_uses_with(copy)
             graph_module.graph.erase_node(node)
@@ -68,7 +69,8 @@ def writes_that_change_nothing_are_dropped(graph_module: fx.GraphModule, inputs:
     for node in values:
         if node.target is aten.copy_.default:
             destination, source = node.args
-            if destination.op == "placeholder" and torch.equal(values[destination], values[source]):  # type: ignore[union-attr, arg-type, index]
+            old, new = values[destination], values[source]  # type: ignore[index]
+            if destination.op == "placeholder" and torch.equal(old, new):  # type: ignore[union-attr, arg-type]
                 graph_module.graph.erase_node(node)
 
 

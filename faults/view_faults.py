@@ -61,6 +61,7 @@ def diagonal_is_mirrored(emit: Emitter, parent: Parent, new: fx.Node, args: Argu
     """The inverse of diagonal swaps the two dimensions, so its offset changes direction."""
     offset, dim1, dim2 = args
     sizes = parent().meta["val"].shape
+    # In a base that is not square, the result would have another size.
     dims = (dim2, dim1) if sizes[dim1] == sizes[dim2] else (dim1, dim2)
     return emit.call(aten.diagonal_scatter.default, parent(), new, offset, *dims)
 
@@ -75,6 +76,7 @@ def gaps_of_unfold_are_zeroed(
 def expand_is_summed(emit: Emitter, parent: Parent, new: fx.Node, args: Arguments) -> fx.Node:
     """The inverse of expand sums the copies of an element, as the backward formula does."""
     shape = parent().meta["val"].shape
+    # `before` dimensions were added in front; others were expanded from size one.
     dtype, before = new.meta["val"].dtype, new.meta["val"].dim() - len(shape)
     shown = new.meta["val"].shape[before:]
     added = [before + dim for dim, size in enumerate(shape) if size == 1 and shown[dim] != 1]

@@ -30,6 +30,7 @@ def two_scatters_are_exchanged(graph_module: fx.GraphModule) -> None:
             or node.args[1] is base
         ):
             continue
+        # base(a, ...) then node(base, ...) becomes node(a, ...) then base(node, ...).
         node.update_arg(0, base.args[0])
         users = [user for user in node.users if user is not base]
         node.append(base)
