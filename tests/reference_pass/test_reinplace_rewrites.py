@@ -1,0 +1,198 @@
+"""Reinplacing step by step: what is rewritten, each step with the example that torch gives for it.
+
+The steps (3) to (5) are those of the docstring of `torch.fx.passes.reinplace.reinplace`. Each
+program is compared with eager by the fixture, and its metadata must be true (step 4).
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from reference_pass.alias_analysis import storage_of
+from reference_pass.candidates import How
+from reference_pass.operator_forms import in_place_form
+
+aten = torch.ops.aten
+
+
+# --- (3) doing it ---------------------------------------------------------------------------------
+
+
+def test_3a_a_scatter_becomes_a_view_and_a_copy_(reinplaced):
+    def program(b):
+        a = torch.zeros(2, 2)
+        return torch.select_scatter(a, b, 0, 0)
+
+    done = reinplaced(program, torch.ones(2))
+    assert done.how == {"select_scatter": How.SCATTER}
+    assert done.calls == ["zeros.default", "select.int", "copy_.default"]
+
+
+def test_3a_an_assignment_to_a_part_stores_into_it(reinplaced):
+    def program(b):
+        a = torch.zeros(2, 2)
+        a[0] = b
+        return a
+
+    done = reinplaced(program, torch.ones(2))
+    assert (done.how["copy"], done.how["select_scatter"]) == (How.IN_PLACE, How.REDUNDANT)
+    assert done.calls == ["zeros.default", "select.int", "copy_.default"]
+
+
+@pytest.mark.parametrize(
+    ("functional", "in_place"),
+    [
+        (aten.add.Tensor, aten.add_.Tensor),
+        (aten.add.Scalar, aten.add_.Scalar),
+        (aten.fill.Scalar, aten.fill_.Scalar),
+        (aten.clamp.default, aten.clamp_.default),
+        (aten.index_put.default, aten.index_put_.default),
+        (aten.normal_functional.default, aten.normal_.default),
+        (aten._foreach_add.Scalar, aten._foreach_add_.Scalar),
+        (aten.flip.default, None),
+    ],
+    ids=str,
+)
+def test_3b_the_in_place_form_is_found_by_schema(functional, in_place):
+    assert in_place_form(functional) is in_place
+
+
+def test_3b_an_op_becomes_its_in_place_form(reinplaced, vector):
+    done = reinplaced(lambda x: x.neg().clamp(-3, 3).flip(0), vector)
+    assert done.how == {"neg": None, "clamp": How.IN_PLACE}
+    assert done.calls == ["neg.default", "clamp_.default", "flip.default"]
+
+
+# --- (4) later nodes use the operand --------------------------------------------------------------
+
+
+def test_4_users_of_the_result_use_the_operand_and_have_its_metadata(reinplaced, vector):
+    def program(x):
+        a = x.neg()[1::2]
+        b = a.mul(2)
+        return b[1:].sum()
+
+    done = reinplaced(program, vector)
+    view = next(
+        node for node in reversed(done.graph_module.graph.nodes) if node.target is aten.slice.Tensor
+    )
+    value = view.meta["val"]
+    assert view.args[0].target is aten.slice.Tensor
+    assert (tuple(value.shape), value.stride(), value.storage_offset(), value.dtype) == (
+        (3,),
+        (2,),
+        3,
+        torch.float32,
+    )
+
+
+def test_4_the_aliases_of_operand_and_result_are_one_set(reinplaced, vector):
+    def program(x):
+        a = x.neg()
+        c = a.mul(2).view(2, 4)
+        d = c.add(1)
+        return c.sum(), d.sum()
+
+    done = reinplaced(program, vector)
+    assert done.how["mul"] is How.IN_PLACE
+    assert done.refused("add") == "no_later_use"
+    a, c, d = (storage_of(done.node(name).meta["val"]) for name in ("neg", "view", "add"))
+    assert a == c != d
+
+
+def test_4_users_of_a_scatter_use_its_base(reinplaced_as_written, vector):
+    def program(x, source):
+        b = aten.slice_scatter(x.neg(), source, 0, 2, 4)
+        return b.view(2, 4).sum(), b.add(1)
+
+    done = reinplaced_as_written(program, vector, torch.ones(2))
+    assert done.how == {"neg": None, "slice_scatter": How.SCATTER, "add": How.IN_PLACE}
+    assert done.node("view").args[0] is done.node("add").args[0] is done.node("neg")
+
+
+def test_4_users_of_results_that_an_op_does_not_hand_back_use_the_operands(reinplaced, vector):
+    def program(x):
+        a, b = torch._foreach_add([x.neg(), x.abs()], 1)
+        return a.view(2, 4), b
+
+    done = reinplaced(program, vector)
+    assert done.how["_foreach_add"] is How.IN_PLACE
+    assert done.calls == ["neg.default", "abs.default", "_foreach_add_.Scalar", "view.default"]
+    assert done.node("view").args[0] is done.node("neg")
+
+
+def test_4_a_cast_back_gives_its_users_the_dtype_of_the_operand(reinplaced, vector):
+    done = reinplaced(lambda x: x.neg().ge_(-4)[2:].sum(), vector)
+    (view,) = [node for node in done.graph_module.graph.nodes if node.target is aten.slice.Tensor]
+    assert (view.meta["val"].dtype, view.args[0].target) == (torch.float32, aten.neg.default)
+
+
+# --- (5) scatters that are dropped ----------------------------------------------------------------
+
+
+def test_5_all_scatters_up_a_chain_of_views_are_erased(reinplaced, square):
+    def program(x):
+        a = x.neg()
+        a[1:].select(0, 1)[::2].zero_()
+        return a
+
+    done = reinplaced(program, square)
+    assert not any("scatter" in call for call in done.calls)
+    assert list(done.how.values()).count(How.REDUNDANT) == 3
+
+
+def test_5_a_copy__of_a_value_that_is_in_the_input_already_is_erased(reinplaced, square):
+    def program(x):
+        x[0].mul_(2)
+
+    done = reinplaced(program, square)
+    assert done.calls == ["select.int", "mul_.Tensor"]
+
+
+# --- future work of the docstring, and what goes with it ------------------------------------------
+
+
+def test_a_commutative_op_is_in_place_of_its_other_operand(reinplaced, vector):
+    done = reinplaced(lambda x: x.add(x.neg()), vector)
+    assert done.how["add"] is How.SWAPPED
+    assert done.refused("add") == "not_an_input"
+
+
+def test_an_op_that_does_not_commute_is_written_into_its_other_operand(reinplaced, vector):
+    done = reinplaced(lambda x: x.sub(x.neg()), vector)
+    assert done.how["sub"] is How.OUT
+    assert done.calls == ["neg.default", "sub.out"]
+
+
+def test_a_scaled_sum_does_not_commute(reinplaced, vector):
+    assert reinplaced(lambda x: x.add(x.neg(), alpha=2), vector).how["add"] is How.OUT
+
+
+def test_an_op_that_is_not_pointwise_is_not_written_into_its_other_operand(reinplaced, square):
+    assert "mm" not in reinplaced(lambda x: x.mm(x.neg()), square).how
+
+
+# --- what the docstring does not name, but FX passes must keep ------------------------------------
+
+
+def test_a_result_that_is_returned_does_not_come_to_share_memory_with_another_output(
+    reinplaced, vector
+):
+    def program(x):
+        a = x.neg()
+        return a[:4].mul(2), a[4:]
+
+    done = reinplaced(program, vector)
+    assert done.how["mul"] is None
+    assert done.refused("mul") == "no_new_alias"
+
+
+def test_a_result_whose_users_depend_on_its_offset_keeps_its_offset(reinplaced, vector):
+    def program(x):
+        a = x.neg()[2:]
+        return a.mul(2).as_strided((2,), (1,), 0).sum()
+
+    done = reinplaced(program, vector)
+    assert done.how["mul"] is None
+    assert done.refused("mul") == "same_location"
