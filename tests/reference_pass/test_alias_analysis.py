@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from reference_pass.alias_analysis import Analysis, analyse, same_view, storage_of, written_tensors
 from reference_pass.exceptions import Refused
-from reference_pass.fake_execution import _view_as, fake_inputs, fake_mode
 from reference_pass.nested import tensors_in
+from tests.reference_pass.graphs import GRID, ROW, W, X, Y, Z, graph_of
 
 aten = torch.ops.aten
 
@@ -41,42 +41,6 @@ class Recorder(fx.Interpreter):
             ]
             self.storages[n.name] = [storage_of(each) for each in tensors_in(value)]
         return value
-
-
-def graph_of(*calls: tuple[Any, ...], inputs: int = 1) -> fx.GraphModule:
-    """A graph of `(op, *args)`. A `NthValue` among the arguments is a value of the graph."""
-    graph = fx.Graph()
-    values = [graph.placeholder(f"x{i}") for i in range(inputs)]
-
-    def resolved(argument: Any) -> Any:
-        if isinstance(argument, NthValue):
-            return values[argument.number]
-        return [resolved(each) for each in argument] if isinstance(argument, list) else argument
-
-    for op, *args in calls:
-        kwargs = args.pop() if args and isinstance(args[-1], dict) else {}
-        args = [resolved(each) for each in args]
-        values.append(
-            graph.call_function(
-                op, tuple(args), {name: resolved(each) for name, each in kwargs.items()}
-            )
-        )
-    graph.output(tuple(values))
-    return fx.GraphModule({}, graph)
-
-
-class NthValue:
-    """The n-th value of a graph, inputs first."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-
-X, Y, Z, W = (NthValue(number) for number in range(4))
-
-
-def layout_of(tensor: torch.Tensor) -> tuple[object, ...]:
-    return tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
 
 
 def copies(inputs: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
@@ -111,10 +75,6 @@ def compared_with_eager(graph_module: fx.GraphModule, *inputs: torch.Tensor) -> 
         assert (one == other) == (their_one == their_other)
     assert sorted(set(ours)) == list(range(len(set(ours)))), "storages are numbered as they are met"
     return analysis
-
-
-GRID = torch.arange(24.0).view(4, 6)
-ROW = torch.arange(6.0)
 
 
 @pytest.mark.parametrize(
@@ -332,11 +292,6 @@ def test_a_call_on_a_data_dependent_size_is_refused():
         analyse(graph_of((aten.nonzero.default, X), (aten.split.Tensor, Y, 2)), (GRID,))
 
 
-def test_a_sparse_input_has_no_strides_to_reason_about():
-    with pytest.raises(Refused, match="no strides"):
-        analyse(graph_of((aten.neg.default, X)), (GRID.to_sparse(),))
-
-
 def test_an_error_of_eager_stays_what_it_is_also_for_symbolic_sizes():
     mode = FakeTensorMode(shape_env=ShapeEnv())
     with pytest.raises(RuntimeError) as symbolic:
@@ -346,43 +301,16 @@ def test_an_error_of_eager_stays_what_it_is_also_for_symbolic_sizes():
     assert not isinstance(symbolic.value, Refused)
 
 
-def test_a_resized_out_tensor_has_the_layout_of_the_functional_result():
-    graph_module = graph_of(
-        (aten.std.correction_out, X, [1], {"correction": 1, "keepdim": True, "out": Y}), inputs=2
-    )
-    effects = list(analyse(graph_module, (GRID, torch.empty(0))).effects.values())
-    assert layout_of(effects[2].value) == ((4, 1), (1, 1), 0)
-
-
-def test_a_resized_out_tensor_is_refused_if_there_is_no_functional_form():
-    right, wrong = torch.empty(5), torch.empty(0)
-    graph_module = graph_of((aten.linspace.out, 0, 1, 5, {"out": X}))
-    assert layout_of(list(analyse(graph_module, (right,)).effects.values())[1].value) == (
-        (5,),
-        (1,),
-        0,
-    )
-    with pytest.raises(Refused, match="resizes its out="):
-        analyse(graph_module, (wrong,))
-
-
-def test_what_is_written_may_be_on_any_device():
-    operand, place = torch.ones(4, device="meta"), torch.ones(8, device="meta")[4:]
-    graph_module = graph_of((aten.neg.out, X, {"out": Y}), inputs=2)
-    effects = list(analyse(graph_module, (operand, place)).effects.values())
-    assert layout_of(effects[2].value) == ((4,), (1,), 4)
-
-
 def test_an_error_of_eager_stays_what_it_is():
     with pytest.raises(RuntimeError) as caught:
         analyse(graph_of((aten.view.default, X, [5])), (GRID,))
     assert not isinstance(caught.value, Refused)
 
 
-# --- fakes ----------------------------------------------------------------------------------------
+# --- modes, custom operators, written tensors -----------------------------------------------------
 
 
-def test_a_graph_is_run_in_the_mode_of_its_arguments_and_leaves_them_as_large_as_they_were():
+def test_a_graph_runs_in_the_mode_of_its_arguments_and_leaves_their_sizes_alone():
     mode = FakeTensorMode()
     given = [mode.from_tensor(each) for each in (torch.ones(2), torch.ones(3))]
     analysis = analyse(
@@ -391,17 +319,6 @@ def test_a_graph_is_run_in_the_mode_of_its_arguments_and_leaves_them_as_large_as
     assert analysis.mode is mode
     assert analysis.resized == {0, 1}
     assert [each.untyped_storage().nbytes() for each in given] == [8, 12]
-
-
-@pytest.mark.parametrize(
-    ("op", "named"), [(aten.select_copy.int, {"dim": 1, "index": 0}), (aten.t_copy.default, {})]
-)
-def test_view_copies_of_symbolic_sizes_are_contiguous(op, named):
-    dynamic: Any = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC] * 2)
-    fake = FakeTensorMode(shape_env=ShapeEnv()).from_tensor(GRID, symbolic_context=dynamic)
-    *_, effect = analyse(graph_of((op, X, named)), (fake,)).effects.values()
-    assert effect.value.is_contiguous()
-    assert effect.value.dim() == (1 if named else 2)
 
 
 def test_a_complex_tensor_is_copied_as_real_in_row_major_order():
@@ -417,54 +334,6 @@ def test_a_custom_operator_may_use_a_real_tensor():
         compared_with_eager(
             graph_of((torch.ops.aliasproof_alias_analysis.add_table.default, X)), GRID
         )
-
-
-def test_fake_inputs_share_what_the_inputs_share_and_are_new_objects():
-    mode = FakeTensorMode()
-    one, other, apart, number = fake_inputs(mode, (GRID[0], GRID[1], ROW, 3))
-    assert all(
-        isinstance(each, FakeTensor) and each.fake_mode is mode for each in (one, other, apart)
-    )
-    assert storage_of(one) == storage_of(other) != storage_of(apart)
-    assert other.storage_offset() == 6
-    assert one.untyped_storage().nbytes() == GRID.untyped_storage().nbytes()
-    assert number == 3
-    again, _ = fake_inputs(mode, (one, ROW))
-    assert again is not one
-    assert storage_of(again) == storage_of(one)
-
-
-def test_fake_inputs_need_no_gradient():
-    (fake,) = fake_inputs(FakeTensorMode(), (torch.ones(2, requires_grad=True),))
-    assert not fake.requires_grad
-
-
-def test_the_mode_is_that_of_the_arguments_or_of_the_metadata_or_new():
-    graph_module = graph_of((aten.neg.default, X))
-    shapes = ShapeEnv()
-    mode = FakeTensorMode(shape_env=shapes)
-    new = fake_mode(graph_module, (GRID,))
-    assert new is not mode
-    assert new.shape_env is not None
-    assert fake_mode(graph_module, (GRID, [mode.from_tensor(ROW)])) is mode
-    next(iter(graph_module.graph.nodes)).meta["val"] = mode.from_tensor(GRID)
-    assert fake_mode(graph_module, ()) is mode
-    assert fake_mode(graph_module, (GRID,)) is mode
-
-
-def test_constants_are_found_by_dotted_names():
-    inner = torch.nn.Module()
-    inner.register_buffer("table", GRID)
-    root: Any = torch.nn.Module()
-    root.add_module("inner", inner)
-    root.number = 3
-    graph = fx.Graph()
-    table = graph.get_attr("inner.table")
-    graph.output((graph.call_function(aten.neg.default, (table,)), graph.get_attr("number")))
-    effects = [effect.value for effect in analyse(fx.GraphModule(root, graph), ()).effects.values()]
-    assert tuple(effects[0].shape) == (4, 6)
-    assert isinstance(effects[0], FakeTensor)
-    assert effects[2] == 3
 
 
 def test_tensors_are_found_at_any_depth():
@@ -503,49 +372,3 @@ def test_tensors_are_the_same_view_if_they_read_the_same_bytes_in_the_same_way()
         whole.view(torch.float64),
     ):
         assert not same_view(whole, other)
-
-
-@pytest.mark.parametrize(
-    ("operand", "dtype", "layout"),
-    [
-        # As torch has it
-        (torch.ones(2, 4), torch.float64, ((2, 2), (2, 1), 0)),
-        (torch.ones(9)[1:].view(2, 4)[:, 1:], torch.float16, ((2, 6), (8, 1), 4)),
-        (torch.ones(()), torch.int32, ((), (), 0)),
-        # Strides that are never used
-        (torch.ones(10)[2:].as_strided((1, 4), (3, 1), 2), torch.complex64, ((1, 2), (1, 1), 1)),
-        (torch.ones(4).as_strided((2, 1, 2), (2, 7, 1)), torch.float64, ((2, 1, 1), (1, 1, 1), 0)),
-        (
-            torch.ones(2, dtype=torch.float64).as_strided((2, 1), (1, 2)),
-            torch.float32,
-            ((2, 2), (2, 1), 0),
-        ),
-        (torch.ones(0).as_strided((3, 0), (1, 5)), torch.float64, ((3, 0), (1, 1), 0)),
-        (torch.ones(0).as_strided((0, 2), (3, 1)), torch.float64, ((0, 1), (1, 1), 0)),
-        # Some of these fit as they are
-        (torch.ones(4).as_strided((2, 1, 2), (2, 6, 1)), torch.float64, ((2, 1, 1), (1, 3, 1), 0)),
-        (torch.ones(4).as_strided((2, 1, 2), (2, 7, 1)), torch.int32, ((2, 1, 2), (2, 7, 1), 0)),
-        (torch.ones(4).as_strided((2, 1, 2), (2, 7, 1)), torch.float16, ((2, 1, 4), (4, 14, 1), 0)),
-    ],
-)
-def test_a_view_as_another_dtype_is_taken_whatever_the_strides_that_are_never_used(
-    operand, dtype, layout
-):
-    shown = _view_as(operand, dtype)
-    assert layout_of(shown) == layout
-    assert shown.dtype == dtype
-    assert storage_of(shown) == storage_of(operand)
-
-
-@pytest.mark.parametrize(
-    ("operand", "dtype"),
-    [
-        (torch.ones(10).as_strided((2, 4), (5, 1)), torch.float64),
-        (torch.ones(8).view(4, 2).t(), torch.float64),
-        (torch.ones(8).view(4, 2).t(), torch.float16),
-        (torch.ones(2, 3), torch.float64),
-    ],
-)
-def test_a_view_as_another_dtype_is_refused_for_strides_that_are_used(operand, dtype):
-    with pytest.raises(RuntimeError, match="to view Float as"):
-        _view_as(operand, dtype)

@@ -1,7 +1,7 @@
-"""Reinplacing step by step, as in the docstring of `torch.fx.passes.reinplace.reinplace`.
+"""Reinplacing step by step: the conditions, each with the example that torch gives for it.
 
-Each step has its example. The fixture compares each program with eager, and checks that its
-metadata is true (step 4).
+The steps (1) and (2) are those of the docstring of `torch.fx.passes.reinplace.reinplace`. Each
+program is compared with eager by the fixture, and its metadata must be true (step 4).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def test_1a_an_operand_of_other_strides_is_not_written_if_the_result_is_returned
     assert done.refused("mul") == "same_stride"
 
 
-def test_1a_an_operand_of_other_strides_is_written_if_no_use_depends_on_them(reinplaced, square):
+def test_1a_an_operand_of_other_strides_is_written_if_nothing_can_tell(reinplaced, square):
     done = reinplaced(lambda x: (x + 1)[:, ::2].mul(2).sum(), square)
     assert done.how["mul"] is How.IN_PLACE
 
@@ -104,7 +104,7 @@ def test_1b_an_input_is_written_if_a_later_copy__overwrites_it(reinplaced, vecto
     assert done.calls == ["mul_.Tensor", "add_.Tensor"]
 
 
-def test_1b_an_input_is_written_with_other_values_if_a_later_copy__overwrites_them(
+def test_1b_an_input_is_written_with_contents_that_a_later_copy__overwrites(
     reinplaced_as_written, vector
 ):
     def program(x, y):
@@ -212,7 +212,7 @@ def test_2_an_operand_that_is_returned_is_not_written(reinplaced, vector):
     assert reinplaced(program, vector).refused("mul") == "no_later_use"
 
 
-def test_2_an_operand_is_not_written_if_a_view_of_it_is_used_later(reinplaced, vector):
+def test_2_an_operand_with_a_view_that_is_used_later_is_not_written(reinplaced, vector):
     def program(x):
         a = x.add(1)
         view = a.view(2, 4)
@@ -229,7 +229,7 @@ def test_2_a_view_of_other_bytes_that_is_used_later_does_not_matter(reinplaced, 
     assert reinplaced(program, vector).how["mul"] is How.IN_PLACE
 
 
-def test_2a_an_operand_is_written_if_a_view_of_it_is_only_made_later(reinplaced, vector):
+def test_2a_an_operand_with_a_view_that_is_made_later_is_written(reinplaced, vector):
     def program(x):
         a = x.add(1)
         b = a.mul(2)
@@ -258,7 +258,7 @@ def test_2b_a_repeated_argument_of_a_pointwise_op_is_written(reinplaced, vector)
     assert reinplaced(program, vector).how["mul"] is How.IN_PLACE
 
 
-def test_2c_a_view_is_written_if_the_only_later_use_is_a_scatter_over_it_which_is_erased(
+def test_2c_a_view_is_written_if_the_only_later_use_is_a_scatter_over_it_that_is_erased(
     reinplaced, square
 ):
     def program(x):
@@ -304,13 +304,13 @@ def test_2c_a_scatter_of_another_part_of_its_base_stays(reinplaced_as_written, v
     assert done.how["slice_scatter"] is How.SCATTER
 
 
-def test_2c_what_a_scatter_does_not_read_follows_its_base_to_a_new_location(reinplaced, vector):
+def test_2c_a_scatter_reads_its_base_where_the_base_was_written(reinplaced, vector):
     def program(x, part):
         y = -x
-        moved = -y[1:]  # into y: its elements 0 and 1 are elements 1 and 2 of y
-        first = -moved[:1]  # not over what the scatter reads
-        second = -moved[1:2]  # but over what it does not
-        return torch.slice_scatter(moved, part, 0, 1, 2), first.sum(), second.sum()
+        shifted = -y[1:]  # into y: its elements 0 and 1 are elements 1 and 2 of y
+        first = -shifted[:1]  # not over what the scatter reads
+        second = -shifted[1:2]  # but over what it does not
+        return torch.slice_scatter(shifted, part, 0, 1, 2), first.sum(), second.sum()
 
     done = reinplaced(program, vector, torch.ones(1))
     assert done.how["neg_1"] is How.IN_PLACE

@@ -87,7 +87,7 @@ def test_4_users_of_the_result_use_the_operand_and_have_its_metadata(reinplaced,
     )
 
 
-def test_4_operand_and_result_have_one_set_of_aliases(reinplaced, vector):
+def test_4_the_aliases_of_operand_and_result_are_one_set(reinplaced, vector):
     def program(x):
         a = x.neg()
         c = a.mul(2).view(2, 4)
@@ -128,7 +128,7 @@ def test_4_a_cast_back_gives_its_users_the_dtype_of_the_operand(reinplaced, vect
     assert (view.meta["val"].dtype, view.args[0].target) == (torch.float32, aten.neg.default)
 
 
-# --- (5) scatters that are erased -----------------------------------------------------------------
+# --- (5) scatters that are dropped ----------------------------------------------------------------
 
 
 def test_5_all_scatters_up_a_chain_of_views_are_erased(reinplaced, square):
@@ -138,11 +138,11 @@ def test_5_all_scatters_up_a_chain_of_views_are_erased(reinplaced, square):
         return a
 
     done = reinplaced(program, square)
-    assert not any("scatter" in each for each in done.calls)
+    assert not any("scatter" in call for call in done.calls)
     assert list(done.how.values()).count(How.REDUNDANT) == 3
 
 
-def test_5_a_copy__of_what_is_in_the_input_already_is_erased(reinplaced, square):
+def test_5_a_copy__of_a_value_that_is_in_the_input_already_is_erased(reinplaced, square):
     def program(x):
         x[0].mul_(2)
 
@@ -159,7 +159,7 @@ def test_a_commutative_op_is_in_place_of_its_other_operand(reinplaced, vector):
     assert done.refused("add") == "not_an_input"
 
 
-def test_an_op_that_does_not_commute_goes_into_its_other_operand(reinplaced, vector):
+def test_an_op_that_does_not_commute_is_written_into_its_other_operand(reinplaced, vector):
     done = reinplaced(lambda x: x.sub(x.neg()), vector)
     assert done.how["sub"] is How.OUT
     assert done.calls == ["neg.default", "sub.out"]
@@ -173,10 +173,12 @@ def test_an_op_that_is_not_pointwise_is_not_written_into_its_other_operand(reinp
     assert "mm" not in reinplaced(lambda x: x.mm(x.neg()), square).how
 
 
-# --- what the docstring does not say, but FX passes must keep ------------------------------------
+# --- what the docstring does not name, but FX passes must keep ------------------------------------
 
 
-def test_a_returned_result_does_not_get_to_share_memory_with_another_output(reinplaced, vector):
+def test_a_result_that_is_returned_does_not_come_to_share_memory_with_another_output(
+    reinplaced, vector
+):
     def program(x):
         a = x.neg()
         return a[:4].mul(2), a[4:]
@@ -186,7 +188,7 @@ def test_a_returned_result_does_not_get_to_share_memory_with_another_output(rein
     assert done.refused("mul") == "no_new_alias"
 
 
-def test_a_result_whose_users_depend_on_its_offset_keeps_it(reinplaced, vector):
+def test_a_result_whose_users_depend_on_its_offset_keeps_its_offset(reinplaced, vector):
     def program(x):
         a = x.neg()[2:]
         return a.mul(2).as_strided((2,), (1,), 0).sum()

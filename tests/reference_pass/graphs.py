@@ -1,0 +1,47 @@
+"""Graphs that are built by hand from calls, for the tests of alias analysis and fake execution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+
+
+class NthValue:
+    """The n-th value of a graph, inputs first."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def graph_of(*calls: tuple[Any, ...], inputs: int = 1) -> fx.GraphModule:
+    """A graph of `(op, *args)`. A `NthValue` among the arguments is a value of the graph."""
+    graph = fx.Graph()
+    values = [graph.placeholder(f"x{i}") for i in range(inputs)]
+
+    def resolved(argument: Any) -> Any:
+        if isinstance(argument, NthValue):
+            return values[argument.number]
+        return [resolved(each) for each in argument] if isinstance(argument, list) else argument
+
+    for op, *args in calls:
+        kwargs = args.pop() if args and isinstance(args[-1], dict) else {}
+        args = [resolved(each) for each in args]
+        values.append(
+            graph.call_function(
+                op, tuple(args), {name: resolved(each) for name, each in kwargs.items()}
+            )
+        )
+    graph.output(tuple(values))
+    return fx.GraphModule({}, graph)
+
+
+X, Y, Z, W = (NthValue(number) for number in range(4))
+
+GRID = torch.arange(24.0).view(4, 6)
+ROW = torch.arange(6.0)
+
+
+def layout_of(tensor: torch.Tensor) -> tuple[object, ...]:
+    return tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
