@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+# Type checkers and editors read these imports. At run time, `__getattr__` replaces them.
 if TYPE_CHECKING:
     from aliasproof.checking import check
     from campaigns.campaign import Campaign
@@ -85,6 +86,7 @@ def __getattr__(name: str) -> object:
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOME_OF[name]), name)
+    # From now on Python finds the name without calling this function.
     globals()[name] = value
     return value
 

@@ -48,6 +48,7 @@ def lift(function: Function, inputs: Sequence[torch.Tensor]) -> LiftedFunction |
 
     The function runs twice, on copies: no tensor of the user is written.
     """
+    # One run is not enough to tell a captured tensor from a new one, see below.
     first, second = _captured(function, inputs), _captured(function, inputs)
     # A tensor made where no mode sees it (such as `torch.Tensor(3)`) is new in each run, so it is
     # in only one of the two. `first` keeps its tensors alive: no identity is used again.
@@ -59,6 +60,7 @@ def lift(function: Function, inputs: Sequence[torch.Tensor]) -> LiftedFunction |
     # A function can use a global that is also one of its inputs.
     given = {id(tensor) for tensor in inputs}
     captured = tuple(tensor for key, tensor in used.items() if key not in given)
+    # `used`, not `captured`: a global that is an input has to be replaced in the calls too.
     return LiftedFunction(function, tuple(inputs), captured) if used else None
 
 
@@ -67,6 +69,7 @@ def _captured(function: Function, inputs: Sequence[torch.Tensor]) -> dict[int, t
 
     If the function raises: those until then.
     """
+    # The copies are what the function gets, so they are known from the start.
     copies = clone_inputs(inputs)
     search = _Search({id(copy): copy for copy in copies})
     try:
@@ -120,6 +123,7 @@ class _Search:
             return tensor
         if id(tensor) not in self.captured:
             self.captured[id(tensor)] = tensor
+            # The bytes of some tensors cannot be copied (sparse, meta): the function gets those.
             self.copies[id(tensor)] = tensor if not_comparable(tensor) else self._copy(tensor)
         return self.copies[id(tensor)]
 
@@ -136,7 +140,7 @@ class _Search:
         return copy
 
     def note_result(self, result: object) -> None:
-        # What a call returns was made by the function, so it is not captured.
+        # What a call returns is a new tensor, or a view or a copy of a known one: not captured.
         for leaf in pytree.tree_leaves(result):
             if isinstance(leaf, torch.Tensor):
                 self.known[id(leaf)] = leaf
@@ -144,6 +148,7 @@ class _Search:
 
 def captured_names(lifted: LiftedFunction) -> list[str]:
     """What the author calls each captured tensor, such as `model.weight`; 'unnamed' if unknown."""
+    # The first name wins: a parameter of a module often has several.
     found: dict[int, str] = {}
     for name, value in _surroundings(lifted.function):
         if isinstance(value, torch.Tensor):
@@ -156,7 +161,7 @@ def captured_names(lifted: LiftedFunction) -> list[str]:
 
 def _surroundings(function: Function) -> Iterator[tuple[str, object]]:
     """The function, what it is bound to, its closure, its globals and its defaults, by name."""
-    yield "", function
+    yield "", function  # it can be a module: then names are those of its parameters
     yield "self", getattr(function, "__self__", None)
     code = inspect.unwrap(function)
     if inspect.isfunction(code):

@@ -76,8 +76,10 @@ def _check_function(
     comparable = Comparable.of(function, inputs)
     if comparable.captured:
         notes.append(_captured_note(comparable))
+    # Each run gets fresh clones, so that no run sees what another wrote.
     case = Case(comparable.function, lambda: _seeded(clone_inputs(comparable.inputs)))
     found = _check(case, targets, notes, file, missed=missed)
+    # Only the runs show which types the outputs have.
     return _admit_opaque(found, comparable.function.opaque)
 
 
@@ -111,6 +113,7 @@ def _check(
     for target in targets:
         reports, trials[target.name] = _examine_twice(case, target, observed)
         results[target.name] = _result(target, reports, trials[target.name])
+    # After all targets, so that the search changes no state that a target's run could see.
     if missed:
         results = {
             name: replace(result, missed=_missed(case, result, trials[name]))
@@ -132,6 +135,7 @@ def _missed(case: Case, result: TargetResult, trial: Trial | None) -> Sequence[O
     if result.violated or trial is None or trial.build is None or not trial.build.stages:
         return None
     last = trial.build.stages[-1]
+    # A stage that is not whole runs only inside its target's wrapper, on other inputs.
     return opportunities(last, case.fresh_inputs) if last.whole else None
 
 
@@ -149,6 +153,7 @@ def _run_eager(case: Case, file: Path | None) -> EagerResult:
         unwatched = observe(case.function, case.fresh_inputs())
         if type(unwatched.error) is not type(first.error):
             return EagerResult(None, trace, f"aliasproof cannot watch its eager run: {raised}")
+    # The empty contract promises everything: any difference between the two runs counts.
     difference = next(iter(judge(Contract(), first, again, trace).violations), None)
     if difference is not None:
         reason = (
@@ -166,6 +171,7 @@ def _examine_twice(
     """The reports on a target, and its trial. A violation counts only if a second run shows it."""
     found = examine(case, target, eager=eager, every_oracle=True, attribute=False)
     reports = found.reports
+    # Only violations are repeated: a run costs a build, and `holds` accuses nobody.
     if found.violations:
         again = examine(case, target, eager=eager, every_oracle=True, attribute=False).reports
         reports = {name: _in_both(report, again[name]) for name, report in reports.items()}
@@ -175,6 +181,7 @@ def _examine_twice(
 def _in_both(one: Report, other: Report) -> Report:
     if one.verdict is not Verdict.VIOLATED:
         return one
+    # Violations are equal if oracle, kind and place are: the evidence may differ in values.
     both = tuple(violation for violation in one.violations if violation in other.violations)
     if both:
         return replace(one, violations=both)

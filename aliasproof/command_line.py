@@ -21,12 +21,12 @@ from programs.errors import InternalError, UserError
 FOUND, BAD_INPUT, INTERNAL_ERROR, INTERRUPTED = 1, 2, 3, 130
 
 app = typer.Typer(
-    add_completion=False,
+    add_completion=False,  # no --install-completion and --show-completion
     help=(
         "Finds, reduces and explains miscompiles in compilers that remove mutation from tensor"
         " programs (functionalization) and put it back (reinplacing)."
     ),
-    pretty_exceptions_enable=False,
+    pretty_exceptions_enable=False,  # `run` prints errors
     rich_markup_mode=None,  # plain help takes a third of the time
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -262,6 +262,7 @@ def versions() -> str:
     from importlib.metadata import PackageNotFoundError, version
 
     def installed(name: str) -> str:
+        # A checkout on PYTHONPATH is not an installed package.
         try:
             return version(name)
         except PackageNotFoundError:
@@ -298,7 +299,7 @@ def run(arguments: Sequence[str]) -> int:
             f" above, the command ({command}), the files that it reads, and {versions()}",
             INTERNAL_ERROR,
         )
-    # Typer turns Ctrl-C in a command into this code.
+    # Typer returns this code for Ctrl-C. Other versions of it raise, see above.
     return _fail("interrupted", INTERRUPTED) if code == INTERRUPTED else int(code)
 
 

@@ -57,6 +57,7 @@ class Leaves:
                 yield leaf
             elif isinstance(leaf, _NAMED):
                 yield str(leaf)
+            # Pytree takes a dataclass as a leaf, and two runs return two unequal objects.
             elif dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
                 yield from self._leaves(
                     [getattr(leaf, member.name) for member in dataclasses.fields(leaf)]
@@ -65,6 +66,7 @@ class Leaves:
                 yield self._mark(type(leaf).__name__)
 
     def _mark(self, kind: str) -> str:
+        # Equal text for both runs: the leaf is not compared, and the note says so.
         self.opaque.add(kind)
         return f"<{kind}>"
 

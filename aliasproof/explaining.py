@@ -60,10 +60,12 @@ def explain(
         program = graph_lines(captured, inputs)
     except Refused as refused:
         raise UserError(f"the reference pass refuses it: {refused}") from refused
+    # Tracing runs the user's code, so any exception can come out of it.
     except Exception as error:
         raise UserError(f"it cannot be traced: {raised_text(error, file)}") from error
     try:
         functional = functionalize(captured, *inputs, views=views)
+        # Reinplacing changes the graph that it gets, and both graphs are shown.
         reinplaced = reinplace(copy.deepcopy(functional), *inputs)
         graphs = (program, graph_lines(functional, inputs), graph_lines(reinplaced, inputs))
     except Refused as refused:
@@ -97,6 +99,7 @@ def _name_inputs(graph_module: fx.GraphModule, function: Function) -> None:
         for parameter in parameters
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
     ]
+    # There can be more placeholders than parameters: those of captured tensors.
     placeholders = graph_module.graph.find_nodes(op="placeholder")
     for node, name in zip(placeholders, names, strict=False):
         node._rename(name)
@@ -131,6 +134,7 @@ def _lines(graph: fx.Graph, analysis: Analysis) -> Iterator[NodeLine]:
             storage[id(tensor)]
             for tensor in written_tensors(node, lambda n: analysis.effects[n].value)
         ]
+        # `mutated_metadata`: tensors whose metadata the node mutates, such as by `set_`.
         geometries = {**effect.shows, **effect.mutated_metadata}
         storage.update((key, geometry.storage) for key, geometry in geometries.items())
         returned = tuple(
@@ -181,7 +185,7 @@ def _call(node: fx.Node) -> str:
     if node.op == "get_attr":
         return f"constant {node.target}"
     name = getattr(node.target, "__name__", "")
-    if name == "getitem":
+    if name == "getitem":  # one result of an op with several
         return f"{_argument(node.args[0])}[{_argument(node.args[1])}]"
     # `on_copies(op, ...)` calls the op, so the defaults are those of the op.
     op = node.args[0] if node.target is on_copies else node.target
@@ -221,6 +225,7 @@ def _argument(value: object) -> str:
 # --- decisions ------------------------------------------------------------------------------------
 
 
+# A docstring starts with its steps, such as "(2c), (5): ...", or with "An invariant of ...".
 _STEP = re.compile(r"(?:\(\d\w?\)(?:, )?)+|An invariant[^:.]*")
 
 

@@ -89,6 +89,7 @@ def prove_build(
     comparable = Comparable.of(function, inputs)
     tensors = _TensorLeaves(comparable.function)
     samples = clone_inputs(comparable.inputs)
+    # An eager error would later look like an error of the symbolic run.
     eager = observe(tensors, clone_inputs(samples))
     if eager.error is not None:
         raise UserError(f"eager raises {raised_text(eager.error, None)}")
@@ -133,6 +134,7 @@ class _Proving:
                 for one, other in names
             )
             return TargetProofs(self.target.name, shapes, (), tuple(unknown))
+        # A proof is about fake tensors. Where a real run disagrees with them, it proves nothing.
         untrue = self._untrue(before, after, compiled, assumptions)
         found = tuple(
             self._confirmed(proof, untrue, compiled)
@@ -152,6 +154,7 @@ class _Proving:
 
     def _compiled(self) -> Function:
         """The symbolic build. Raises `Rejected` if there is none."""
+        # Not an error: the answer for each pair is then unknown, with this reason.
         if self.build is None:
             raise Rejected("the target has no build with symbolic sizes")
         # The cache outlives a program, and its entries can change what the next one compiles to.
@@ -196,6 +199,7 @@ class _Proving:
 
         The sizes of the given inputs can be out of range.
         """
+        # Samples have values for the free symbols alone; `complete` computes the others.
         samples = map(assumptions.complete, assumptions.samples)
         yield from (sizes for sizes in samples if not self._too_large(sizes))
         yield self.inputs.hints
@@ -235,6 +239,7 @@ class _Proving:
                 f"refuted {at}, where the program is undefined in eager: {undefined}"
             ) from undefined
         unmet = self.target.contract.unmet(trace)
+        # The assumptions are about sizes. A precondition of the contract is about the run.
         if unmet is not None:
             raise Rejected(f"refuted {at}, for which the target promises nothing: {unmet.reason}")
         actual = observe(compiled, self.inputs.at(sizes))
@@ -253,6 +258,7 @@ def _shared_byte(
 ) -> Counterexample:
     """A byte that the two tensors share in the target's run, if they share none in eager's."""
     at = f"with inputs of sizes {', '.join(str(list(shape)) for shape in shapes)}"
+    # Byte regions of real tensors decide. The symbolic model has no say here.
     ours, theirs = eager.regions(), target.regions()
     if overlap(ours[one], ours[other]) or not overlap(theirs[one], theirs[other]):
         raise Rejected(f"refuted, but a run {at} does not show it; please report this")
@@ -264,6 +270,7 @@ def _shared_byte(
 
 
 def _covered(assumptions: Assumptions, sizes: Range) -> Covered | None:
+    # `equal` has the symbols that an equation determines. They are sizes of the inputs too.
     symbols = len(assumptions.ranges) + len(assumptions.equal)
     if not symbols or assumptions.count is None or sizes.high is None:
         return None

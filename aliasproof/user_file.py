@@ -115,7 +115,7 @@ def _execute(path: Path) -> ModuleType:
         raise UserError(f"{path} cannot be loaded as Python")
     module = importlib.util.module_from_spec(spec)
     sys.modules[MODULE_NAME] = module  # dataclasses and pickle look up the module of a class
-    sys.path.insert(0, str(path.resolve().parent))
+    sys.path.insert(0, str(path.resolve().parent))  # for imports of neighbours
     # Leave no __pycache__ among the user's files.
     write_bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
@@ -151,6 +151,7 @@ def _lines_of(path: Path, error: BaseException) -> list[int | None]:
 
 
 def _callable(module: ModuleType, name: str, path: Path, what: str) -> Callable[..., object]:
+    # A file often uses other names: the message lists what it defines, and the two options.
     if not hasattr(module, name):
         defined = sorted(
             key
@@ -171,7 +172,7 @@ def _callable(module: ModuleType, name: str, path: Path, what: str) -> Callable[
 
 
 def _tensors(made: object, place: str) -> tuple[torch.Tensor, ...]:
-    if isinstance(made, torch.Tensor):
+    if isinstance(made, torch.Tensor):  # a common slip, and what it means is clear
         made = (made,)
     if not isinstance(made, (tuple, list)):
         raise UserError(
@@ -198,6 +199,7 @@ def checked(tensors: Sequence[object], place: str) -> tuple[torch.Tensor, ...]:
 
 def not_comparable(tensor: torch.Tensor) -> str | None:
     """Why the bytes of a tensor cannot be compared, and what to do; None if they can."""
+    # Not `isinstance`: a subclass can redefine what each op does, or have no storage at all.
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         return f"of the subclass {type(tensor).__name__}; {ONLY.format('plain')}"
     if tensor.is_nested or tensor.layout != torch.strided:
@@ -226,6 +228,7 @@ def _shown(value: object) -> str:
 def _check_arity(
     function: Callable[..., object], name: str, tensors: Sequence[torch.Tensor], path: Path
 ) -> None:
+    # A wrong number of inputs would else appear as an error of the eager run.
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # some builtins have none

@@ -51,6 +51,7 @@ def _print_suspicions(console: Console, campaign: Campaign) -> None:
         " graphs are violated. These are not findings. 'aliasproof check FOLDER' shows why:",
         "bold",
     )
+    # Most frequent first; each folder has the shortest program of its symptom.
     for folder, symptom, count, _ in found:
         print_lines(
             console,
@@ -66,6 +67,7 @@ def _print_findings(console: Console, campaign: Campaign, findings: list[Finding
     print_lines(console, f"{counted(len(findings), 'finding')}, {silent}, in {folder}/", "bold")
     table = new_table()
     table.add_column("target", overflow="fold")
+    # The identifier is the folder's name. A line of its own keeps it whole in narrow terminals.
     table.add_column("violation and folder", overflow="fold", ratio=1)
     table.add_column("where", overflow="fold")
     table.add_column("size", justify="right", no_wrap=True)
@@ -96,6 +98,7 @@ def _ops(finding: Finding) -> str:
 
 def _print_shortest(console: Console, campaign: Campaign, findings: list[Finding]) -> None:
     """Print the shortest finding, a silent one if there is any, and how to see the others."""
+    # Silent ones are worse: a user sees an exception. The source's length breaks ties.
     shortest = min(
         findings,
         key=lambda finding: (

@@ -29,6 +29,7 @@ def notes() -> Console:
 def _console(*, stderr: bool) -> Console:
     # Rich would read brackets as markup and colour numbers: both change what a program prints.
     console = Console(stderr=stderr, highlight=False, emoji=False, markup=False)
+    # Rich assumes 80 columns for a file. COLUMNS overrides that, as it does for other programs.
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = FILE_WIDTH
     return console
@@ -36,6 +37,7 @@ def _console(*, stderr: bool) -> Console:
 
 def write_json(data: Mapping[str, object]) -> None:
     """Write one JSON object to standard output."""
+    # Not through a console, which would break long lines.
     sys.stdout.write(json.dumps(data, indent=2) + "\n")
     sys.stdout.flush()
 
@@ -57,6 +59,7 @@ def print_table(console: Console, table: Table) -> None:
     if console.is_terminal:
         console.print(table)
         return
+    # Rich fills every line of a table with spaces up to its width.
     with console.capture() as capture:
         console.print(table)
     for line in capture.get().splitlines():

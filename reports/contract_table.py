@@ -8,7 +8,7 @@ from rich.text import Text
 from oracles.contract import Contract, Waiver
 from reports.console import new_table, print_table
 
-TERM_WIDTH = 16  # columns: the longest is "does not promise"
+CLAUSE_WIDTH = 16  # columns: the longest is "does not promise"
 
 
 def print_target(
@@ -18,10 +18,11 @@ def print_target(
     title = Text.assemble((name, "bold"), f": {summary}")
     console.print(title, soft_wrap=not console.is_terminal)
     table = new_table(header=False)
-    table.add_column("", width=TERM_WIDTH, style="dim")
+    table.add_column("", width=CLAUSE_WIDTH, style="dim")
     table.add_column("", overflow="fold")
-    for term, text, reason in _clauses(contract):
-        table.add_row(term, Text.assemble(text, (f": {reason}" if reason else "", "dim")))
+    for clause, text, reason in _clauses(contract):
+        table.add_row(clause, Text.assemble(text, (f": {reason}" if reason else "", "dim")))
+    # Why a campaign can report a finding of another target than the one that it tests.
     if after is not None:
         attribution = f"{after}: a violation that {after} shows too is attributed to {after}"
         table.add_row("builds on", attribution)
@@ -30,8 +31,11 @@ def print_target(
 
 
 def _clauses(contract: Contract) -> list[tuple[str, str, str]]:
-    """The clauses of a contract: a term, what it is about, and the reason."""
-    rows = [("requires", premise.name, premise.reason) for premise in contract.preconditions]
+    """The clauses of a contract: the kind of clause, what it is about, and the reason."""
+    rows = [
+        ("requires", precondition.name, precondition.reason)
+        for precondition in contract.preconditions
+    ]
     rows += [
         ("does not promise", f"'{waiver.promise.value}'{_exception(waiver)}", waiver.reason)
         for waiver in contract.waivers
@@ -48,6 +52,7 @@ def _exception(waiver: Waiver) -> str:
 
 def _condition(waiver: Waiver) -> str:
     """The condition under which the promise is made, from its docstring."""
+    # A condition is a function, and its docstring is one sentence that says when it holds.
     sentence = (getattr(waiver.unless, "__doc__", None) or "a condition holds").strip().rstrip(".")
     return sentence[:1].lower() + sentence[1:]
 

@@ -33,6 +33,7 @@ class ShownLayout:
 
     def __str__(self) -> str:
         text = f"{self.dtype}[{', '.join(map(str, self.sizes))}]"
+        # Most tensors are contiguous at offset 0. What is left out here is the default.
         if not self.contiguous:
             text += f" strides [{', '.join(map(str, self.strides))}]"
         return f"{text} offset {self.offset}" if self.offset else text

@@ -51,6 +51,7 @@ def print_new_run(
     console: Console, name: str, eager: Observation, target: Observation | None
 ) -> None:
     """Print a new run of the finding's program. `target` is None if it refused the program."""
+    # The stored evidence above can come from another torch, or another machine.
     print_heading(console, f"eager beside {name}, run again in torch {torch.__version__}")
     if target is not None:
         print_side_by_side(console, eager, target, name)

@@ -63,6 +63,7 @@ class _Lines:
 
     def __call__(self, campaign: Campaign) -> None:
         now = time.monotonic()
+        # The first call comes once the campaign runs: bad options end it before, without a title.
         if self.last is None:
             self.last = now
             print_lines(self.console, self.title)
@@ -172,6 +173,7 @@ def _by_target(campaign: Campaign) -> Table:
     for name in ("programs", "discarded", "violations"):
         table.add_column(name, justify="right", no_wrap=True)
     rows = [*campaign.statistics.items()]
+    # With one target, a row of totals would repeat its row.
     rows += [("all", campaign.total)] if len(rows) > 1 else []
     for name, tally in rows:
         table.add_row(

@@ -22,6 +22,7 @@ def value_text(value: object) -> str:
     """A tensor's data, and its layout unless it is contiguous at offset 0. Other values by repr."""
     if not isinstance(value, torch.Tensor):
         return repr(value)
+    # Large tensors are shown in part. The evidence of a violation names the first wrong index.
     with torch._tensor_str.printoptions(threshold=MOST_ELEMENTS, edgeitems=3, linewidth=60):
         data = repr(value.detach())
     plain = value.is_contiguous() and value.storage_offset() == 0
@@ -52,6 +53,7 @@ def print_side_by_side(
 def _rows(eager: Observation, target: Observation) -> Iterator[tuple[str, str, str]]:
     if eager.error is not None or target.error is not None:
         yield "raises", _raised(eager.error), _raised(target.error)
+    # A target can return more or fewer outputs than eager.
     for index in range(max(len(eager.outputs), len(target.outputs))):
         yield f"output {index}", _output(eager, index), _output(target, index)
     for index, (ours, theirs) in enumerate(zip(eager.inputs, target.inputs, strict=True)):
@@ -113,6 +115,7 @@ def _aliases(observation: Observation) -> list[str]:
         name = f"output {index}"
         if name not in regions:  # not a tensor
             continue
+        # Object identity says more than shared bytes.
         same = observation.is_input(output)
         lines += [f"{name} is input {same}"] if same is not None else []
         lines += [

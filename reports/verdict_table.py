@@ -79,6 +79,7 @@ def _print_reasons(console: Console, found: Mapping[str, TargetResult]) -> None:
     """Print why oracles did not decide, once for all oracles and targets with the same reason."""
     targets: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for name, result in found.items():
+        # Often all oracles have one reason, such as a precondition that is not met.
         reasons = [report.reason for report in result.reports.values() if report.reason]
         for reason in dict.fromkeys(reasons):
             oracles = tuple(
@@ -115,6 +116,7 @@ def _print_violations(console: Console, found: Check, result: TargetResult) -> N
     new = 0
     for violation in result.violations:
         earlier = found.already_in(result, violation)
+        # Its evidence was printed with the earlier target.
         if earlier is not None:
             print_lines(console, f"{violation.oracle}: {violation.describe()}, as in {earlier}")
             continue
@@ -147,6 +149,7 @@ def _summary(found: Check) -> tuple[str, str]:
     wrong = [name for name, result in found.results.items() if result.violated]
     if wrong:
         return f"Wrong: {', '.join(wrong)}.", "bold red"
+    # A target that raises too is right, but no values were compared.
     if found.eager.raised is not None:
         return "Nothing wrong, but eager raises, so there are no results to compare.", "yellow"
     judged = [name for name, result in found.results.items() if _judged(result)]

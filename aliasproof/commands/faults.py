@@ -30,6 +30,7 @@ def show_faults(
     console = notes()
 
     def progress(row: FaultRow) -> None:
+        # The matrix is printed at the end; in a file, these lines would only repeat it.
         if console.is_terminal:
             print_kill(console, row)
 

@@ -53,6 +53,7 @@ class FuzzOptions:
         seconds = self.seconds
         if seconds is None and self.programs is None:
             seconds = DEFAULT_SECONDS
+        # Without --workers, `Plan` has its own default.
         plan = Plan(names, self.seed, self.programs, seconds)
         return (
             plan

@@ -28,6 +28,7 @@ def show_finding(given: str) -> None:
         finding = read_finding(folder)
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{folder} cannot be read: {error}") from error
+    # A finding can be older than this version, and its target gone.
     target = target_named(finding.target)
     quiet_torch()
     console = results()
@@ -58,6 +59,7 @@ def locate(finding: str) -> Path:
                 f"{path} is a run; name one of its findings: {', '.join(names) or 'it has none'}"
             )
         return path
+    # By time: a name is the same in every run that found the bug.
     folders = sorted(RUNS.glob("*/findings/*/"), key=lambda folder: folder.stat().st_mtime)
     named = [folder for folder in folders if folder.name == finding]
     if named:
@@ -94,6 +96,7 @@ def _run_reproducer(script: Path) -> tuple[str, str]:
 def _still(finding: Finding, trial: Trial) -> tuple[str, str]:
     """Whether a new run shows the finding, as a line and its style."""
     here, violations = f"in torch {torch.__version__}", trial.judgement.violations
+    # The place and the evidence can change with the version of torch.
     kind = (finding.oracle, finding.kind)
     if any((violation.oracle, violation.kind) == kind for violation in violations):
         return f"Still there {here}.", "bold red"

@@ -1,12 +1,15 @@
 """`aliasproof check`: what is printed about a user's file."""
 
 import json
+import re
+from pathlib import Path
 
 import torch
 
 from oracles.verdict import Verdict
 from programs.serialization import dumps
 
+README = Path(__file__).parents[2] / "README.md"
 ORACLES = {
     "errors",
     "values",
@@ -101,7 +104,7 @@ def test_json(call, write, forgetful_target):
     assert inputs["violations"][0]["evidence"]["eager"] == "1.0"
 
 
-def test_what_the_file_prints_is_no_result(call, write):
+def test_what_the_file_prints_is_not_a_result(call, write):
     file = write(
         """
         import torch
@@ -182,3 +185,18 @@ def test_a_program_and_the_folder_of_a_finding(call, adding_program, tmp_path):
     (tmp_path / "program.json").write_text(dumps(adding_program))
     assert call("check", "program.json").code == 0
     assert call("check", tmp_path).code == 0
+
+
+def test_the_readme_shows_what_the_command_prints(call, write, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)  # a file is printed 100 columns wide
+    text = README.read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(# mine.py\n.*?)```", text, re.DOTALL)
+    ((command, shown),) = re.findall(r"\$ aliasproof (check .*?)\n(.*?)```", text, re.DOTALL)
+    write(code)
+    outcome = call(*command.split())
+    assert outcome.code == 1
+    assert without_version(outcome.out) == without_version(shown)
+
+
+def without_version(text: str) -> list[str]:
+    return [re.sub(" in torch .*", "", line) for line in text.splitlines()]

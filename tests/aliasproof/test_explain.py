@@ -130,7 +130,7 @@ def test_json(call, write):
             assert refused["step"] == step_of(refused["condition"])
 
 
-def test_what_the_file_prints_is_no_result(call, write):
+def test_what_the_file_prints_is_not_a_result(call, write):
     outcome = call("explain", write(MUTATES.replace("x.add_(1)", "print('loud')")), "--json")
     assert json.loads(outcome.out)["file"] == "mine.py"
     assert "loud" in outcome.err
@@ -140,12 +140,12 @@ def test_captured_tensors_are_inputs(call, write):
     outcome = call(
         "explain",
         write(
-            MUTATES.replace("def program", "held = torch.ones(4)\ndef program").replace(
-                "1\n", "held\n", 1
+            MUTATES.replace("def program", "weight = torch.ones(4)\ndef program").replace(
+                "1\n", "weight\n", 1
             )
         ),
     )
-    assert outcome.err == "note: input 1 is the captured tensor held\n"
+    assert outcome.err == "note: input 1 is the captured tensor weight\n"
     assert any(
         line.split()[-4:] == ["=", "input", "float32[4]", "B"]
         for line in lines_of(outcome.out, "functional graph")

@@ -38,7 +38,7 @@ def fuzz(folder: Path, arguments: Sequence[object]) -> subprocess.CompletedProce
 def campaign(tmp_path_factory):
     """A campaign that found something: its seed, its folder, and what it printed."""
     for seed in SEEDS:
-        folder = tmp_path_factory.mktemp("campaign")  # of its own, so that it holds one run
+        folder = tmp_path_factory.mktemp("campaign")  # a folder of its own, so that it has one run
         done = fuzz(
             folder,
             ["--target", "functionalize", "--programs", 25, "--seed", seed, "--fail-on-findings"],
@@ -113,7 +113,7 @@ def test_the_same_seed_finds_the_same(campaign, tmp_path):
         "--json",
     ]
     done = fuzz(tmp_path, arguments)
-    assert done.returncode == 0, done.stderr  # findings alone are no failure
+    assert done.returncode == 0, done.stderr  # findings alone are not a failure
     again = json.loads(done.stdout)
     before = json.loads(next(folder.glob("runs/*/run.json")).read_text())
     assert again["programs"] == before["programs"]

@@ -116,7 +116,7 @@ def test_other_names_are_not():
         _ = aliasproof.nonsense
 
 
-def test_a_closed_pipe_is_no_mistake():
+def test_a_closed_pipe_is_not_an_error():
     code = (
         "import subprocess, sys\n"
         "command = [sys.executable, '-m', 'aliasproof', 'ops']\n"

@@ -62,8 +62,8 @@ def test_two_inputs_have_symbols_of_their_own_and_what_is_asked_of_them_is_an_as
 
 
 def test_captured_tensors_are_inputs():
-    held = torch.ones(3)
-    (found,) = prove_function(lambda x: (x + held, held), [torch.ones(3)], ["reference"])
+    weight = torch.ones(3)
+    (found,) = prove_function(lambda x: (x + weight, weight), [torch.ones(3)], ["reference"])
     assert found.shapes == (("n0",), ("n1",))
     assert set(answers(found).values()) == {Answer.PROVED}
 

@@ -118,7 +118,7 @@ def test_it_is_said_if_no_size_is_a_symbol(call, tmp_path):
 
 
 def test_captured_tensors_are_named(call, tmp_path):
-    path = tmp_path / "held.py"
+    path = tmp_path / "captures.py"
     path.write_text(
         "import torch\nW = torch.ones(5)\n"
         "def program(x): return x * W\ndef inputs(): return torch.ones(5)\n"

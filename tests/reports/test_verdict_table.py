@@ -1,0 +1,50 @@
+"""The outcome of a check, printed."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from oracles.check_result import Check, EagerResult, TargetResult
+from oracles.judge import INSIDE, ORACLES
+from oracles.missed import Opportunity
+from oracles.verdict import HOLDS, Report, Verdict, Violation
+from programs.trace import Trace
+from reports.verdict_table import print_check
+
+RIGHT = dict.fromkeys((*ORACLES, *INSIDE), HOLDS)
+WRONG = RIGHT | {
+    "values": Report(Verdict.VIOLATED, (Violation("values", "wrong value", "output 0"),))
+}
+
+
+def printed(*results: TargetResult, width: int = 100) -> str:
+    file = io.StringIO()
+    by_name = {result.target: result for result in results}
+    print_check(
+        Console(file=file, width=width), "mine.py", Check(EagerResult(None, Trace()), by_name)
+    )
+    return file.getvalue()
+
+
+def test_a_violation_of_an_earlier_target_is_named_after_it():
+    out = printed(TargetResult("one", None, WRONG), TargetResult("two", "one", WRONG))
+    assert out.count("values: wrong value (output 0)\n") == 1
+    assert "values: wrong value (output 0), as in one" in out
+    assert out.strip().endswith("Wrong: one, two.")
+
+
+def test_missed_opportunities_are_listed_with_their_bytes():
+    missed = [Opportunity("add", "aten.add.Tensor", "aten.add_.Tensor", 48)]
+    out = printed(TargetResult("one", None, RIGHT, missed=missed))
+    assert "one missed 1 opportunity to save memory, 48 bytes:" in out
+    assert "    add = aten.add.Tensor → aten.add_.Tensor (48 bytes)" in out
+    assert "Nothing wrong: one." in out
+
+
+@pytest.mark.parametrize("width", [78, 80, 100])
+def test_no_verdict_is_cut_off_in_a_narrow_terminal(width):
+    out = printed(TargetResult("functionalize", None, RIGHT), width=width)
+    assert "…" not in out
+    (row,) = (line for line in out.splitlines() if line.startswith("functionalize "))
+    assert row.split()[1:] == ["holds"] * len(RIGHT)
