@@ -34,7 +34,10 @@ def epilogue_is_swapped(graph_module: fx.GraphModule) -> None:
     """The new contents of two inputs of equal size are written back to each other."""
     copies = _copies(graph_module)
     for one, other in pairwise(copies):
-        if one.args[1].meta["val"].shape == other.args[1].meta["val"].shape:  # type: ignore[union-attr]
+        first, second = one.args[1], other.args[1]
+        assert isinstance(first, fx.Node)
+        assert isinstance(second, fx.Node)
+        if first.meta["val"].shape == second.meta["val"].shape:
             one.args, other.args = (one.args[0], other.args[1]), (other.args[0], one.args[1])
             return
 

@@ -69,8 +69,12 @@ def writes_that_change_nothing_are_dropped(graph_module: fx.GraphModule, inputs:
     for node in values:
         if node.target is aten.copy_.default:
             destination, source = node.args
-            old, new = values[destination], values[source]  # type: ignore[index]
-            if destination.op == "placeholder" and torch.equal(old, new):  # type: ignore[union-attr, arg-type]
+            assert isinstance(destination, fx.Node)
+            assert isinstance(source, fx.Node)
+            old, new = values[destination], values[source]
+            assert isinstance(old, torch.Tensor)
+            assert isinstance(new, torch.Tensor)
+            if destination.op == "placeholder" and torch.equal(old, new):
                 graph_module.graph.erase_node(node)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
-from programs.program import Input, Instruction, Program, rename_instruction
+from programs.program import Program, rename_instruction
 
 T = TypeVar("T")
 
@@ -18,16 +18,6 @@ def put(items: tuple[T, ...], index: int, item: T) -> tuple[T, ...]:
 def without(items: tuple[T, ...], index: int) -> tuple[T, ...]:
     """The items without the one at that index."""
     return items[:index] + items[index + 1 :]
-
-
-def with_instruction(program: Program, index: int, instruction: Instruction) -> Program:
-    """The program with another instruction at that index."""
-    return replace(program, instructions=put(program.instructions, index, instruction))
-
-
-def with_input(program: Program, index: int, view: Input) -> Program:
-    """The program with another input at that index."""
-    return replace(program, inputs=put(program.inputs, index, view))
 
 
 def with_uses_renamed(program: Program, names: dict[str, str]) -> Program:

@@ -9,7 +9,7 @@ import torch
 
 from programs.layouts import dense_strides, reach
 from programs.program import Argument, Input, Program, Storage
-from reduction.edits import put, with_input, with_uses_renamed, without, without_undefined
+from reduction.edits import put, with_uses_renamed, without, without_undefined
 
 # --- leaving out, separating ----------------------------------------------------------------------
 
@@ -44,7 +44,7 @@ def separate_storages(program: Program) -> Iterator[Program]:
         if sum(other.storage == view.storage for other in program.inputs) > 1:
             # Just large enough for this view; the others keep the shared one.
             own = Storage(view.dtype, view.offset + reach(view.sizes, view.strides))
-            apart = with_input(program, index, replace(view, storage=len(program.storages)))
+            apart = program.with_input(index, replace(view, storage=len(program.storages)))
             yield replace(apart, storages=(*program.storages, own))
 
 
@@ -83,7 +83,7 @@ def simplify_layouts(program: Program) -> Iterator[Program]:
     """Make an input dense, bring its offset to 0, or cut a storage to the extent of its inputs."""
     for index, view in enumerate(program.inputs):
         for simpler in _simpler_layouts(view):
-            yield with_input(program, index, simpler)
+            yield program.with_input(index, simpler)
     for index in range(len(program.storages)):
         yield _trimmed(program, {index})
 
@@ -118,7 +118,7 @@ def drop_dimensions(program: Program) -> Iterator[Program]:
         yield _fitted(replace(program, inputs=inputs))
     for index, view in enumerate(program.inputs):
         for dim in range(len(view.sizes)):
-            yield _fitted(with_input(program, index, _without_dimension(view, dim)))
+            yield _fitted(program.with_input(index, _without_dimension(view, dim)))
 
 
 def _without_dimension(view: Input, dim: int) -> Input:
@@ -141,7 +141,7 @@ def shrink_sizes(program: Program) -> Iterator[Program]:
             for smaller in dict.fromkeys((0, 1, 2, size // 2, size - 1)):
                 if 0 <= smaller < size:
                     changed = replace(view, sizes=put(view.sizes, dim, smaller))
-                    yield _fitted(with_input(program, index, _dense_if_dense(view, changed)))
+                    yield _fitted(program.with_input(index, _dense_if_dense(view, changed)))
 
 
 def _resized(program: Program, size: int, smaller: int) -> Iterator[Program]:

@@ -12,7 +12,7 @@ from programs.layouts import reach
 from programs.program import Argument, Input, Instruction, Program, Ref, Storage, names_in, rename
 from programs.schemas import Kind, facts, resolve
 from programs.values import input_tensors
-from reduction.edits import put, with_instruction, with_uses_renamed, without, without_undefined
+from reduction.edits import put, with_uses_renamed, without, without_undefined
 
 # --- leaving out ----------------------------------------------------------------------------------
 
@@ -113,7 +113,7 @@ def drop_result_names(program: Program) -> Iterator[Program]:
         mutated = _mutated_names(instruction)
         # The results of a mutating op are its mutated arguments, in order, if there are as many.
         if len(mutated) == len(instruction.results):
-            unnamed = with_instruction(program, index, replace(instruction, results=()))
+            unnamed = program.with_instruction(index, replace(instruction, results=()))
             names = dict(zip(instruction.results, mutated, strict=True))
             yield with_uses_renamed(unnamed, names)
 
@@ -134,10 +134,10 @@ def drop_arguments(program: Program) -> Iterator[Program]:
     for index, instruction in enumerate(program.instructions):
         for position in range(len(instruction.kwargs)):
             kwargs = without(instruction.kwargs, position)
-            yield with_instruction(program, index, replace(instruction, kwargs=kwargs))
+            yield program.with_instruction(index, replace(instruction, kwargs=kwargs))
         if len(instruction.args) > 1:
             shorter = replace(instruction, args=instruction.args[:-1])
-            yield with_instruction(program, index, shorter)
+            yield program.with_instruction(index, shorter)
 
 
 # --- making plainer -------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def simplify_ops(program: Program) -> Iterator[Program]:
             continue
         for plainer in _plainer(instruction, operands):
             if plainer != instruction:
-                yield with_instruction(program, index, plainer)
+                yield program.with_instruction(index, plainer)
 
 
 def _plainer(instruction: Instruction, operands: list[str]) -> Iterator[Instruction]:
@@ -190,11 +190,11 @@ def simplify_constants(program: Program) -> Iterator[Program]:
     for index, instruction in enumerate(program.instructions):
         for args in _simpler(instruction.args):
             assert isinstance(args, tuple)
-            yield with_instruction(program, index, replace(instruction, args=args))
+            yield program.with_instruction(index, replace(instruction, args=args))
         for position, (key, value) in enumerate(instruction.kwargs):
             for simpler in _simpler(value):
                 kwargs = put(instruction.kwargs, position, (key, simpler))
-                yield with_instruction(program, index, replace(instruction, kwargs=kwargs))
+                yield program.with_instruction(index, replace(instruction, kwargs=kwargs))
 
 
 def _simpler(argument: Argument) -> Iterator[Argument]:
@@ -222,7 +222,7 @@ def rewire_uses(program: Program) -> Iterator[Program]:
     for index, instruction in enumerate(program.instructions):
         for name in dict.fromkeys(instruction.refs):
             for earlier in order[: order.index(name)]:
-                yield with_instruction(program, index, _rewired(instruction, name, earlier))
+                yield program.with_instruction(index, _rewired(instruction, name, earlier))
         order.extend(instruction.results)  # now, since an instruction cannot use its own results
     for index, name in enumerate(program.outputs):
         for earlier in order[: order.index(name)]:

@@ -260,8 +260,8 @@ def _returns_views(env: Environment, effect: Effect) -> bool:
     )
 
 
-# A view op is one or more steps from its operand (`views.VIEW_STEPS`). If there are no such steps, or
-# none that can be written through, the view is reached by its geometry.
+# A view op is one or more steps from its operand (`views.VIEW_STEPS`). If there are no such steps,
+# or none that can be written through, the view is reached by its geometry.
 
 
 def _returned_view(

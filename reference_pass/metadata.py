@@ -57,7 +57,8 @@ def run(node: fx.Node, values: Callable[[fx.Node], Any], mode: FakeTensorMode) -
     if node.target is aten.set_.source_Tensor:
         return aten.alias.default(values(node.args[1]))  # type: ignore[arg-type]
     if node.target is aten.resize_.default:
-        return aten.resize_.default(aten.alias.default(values(node.args[0])), *node.args[1:])  # type: ignore[arg-type]
+        alias = aten.alias.default(values(node.args[0]))  # type: ignore[arg-type]
+        return aten.resize_.default(alias, *node.args[1:])
     return run_node(node, values, mode)
 
 

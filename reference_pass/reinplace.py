@@ -224,13 +224,14 @@ class _Reinplacing:
         single = len(op._schema.returns) == 1
         for user in list(node.users):
             # Users of what it writes use the destinations by now; fresh results come first.
-            if user.target is not operator.getitem or user.args[1] >= len(fresh):  # type: ignore[operator]
+            index = user.args[1] if user.target is operator.getitem else None
+            if not isinstance(index, int) or index >= len(fresh):
                 continue
             if single:  # then a call returns the tensor itself, not a tuple
                 self.liveness.replace(user, node, user.meta["val"])
                 self._erase(user)
             else:
-                user.args = (node, fresh[user.args[1]])  # type: ignore[index]
+                user.args = (node, fresh[index])
                 self.liveness.follow([user])
 
     def _erase(self, node: fx.Node) -> None:

@@ -32,12 +32,15 @@ settings.register_profile("nightly", UNTIMED, max_examples=5_000, print_blob=Tru
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 
 
-# --- the scene of tests that run programs through compilers: programs as text, compilers with a planted bug ---
+# --- programs as text, and compilers with a planted bug -------------------------------------------
 
 
 @pytest.fixture(scope="session")
 def program() -> Callable[..., Program]:
-    """`program(body, (4,), (2, 3))`: the body is what `source` prints, the inputs are dense float32 tensors x0, x1, ..."""
+    """`program(body, (4,), (2, 3))`: a program with this body and dense inputs x0, x1, ...
+
+    The body is what `source` prints. The shapes are those of the inputs, which are float32.
+    """
 
     def written(body: str, *shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Program:
         views = [

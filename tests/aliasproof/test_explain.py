@@ -221,7 +221,8 @@ def test_a_file_that_is_not_there(call):
 def test_an_op_that_is_kept_says_the_condition_its_step_and_the_reason():
     found = explain(lambda x: x.mul(2), [torch.ones(4)])
     assert found.parts["decisions"].startswith(
-        "mul = aten.mul.Tensor\n  not in place because\n    in place: (1b) not_an_input: x is memory"
+        "mul = aten.mul.Tensor\n  not in place because\n"
+        "    in place: (1b) not_an_input: x is memory"
     )
 
 

@@ -166,7 +166,8 @@ def test_printed_inputs_equal_the_inputs_of_the_program(
 def test_a_printed_buffer_has_the_data_of_the_storage(dtype: torch.dtype, length: int) -> None:
     for index, seed in [(0, 0), (2, 0), (0, 1), (1, 12345), (0, -7)]:
         storage = Storage(dtype, length)
-        printed = eval(buffer_source(storage, index, seed), {"torch": torch})  # noqa: S307 - our own text
+        text = buffer_source(storage, index, seed)
+        printed = eval(text, {"torch": torch})  # noqa: S307 - our own text
         assert printed.dtype == dtype
         assert (
             printed.untyped_storage().tolist()

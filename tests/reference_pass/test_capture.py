@@ -46,13 +46,11 @@ def graph_of(
 def check(function: Callable[..., object], *inputs: torch.Tensor) -> None:
     """The pipeline does what eager does, with views as aliases and as copies."""
     for views in ("alias", "copy"):
-        target = Target(
-            "pipeline",
-            "pipeline",
-            Contract(),
-            lambda program, sample, views=views: Build(pipeline(program, *sample, views=views), []),  # type: ignore[misc]
-            recipe="",
-        )
+
+        def build(program, sample, views=views):
+            return Build(pipeline(program, *sample, views=views), [])
+
+        target = Target("pipeline", "pipeline", Contract(), build, recipe="")
         assert run_trial(Case.of_function(function, inputs), target).judgement.violations == []
 
 
