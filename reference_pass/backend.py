@@ -47,6 +47,7 @@ class Compiled:
     def __call__(self, *inputs: Any) -> Any:
         """Run on these inputs."""
         layout = _layout(inputs)
+        # Dynamo calls this again for inputs of the same sizes that share storage in another way.
         if layout not in self.graphs:
             self.graphs[layout] = pipeline(self.graph_module, *inputs)
         with torch.no_grad():  # the graph has out= calls, which autograd refuses

@@ -65,6 +65,7 @@ def footprint(graph: fx.Graph) -> Footprint:
         for storage, tensor in own.items():
             size: Size = tensor.untyped_storage().nbytes()
             nbytes[storage] = size if isinstance(size, int) else 0
+            # A storage that is never an operand dies where it is born.
             born[storage] = dies[storage] = at
         calls += any(nbytes[storage] for storage in own)
     # The peak is the largest prefix sum of what is allocated and freed at each position.

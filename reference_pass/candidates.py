@@ -189,6 +189,7 @@ def _slots(node: fx.Node, written: list[Any], form: OpOverload) -> tuple[Slot, .
         result = picked.get(index)
         if own is None:  # an optional argument that is not given is not written
             continue
+        # A result that is a list, of an argument that is a list: its own getitems pick the tensors.
         if isinstance(own, (list, tuple)):
             inner = {} if result is None else _picked(result)
             found = () if inner is None else _list_slots(inner, value[index], own)

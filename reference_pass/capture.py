@@ -52,6 +52,7 @@ def capture(
     )
     module = function
 
+    # `functional_call` lets the module run on the fakes of the trace instead of its own tensors.
     def called(*tensors_and_args: Any) -> Any:
         given = dict(zip(captured, tensors_and_args, strict=False))
         return torch.func.functional_call(module, given, tensors_and_args[len(captured) :])
@@ -111,6 +112,7 @@ def _watch_data(function: Callable[..., Any], swapped: list[int]) -> Callable[..
     """The function; it adds to `swapped` the index of each input that ends on another storage."""
 
     def watched(*args: Any) -> Any:
+        # The storages themselves are kept, so that no new storage gets the address of one of them.
         before = [
             argument.untyped_storage() if isinstance(argument, torch.Tensor) else None
             for argument in args

@@ -64,6 +64,7 @@ def same_size_and_dtype(candidate: Candidate) -> str | None:
             )
         if operand.dtype != value.dtype:
             return f"{slot.destination} is {operand.dtype}, the result {value.dtype}"
+        # A CPU scalar may be an operand of a CUDA op.
         if operand.device != value.device:
             return f"{slot.destination} is on {operand.device}, the result on {value.device}"
         if encoding(operand) != encoding(value):
@@ -133,6 +134,7 @@ def same_location(candidate: Candidate) -> str | None:
 
 def no_self_overlap(candidate: Candidate) -> str | None:
     """(1a) What is written does not overlap itself: `ones(1).expand(4).add_(1)` adds four times."""
+    # The part that a scatter stores over is asked, not its base: only that part is written.
     for slot in candidate.slots:
         if overlaps_itself(Region.of(slot.written)):
             return f"{slot.destination} overlaps itself"
@@ -144,6 +146,7 @@ def not_an_input(candidate: Candidate) -> str | None:
 
     Otherwise the caller would see the input change.
     """
+    # A redundant candidate writes nothing, so it may be an input.
     for slot in _writing(candidate):
         if candidate.liveness.caller_reads(slot.written, Region.of(slot.written), candidate.at):
             return f"{slot.destination} is memory of an input, and no later copy_ overwrites it"
@@ -244,6 +247,7 @@ def no_new_alias(candidate: Candidate) -> str | None:
                     "the result is returned, and so is another value on the storage of"
                     f" {slot.destination}"
                 )
+    # Results of one op that go into two views of one storage would alias each other.
     if len(candidate.slots) > 1:
         storages = [
             storage_of(slot.written) for slot in candidate.slots if live.escapes(slot.value)
@@ -354,6 +358,7 @@ def _same_elements(one: torch.Tensor, other: torch.Tensor) -> bool:
 
     All strides count, as they do for kernels.
     """
+    # `same_view` ignores dimensions of size one; a kernel iterates over them.
     same = equal(tuple(one.shape), tuple(other.shape)) and equal(one.stride(), other.stride())
     return same and same_view(one, other)
 

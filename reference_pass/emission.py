@@ -79,6 +79,7 @@ class Emitter:
 
         Raises `Refused` if no tensor in the graph has the size that is asked for.
         """
+        # By text: two symbols are different objects even if they are one expression.
         symbols = [leaf for leaf in leaves_in(arguments) if isinstance(leaf, torch.SymInt)]
         missing = [symbol for symbol in symbols if str(symbol) not in self.symbols]
         if missing:

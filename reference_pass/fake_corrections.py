@@ -49,6 +49,7 @@ def _by_a_run(op: OpOverload, given: dict[str, Any], value: Any, fill: int = 0) 
         leaves_in(given)
     ):
         return value
+    # Outside of the fake mode and of a trace: these are real calls, of no concern to the graph.
     with _disable_current_modes():
         real_arguments = map_aggregate(
             given, lambda leaf: _real(leaf, fill) if isinstance(leaf, torch.Tensor) else leaf
@@ -119,6 +120,7 @@ def _copy_of_storage(op: OpOverload, given: dict[str, Any], value: torch.Tensor)
     # `copy` makes a new tensor then (aten/src/ATen/native/Copy.cpp).
     if op is aten.copy.default and known(nbytes == 0):
         return operand.new_empty_strided(operand.shape, operand.stride())
+    # A view of a tensor as large as the storage has that offset and that storage size.
     whole = operand.new_empty(nbytes // operand.element_size())
     return whole.as_strided(operand.shape, operand.stride(), operand.storage_offset())
 

@@ -99,6 +99,7 @@ def no_copy_reads_what_it_writes(graph_module: fx.GraphModule) -> str | None:
 
 def aliases_at_end(graph_module: fx.GraphModule) -> Aliases:
     """Which inputs and outputs share storage with which outputs."""
+    # By name and index, so that the results of two graphs with the same inputs can be compared.
     nodes = list(graph_module.graph.nodes)
     ends = [(node.name, node) for node in nodes if node.op == "placeholder"]
     inputs = len(ends)

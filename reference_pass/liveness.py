@@ -183,6 +183,7 @@ class Liveness:
         users = list(node.users)
         node.replace_all_uses_with(by)
         self._move_reads(node, value, by)
+        # What was returned as the node is returned as the other one.
         if node in self.returned:
             self.returned[by] += self.returned.pop(node)
         self.follow(users)
@@ -316,6 +317,7 @@ def contents_read(node: fx.Node) -> Iterator[tuple[fx.Node, bool, bool]]:
             yield operand, False, False
         return
     given = bind(op, node.args, node.kwargs)
+    # An `out=` is overwritten. A list argument yields each of its tensors.
     for name, value in given.items():
         if name in unread(op) or name in facts(op).outs:
             continue

@@ -99,6 +99,7 @@ def _set_inputs(
         )
     if not sample_args and any("val" not in node.meta for node in placeholders):
         raise Refused("the inputs of the graph have no metadata; pass sample arguments")
+    # New fakes even for existing metadata: they must be objects that no other graph changes.
     values = fake_inputs(mode, sample_args or [node.meta["val"] for node in placeholders])
     for node, value in zip(placeholders, values, strict=True):
         node.meta["val"], node.meta["val_of"] = value, ()
@@ -152,11 +153,13 @@ def can_keep(old: Any, new: Any, node: fx.Node) -> bool:
         if storage_of(old) == storage_of(new):  # a view, or a mutating call
             # A mutating call hands back the very object that it writes.
             return not writes(node.target) or old is new
+        # Two storages, none of them an operand's: the node makes a new tensor in each run.
         return not operand_storages(node) & {storage_of(old), storage_of(new)}
     if isinstance(old, (list, tuple)) and isinstance(new, (list, tuple)):
         return len(old) == len(new) and all(
             can_keep(a, b, node) for a, b in zip(old, new, strict=True)
         )
+    # Sizes and other plain results.
     return type(old) is type(new) and not isinstance(old, torch.Tensor) and bool(old == new)
 
 

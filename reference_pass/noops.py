@@ -159,6 +159,7 @@ def original_is_not_overwritten(duplicate: Duplicate) -> bool:
     """The epilogue does not overwrite the original before the last read of the copy."""
     if duplicate.is_view:
         return True
+    # After the last read, the copy would be dead anyway.
     live, region = duplicate.liveness, Region.of(duplicate.replacement)
     # A write at the last read itself reads the copy before it writes.
     made, last = live.position[duplicate.node], live.last_read(duplicate.node)
@@ -201,6 +202,6 @@ def remove_noops(
             duplicate = _duplicate(node, liveness)
             if duplicate is not None and all(rule(duplicate) for rule in rules):
                 liveness.replace(node, duplicate.original, node.meta["val"])
-    graph.eliminate_dead_code(has_effect)
+    graph.eliminate_dead_code(has_effect)  # the duplicates, which have no users any more
     graph_module.recompile()
     return graph_module

@@ -44,6 +44,7 @@ class Facts:
 def facts(op: OpOverload) -> Facts:
     """The facts of an overload."""
     schema = op._schema
+    # `alias_info` without `is_write` is a view: `Tensor(a) self`. With it, it is `Tensor(a!) self`.
     writes = tuple(
         argument.name
         for argument in schema.arguments
@@ -81,6 +82,7 @@ def writes_outs_alone(op: object) -> bool:
 
 def bind(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """The given arguments, by name."""
+    # Not strict: trailing arguments with defaults are often not given.
     return dict(zip(facts(op).names, args, strict=False)) | kwargs
 
 
@@ -154,6 +156,7 @@ def functional_call(
         argument.name for argument in form._schema.arguments if not argument.has_default_value()
     ]
     pairs = list(zip(names, facts(form).names, strict=True))
+    # By position, since names may differ. What is not given is left to the default of the form.
     given = {
         new: given.get(old, defaults.get(old))
         for old, new in pairs
@@ -202,6 +205,7 @@ def view_form(op: OpOverload) -> OpOverload | None:
 @functools.cache
 def copy_form(op: OpOverload) -> OpOverload | None:
     """The functional form of a view op: `select_copy` of `select`; None if there is none."""
+    # The overloads of the two may have other names, so they are matched by their arguments.
     wanted = _signature(op)
     return next(
         (

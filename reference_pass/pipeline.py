@@ -127,7 +127,7 @@ class RemoveNoOps(_Pass):
 
     def call(self, graph_module: fx.GraphModule) -> PassResult:
         """Erase no-ops."""
-        before = len(graph_module.graph.nodes)
+        before = len(graph_module.graph.nodes)  # it only erases nodes
         remove_noops(graph_module, *self.sample_args)
         return PassResult(graph_module, len(graph_module.graph.nodes) != before)
 

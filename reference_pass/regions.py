@@ -30,6 +30,7 @@ MOST_BITS = 1 << 22
 
 def known(condition: Any) -> bool:
     """True if a condition on sizes holds for all values of its symbols; never adds a guard."""
+    # A guard would make the graph wrong for other sizes. Plain booleans are the common case.
     return condition if isinstance(condition, bool) else statically_known_true(condition)
 
 
@@ -43,7 +44,7 @@ def same_strides(sizes: tuple[Size, ...], one: tuple[Size, ...], other: tuple[Si
 
     The stride of a dimension of size one or zero is never used, so it may differ.
     """
-    if any(known(size == 0) for size in sizes):
+    if any(known(size == 0) for size in sizes):  # no element, no location
         return True
     return all(
         known(size == 1) or known(a == b) for size, a, b in zip(sizes, one, other, strict=True)

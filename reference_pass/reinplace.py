@@ -148,6 +148,7 @@ class _Reinplacing:
         # To keep a scatter out of place would copy its whole base, which saves nothing.
         if candidate.node.name in self.kept and candidate.how not in (How.REDUNDANT, How.SCATTER):
             return "backtracking", "later nodes save more if this one is not in place"
+        # A size that is unknown until the run can fail any comparison; then the answer is no.
         for condition in self.conditions:
             try:
                 reason = condition(candidate)

@@ -125,6 +125,7 @@ def _of_unfold(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments
             )
         return whole
     for k in range(count):  # each window is one slice
+        # A window has its elements in the last dimension; the slice has them in `dim`.
         piece = emit.view(aten.select.int, new, dim, k)
         order = [*range(dim), rank - 1, *range(dim, rank - 1)]
         piece = emit.view(aten.permute.default, piece, order)
@@ -151,6 +152,7 @@ def _of_as_strided(emit: Emitter, parent: ParentValue, new: fx.Node, args: Argum
     )
 
 
+# The bytes stay as they are. `_to_copy` would convert the values instead.
 def _of_view_dtype(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments) -> fx.Node:
     return emit.view(aten.view.dtype, new, parent().meta["val"].dtype)
 
