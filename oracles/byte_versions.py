@@ -50,7 +50,7 @@ MOVES: set[object] = {*_COPIES, *SCATTERS}
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class NotedStore:
     """One store: the index and the node, where it stored, and the versions that were there before.
 
     `source` is where it copied from; None if it computed what it stored.
@@ -73,7 +73,7 @@ class ByteVersions:
 
     run: StageRun
     numbers: Mapping[str, int]
-    log: list[Store] | None = None
+    log: list[NotedStore] | None = None
     storages: list[Versions] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -166,7 +166,7 @@ class ByteVersions:
         target = self.at(location)
         # The old versions are copied: later stores change the array.
         if self.log is not None:
-            self.log.append(Store(index, node.node, location, target.copy(), source))
+            self.log.append(NotedStore(index, node.node, location, target.copy(), source))
         if not overlaps_itself(location.region):
             target[...] = versions
             return

@@ -22,7 +22,16 @@ import numpy as np
 import torch
 from torch import fx
 
-from oracles.byte_versions import MIXED, MOVES, NODE, RESULT, ByteVersions, Store, Versions, spread
+from oracles.byte_versions import (
+    MIXED,
+    MOVES,
+    NODE,
+    RESULT,
+    ByteVersions,
+    NotedStore,
+    Versions,
+    spread,
+)
 from oracles.forms import COMMUTATIVE
 from oracles.location import Location
 from oracles.node_call import NodeCall, Operand
@@ -35,7 +44,7 @@ INPUT_LEFT = "leaves an input overwritten"
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class StageRead:
     """One read: the reader (the output node is the caller), what it reads, where, the versions."""
 
     node: fx.Node
@@ -60,8 +69,8 @@ class Meaning:
 
     numbers: dict[str, int]
     forms: dict[str, str]
-    reads: dict[str, list[Read]]
-    outputs: list[Read]
+    reads: dict[str, list[StageRead]]
+    outputs: list[StageRead]
     inputs: dict[int, Versions]
 
     @classmethod
@@ -84,7 +93,7 @@ class Meaning:
 class Overwritten(NamedTuple):
     """Bytes of a storage that a store overwrote, and the versions that were there."""
 
-    store: Store
+    store: NotedStore
     storage: int
     addresses: Versions
     versions: Versions
@@ -116,7 +125,7 @@ class StageComparison:
             self._walk(meant, [])
         return list(self.violations.values()), self.unknown[0] if self.unknown else ""
 
-    def _walk(self, meant: Meaning, log: list[Store] | None) -> None:
+    def _walk(self, meant: Meaning, log: list[NotedStore] | None) -> None:
         """Compare all reads. Without a log of stores, only `differs` is found out."""
         calls = [(node.node.name, node.call) for node in self.run.nodes if node.call is not None]
         # A node that computes something else under an old name gets no number: its results are
@@ -140,7 +149,12 @@ class StageComparison:
             self._compare_input(memory, number, versions)
 
     def _compare(
-        self, memory: ByteVersions, at: int, form: str, meant: list[Read] | None, reads: list[Read]
+        self,
+        memory: ByteVersions,
+        at: int,
+        form: str,
+        meant: list[StageRead] | None,
+        reads: list[StageRead],
     ) -> None:
         if meant is None:  # in the stage before, nobody uses the result
             return
@@ -158,7 +172,9 @@ class StageComparison:
         for one, other in zip(meant, reads, strict=True):
             self._compare_read(memory, at, one, other)
 
-    def _compare_read(self, memory: ByteVersions, at: int, meant: Read, read: Read) -> None:
+    def _compare_read(
+        self, memory: ByteVersions, at: int, meant: StageRead, read: StageRead
+    ) -> None:
         wrong = (meant.versions != read.versions) | (read.versions == 0)
         if not wrong.any():
             return
@@ -184,7 +200,7 @@ class StageComparison:
             if which.any():
                 names = ", ".join(self._inputs_on(number))
                 whole = Location(number, 0, (nbytes,), (1,), torch.uint8, conj=False, neg=False)
-                read = Read(self.run.nodes[-1].node, f"input {names}", whole, found)
+                read = StageRead(self.run.nodes[-1].node, f"input {names}", whole, found)
                 end = len(self.run.nodes)
                 self._blame(memory, end, read, which.nonzero()[0], meant[which], kind)
 
@@ -201,7 +217,7 @@ class StageComparison:
         self,
         memory: ByteVersions,
         at: int,
-        read: Read,
+        read: StageRead,
         addresses: Versions,
         meant: Versions,
         kind: str,
@@ -224,7 +240,7 @@ class StageComparison:
         for overwritten in found:
             self._note(read, overwritten, kind)
 
-    def _note(self, read: Read, overwritten: Overwritten, kind: str) -> None:
+    def _note(self, read: StageRead, overwritten: Overwritten, kind: str) -> None:
         """One violation per writer and reader; its evidence lists the bytes of all its reads."""
         key = overwritten.store.by, read.node
         addresses = np.union1d(self.addresses.get(key, []), overwritten.addresses).astype(np.int64)
@@ -294,7 +310,7 @@ def overwriters(
     return left
 
 
-def _origins(memory: ByteVersions, store: Store) -> Iterator[tuple[int, Versions, int]]:
+def _origins(memory: ByteVersions, store: NotedStore) -> Iterator[tuple[int, Versions, int]]:
     """The storages and addresses that the bytes of a store were copied from.
 
     A cast reads an element together: then there is one result per byte of an element, with the
@@ -327,28 +343,28 @@ def _computes(node: NodeRun, call: NodeCall) -> bool:
     return call.op not in MOVES and bool(call.written or call.is_data_dependent or node.made)
 
 
-def _reads(memory: ByteVersions, node: fx.Node, call: NodeCall) -> list[Read]:
-    def read(operand: Operand) -> Read:
+def _reads(memory: ByteVersions, node: fx.Node, call: NodeCall) -> list[StageRead]:
+    def read(operand: Operand) -> StageRead:
         versions = memory.at(operand.location).copy()
-        return Read(node, operand.argument, operand.location, versions)
+        return StageRead(node, operand.argument, operand.location, versions)
 
     return [read(operand) for operand in call.read]
 
 
-def _outputs(memory: ByteVersions) -> list[Read]:
+def _outputs(memory: ByteVersions) -> list[StageRead]:
     last = memory.run.nodes[-1]
     locations = last.locations if last.node.op == "output" else ()
     return [
-        Read(last.node, f"output {index}", location, memory.at(location).copy())
+        StageRead(last.node, f"output {index}", location, memory.at(location).copy())
         for index, location in enumerate(locations)
     ]
 
 
-def _shapes(reads: list[Read]) -> list[tuple[int, ...]]:
+def _shapes(reads: list[StageRead]) -> list[tuple[int, ...]]:
     return [read.versions.shape for read in reads]
 
 
-def _agree(meant: Iterable[Read], reads: Iterable[Read]) -> bool:
+def _agree(meant: Iterable[StageRead], reads: Iterable[StageRead]) -> bool:
     """Whether all versions are known and the same."""
     return all(
         np.array_equal(one.versions, other.versions) and other.versions.all()

@@ -25,8 +25,8 @@ def line(length: int = 6) -> torch.Tensor:
 
 
 def judged(after: Stage, inputs: list[torch.Tensor], before: Stage | None = None) -> Report:
-    first = None if before is None else run_stage(before, clone_inputs(inputs))
-    return judge_stage(run_stage(after, clone_inputs(inputs)), first)
+    earlier = before and run_stage(before, clone_inputs(inputs))
+    return judge_stage(run_stage(after, clone_inputs(inputs)), earlier)
 
 
 def kinds(report: Report) -> set[str]:
@@ -209,10 +209,8 @@ def test_who_overwrites_what_is_read_later(stage, name: str) -> None:
     assert kinds(report) == {kind}
     assert all(f"stage reinplaced, {writer} = " in found.place for found in report.violations)
     assert str(report.violations[0].evidence["read by"]).startswith(reader)
-    assert judged(tested, two_inputs(name)).verdict in (
-        Verdict.HOLDS,
-        Verdict.NOT_APPLICABLE,
-    )  # alone, it means just that
+    alone = judged(tested, two_inputs(name))  # it means just that
+    assert alone.verdict in (Verdict.HOLDS, Verdict.NOT_APPLICABLE)
 
 
 def test_the_evidence_names_the_bytes(stage) -> None:
@@ -386,13 +384,7 @@ UNDECIDED: dict[str, list[tuple[Any, ...]]] = {
 
 @pytest.mark.parametrize("name", UNDECIDED)
 def test_what_may_not_be_a_clobber_is_unknown(stage, name: str) -> None:
-    meant = stage(
-        "x y",
-        NEG,
-        ADD,
-        SUM_OF_ADD,
-        returned="sum",
-    )
+    meant = stage("x y", NEG, ADD, SUM_OF_ADD, returned="sum")
     after = stage("x y", *UNDECIDED[name], ("copy_", aten.copy_.default, "y", "y"), returned="sum")
     assert judged(after, [line(), line()], meant).verdict is Verdict.UNKNOWN
 
@@ -400,7 +392,5 @@ def test_what_may_not_be_a_clobber_is_unknown(stage, name: str) -> None:
 def test_stages_with_other_inputs_cannot_be_compared(stage) -> None:
     after = stage("x", ("add", aten.add_.Scalar, "x", 1), returned="x")
     before = run_stage(stage("x", ("add", aten.add.Scalar, "x", 1), returned="add"), [line(3)])
-    assert (
-        judge_stage(run_stage(after, [line()]), before).reason
-        == "the two stages do not take the same inputs"
-    )
+    report = judge_stage(run_stage(after, [line()]), before)
+    assert report.reason == "the two stages do not take the same inputs"

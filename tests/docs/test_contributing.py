@@ -1,0 +1,114 @@
+"""Each walk-through of CONTRIBUTING.md, followed to the letter in a copy of the repository."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+SECTIONS = dict(
+    re.findall(
+        r"^### (.+?)\n(.*?)(?=^##)", TEXT.partition("## Walk-throughs")[2], re.MULTILINE | re.DOTALL
+    )
+)
+NAMES = (
+    "An op",
+    "An aliasing scenario",
+    "An oracle",
+    "A target",
+    "A planted fault",
+    "A reducer step",
+)
+
+# A sentence that ends in a colon says what happens to the block of code that follows it.
+EDIT = re.compile(
+    r"(?:New file\s`(?P<new>[^`]+)`"
+    r"|In\s`(?P<old>[^`]+)`,\s(?P<how>above|below|in\splace\sof)\s`(?P<anchor>[^`]+)`)"
+    r":\n\n```\w+\n(?P<text>.*?)```",
+    re.DOTALL,
+)
+# What a walk-through needs of the repository.
+COPIED = ("docs", "pyproject.toml", "tests", "README.md", "CONTRIBUTING.md")
+PACKAGES = sorted(path.parent.name for path in ROOT.glob("*/__init__.py"))
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Path:
+    """A copy of the repository."""
+    for name in (*COPIED, *PACKAGES):
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, tmp_path / name)
+    return tmp_path
+
+
+def follow(edit: re.Match[str], scratch: Path) -> None:
+    """Write the new file, or insert the lines where the text says."""
+    if edit["new"]:
+        path = scratch / edit["new"]
+        assert not path.exists(), f"{edit['new']} is there already"
+        path.write_text(edit["text"], encoding="utf-8")
+        return
+    path = scratch / edit["old"]
+    lines = path.read_text(encoding="utf-8").split("\n")
+    anchor = edit["anchor"].split("\n")
+    width = len(anchor)
+    found = [
+        index
+        for index in range(len(lines))
+        if [line.strip() for line in lines[index : index + width]]
+        == [line.strip() for line in anchor]
+    ]
+    assert found, f"{edit['old']} has no line `{edit['anchor']}`"
+    start, end = {
+        "above": (found[0], found[0]),
+        "below": (found[0] + width, found[0] + width),
+    }.get(edit["how"], (found[0], found[0] + width))
+    lines[start:end] = edit["text"].removesuffix("\n").split("\n")
+    path.write_text("\n".join(lines), encoding="utf-8")
+
+
+def run(command: str, scratch: Path) -> None:
+    """Run a command of the text in the copy: `aliasproof ...` or `make test ARGS='...'`."""
+    words = shlex.split(command)
+    if words[0] == "make":
+        arguments = shlex.split(words[2].removeprefix("ARGS="))
+        words = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider"]
+        words += arguments
+    else:
+        assert words[0] == "aliasproof"
+        words = [sys.executable, "-m", *words]
+    environment = os.environ | {"PYTHONPATH": str(scratch)}
+    done = subprocess.run(
+        words, cwd=scratch, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+
+
+def test_the_walk_throughs_are_those_that_a_newcomer_needs() -> None:
+    assert tuple(SECTIONS) == NAMES
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_a_walk_through_works(name: str, scratch: Path) -> None:
+    edits = list(EDIT.finditer(SECTIONS[name]))
+    blocks = re.findall(r"^```(?:python|text)$", SECTIONS[name], re.MULTILINE)
+    assert edits
+    assert len(edits) == len(blocks), "a block of code without a sentence that says where it goes"
+    for edit in edits:
+        follow(edit, scratch)
+    commands = re.findall(r"^\$ (.+)$", SECTIONS[name], re.MULTILINE)
+    assert commands
+    for command in commands:
+        run(command, scratch)
