@@ -25,8 +25,8 @@ def line(length: int = 6) -> torch.Tensor:
 
 
 def judged(after: Stage, inputs: list[torch.Tensor], before: Stage | None = None) -> Report:
-    earlier = before and run_stage(before, clone_inputs(inputs))
-    return judge_stage(run_stage(after, clone_inputs(inputs)), earlier)
+    first = None if before is None else run_stage(before, clone_inputs(inputs))
+    return judge_stage(run_stage(after, clone_inputs(inputs)), first)
 
 
 def kinds(report: Report) -> set[str]:
