@@ -91,8 +91,10 @@ def expand_is_summed(emit: Emitter, parent: Parent, new: fx.Node, args: Argument
 
 def bytes_are_converted(emit: Emitter, parent: Parent, new: fx.Node, args: Arguments) -> fx.Node:
     """The inverse of view(dtype) converts the elements instead of reinterpreting their bytes."""
-    whole = parent().meta["val"]
-    if whole.dtype.itemsize != new.meta["val"].dtype.itemsize:
+    whole, written = parent().meta["val"], new.meta["val"]
+    # The bytes of a bool are 0 or 1, so a conversion from or to bool gives the right bytes.
+    same_bytes = torch.bool in (whole.dtype, written.dtype)
+    if same_bytes or whole.dtype.itemsize != written.dtype.itemsize:
         return _of_view_dtype(emit, parent, new, args)
     return emit.call(aten._to_copy.default, new, dtype=whole.dtype)
 
