@@ -250,7 +250,8 @@ def faults(
     The matrix shows, for each fault and oracle, the first program on which the oracle reports a
     violation.
 
-    Exit status: 0 if all faults are killed, 1 if a fault survives, 2 for bad input.
+    Exit status: 0 if all faults are killed, 1 if a fault survives, 2 for bad input, 3 if the code
+    of a fault raises.
     """
     from aliasproof.commands.faults import show_faults
 

@@ -233,25 +233,25 @@ BATCH_NORMS = {
 }
 
 
-def honest_batch_norm(
+def batch_norm_with_true_schema(
     op: OpOverload, args: Sequence[Any], outs: Mapping[str, Any]
 ) -> tuple[OpOverload, Sequence[Any], dict[str, Any]]:
-    """`native_batch_norm` as an op with an honest schema, and its arguments.
+    """`native_batch_norm` as an op with a true schema, and its arguments.
 
     The schema of `native_batch_norm` does not say that it updates the running statistics.
     """
     mean, training = args[3], args[5]
     not_training, no_statistics, legit = BATCH_NORMS[op]
     if not training:
-        honest, args = not_training, [*args[:5], *args[6:]]
+        true_op, args = not_training, [*args[:5], *args[6:]]
     elif mean is None:
-        honest, args = no_statistics, [*args[:3], *args[5:]]
+        true_op, args = no_statistics, [*args[:3], *args[5:]]
     else:
-        honest = legit
+        true_op = legit
     # `out=` arguments have other names in the other schema, and the same order.
     new_names, names = (
         [argument.name for argument in form._schema.arguments if argument.kwarg_only]
-        for form in (honest, op)
+        for form in (true_op, op)
     )
     renamed = {new: outs[name] for new, name in zip(new_names, names, strict=True)}
-    return honest, args, renamed
+    return true_op, args, renamed

@@ -30,8 +30,8 @@ from oracles.calls import (
     BATCH_NORMS,
     TORCH,
     BoundCall,
+    batch_norm_with_true_schema,
     bound,
-    honest_batch_norm,
     is_constant,
     is_out,
     is_random,
@@ -80,7 +80,7 @@ class UninterpretedMode(TorchDispatchMode):
                 return run_steps(*args, **kwargs)
         # Its schema hides that it writes the running statistics.
         if func in BATCH_NORMS:
-            func, args, kwargs = honest_batch_norm(func, args, kwargs)
+            func, args, kwargs = batch_norm_with_true_schema(func, args, kwargs)
         known = facts(func)
         if known.writes:
             return self._mutation(func, args, kwargs)

@@ -1,9 +1,9 @@
 """The choice of a base for each storage of a program.
 
 The value of the *base* is the contents of the storage, and each other view is regenerated from it.
-There are three kinds of base (`BaseKind`). The choice needs to know the whole program, so it is
-made before the rewriting starts, and everything in this file is a pure function of the alias
-analysis.
+A storage that is never written needs no base. For the others there are two kinds (`BaseKind`). The
+choice needs to know the whole program, so it is made before the rewriting starts, and everything in
+this file is a pure function of the alias analysis.
 
 Mostly the base is the input, or the tensor that was made with the storage. That fails in two cases.
 The tensor may not show all bytes that the program sees:
@@ -120,7 +120,10 @@ def _find_only_by_as_strided(
 def _has_steps(
     node: fx.Node, index: int, analysis: Analysis, copies: bool, table: Mapping[OpOverload, ToSteps]
 ) -> bool:
-    """True if a result is reached from an operand by view ops that have inverses."""
+    """True if a result needs no `as_strided`.
+
+    It is an input, an argument that was written, or reached by view ops that have inverses.
+    """
     if node.op != "call_function" or node.target is operator.getitem:
         return True
     if isinstance(node.target, OpOverload) and facts(node.target).writes:

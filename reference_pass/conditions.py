@@ -137,6 +137,8 @@ def no_self_overlap(candidate: Candidate) -> str | None:
     # The part that a scatter stores over is asked, not its base: only that part is written.
     for slot in candidate.slots:
         if overlaps_itself(Region.of(slot.written)):
+            if slot.written is not slot.destination.meta["val"]:
+                return f"the part of {slot.destination} that it writes overlaps itself"
             return f"{slot.destination} overlaps itself"
     return None
 

@@ -95,7 +95,7 @@ class Environment:
         return self.analysis.effects[node].value
 
     def views_of(self, node: Any) -> list[FunctionalView]:
-        """The views that the tensors in a node's value are."""
+        """The view of each tensor in a node's value."""
         return [self.views[id(tensor)] for tensor in tensors_in(self.shown(node))]
 
     def operand_in(self, node: fx.Node, storage: FunctionalStorage) -> FunctionalView | None:
@@ -113,7 +113,7 @@ class Environment:
     # custom op can return a new tensor together with a view of its operand.
 
     def define(self, node: fx.Node, effect: Effect, shown: Any, new: fx.Node) -> None:
-        """Take a value of the new graph for a result of a call, at any nesting."""
+        """Record a value of the new graph as the result of a call, also inside lists and tuples."""
         if isinstance(shown, torch.Tensor):
             if id(shown) not in self.views:
                 self.views[id(shown)] = self._view_of_result(new, effect.shows[id(shown)])
@@ -188,7 +188,7 @@ class Environment:
     # written to it.
 
     def new_storage(self, value: fx.Node, geometry: Geometry) -> FunctionalView:
-        """A storage that the program makes, and the view that the tensor made with it is."""
+        """Add a storage that the program makes. Returns the view of the tensor that made it."""
         index, tensor = geometry.storage, value.meta["val"]
         keeps_offset = known(tensor.storage_offset() == geometry.offset)
         kind = base_of_result(self.uses, geometry, keeps_offset, self.rules.is_base)

@@ -5,7 +5,7 @@ the program sees three things, and the epilogue emits them in this order:
 
     copy_(x, new)         1. inputs that the program wrote have their new contents
     v = view(x, ...)      2. outputs share memory with inputs, and with each other, as in eager
-    set_(x, t)            3. inputs have the metadata that the program gave them (`t_`, `resize_`)
+    set_(x, t)            3. inputs have the metadata that the program gave them (`t_`, ...)
 
 The metadata comes last: from then on the input is another tensor, so no view of it can be taken.
 """

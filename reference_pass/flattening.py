@@ -44,7 +44,8 @@ def view_of_geometry(
 ) -> FunctionalView:
     """A view by its geometry, whatever op made it.
 
-    It starts from the base, or from `operand` in a constant storage, which has no base.
+    It starts from the base. In a constant storage, whose base is only its first view, it starts
+    from `operand`.
     """
     view, start_dtype = storage.base, geometry.dtype
     if storage.kind is BaseKind.FLATTENED:

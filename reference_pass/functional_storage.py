@@ -58,7 +58,8 @@ class FunctionalView:
     """One way to see a storage: the base, which has no parent, or one view op of a parent.
 
     `geometry` is None for views that no tensor of the program has: the base of a flattened storage,
-    and views in the middle of a chain. `value` is the one of `version`.
+    and views in the middle of a chain. `value` is what it was at version `version` of
+    the storage.
     """
 
     storage: FunctionalStorage
@@ -194,7 +195,7 @@ class FunctionalStorage:
     #     x.fill_(2)                     x1 = fill(x, 2)
 
     def value_before_queue(self, view: FunctionalView) -> fx.Node | None:
-        """A value of a view from before the queue, if a write to it drops its newest update."""
+        """The last applied value of a view, if a write to the view replaces the newest update."""
         if self.queue and (view is self.base or self.queue[-1][0] is view):
             return view.current
         return None

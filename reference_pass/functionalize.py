@@ -1,7 +1,7 @@
 """Functionalization: the same program without mutation.
 
 A tensor is a *view* of a storage. The contents of a storage are the value of its *base*; each other
-view is reached from the base by a chain of view ops. The rules are three:
+view is reached from the base by a chain of view ops. It works by three rules:
 
 - **Reading** a view regenerates it from the base, by its chain of view ops, unless its value is
   known.
@@ -139,8 +139,8 @@ def functionalize_by(
         ) from error
 
 
-# A tensor object that is passed as two arguments is two inputs of the graph. If the metadata of one
-# is mutated, that of the other is not.
+# A tensor object that is passed as two arguments is two inputs of the graph. A metadata mutation of
+# one would not change the other, so it is refused.
 
 
 def _refuse_mutated_twice(
@@ -271,7 +271,7 @@ def _returned_view(
     results: list[torch.Tensor],
     geometry: Geometry,
 ) -> FunctionalView:
-    """The view that result `index` of a call is, given that its storage is known."""
+    """The view for result `index` of a call whose storage is known."""
     storage = env.storages[geometry.storage]
     view = storage.find(geometry)
     if view is not None:

@@ -52,7 +52,7 @@ def is_functional(graph_module: fx.GraphModule) -> str | None:
 
 
 def metadata_is_true(graph_module: fx.GraphModule) -> str | None:
-    """The metadata of each node is what a run on fakes gives, and so is who shares storage."""
+    """The metadata of each node is what a run on fakes gives, and the same nodes share storage."""
     placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
     # The inputs are taken as noted; everything else is run anew from them.
     values: dict[fx.Node, Any] = {node: node.meta.get("val") for node in placeholders}

@@ -47,8 +47,8 @@ def _print_suspicions(console: Console, campaign: Campaign) -> None:
     console.print()
     print_lines(
         console,
-        f"{counted(campaign.total.suspicious, 'suspicion')}: values match, but equivalence or the"
-        " graphs are violated. These are not findings. 'aliasproof check FOLDER' shows why:",
+        f"{counted(campaign.total.suspicious, 'suspicion')}: values match, but an oracle on graphs"
+        " reports a violation. These are not findings. 'aliasproof check FOLDER' shows why:",
         "bold",
     )
     # Most frequent first; each folder has the shortest program of its symptom.

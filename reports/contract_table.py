@@ -70,7 +70,8 @@ def contract_json(contract: Contract) -> dict[str, object]:
             for waiver in contract.waivers
         ],
         "preconditions": [
-            {"name": premise.name, "reason": premise.reason} for premise in contract.preconditions
+            {"name": precondition.name, "reason": precondition.reason}
+            for precondition in contract.preconditions
         ],
         "refusals": [
             {"message": refusal.message, "reason": refusal.reason} for refusal in contract.refusals

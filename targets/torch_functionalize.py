@@ -57,9 +57,9 @@ OVERLAP_BEYOND_EXPAND = Precondition(
     overlapping_writes_come_from_expand,
 )
 OVERLAPPING_INPUT = Precondition(
-    "no overlapping input is written",
+    "no overlapping input is written directly",
     "the docs of torch.Tensor.expand warn of writes to an expanded tensor, and no epilogue can"
-    " copy_ into one",
+    " copy_ into one; writes through a view of the input are not excluded",
     no_overlapping_input_is_written,
 )
 

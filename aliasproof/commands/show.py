@@ -51,6 +51,10 @@ def locate(finding: str) -> Path:
     """
     path = Path(finding)
     if path.is_file():
+        if not (path.parent / "finding.json").is_file():
+            raise UserError(
+                f"{finding} is not a file of a finding; give the folder or the name of one"
+            )
         path = path.parent
     if path.is_dir():
         if (path / "findings").is_dir():

@@ -59,5 +59,5 @@ def test_a_suspicion_is_shown_with_its_folder(campaign):
     campaign.suspicions.add(Symptom("aot", "equivalence", "wrong"), program)
     campaign.statistics["aot"].suspicious = 1
     text = outcome(campaign, 160)
-    assert "1 suspicion: values match, but equivalence or the graphs are violated." in text
+    assert "1 suspicion: values match, but an oracle on graphs reports a violation." in text
     assert "    1  aot  equivalence: wrong  runs/20260101-120000/suspicions/" in text
