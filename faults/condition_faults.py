@@ -9,7 +9,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from faults.fault import Fault, Passes, after_reinplace, fault, require_same_parameters
+from faults.fault import Fault, Passes, after_reinplace, weaker_condition
 from reference_pass import conditions
 from reference_pass.alias_analysis import storage_of
 from reference_pass.candidates import Candidate
@@ -115,16 +115,10 @@ def dtype_is_not_compared(candidate: Candidate) -> str | None:
     return None
 
 
-def _weaker(condition: Condition, weaker: Condition, source: str) -> Fault:
-    require_same_parameters(weaker, condition)
-    asked = [weaker if other is condition else other for other in CONDITIONS]
-    return fault(weaker, source, Passes(conditions=asked))
-
-
 FAULTS = (
     *map(_without, CONDITIONS),
     after_reinplace(result_is_computed_into_an_overlapping_view, "pytorch/pytorch#198270"),
-    _weaker(
+    weaker_condition(
         conditions.same_size_and_dtype,
         dtype_is_not_compared,
         "condition (1a) of reinplace, weakened",

@@ -147,6 +147,13 @@ def by_table(name: str, wrong: Callable[..., Any], source: str, *ops: OpOverload
     return fault(wrong, source, Passes(rules=replace(RULES, **changed)))
 
 
+def weaker_condition(right: Condition, wrong: Condition, source: str) -> Fault:
+    """Reinplacing with one condition replaced by a weaker one."""
+    require_same_parameters(wrong, right)
+    asked = [wrong if condition is right else condition for condition in CONDITIONS]
+    return fault(wrong, source, Passes(conditions=asked))
+
+
 def weaker_noop_rule(right: NoOpRule, wrong: NoOpRule, source: str) -> Fault:
     """Removing no-ops with one rule replaced by a weaker one."""
     require_same_parameters(wrong, right)

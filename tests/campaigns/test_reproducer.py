@@ -46,6 +46,7 @@ def script(tmp_path: Path, recipe: str, oracle: str) -> Path:
 
 @pytest.mark.parametrize("oracle", ON_RESULTS)
 def test_shows_what_is_wrong(tmp_path: Path, oracle: str) -> None:
+    assert oracle in WRONG, "say in WRONG what a target does that this oracle reports"
     confirmation = confirm(script(tmp_path, WRONG[oracle], oracle))
     assert confirmation.shown, confirmation.output
     assert "eager" in confirmation.output
