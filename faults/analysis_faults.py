@@ -9,7 +9,7 @@ import torch
 from torch import fx
 
 from faults.fault import Fault, instead_of, instead_of_entries
-from reference_pass.liveness import NOTES, Liveness, Memory
+from reference_pass.liveness import NOTES, Liveness, Memory, contents_read
 from reference_pass.nested import nodes_in
 from reference_pass.regions import Region
 
@@ -29,9 +29,11 @@ def each_view_has_its_own_liveness(self: Liveness, tensor: torch.Tensor) -> Memo
     return self.memories.setdefault(id(tensor), Memory())
 
 
-def list_operands_are_not_read(argument: Any) -> list[fx.Node]:
+def list_operands_are_not_read(node: fx.Node) -> Iterator[tuple[fx.Node, bool, bool]]:
     """Operands inside a list, such as those of cat, do not count as reads."""
-    return [argument] if isinstance(argument, fx.Node) else []
+    # Outputs are a list, too, but `outputs_are_not_read` is another fault.
+    direct = (*node.args, *node.kwargs.values())
+    yield from (read for read in _contents_read(node) if read[0] in direct)
 
 
 def outputs_are_not_read(liveness: Liveness, node: fx.Node) -> None:
@@ -46,7 +48,7 @@ def next_read_is_missed(
     yield from _later_reads(self, tensor, region, after + 1)
 
 
-_later_reads = Liveness.later_reads
+_later_reads, _contents_read = Liveness.later_reads, contents_read
 
 FAULTS: tuple[Fault, ...] = (
     instead_of(
@@ -63,7 +65,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     instead_of("memory", each_view_has_its_own_liveness, "pytorch/pytorch#122457", Liveness),
     instead_of(
-        "nodes_in",
+        "contents_read",
         list_operands_are_not_read,
         "rule of liveness: operands in lists are read, too",
         "liveness",
