@@ -13,7 +13,7 @@ from aliasproof.comparable import Comparable
 from aliasproof.user_file import raised_text
 from oracles.check_result import Check, EagerResult, TargetResult
 from oracles.contract import Contract
-from oracles.judge import excluded, judge
+from oracles.judge import EVERY_ORACLE, excluded, judge
 from oracles.missed import Opportunity
 from oracles.missed import missed as opportunities
 from oracles.observation import observe
@@ -25,7 +25,7 @@ from programs.trace import Trace
 from programs.values import clone_inputs, input_tensors
 from targets.registry import target as target_named
 from targets.target import Function, Target
-from trials.examination import EVERY_ORACLE, examine
+from trials.examination import examine
 from trials.trial import SEED, Case, EagerRun, Trial, run_eager
 
 DEFAULT_TARGETS = ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "identity")

@@ -27,11 +27,12 @@ from faults.catalogue import FAULTS, fault_named
 from faults.mistakes import own_mistake
 from generators.features import swarm
 from generators.strategies import sample
+from oracles.judge import EVERY_ORACLE
 from oracles.verdict import Report, Verdict
 from programs.errors import InternalError, Rejected
 from targets.reference import REFERENCE
 from targets.target import Target
-from trials.examination import EVERY_ORACLE, Examination, examine
+from trials.examination import Examination, examine
 from trials.trial import Case, EagerRun, run_eager
 from trials.worker import SEEDS_APART, start_worker
 

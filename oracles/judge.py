@@ -38,6 +38,7 @@ ORACLES: tuple[Oracle, ...] = (
 
 ON_RESULTS = tuple(oracle.name for oracle in ORACLES if oracle.needs is Needs.RESULTS)
 ON_GRAPHS = tuple(oracle.name for oracle in ORACLES if oracle.needs is not Needs.RESULTS)
+EVERY_ORACLE = tuple(oracle.name for oracle in ORACLES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from oracles.check_result import Check, EagerResult, TargetResult
-from oracles.judge import ON_GRAPHS, ON_RESULTS
+from oracles.judge import EVERY_ORACLE
 from oracles.missed import Opportunity
 from oracles.verdict import Report, Verdict, Violation
 from reports.console import new_table, print_heading, print_lines, print_table
@@ -67,10 +67,10 @@ def _print_matrix(console: Console, found: Mapping[str, TargetResult]) -> None:
     table.pad_edge = False
     table.add_column("target", no_wrap=True)
     # In less than 84 columns a heading is broken in two, so that no verdict is cut off.
-    for oracle in (*ON_RESULTS, *ON_GRAPHS):
+    for oracle in EVERY_ORACLE:
         table.add_column(oracle, overflow="fold")
     for name, result in found.items():
-        verdicts = [result.reports[oracle].verdict for oracle in (*ON_RESULTS, *ON_GRAPHS)]
+        verdicts = [result.reports[oracle].verdict for oracle in EVERY_ORACLE]
         table.add_row(name, *(Text(WORDS[verdict], STYLES[verdict]) for verdict in verdicts))
     print_table(console, table)
 
@@ -87,9 +87,7 @@ def _print_reasons(console: Console, found: Mapping[str, TargetResult]) -> None:
             )
             targets.setdefault((reason, oracles), []).append(name)
     for (reason, oracles), names in targets.items():
-        which = (
-            "" if len(oracles) == len(ON_RESULTS) + len(ON_GRAPHS) else f" ({', '.join(oracles)})"
-        )
+        which = "" if len(oracles) == len(EVERY_ORACLE) else f" ({', '.join(oracles)})"
         console.print()
         print_lines(console, f"{', '.join(names)}{which}: {reason}", "dim")
 

@@ -10,15 +10,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from oracles.judge import ON_GRAPHS, ORACLES, excluded
+from oracles.judge import EVERY_ORACLE, ON_GRAPHS, excluded
 from oracles.verdict import Report, Verdict, Violation
 from programs.errors import InternalError, Rejected
 from targets.target import Target
 from trials.attribution import Symptom, at_fault
 from trials.graphs import examine_graphs
 from trials.trial import Case, EagerRun, Spent, Trial, run_eager, run_trial
-
-EVERY_ORACLE = tuple(oracle.name for oracle in ORACLES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from trials.examination import EVERY_ORACLE
+from oracles.judge import EVERY_ORACLE
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
 

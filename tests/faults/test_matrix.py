@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from faults.matrix import FaultRow, Matrix, kill_matrix, row_of, row_of_target
+from oracles.judge import EVERY_ORACLE
 from targets.reference import REFERENCE
 from targets.target import Target
-from trials.examination import EVERY_ORACLE
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
 

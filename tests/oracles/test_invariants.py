@@ -24,6 +24,7 @@ from programs.errors import Rejected
 from programs.execution import ProgramFunction
 from programs.values import input_tensors
 from targets.registry import TARGETS
+from tests.oracles.graphs_of_calls import graph_of
 
 aten = torch.ops.aten
 
@@ -31,20 +32,8 @@ aten = torch.ops.aten
 def stage(
     inputs: str, *calls: tuple[Any, ...], returned: str = "", functional: bool = True
 ) -> Stage:
-    """A graph: inputs, then calls (name, target, arguments, ...); the name of a value means it."""
-    graph = fx.Graph()
-    nodes: dict[Any, Any] = {}
-    for placeholder in inputs.split():
-        nodes[placeholder] = graph.placeholder(placeholder)
-    for result, target, *args in calls:
-        kwargs = args.pop() if args and isinstance(args[-1], dict) else {}
-        arguments, named = fx.node.map_aggregate(
-            (tuple(args), kwargs), lambda value: nodes.get(value, value)
-        )
-        op = "call_method" if isinstance(target, str) else "call_function"
-        nodes[result] = graph.create_node(op, target, arguments, named, name=result)
-    graph.output(tuple(nodes[output] for output in returned.split()))
-    return Stage("functional", fx.GraphModule(torch.nn.Module(), graph), functional)
+    """A stage from its inputs and calls; see `graph_of`."""
+    return Stage("functional", graph_of(inputs, *calls, returned=returned), functional)
 
 
 def inputs() -> list[torch.Tensor]:

@@ -6,13 +6,13 @@ import pytest
 from rich.console import Console
 
 from oracles.check_result import Check, EagerResult, TargetResult
-from oracles.judge import ON_GRAPHS, ON_RESULTS
+from oracles.judge import EVERY_ORACLE
 from oracles.missed import Opportunity
 from oracles.verdict import HOLDS, Report, Verdict, Violation
 from programs.trace import Trace
 from reports.verdict_table import print_check
 
-RIGHT = dict.fromkeys((*ON_RESULTS, *ON_GRAPHS), HOLDS)
+RIGHT = dict.fromkeys(EVERY_ORACLE, HOLDS)
 WRONG = RIGHT | {
     "values": Report(Verdict.VIOLATED, (Violation("values", "wrong value", "output 0"),))
 }

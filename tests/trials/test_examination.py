@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from oracles.contract import Contract
+from oracles.judge import EVERY_ORACLE
 from oracles.stage import Stage
 from oracles.verdict import Verdict
 from programs.definedness import Undefined
@@ -17,7 +18,7 @@ from targets.registry import TARGETS
 from targets.target import Build, Target
 from trials import graphs
 from trials.attribution import Symptom
-from trials.examination import EVERY_ORACLE, examine
+from trials.examination import examine
 from trials.trial import Case, run_eager
 
 
