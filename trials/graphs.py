@@ -32,7 +32,9 @@ def examine_graphs(case: Case, target: Target, trial: Trial) -> Judgement:
         or trial.target.error is not None
     ):
         return excluded("there is no run whose graphs can be judged", ON_GRAPHS)
-    function = trial.build.function
+    if trial.build.opaque is not None:
+        return excluded(trial.build.opaque, ON_GRAPHS)
+    case, function = case.under(target), trial.build.function
 
     # With names only on request: they cost time, and only a report of a violation needs them.
     def value_hashes(*, named: bool = False) -> tuple[ValueHashes, ValueHashes]:
