@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import torch
 from torch.func import functionalize
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from oracles.contract import (
     Contract,
@@ -23,6 +22,7 @@ from oracles.contract import (
 )
 from oracles.stage import Stage
 from targets.target import Build, Function, Target
+from targets.tracing import PLAIN, Tracing, traced
 
 # Clauses that several contracts share, since these targets are built on the same code of torch.
 
@@ -135,19 +135,22 @@ CONTRACT = Contract(
     refusals=(AS_STRIDED_IN_CHAIN, DATA_OF_A_TRACER),
 )
 
-RECIPE = """
-from torch.func import functionalize
+
+def recipe(tracing: Tracing = PLAIN) -> str:
+    """The source of `build`."""
+    return f"""
+{tracing.imports}from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 
 
 def compiled(program, inputs):
-    return make_fx(functionalize(program))(*inputs)
+    return make_fx(functionalize(program){tracing.arguments()})(*inputs)
 """
 
 
-def build(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
+def build(function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing = PLAIN) -> Build:
     """Trace the functionalized function with these inputs."""
-    graph = make_fx(functionalize(function))(*inputs)
+    graph = traced(functionalize(function), inputs, tracing)
     return Build(graph, [Stage("functionalized", graph, functional=True)])
 
 
@@ -156,5 +159,5 @@ TARGET = Target(
     summary="make_fx(torch.func.functionalize(f)), run in eager",
     contract=CONTRACT,
     build=build,
-    recipe=RECIPE,
+    recipe=recipe(),
 )

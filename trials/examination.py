@@ -76,6 +76,9 @@ def examine(
     targets that this one builds on run too, to find the first that is wrong.
     """
     spent = Spent()
+    if target.conditions is not None and case.conditions is not target.conditions:
+        eager = None  # that run was under other conditions
+    case = case.under(target)
     try:
         eager = eager or _returning(run_eager(case, spent))
         trial = run_trial(case, target, spent, eager)

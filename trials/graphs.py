@@ -25,7 +25,9 @@ def examine_graphs(case: Case, target: Target, trial: Trial) -> Judgement:
     raised = trial.eager.error is not None or trial.target.error is not None
     if trial.build is None or raised:
         return excluded("a run that raised has no graphs to judge", ON_GRAPHS)
-    function = trial.build.function
+    if trial.build.opaque is not None:
+        return excluded(trial.build.opaque, ON_GRAPHS)
+    case, function = case.under(target), trial.build.function
 
     # With names only on request: they cost time, and only a report of a violation needs them.
     def value_hashes(*, named: bool = False) -> tuple[ValueHashes, ValueHashes]:
