@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter, deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from campaigns.campaign import Campaign
+from campaigns.confirmation_server import TIMEOUT, ConfirmationServer
 from campaigns.failure import ReducedFailure
 from campaigns.finding import Finding
-from campaigns.reproducer import Confirmation, confirm, render
+from campaigns.reproducer import Confirmation, render
 from campaigns.store import Store
 from targets.registry import target as target_named
 
@@ -29,6 +31,7 @@ class Confirmations:
     campaign: Campaign
     store: Store
     executor: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(AT_ONCE))
+    server: ConfirmationServer = field(default_factory=ConfirmationServer)
     _counts: Counter[str] = field(default_factory=Counter)
     _pending: deque[tuple[Finding, Future[Confirmation]]] = field(default_factory=deque)
 
@@ -54,11 +57,17 @@ class Confirmations:
         target = target_named(finding.target)
         script = render(finding.program, target, reduced.violation, exact=reduced.exact)
         reproducer = self.store.write_reproducer(finding, script)
-        self._pending.append((finding, self.executor.submit(confirm, reproducer)))
+        self._pending.append((finding, self.executor.submit(self.confirm, reproducer)))
         self.campaign.confirming = len(self._pending)
+
+    def confirm(self, script: Path) -> Confirmation:
+        """Run a reproducer in a fresh process that has torch alone."""
+        ran = self.server.run(script)
+        return Confirmation.of(ran.status, ran.stdout, ran.stderr, TIMEOUT)
 
     def take_finished(self) -> None:
         """Take the results that are there: findings, and unconfirmed failures with the reason."""
+        self.campaign.spent.confirming = self.server.seconds
         while self._pending and self._pending[0][1].done():
             finding, future = self._pending.popleft()
             self.campaign.confirming = len(self._pending)
@@ -74,3 +83,4 @@ class Confirmations:
     def stop(self) -> None:
         """Start no more reproducers, and do not wait for those that run."""
         self.executor.shutdown(wait=False, cancel_futures=True)
+        self.server.stop()
