@@ -22,10 +22,13 @@ from programs.ordinary_syntax import ordinary_source, with_short_names
 from programs.program import Program
 from programs.schemas import resolve
 from programs.values import input_tensors
+from targets import captured, dynamo, gradients
 from targets.target import Target
+from targets.tracing import Tracing
 
 DEATHS = ("dies", "hangs")  # the kind of a violation starts so if the target ends its process
 TIMEOUT = 120  # seconds. A script runs one small program, so one that takes longer hangs.
+COMPILED = "compiled(program, inputs())"  # how a script calls a recipe
 LONGEST_LINE = 100  # characters of a line that is joined from several
 
 
@@ -46,13 +49,26 @@ class Compiler:
     @classmethod
     def of_target(cls, target: Target) -> Compiler:
         """The target's recipe. It compiles exactly what the campaign ran."""
-        return cls(target.name, target.recipe, "compiled(program, inputs())")
+        return cls(target.name, target.recipe, COMPILED)
 
     @classmethod
-    def of_backend(cls, backend: str, *, near: bool) -> Compiler:
-        """`torch.compile` with that backend."""
+    def of_backend(cls, backend: str, target: str, *, near: bool) -> Compiler:
+        """`torch.compile` with that backend, called as the variants of a target say."""
+        variants = target.split(":")[1:]
         name = f"torch.compile(backend='{backend}')"
-        return cls(name, "", f'torch.compile(program, backend="{backend}")', near)
+        dynamic = ", dynamic=True" if "symbolic" in variants else ""
+        compiled = f'torch.compile(program, backend="{backend}"{dynamic})'
+        plain = f"def compiled(program, inputs):\n    return {compiled}"
+        if "second-call" in variants:
+            recipe = dynamo.recipe(Tracing(symbolic="symbolic" in variants), second_call=True)
+            recipe = recipe.replace("aot_eager", backend)
+        elif "grad" in variants:
+            recipe = gradients.recipe(plain)
+        elif "captured" in variants:
+            recipe = captured.recipe(plain)
+        else:  # as short as a user would write it
+            return cls(name, "", compiled, near)
+        return cls(name, recipe, COMPILED, near)
 
 
 def render(program: Program, target: Target, violation: Violation, *, exact: bool) -> str:
@@ -164,8 +180,10 @@ def _comparison(
     check = _CHECKS[violation.oracle].of_kind(violation.kind)
     tolerance = "rtol=0, atol=0" if exact else _tolerance(program)
     what, facts = (_at_fault(text, violation.place) for text in (check.what, check.facts))
-    # The printed program returns one tensor, a tuple of several, or nothing.
-    returned = "[function(*args)]" if len(program.outputs) == 1 else "function(*args)"
+    # The printed program returns one tensor, a tuple of several, or nothing. With gradients, it is
+    # a list.
+    one = len(program.outputs) == 1 and "def conditions(" not in compiler.recipe
+    returned = "[function(*args)]" if one else "function(*args)"
     lines = ["def run(function):", f'"""Run it, and give {what}."""', "args = inputs()"]
     if facts == "outputs":
         lines.append(f"return {returned}")

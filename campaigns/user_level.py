@@ -61,7 +61,7 @@ def _scripts(finding: Finding, backend: str) -> list[str]:
     scripts = [
         script_for(
             finding.program,
-            Compiler.of_backend(backend, near=near),
+            Compiler.of_backend(backend, finding.target, near=near),
             finding.violation,
             exact=finding.exact,
         )

@@ -113,9 +113,8 @@ KINDS = [
 @pytest.mark.parametrize("violation", KINDS, ids=str)
 def test_is_short_and_fits_a_line(violation: tuple[str, str, str]) -> None:
     for exact in (True, False):
-        text = script_for(
-            CLEARED, Compiler.of_backend("inductor", near=True), Violation(*violation), exact=exact
-        )
+        compiler = Compiler.of_backend("inductor", "aot", near=True)
+        text = script_for(CLEARED, compiler, Violation(*violation), exact=exact)
         lines = text.splitlines()
         assert len(lines) <= 40
         assert max(map(len, lines[1:])) <= 100  # the title is first
