@@ -21,6 +21,7 @@ from targets.torch_functionalize import (
     AS_STRIDED_IN_CHAIN,
     DATA_DEPENDENT_SHAPE,
     DATA_OF_A_TRACER,
+    FORGETFUL_CACHE,
     OTHER_DECOMPOSITION,
     OVERLAP_BEYOND_EXPAND,
     OVERLAPPING_INPUT,
@@ -37,10 +38,11 @@ CONTRACT = Contract(
             unless=written_inputs_apart,
         ),
         Waiver(
-            Promise.SAME_ERROR,
+            Promise.SAME_OVERLAP_ERROR,
             "a functional op does not raise on overlapping memory where its in-place form must",
         ),
         OTHER_DECOMPOSITION,
+        FORGETFUL_CACHE,
     ),
     preconditions=(OVERLAP_BEYOND_EXPAND, OVERLAPPING_INPUT),
     refusals=(
@@ -48,9 +50,11 @@ CONTRACT = Contract(
         DATA_OF_A_TRACER,
         DATA_DEPENDENT_SHAPE,
         Refusal(
+            "overlapping inputs of different dtypes",
             r"does not yet handle input mutations on views with different dtypes",
             "inputs that share a storage under different dtypes are not supported yet, as the error"
             " says",
+            lambda trace: True,
         ),
     ),
 )

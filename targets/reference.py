@@ -27,10 +27,12 @@ CONTRACT = Contract(
     waivers=(OTHER_DECOMPOSITION,),
     refusals=(
         Refusal(
+            "what the reference pass cannot compile",
             r"^Refused: ",  # the exception of `reference_pass` for programs that it cannot compile
             "what cannot be compiled correctly is refused, and the message says why: data-dependent"
             " sizes, operators that are known only by their schema with operands that overlap,"
             " higher-order operators",
+            lambda trace: True,
         ),
         DATA_OF_A_TRACER,
     ),

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from oracles.judge import Judgement, excluded, judge
+from oracles.judge import Judgement, judge
 from oracles.observation import Observation, observe, observe_eager
 from programs.execution import ProgramFunction
 from programs.program import Program
@@ -102,13 +102,12 @@ class Trial:
     """The result of one trial.
 
     `eager` and `target` are the observations of the two runs, `trace` has eager's ATen calls.
-    `target` is None if a precondition was not met. `build` is None then too, and if the build
-    raised.
+    `build` is None if the build raised.
     """
 
     eager: Observation
     trace: Trace
-    target: Observation | None
+    target: Observation
     judgement: Judgement
     build: Build | None = None
 
@@ -139,11 +138,6 @@ def run_trial(
     spent = spent if spent is not None else Spent()
     case = case.under(target)
     expected, trace = eager or run_eager(case, spent)
-    # A contract says nothing about a case that does not meet it, so the target is not even built.
-    unmet = target.contract.unmet(trace)
-    if unmet is not None:
-        judgement = excluded(f"precondition '{unmet.name}' is not met: {unmet.reason}")
-        return Trial(expected, trace, None, judgement)
     # Two sets, since a build may mutate the inputs that it traces with.
     sample, inputs = case.fresh_inputs(), case.fresh_inputs()
     builds: list[Build] = []
