@@ -123,8 +123,9 @@ def _symptom(
 ) -> Symptom | None:
     """The symptom of the main violation, with the target at fault for it.
 
-    Only a difference in results is attributed to an earlier target. The graphs of an earlier target
-    are stages of this one, so a violation in a graph already names the stage where it begins.
+    Only a difference in results is attributed to a target that this one builds on. The graphs of
+    that target are stages of this one, so a violation in a graph already names the stage where it
+    begins.
     """
     main = next((found for report in reports.values() for found in report.violations), None)
     if main is None:
@@ -132,4 +133,9 @@ def _symptom(
     guilty = target
     if trial.judgement.violations:
         guilty, main = at_fault(case, target, trial, main)
+    else:  # the graphs of a target with one variant less are no stages of this one
+        for fewer in target.varies:
+            symptom = examine(case, fewer).symptom
+            if symptom is not None:
+                return symptom
     return Symptom(guilty.name, main.oracle, main.kind)
