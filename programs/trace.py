@@ -113,6 +113,7 @@ class Trace:
     - `as_written`: the function is known to call no composite op.
     - `differentiates`: autograd recorded a call.
     - `unwatched`: the higher-order operators that ran without a look at what they do.
+    - `captured`: how many of the last inputs a user's function captures; None for a program.
     """
 
     inputs: tuple[InputLocation, ...] = ()
@@ -123,6 +124,7 @@ class Trace:
     as_written: bool = False
     differentiates: bool = False
     unwatched: dict[str, None] = field(default_factory=dict)
+    captured: int | None = None
     rounding: Rounding = field(default_factory=Rounding)
 
     def exact(self, value: object) -> bool:
