@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from aliasproof import user_file
+from aliasproof.call_arguments import checked
 from aliasproof.comparable import Comparable
 from aliasproof.user_file import raised_text
 from oracles.check_result import Check, EagerResult, TargetResult
@@ -34,7 +34,7 @@ MOST_NAMED = 8  # captured tensors named in a note
 
 def check(
     function: Program | Function,
-    inputs: Sequence[torch.Tensor] | None = None,
+    inputs: object = None,
     targets: Sequence[str] = DEFAULT_TARGETS,
     *,
     file: Path | None = None,
@@ -71,7 +71,7 @@ class Prepared:
 
 def prepare(
     function: Program | Function,
-    inputs: Sequence[torch.Tensor] | None = None,
+    inputs: object = None,
     *,
     file: Path | None = None,
 ) -> Prepared:
@@ -84,10 +84,9 @@ def prepare(
         raise UserError(
             "check(function, inputs): inputs are missing; only a Program brings its own"
         )
-    given, notes = user_file.checked(inputs, "inputs"), []
-    if any(tensor.requires_grad for tensor in given):
-        notes.append("inputs that require gradients are detached: only inference is compared")
-    comparable = Comparable.of(function, given)
+    checked(inputs, "inputs")
+    comparable = Comparable.of(function, inputs)
+    notes = list(comparable.notes)
     if comparable.captured:
         notes.append(_captured_note(comparable))
     # Each run gets fresh clones, so that no run sees what another wrote.

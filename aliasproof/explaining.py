@@ -36,7 +36,7 @@ VIEWS: Mapping[str, Views] = {"alias": "alias", "copy": "copy"}
 
 def explain(
     function: Program | Function,
-    inputs: Sequence[torch.Tensor] = (),
+    inputs: object = (),
     views: Views = "alias",
     *,
     file: Path | None = None,

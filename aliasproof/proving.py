@@ -57,7 +57,7 @@ DEFAULT_SIZES = Range()
 
 def prove_function(
     function: Program | Function,
-    inputs: Sequence[torch.Tensor] = (),
+    inputs: object = (),
     targets: Sequence[str] = DEFAULT_TARGETS,
     sizes: Range = DEFAULT_SIZES,
     limit: float = 10.0,

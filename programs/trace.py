@@ -111,6 +111,8 @@ class Trace:
     - `overlapping_as_strided`: an `as_strided` made a view that overlaps itself.
     - `outside`: an `as_strided` showed bytes that its argument does not cover.
     - `as_written`: the function is known to call no composite op.
+    - `differentiates`: autograd recorded a call.
+    - `unwatched`: the higher-order operators that ran without a look at what they do.
     - `captured`: how many of the last inputs a user's function captures; None for a program.
     """
 
@@ -120,6 +122,8 @@ class Trace:
     overlapping_as_strided: bool = False
     outside: bool = False
     as_written: bool = False
+    differentiates: bool = False
+    unwatched: dict[str, None] = field(default_factory=dict)
     captured: int | None = None
     rounding: Rounding = field(default_factory=Rounding)
 

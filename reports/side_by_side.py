@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from oracles.observation import Observation
+from programs.narrow_dtypes import readable
 from programs.regions import Region, overlap
 from programs.storage_bytes import bytes_of
 from reports.console import new_table, print_table
@@ -24,7 +25,9 @@ def value_text(value: object) -> str:
         return repr(value)
     # Large tensors are shown in part. The evidence of a violation names the first wrong index.
     with torch._tensor_str.printoptions(threshold=MOST_ELEMENTS, edgeitems=3, linewidth=60):
-        data = repr(value.detach())
+        data = repr(readable(value.detach()))
+    if readable(value).dtype != value.dtype:
+        data = f"{data} ({value.dtype})"
     plain = value.is_contiguous() and value.storage_offset() == 0
     return data if plain else f"{data}\n{layout_text(value)}"
 
