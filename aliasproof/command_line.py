@@ -120,17 +120,44 @@ def check(
     missed: Annotated[
         bool, typer.Option("--missed", help="Also list what a target could have done in place.")
     ] = False,
+    limit: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            help="Time limit of the file, of the run in eager, and of each target.",
+        ),
+    ] = 60.0,
+    memory: Annotated[
+        float | None,
+        typer.Option(
+            metavar="GIB",
+            help="Memory limit of each process. Default: 80 % of what is available.",
+        ),
+    ] = None,
+    in_process: Annotated[
+        bool,
+        typer.Option(
+            "--in-process",
+            help="Run in this process, without limits. For debuggers.",
+        ),
+    ] = False,
     json: Json = False,
 ) -> int:
     """Compare your own function with eager. FILE.py defines program(*tensors) and inputs().
 
     Exit status: 0 nothing wrong, 1 a target violates its contract, 2 bad input.
     """
-    from aliasproof.commands.check import check_file
-    from aliasproof.user_file import FileNames
+    from trials.isolation import start_server
 
-    names = FileNames(function, inputs)
-    return FOUND if check_file(file, target, names, missed=missed, as_json=json) else 0
+    # It imports torch, which this process then need not.
+    if not in_process:
+        start_server(["aliasproof.check_session"])
+    from aliasproof.check_request import CheckRequest
+    from aliasproof.commands.check import CheckOptions, check_file
+
+    request = CheckRequest(file, (function, inputs), tuple(target or ()), missed)
+    found = check_file(request, CheckOptions(limit, memory, in_process, json))
+    return FOUND if found.violated else 0
 
 
 @app.command(short_help="Show a finding and run it again.")
@@ -322,4 +349,9 @@ def main() -> None:
     """The entry point."""
     # Torch's C++ code writes warnings itself. It reads this level when torch is imported.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    if code == INTERRUPTED:
+        # All is ended and said. To tear down torch would take a second more.
+        sys.stdout.flush()
+        os._exit(code)
+    sys.exit(code)

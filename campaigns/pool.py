@@ -9,7 +9,7 @@ from multiprocessing import forkserver
 
 from pebble import ProcessPool
 
-from campaigns.interrupts import sigint_handler
+from trials.interrupts import sigint_handler
 from trials.worker import start_worker
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from oracles.missed import Opportunity
-from oracles.observation import Observation
 from oracles.verdict import Report, Violation
-from programs.trace import Trace
+
+# The process that prints a check imports no torch, which takes more than a second.
+if TYPE_CHECKING:
+    from oracles.missed import Opportunity
+    from oracles.observation import Observation
+    from programs.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,11 +20,12 @@ class EagerResult:
     """The eager run.
 
     `unjudged` says why no target can be compared with this run; None if targets can be.
-    `raised` is the exception in one line; None if eager returns.
+    `raised` is the exception in one line; None if eager returns. There is no observation if the run
+    is undefined, and neither observation nor trace if it is in another process.
     """
 
     observation: Observation | None
-    trace: Trace
+    trace: Trace | None
     unjudged: str | None = None
     raised: str | None = None
 
