@@ -18,7 +18,7 @@ from oracles.judge import EVERY_ORACLE, excluded, judge
 from oracles.missed import Opportunity
 from oracles.missed import missed as opportunities
 from oracles.observation import observe
-from oracles.verdict import Report, Verdict
+from oracles.verdict import Report, Verdict, in_both
 from programs.errors import Rejected, UserError
 from programs.execution import ProgramFunction
 from programs.program import Program
@@ -176,7 +176,7 @@ def _run_eager(case: Case, file: Path | None) -> EagerResult:
 def _examine_twice(
     case: Case, target: Target, eager: EagerRun, without_graphs: str
 ) -> tuple[Mapping[str, Report], Trial | None]:
-    """The reports on a target, and its trial. A violation counts only if a second run shows it."""
+    """The reports on a target, and its trial. A difference counts only if a second run shows it."""
     again = partial(
         examine,
         case,
@@ -187,25 +187,14 @@ def _examine_twice(
         without_graphs=without_graphs,
     )
     found = again()
-    reports, violations = found.reports, found.violations
-    # Only violations are repeated: a run costs a build, and `holds` accuses nobody.
-    if violations:
+    reports = found.reports
+    # Only differences are repeated: a run costs a build, and `holds` accuses nobody.
+    if found.violations or found.documented:
         # The first run is dropped before the second begins: its tensors can be large.
         del found
         found = again()
-        reports = {name: _in_both(report, found.reports[name]) for name, report in reports.items()}
+        reports = {name: in_both(report, found.reports[name]) for name, report in reports.items()}
     return reports, found.trial
-
-
-def _in_both(one: Report, other: Report) -> Report:
-    if one.verdict is not Verdict.VIOLATED:
-        return one
-    # Violations are equal if oracle, kind and place are: the evidence may differ in values.
-    both = tuple(violation for violation in one.violations if violation in other.violations)
-    if both:
-        return replace(one, violations=both)
-    seen = one.violations[0].describe()
-    return Report(Verdict.UNKNOWN, reason=f"seen in one run, but not in a second run: {seen}")
 
 
 def _opaque_reason(opaque: frozenset[str]) -> str:

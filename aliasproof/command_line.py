@@ -141,11 +141,23 @@ def check(
             help="Run in this process, without limits. For debuggers.",
         ),
     ] = False,
+    accept_documented: Annotated[
+        bool,
+        typer.Option(
+            "--accept-documented",
+            help="Differences that a target documents do not change the exit status.",
+        ),
+    ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Wrong metadata in a graph counts as a difference.")
+    ] = False,
     json: Json = False,
 ) -> int:
     """Compare your own function with eager. FILE.py defines program(*tensors) and inputs().
 
-    Exit status: 0 nothing wrong, 1 a target violates its contract, 2 bad input.
+    Exit status: 0 judged and equal to eager; 1 differs, as documented or not; 2 bad input; 3
+    internal error; 4 nothing could be judged (eager is undefined or raises, or no target can run
+    it).
     """
     from trials.isolation import start_server
 
@@ -157,7 +169,7 @@ def check(
 
     request = CheckRequest(file, (function, inputs), tuple(target or ()), missed)
     found = check_file(request, CheckOptions(limit, memory, in_process, json))
-    return FOUND if found.violated else 0
+    return found.exit_status(accept_documented=accept_documented, strict=strict)
 
 
 @app.command(short_help="Show a finding and run it again.")

@@ -33,6 +33,7 @@ from reduction.instruction_steps import (
     simplify_constants,
     simplify_ops,
 )
+from reduction.value_steps import simplify_fill, simplify_values
 
 ReductionStep: TypeAlias = Callable[[Program], Iterator[Program]]
 
@@ -56,5 +57,7 @@ STEPS: tuple[ReductionStep, ...] = (
     simplify_layouts,
     simplify_constants,
     rewire_uses,
+    simplify_fill,
+    simplify_values,
     simplify_seed,
 )

@@ -31,7 +31,7 @@ def shown_eager(eager: EagerResult, notes: Sequence[str] = ()) -> ShownEager:
 
 def shown_target(eager: Observation | None, result: TargetResult) -> ShownTarget:
     """The texts of a target's run. Runs that do not differ are not shown."""
-    differs = any(report.violations for report in result.reports.values())
+    differs = any(report.differences for report in result.reports.values())
     beside = (
         tuple(rows(eager, result.observation))
         if differs and eager is not None and result.observation is not None

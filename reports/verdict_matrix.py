@@ -14,6 +14,7 @@ from reports.console import print_lines
 # The worst first.
 STYLES = {
     Verdict.VIOLATED: "bold red",
+    Verdict.DOCUMENTED: "red",
     Verdict.UNKNOWN: "yellow",
     Verdict.HOLDS: "green",
     Verdict.NOT_APPLICABLE: "dim",
@@ -22,6 +23,7 @@ STYLES = {
 WORDS = {verdict: verdict.value for verdict in Verdict} | {
     Verdict.NOT_APPLICABLE: "n/a",
     Verdict.VIOLATED: "wrong",
+    Verdict.DOCUMENTED: "limit",
 }
 _WORD = max(map(len, WORDS.values()))  # the least columns for a verdict
 

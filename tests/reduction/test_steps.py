@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from programs.program import Instruction, Program, Ref
-from reduction import input_steps, instruction_steps
+from reduction import input_steps, instruction_steps, value_steps
 from reduction.simplicity import Simplicity, simplicity
 from reduction.steps import STEPS, ReductionStep
 
@@ -21,7 +21,7 @@ from reduction.steps import STEPS, ReductionStep
 def test_no_step_is_forgotten() -> None:
     public = {
         function
-        for module in (instruction_steps, input_steps)
+        for module in (instruction_steps, input_steps, value_steps)
         for name, function in inspect.getmembers(module, inspect.isfunction)
         if function.__module__ == module.__name__ and not name.startswith("_")
     }
