@@ -16,7 +16,7 @@ from oracles.check_result import TargetResult
 from oracles.verdict import Report, Verdict, Violation, decided, not_applicable
 from programs.errors import UserError
 from reports.shown_runs import ShownTarget
-from trials.crew import Call, Crew
+from trials.crew import Crew, RemoteCall
 from trials.isolation import TARGET_STEP, Death, Limits, Outcome, Raised, Returned
 
 # By name: the functions import torch, and this process need not.
@@ -35,7 +35,7 @@ class IsolatedCheck:
 
     def results(self) -> Iterator[Begun | ShownTarget]:
         """First the eager run, then each target when it ends. Raises `UserError` for bad input."""
-        crew = Crew(Call("", BEGIN, (self.request,)), self.limits, self.most)
+        crew = Crew(RemoteCall("", BEGIN, (self.request,)), self.limits, self.most)
         with crew.at_work():
             begun = self._begun(crew.prepare())
             yield begun
@@ -50,8 +50,8 @@ class IsolatedCheck:
                 else:
                     yield self._shown(name, begun, outcome)
 
-    def _call(self, name: str, graphs: str = "") -> Call:
-        return Call(name, RUN_TARGET, (name, self.request.missed, graphs))
+    def _call(self, name: str, graphs: str = "") -> RemoteCall:
+        return RemoteCall(name, RUN_TARGET, (name, self.request.missed, graphs))
 
     def _begun(self, outcome: Outcome) -> Begun:
         if isinstance(outcome, Death):
@@ -72,7 +72,7 @@ class IsolatedCheck:
     def _memory(self) -> str:
         return f" of {self.limits.nbytes / 2**30:.1f} GiB (--memory)"
 
-    def _again(self, name: str, outcome: Outcome) -> Call | None:
+    def _again(self, name: str, outcome: Outcome) -> RemoteCall | None:
         """The call that decides what this outcome means; None if nothing is left to decide."""
         if not isinstance(outcome, Death):
             return None

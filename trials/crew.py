@@ -22,7 +22,7 @@ _LONGEST_WAIT = 0.05  # seconds between two looks at limits and patience
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class RemoteCall:
     """A function, as 'module:name', and its arguments. `key` names the call among others."""
 
     key: Hashable
@@ -33,7 +33,7 @@ class Call:
 @dataclass(slots=True)
 class _Member:
     process: Isolated
-    call: Call | None  # None while it prepares itself
+    call: RemoteCall | None  # None while it prepares itself
     since: float = field(default_factory=time.monotonic)
 
 
@@ -41,11 +41,11 @@ class _Member:
 class Crew:
     """Makes calls in at most `most` processes, each within its limits."""
 
-    preparation: Call
+    preparation: RemoteCall
     limits: Limits
     most: int
     patience: float = LEAST_PATIENCE
-    _waiting: deque[Call] = field(default_factory=deque)
+    _waiting: deque[RemoteCall] = field(default_factory=deque)
     _busy: list[_Member] = field(default_factory=list)
     _idle: list[Isolated] = field(default_factory=list)
 
@@ -66,7 +66,7 @@ class Crew:
         self.patience = max(self.patience, time.monotonic() - started)
         return outcome
 
-    def submit(self, call: Call) -> None:
+    def submit(self, call: RemoteCall) -> None:
         """Add a call to the queue."""
         self._waiting.append(call)
 
