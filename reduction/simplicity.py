@@ -156,7 +156,7 @@ def empty_values(program: Program) -> int:
             break
         # An unnamed result is an argument, which was counted where it was defined.
         if instruction.results:
-            found += [isinstance(made, torch.Tensor) and made.numel() == 0 for made in returned]
+            found += [made.numel() == 0 for made in returned]
     return sum(found)
 
 
