@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -17,7 +17,7 @@ from oracles.judge import EVERY_ORACLE, excluded, judge
 from oracles.missed import Opportunity
 from oracles.missed import missed as opportunities
 from oracles.observation import observe
-from oracles.verdict import Report, Verdict
+from oracles.verdict import Report, Verdict, in_both
 from programs.errors import Rejected, UserError
 from programs.execution import ProgramFunction
 from programs.program import Program
@@ -50,37 +50,54 @@ def check(
     chosen = [target_named(name) for name in dict.fromkeys(targets)]
     # The caller's random numbers must not depend on whether something was checked before.
     with torch.random.fork_rng(devices=[]):
-        if isinstance(function, Program):
-            program = function
-            case = Case(ProgramFunction(program), lambda: _seeded(input_tensors(program)))
-            return _check(case, chosen, [], None, missed=missed)
-        if inputs is None:
-            raise UserError(
-                "check(function, inputs): inputs are missing; only a Program brings its own"
-            )
-        given = user_file.checked(inputs, "inputs")
-        return _check_function(function, given, chosen, file, missed=missed)
+        prepared = prepare(function, inputs, file=file)
+        results = {each.name: check_target(prepared, each, missed=missed) for each in chosen}
+    return Check(prepared.eager, results, list(prepared.notes))
 
 
-def _check_function(
-    function: Function,
-    inputs: Sequence[torch.Tensor],
-    targets: Sequence[Target],
-    file: Path | None,
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A function that ran in eager, to be compared with targets.
+
+    `notes` say what was done to make it comparable. `opaque` are the types of the outputs that
+    cannot be compared.
+    """
+
+    case: Case
+    eager: EagerResult
+    notes: tuple[str, ...] = ()
+    opaque: frozenset[str] = frozenset()
+
+
+def prepare(
+    function: Program | Function,
+    inputs: Sequence[torch.Tensor] | None = None,
     *,
-    missed: bool,
-) -> Check:
-    notes = []
-    if any(tensor.requires_grad for tensor in inputs):
+    file: Path | None = None,
+) -> Prepared:
+    """Run a function, or a program with its own inputs, in eager. See `check`."""
+    if isinstance(function, Program):
+        program = function
+        case = Case(ProgramFunction(program), lambda: _seeded(input_tensors(program)))
+        return Prepared(case, _run_eager(case, file))
+    if inputs is None:
+        raise UserError(
+            "check(function, inputs): inputs are missing; only a Program brings its own"
+        )
+    given, notes = user_file.checked(inputs, "inputs"), []
+    if any(tensor.requires_grad for tensor in given):
         notes.append("inputs that require gradients are detached: only inference is compared")
-    comparable = Comparable.of(function, inputs)
+    comparable = Comparable.of(function, given)
     if comparable.captured:
         notes.append(_captured_note(comparable))
     # Each run gets fresh clones, so that no run sees what another wrote.
     case = Case(comparable.function, lambda: _seeded(clone_inputs(comparable.inputs)))
-    found = _check(case, targets, notes, file, missed=missed)
+    eager = _run_eager(case, file)
     # Only the runs show which types the outputs have.
-    return _admit_opaque(found, comparable.function.opaque)
+    opaque = frozenset(comparable.function.opaque)
+    if opaque:
+        notes.append(_opaque_reason(opaque))
+    return Prepared(case, eager, tuple(notes), opaque)
 
 
 def _captured_note(comparable: Comparable) -> str:
@@ -95,31 +112,14 @@ def _seeded(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     return tensors
 
 
-def _check(
-    case: Case,
-    targets: Sequence[Target],
-    notes: Sequence[str],
-    file: Path | None,
-    *,
-    missed: bool,
-) -> Check:
-    eager = _run_eager(case, file)
+def check_target(prepared: Prepared, target: Target, *, missed: bool = False) -> TargetResult:
+    """Compare a target with the eager run. Any number of targets, one after another."""
+    eager, case = prepared.eager, prepared.case
     if eager.unjudged is not None or eager.observation is None:
-        reports = excluded(eager.unjudged or "", EVERY_ORACLE).reports
-        return Check(eager, {each.name: _result(each, reports, None) for each in targets}, notes)
-    observed = EagerRun(eager.observation, eager.trace)
-    results: dict[str, TargetResult] = {}
-    trials: dict[str, Trial | None] = {}
-    for target in targets:
-        reports, trials[target.name] = _examine_twice(case, target, observed)
-        results[target.name] = _result(target, reports, trials[target.name])
-    # After all targets, so that the search changes no state that a target's run could see.
-    if missed:
-        results = {
-            name: replace(result, missed=_missed(case, result, trials[name]))
-            for name, result in results.items()
-        }
-    return Check(eager, results, notes)
+        return _result(target, excluded(eager.unjudged or "", EVERY_ORACLE).reports, None)
+    reports, trial = _examine_twice(case, target, EagerRun(eager.observation, eager.trace))
+    result = _result(target, _admit_opaque(reports, prepared.opaque), trial)
+    return replace(result, missed=_missed(case, result, trial)) if missed else result
 
 
 def _result(target: Target, reports: Mapping[str, Report], trial: Trial | None) -> TargetResult:
@@ -168,38 +168,22 @@ def _run_eager(case: Case, file: Path | None) -> EagerResult:
 def _examine_twice(
     case: Case, target: Target, eager: EagerRun
 ) -> tuple[Mapping[str, Report], Trial | None]:
-    """The reports on a target, and its trial. A violation counts only if a second run shows it."""
+    """The reports on a target, and its trial. A difference counts only if a second run shows it."""
     found = examine(case, target, eager=eager, every_oracle=True, attribute=False)
     reports = found.reports
-    # Only violations are repeated: a run costs a build, and `holds` accuses nobody.
-    if found.violations:
+    # Only differences are repeated: a run costs a build, and `holds` accuses nobody.
+    if found.violations or found.documented:
         again = examine(case, target, eager=eager, every_oracle=True, attribute=False).reports
-        reports = {name: _in_both(report, again[name]) for name, report in reports.items()}
+        reports = {name: in_both(report, again[name]) for name, report in reports.items()}
     return reports, found.trial
 
 
-def _in_both(one: Report, other: Report) -> Report:
-    if one.verdict is not Verdict.VIOLATED:
-        return one
-    # Violations are equal if oracle, kind and place are: the evidence may differ in values.
-    both = tuple(violation for violation in one.violations if violation in other.violations)
-    if both:
-        return replace(one, violations=both)
-    seen = one.violations[0].describe()
-    return Report(Verdict.UNKNOWN, reason=f"seen in one run, but not in a second run: {seen}")
+def _opaque_reason(opaque: frozenset[str]) -> str:
+    return f"outputs of these types cannot be compared: {', '.join(sorted(opaque))}"
 
 
-def _admit_opaque(found: Check, opaque: set[str]) -> Check:
-    """Say which outputs were not compared, where the values would otherwise be called right."""
-    if not opaque:
-        return found
-    types = ", ".join(sorted(opaque))
-    reason = f"outputs of these types cannot be compared: {types}"
-    unknown = Report(Verdict.UNKNOWN, reason=reason)
-    results = {
-        name: replace(result, reports={**result.reports, "values": unknown})
-        if result.reports["values"].verdict is Verdict.HOLDS
-        else result
-        for name, result in found.results.items()
-    }
-    return replace(found, results=results, notes=[*found.notes, reason])
+def _admit_opaque(reports: Mapping[str, Report], opaque: frozenset[str]) -> Mapping[str, Report]:
+    """Say that outputs were not compared, where the values would otherwise be called right."""
+    if not opaque or reports["values"].verdict is not Verdict.HOLDS:
+        return reports
+    return {**reports, "values": Report(Verdict.UNKNOWN, reason=_opaque_reason(opaque))}

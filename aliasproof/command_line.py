@@ -120,17 +120,37 @@ def check(
     missed: Annotated[
         bool, typer.Option("--missed", help="Also list what a target could have done in place.")
     ] = False,
+    accept_documented: Annotated[
+        bool,
+        typer.Option(
+            "--accept-documented",
+            help="Differences that a target documents do not change the exit status.",
+        ),
+    ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Wrong metadata in a graph counts as a difference.")
+    ] = False,
     json: Json = False,
 ) -> int:
     """Compare your own function with eager. FILE.py defines program(*tensors) and inputs().
 
-    Exit status: 0 nothing wrong, 1 a target violates its contract, 2 bad input.
+    Exit status: 0 judged and equal to eager; 1 differs, as documented or not; 2 bad input; 3
+    internal error; 4 nothing could be judged (eager is undefined or raises, or no target can run
+    it).
     """
     from aliasproof.commands.check import check_file
     from aliasproof.user_file import FileNames
 
     names = FileNames(function, inputs)
-    return FOUND if check_file(file, target, names, missed=missed, as_json=json) else 0
+    return check_file(
+        file,
+        target,
+        names,
+        missed=missed,
+        as_json=json,
+        accept_documented=accept_documented,
+        strict=strict,
+    )
 
 
 @app.command(short_help="Show a finding and run it again.")

@@ -8,7 +8,7 @@ from campaigns.signature import Signature, signature
 from oracles.verdict import Violation
 from programs.program import Program
 from reduction.reducer import Reducer
-from targets.registry import TARGETS
+from targets.registry import target as target_named
 from trials.attribution import Symptom, shows
 from trials.trial import Case, run_trial
 
@@ -49,7 +49,7 @@ class ReducedFailure:
 
 def reduce_failure(failure: Failure) -> ReducedFailure | None:
     """Reduce the program of a failure. None if the program does not fail again."""
-    target, symptom = TARGETS[failure.symptom.target], failure.symptom
+    target, symptom = target_named(failure.symptom.target), failure.symptom
 
     def predicate(candidate: Program) -> bool:
         return shows(candidate, target, symptom)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -13,7 +13,8 @@ from programs.errors import UserError
 from programs.program import Program
 from programs.serialization import from_json, to_json
 
-VERSION = 1
+VERSION = 2
+READABLE = (1, VERSION)  # version 1 says nothing about cause, known bugs and `torch.compile`
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,11 @@ class Finding:
 
     `place` names the output, input or graph node that is wrong. `original` is the program as it was
     drawn from the shard with `seed`. `tried` and `accepted` count candidates of the reduction.
+
+    `cause` says in words what the target does wrong. `known` is the identifier of the known bug
+    that it is, in `corpus/known/`. `latent` is true if values agree on these inputs, but the graph
+    is wrong for others. `user_level` says for each backend of `torch.compile` whether the bug shows
+    there: "shows", "does not show", or a reason why that is unknown.
     """
 
     identifier: str
@@ -37,6 +43,10 @@ class Finding:
     accepted: int
     count: int
     torch_version: str
+    cause: str = ""
+    known: str | None = None
+    latent: bool = False
+    user_level: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, reduced: ReducedFailure, count: int = 1) -> Finding:
@@ -73,6 +83,10 @@ class Finding:
             "kind": self.kind,
             "place": self.place,
             "silent": self.silent,
+            "latent": self.latent,
+            "cause": self.cause,
+            "known": self.known,
+            "user level": dict(self.user_level),
             "evidence": dict(self.evidence),
             "instructions": len(self.program),
             "count": self.count,
@@ -94,10 +108,10 @@ class Finding:
         is missing or malformed.
         """
         try:
-            if data["version"] != VERSION:
+            if data["version"] not in READABLE:
                 raise UserError(
-                    f"{where} has version {data['version']}, this aliasproof reads version"
-                    f" {VERSION}"
+                    f"{where} has version {data['version']}, this aliasproof reads versions"
+                    f" {' and '.join(map(str, READABLE))}"
                 )
             # People may have edited the file, so each value is converted to its type.
             return cls(
@@ -114,8 +128,15 @@ class Finding:
                 accepted=int(data["reduction"]["accepted"]),
                 count=int(data["count"]),
                 torch_version=str(data["torch"]),
+                cause=str(data.get("cause", "")),
+                known=None if data.get("known") is None else str(data["known"]),
+                latent=bool(data.get("latent", False)),
+                user_level={
+                    str(backend): str(answer)
+                    for backend, answer in data.get("user level", {}).items()
+                },
             )
-        except (ValueError, KeyError, TypeError) as reason:
+        except (ValueError, KeyError, TypeError, AttributeError) as reason:
             raise UserError(
                 f"{where} is not a finding of aliasproof: {type(reason).__name__}: {reason}"
             ) from reason

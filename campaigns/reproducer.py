@@ -55,6 +55,9 @@ def _script(
         _imports(standard, imports),
         f'aten = torch.ops.aten\nTITLE = "{title}"',
     )
+    # A target can change the program and its inputs for both runs.
+    if target.conditions is not None and "def conditions(" in recipe:
+        recipe += "\n\n\nprogram, inputs = conditions(program, inputs)"
     body = (source(program), inputs_source(program), recipe, *rest)
     return "\n\n".join(head) + "\n\n\n" + "\n\n\n".join(part.strip() for part in body) + "\n"
 

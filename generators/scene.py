@@ -21,6 +21,8 @@ T = TypeVar("T")
 
 LARGEST_RESULT = 4096  # elements; keeps a chain of expands from growing without bound
 MOST_RESULTS = 4  # an unbind of a long dimension would fill the scene with similar views
+# All that eager raises for arguments that do not fit.
+EAGER_ERRORS = (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError)
 
 
 class NoChoice(Exception):
@@ -109,8 +111,7 @@ class Scene:
         except Undefined as reason:
             self.counts.undefined += 1
             raise NoChoice from reason
-        # All that eager raises for arguments that do not fit.
-        except (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError) as reason:
+        except EAGER_ERRORS as reason:
             self.counts.raised += 1
             raise NoChoice from reason
         if named is None:

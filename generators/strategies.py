@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
+import torch
 from hypothesis import strategies as st
 
 from generators.draft import Draft
@@ -13,11 +15,15 @@ from generators.features import Features
 from generators.inputs import draw_inputs
 from generators.operators import OPERATORS, Operator
 from generators.scenarios import SCENARIO_DRAWERS, Scenario
-from generators.scene import Counts, NoChoice, Pick, Scene
+from generators.scene import EAGER_ERRORS, Counts, NoChoice, Pick, Scene
+from programs.definedness import Undefined, Watch
+from programs.execution import run
 from programs.program import Program, Ref
+from programs.values import input_tensors
 
 EVERYTHING = Features()
 TRIES = 4  # for one instruction, before the program goes on without it
+SPECIAL_SHARE = 0.25  # of the programs of a shard: the fill is special where eager allows it
 
 
 @st.composite
@@ -29,13 +35,19 @@ def programs(
     Shrinks towards few instructions, few and plain inputs, float32, and the plainest op of each
     group.
     """
-    return draw_program(Pick(lambda low, high: draw(integers(low, high))), features)
+    program = draw_program(Pick(lambda low, high: draw(integers(low, high))), features)
+    # Last, so that Hypothesis shrinks the rest in the same way with both fills.
+    return specially_filled(program) if draw(integers(0, 3)) == 3 else program
 
 
 def sample(
-    features: Features, seed: int, count: int, counts: Counts | None = None
+    features: Features,
+    seed: int,
+    count: int,
+    counts: Counts | None = None,
+    special_share: float = SPECIAL_SHARE,
 ) -> Iterator[Program]:
-    """`count` programs, the same ones for the same features, seed and count.
+    """`count` programs, the same ones for the same features, seed, count and share.
 
     They are those of `programs`, from a seeded uniform source. `counts` is updated as the programs
     are drawn. Campaigns do not draw through `@given`: it repeats itself on purpose (it mutates
@@ -45,8 +57,11 @@ def sample(
     # A generator of its own, so that no other draw changes what a seed means.
     source = random.Random(seed)
     pick = Pick(source.randint)
+    # Another one for the fill: the same programs are drawn, whatever their fill.
+    fills = random.Random(f"fill {seed}")
     for _ in range(count):
-        yield draw_program(pick, features, counts)
+        program = draw_program(pick, features, counts)
+        yield specially_filled(program) if fills.random() < special_share else program
 
 
 def draw_program(pick: Pick, features: Features, counts: Counts | None = None) -> Program:
@@ -62,6 +77,17 @@ def draw_program(pick: Pick, features: Features, counts: Counts | None = None) -
             except NoChoice:
                 continue
     return scene.program(_draw_outputs(pick, scene))
+
+
+def specially_filled(program: Program) -> Program:
+    """The same program with the special fill; itself if eager raises then, or is undefined."""
+    special = replace(program, fill="special")
+    try:
+        with Watch(), torch.no_grad():
+            run(special, input_tensors(special))
+    except (Undefined, *EAGER_ERRORS):
+        return program
+    return special
 
 
 @functools.cache

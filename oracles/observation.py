@@ -96,6 +96,7 @@ def observe_eager(
 
     """
     watch = Watch(inputs)
+    watch.trace.captured = getattr(function, "captured", None)
     if isinstance(function, ProgramFunction):
         # A program shows all ops that it calls. A Python function may call composite ones.
         watch.trace.as_written = not any(

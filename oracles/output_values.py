@@ -6,11 +6,11 @@ import cmath
 
 import torch
 
-from oracles.contract import Contract, Promise
+from oracles.contract import Contract, Difference, Promise
 from oracles.observation import Observation
 from oracles.oracle import Needs, Oracle
 from oracles.standalone_check import StandaloneCheck
-from oracles.verdict import Report, Verdict, Violation, decided, not_applicable
+from oracles.verdict import HOLDS, Report, Verdict, Violation
 from programs.trace import Trace
 
 # The difference may come from bits that differ from kernel to kernel. They were read as a value of
@@ -22,13 +22,12 @@ BITS_OPEN = Report(
 
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Report:
     """Compare each output; exactly, unless an op that was called may round differently."""
-    if not contract.promises(Promise.VALUES, trace):
-        return not_applicable("not promised")
-    violations: list[Violation] = []
+    differences: list[Difference] = []
     unknown = False
     if len(eager.outputs) != len(target.outputs):
         evidence: dict[str, object] = {"eager": len(eager.outputs), "target": len(target.outputs)}
-        return decided([Violation("values", "wrong number of outputs", "outputs", evidence)])
+        shown = Violation("values", "wrong number of outputs", "outputs", evidence)
+        return contract.judged([Difference(Promise.VALUES, shown)], trace)
     for index, (expected, actual) in enumerate(zip(eager.outputs, target.outputs, strict=True)):
         # A Python number may come from any tensor, so any rounding in the run may be in it.
         exact = (
@@ -42,8 +41,9 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
         if trace.bits_open(expected):
             unknown = True
         else:
-            violations.append(Violation("values", "wrong value", f"output {index}", difference))
-    return BITS_OPEN if unknown and not violations else decided(violations)
+            shown = Violation("values", "wrong value", f"output {index}", difference)
+            differences.append(Difference(Promise.VALUES, shown))
+    return contract.judged(differences, trace, BITS_OPEN if unknown else HOLDS)
 
 
 def differ(expected: object, actual: object, *, exact: bool) -> dict[str, object] | None:

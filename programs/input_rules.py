@@ -14,6 +14,8 @@ import torch
 from programs.defect import Defect, definitions, fits_int64
 from programs.errors import shown
 from programs.program import Input, Program
+from programs.storage_values import element_value
+from programs.values import FILLS
 
 # The limit for all storages together, and for one view, whose repeated elements count each time.
 MOST_BYTES = 64 * 2**20
@@ -31,7 +33,7 @@ ELEMENT_DTYPES = frozenset(
     )
 )
 
-RESERVED = frozenset({"torch", "aten", "float", "getattr"})  # names that printed source uses itself
+RESERVED = frozenset({"torch", "aten", "float", "complex", "getattr"})  # used by printed source
 
 
 # --- the program as a whole -----------------------------------------------------------------------
@@ -47,6 +49,12 @@ def few_parts(program: Program) -> Iterator[Defect]:
 def seed_in_64_bits(program: Program) -> Iterator[Defect]:
     if not fits_int64(program.seed):
         yield Defect("seed", f"expected an integer of 64 bits with sign, got {shown(program.seed)}")
+
+
+def fill_known(program: Program) -> Iterator[Defect]:
+    if program.fill not in FILLS:
+        message = f"there is no fill {shown(program.fill)}; write one of {', '.join(FILLS)}"
+        yield Defect("fill", message)
 
 
 def names_printable(program: Program) -> Iterator[Defect]:
@@ -92,6 +100,16 @@ def storages_small(program: Program) -> Iterator[Defect]:
         if total > MOST_BYTES:
             message = f"the storages up to here have more than {MOST_BYTES:,} bytes; shorten them"
             yield Defect(location, message)
+
+
+def values_readable(program: Program) -> Iterator[Defect]:
+    for index, storage in enumerate(program.storages):
+        for position, text in enumerate(storage.values):
+            location = f"storages[{index}].values[{position}]"
+            try:
+                element_value(text, storage.dtype)
+            except ValueError:
+                yield Defect(location, f"{shown(text)} is not a value of {storage.dtype}")
 
 
 def storage_exists(program: Program) -> Iterator[Defect]:

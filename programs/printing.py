@@ -16,7 +16,8 @@ import torch
 from programs.execution import returns_one_tensor
 from programs.program import Argument, Input, Instruction, Program, Ref, Storage
 from programs.schemas import resolve
-from programs.values import fill
+from programs.storage_values import element_text
+from programs.values import fill, filled
 
 LONGEST_LITERAL = 16  # elements; a longer buffer is printed as a formula if there is one
 
@@ -89,12 +90,9 @@ def inputs_source(program: Program) -> str:
     The printed inputs are detached from the buffers that they view. AOTAutograd treats inputs that
     share a storage differently if some have a `Tensor._base`; those of `input_tensors` have none.
     """
-    buffers = [fill(storage, index, program.seed) for index, storage in enumerate(program.storages)]
+    buffers = [filled(program, index) for index in range(len(program.storages))]
     views = Counter(view.storage for view in program.inputs)
-    texts = {
-        index: buffer_source(program.storages[index], index, program.seed)
-        for index in sorted(views)
-    }
+    texts = {index: buffer_source(program, index) for index in sorted(views)}
     # A buffer needs a name of its own unless its only view is simply the whole of it.
     unnamed = {
         view.storage
@@ -151,35 +149,59 @@ def _unused_prefix(program: Program) -> str:
     return prefix
 
 
-def buffer_source(storage: Storage, index: int, seed: int) -> str:
-    """An expression for the tensor `fill(storage, index, seed)`.
+def buffer_source(program: Program, index: int) -> str:
+    """An expression for the tensor `filled(program, index)`, equal in every bit.
 
     `.view(...)` may be appended to it without parentheses.
     """
-    buffer = fill(storage, index, seed)
-    text = _arange(_whole_numbers(buffer), storage.dtype)
-    if text is None and storage.length > LONGEST_LITERAL:
-        text = _formula(buffer, index, seed)
-    if text:
-        return text
-    elements = ", ".join(map(_element, buffer.tolist()))
-    return f"torch.tensor([{elements}], dtype={storage.dtype})"
+    buffer, seed = filled(program, index), program.seed
+    text = _arange(_whole_numbers(buffer), buffer.dtype)
+    if text is None and len(buffer) > LONGEST_LITERAL:
+        text = _formula(buffer, index, seed) or _repeated(buffer)
+    return text or _literal(buffer.tolist(), buffer.dtype)
+
+
+def _literal(values: Sequence[object], dtype: torch.dtype, repeated: str = "{}") -> str:
+    elements = repeated.format(f"[{', '.join(map(_element, values))}]")
+    return f"torch.tensor({elements}, dtype={dtype})"
 
 
 def _element(value: object) -> str:
+    """The number as Python source that evaluates to the same bits."""
     if isinstance(value, float):
-        return str(int(value)) if value.is_integer() else expression(value)
-    return str(value).strip("()")  # the parentheses of a complex number
+        return element_text(value) if math.isfinite(value) else expression(value)
+    if isinstance(value, complex):
+        # Python reads `-0+1j` as a sum, and `-1j` as a negation: both lose the sign of a zero.
+        plain = value.real != 0 and all(map(_plain_part, (value.real, value.imag)))
+        return str(value).strip("()") if plain else f'complex("{str(value).strip("()")}")'
+    return str(value)
+
+
+def _plain_part(part: float) -> bool:
+    return math.isfinite(part) and (part != 0 or math.copysign(1, part) > 0)
 
 
 def _whole_numbers(buffer: torch.Tensor) -> list[int]:
-    """The elements of a real buffer as integers; an empty list if some are not integers."""
+    """The elements of a real buffer as integers; an empty list if some are not small integers."""
     if buffer.dtype.is_complex or buffer.dtype == torch.bool:
         return []
     values = buffer.tolist()
-    if not all(float(value).is_integer() for value in values):
+    # -0.0 is an integer too, but as one it would lose its sign.
+    if not all(_plain_part(value) and float(value).is_integer() for value in values):
         return []
-    return [int(value) for value in values]
+    # The formulas count in int64.
+    return [int(value) for value in values] if all(abs(v) < 2**53 for v in values) else []
+
+
+def _repeated(buffer: torch.Tensor) -> str | None:
+    """A short list of values, repeated up to the length of the buffer, as `Storage.values` are."""
+    values = list(map(_element, buffer.tolist()))
+    for period in range(1, LONGEST_LITERAL + 1):
+        if all(value == values[place % period] for place, value in enumerate(values)):
+            times, rest = divmod(len(values), period)
+            cut = f"({{}} * {times + 1})[:{len(values)}]" if rest else f"{{}} * {times}"
+            return _literal(buffer[:period].tolist(), buffer.dtype, cut)
+    return None
 
 
 # The real dtypes that `torch.arange` supports; see

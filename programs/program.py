@@ -30,11 +30,15 @@ Argument: TypeAlias = "bool | int | float | torch.dtype | Ref | tuple[Argument, 
 class Storage:
     """An untyped buffer of `length` elements of `dtype`.
 
-    The dtype says how the buffer is filled. A view may read it as another dtype.
+    The dtype says how the buffer is filled. A view may read it as another dtype. `values` are its
+    elements as text, such as "1", "-0.0", "nan" or "(inf+1j)", repeated up to `length`. Without
+    values the program's fill decides. Text, since two programs are equal exactly if their values
+    are: as numbers, 0.0 equals -0.0, and NaN is not equal to itself.
     """
 
     dtype: torch.dtype
     length: int
+    values: tuple[str, ...] = ()
 
     @property
     def nbytes(self) -> int:
@@ -102,7 +106,8 @@ def rename(argument: Argument, names: dict[str, str]) -> Argument:
 class Program:
     """Storages, inputs that view them, instructions, and the names of the values returned.
 
-    `seed` decides the data in the storages (see `programs.values.fill`), nothing else.
+    `fill` ("plain" or "special") and `seed` decide the data in the storages that have no values of
+    their own (see `programs.values.filled`), nothing else.
     """
 
     storages: tuple[Storage, ...]
@@ -110,6 +115,7 @@ class Program:
     instructions: tuple[Instruction, ...]
     outputs: tuple[str, ...]
     seed: int = 0
+    fill: str = "plain"
 
     def __len__(self) -> int:
         return len(self.instructions)
@@ -136,6 +142,7 @@ class Program:
             tuple(rename_instruction(instruction, names) for instruction in self.instructions),
             tuple(names[output] for output in self.outputs),
             self.seed,
+            self.fill,
         )
 
 

@@ -47,14 +47,20 @@ def to_json(program: Program) -> dict[str, Json]:
     return {
         "version": VERSION,
         "seed": program.seed,
-        "storages": [
-            {"dtype": dtype_name(storage.dtype), "length": storage.length}
-            for storage in program.storages
-        ],
+        # As in older files, which have no key for it.
+        **({} if program.fill == "plain" else {"fill": program.fill}),
+        "storages": [_storage_to_json(storage) for storage in program.storages],
         "inputs": [_input_to_json(view) for view in program.inputs],
         "instructions": [_instruction_to_json(each) for each in program.instructions],
         "outputs": list(program.outputs),
     }
+
+
+def _storage_to_json(storage: Storage) -> dict[str, Json]:
+    written: dict[str, Json] = {"dtype": dtype_name(storage.dtype), "length": storage.length}
+    if storage.values:
+        written["values"] = list(storage.values)
+    return written
 
 
 def _input_to_json(view: Input) -> dict[str, Json]:
@@ -163,6 +169,7 @@ def from_json(data: object) -> Program:
         ),
         _texts(fields["outputs"], "outputs"),
         _integer(fields.get("seed", 0), "seed"),
+        _text(fields.get("fill", "plain"), "fill"),
     )
     validate(program)
     return program
@@ -190,6 +197,7 @@ def _storage(data: object, location: str) -> Storage:
     return Storage(
         _dtype(fields["dtype"], f"{location}.dtype"),
         _integer(fields["length"], f"{location}.length"),
+        _texts(fields.get("values", []), f"{location}.values"),
     )
 
 

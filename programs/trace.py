@@ -111,6 +111,7 @@ class Trace:
     - `overlapping_as_strided`: an `as_strided` made a view that overlaps itself.
     - `outside`: an `as_strided` showed bytes that its argument does not cover.
     - `as_written`: the function is known to call no composite op.
+    - `captured`: how many of the last inputs a user's function captures; None for a program.
     """
 
     inputs: tuple[InputLocation, ...] = ()
@@ -119,6 +120,7 @@ class Trace:
     overlapping_as_strided: bool = False
     outside: bool = False
     as_written: bool = False
+    captured: int | None = None
     rounding: Rounding = field(default_factory=Rounding)
 
     def exact(self, value: object) -> bool:

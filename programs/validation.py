@@ -34,6 +34,8 @@ RULES: tuple[WellFormednessRule, ...] = (
     input_rules.few_parts,
     # The seed enters arithmetic on int64 tensors.
     input_rules.seed_in_64_bits,
+    # The fill is one that `programs.values` knows.
+    input_rules.fill_known,
     # Printed source contains the names as they are.
     input_rules.names_printable,
     # A name is defined once, so the meaning of a use does not depend on its position.
@@ -42,6 +44,8 @@ RULES: tuple[WellFormednessRule, ...] = (
     input_rules.dtypes_fillable,
     # Lengths are 0 or more, and memory has room for all storages many times over.
     input_rules.storages_small,
+    # A storage's own values are numbers that its dtype has.
+    input_rules.values_readable,
     # An input views one of the storages.
     input_rules.storage_exists,
     # Sizes and strides belong together, dimension by dimension.

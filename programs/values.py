@@ -10,27 +10,49 @@ from typing import Any, TypeVar
 import torch
 
 from programs.program import Program, Storage
+from programs.special_values import special_values
+from programs.storage_values import explicit_values
 
 T = TypeVar("T")
+
+FILLS = ("plain", "special")
 
 # The number of integers from 0 that a narrow dtype represents exactly.
 EXACT_INTEGERS = {torch.bfloat16: 256, torch.float16: 2048}
 
 
-def fill(storage: Storage, index: int, seed: int) -> torch.Tensor:
-    """A 1-d tensor of `storage.length` small integers, distinct where the dtype can represent that.
+def filled(program: Program, index: int) -> torch.Tensor:
+    """The data of the storage with that index: a 1-d tensor of its length and dtype."""
+    return fill(program.storages[index], index, program.seed, program.fill)
 
-    Integers count from 0, so that they can serve as indices. Floating-point and complex values
-    count from 1, so that no product vanishes. A seed other than 0 permutes them; a storage with
-    another `index` in the same program has other values.
+
+def fill(storage: Storage, index: int, seed: int, kind: str = "plain") -> torch.Tensor:
+    """A 1-d tensor of `storage.length` elements: its own values, or else those of the fill.
+
+    *plain*: small integers, distinct where the dtype can represent that. Integers count from 0, so
+    that they can serve as indices. Floating-point and complex values count from 1, so that no
+    product vanishes. A seed other than 0 permutes them; a storage with another `index` in the same
+    program has other values.
+
+    *special*: about half of these are replaced (see `programs.special_values`).
     """
-    return _filled(storage, index, seed).clone()
+    return _filled(storage, index, seed, kind).clone()
 
 
 # A program is filled several times in a row: for eager, for the target, for its build.
 @functools.lru_cache(maxsize=64)
-def _filled(storage: Storage, index: int, seed: int) -> torch.Tensor:
+def _filled(storage: Storage, index: int, seed: int, kind: str) -> torch.Tensor:
+    if storage.values:
+        return explicit_values(storage)
     positions = _permuted(storage.length, seed)
+    plain = _plain(storage, positions, index)
+    if kind == "plain":
+        return plain
+    return special_values(plain, positions.tolist(), index, seed)
+
+
+def _plain(storage: Storage, positions: torch.Tensor, index: int) -> torch.Tensor:
+    """Small integers at these positions in the order of counting."""
     if storage.dtype == torch.bool:
         return (positions + index) % 3 != 0
     if storage.dtype == torch.int64:
@@ -61,10 +83,7 @@ def _permuted(length: int, seed: int) -> torch.Tensor:
 
 def input_tensors(program: Program, device: str = "cpu") -> list[torch.Tensor]:
     """Fresh input tensors: one buffer per storage, and each input is a view into its buffer."""
-    buffers = [
-        fill(storage, index, program.seed).to(device)
-        for index, storage in enumerate(program.storages)
-    ]
+    buffers = [filled(program, index).to(device) for index in range(len(program.storages))]
     tensors = []
     for view in program.inputs:
         # `set_` gives a tensor without `_base`. AOTAutograd treats inputs with a base differently.

@@ -80,6 +80,8 @@ class Simplicity(NamedTuple):
     strided_inputs: int  # inputs that are not dense
     offsets_and_strides: int  # sum of offsets and strides of inputs, in elements
     constants: float  # distance of all constants from zero
+    special: int  # 1 if the fill is special
+    values: int  # weight of the values that storages name
     seed: int  # 0 fills the storages with 1, 2, 3, ...
     late_uses: int  # how late the values in use are defined
 
@@ -127,6 +129,8 @@ def _key_without_run(program: Program) -> Simplicity:
             for instruction in instructions
             for value in (instruction.args, *(value for _, value in instruction.kwargs))
         ),
+        special=int(program.fill != "plain"),
+        values=sum(_value_weight(text) for storage in program.storages for text in storage.values),
         seed=program.seed,
         late_uses=_late_uses(program),
     )
@@ -191,6 +195,11 @@ def _weight(argument: Argument) -> float:
             return _LARGEST
         return min(abs(argument), _LARGEST) + (0.5 if argument < 0 else 0)
     return 0
+
+
+def _value_weight(text: str) -> int:
+    """The weight of a value that a storage names: 1 is the simplest, a short text the next."""
+    return 1 if text == "1" else 1 + len(text)
 
 
 def _late_uses(program: Program) -> int:

@@ -34,6 +34,7 @@ from reduction.instruction_steps import (
     simplify_ops,
 )
 from reduction.slices import cut_head, cut_tail, keep_neighbourhood, slice_outputs
+from reduction.value_steps import plain_values, simplify_fill, simplify_values
 
 ReductionStep: TypeAlias = Callable[[Program], Iterator[Program]]
 StepGroups: TypeAlias = tuple[tuple[ReductionStep, ...], ...]
@@ -41,6 +42,7 @@ StepGroups: TypeAlias = tuple[tuple[ReductionStep, ...], ...]
 # In the order in which they are tried. What removes most comes first, so that the later steps,
 # which have many candidates, work on a short program.
 FEWER_INSTRUCTIONS: tuple[ReductionStep, ...] = (
+    plain_values,
     settle_inputs,
     cut_tail,
     slice_outputs,
@@ -63,6 +65,8 @@ PLAINER_PARTS: tuple[ReductionStep, ...] = (
     enlarge_empty_results,
     simplify_constants,
     rewire_uses,
+    simplify_fill,
+    simplify_values,
     simplify_seed,
 )
 # Each group is repeated until it changes nothing, before the next one begins.

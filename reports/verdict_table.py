@@ -1,8 +1,9 @@
-"""The outcome of a check: a table of verdicts, reasons, violations with evidence, both runs."""
+"""The outcome of a check: a table of verdicts, reasons, differences with evidence, both runs."""
 
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
@@ -13,13 +14,14 @@ from rich.text import Text
 from oracles.check_result import Check, EagerResult, TargetResult
 from oracles.judge import EVERY_ORACLE
 from oracles.missed import Opportunity
-from oracles.verdict import Report, Verdict, Violation
+from oracles.verdict import Limitation, Report, Verdict, Violation
 from reports.console import new_table, print_heading, print_lines, print_table
 from reports.side_by_side import print_side_by_side, value_text
 
 STYLES = {
     Verdict.HOLDS: "green",
     Verdict.VIOLATED: "bold red",
+    Verdict.DOCUMENTED: "red",
     Verdict.UNKNOWN: "yellow",
     Verdict.NOT_APPLICABLE: "dim",
 }
@@ -27,12 +29,13 @@ STYLES = {
 WORDS = {verdict: verdict.value for verdict in Verdict} | {
     Verdict.NOT_APPLICABLE: "n/a",
     Verdict.VIOLATED: "wrong",
+    Verdict.DOCUMENTED: "limit",
 }
 LONG_EVIDENCE = 60  # characters; longer evidence has lines of its own
 
 
 def print_check(console: Console, name: str, found: Check) -> None:
-    """Print the verdicts, the reasons, each violation with its evidence, and both runs."""
+    """Print the verdicts, the reasons, each difference with its evidence, and both runs."""
     print_lines(console, f"{name} in torch {torch.__version__}", "bold")
     _print_eager(console, found.eager)
     if found.eager.unjudged is not None:
@@ -42,10 +45,11 @@ def print_check(console: Console, name: str, found: Check) -> None:
     _print_matrix(console, found.results)
     _print_reasons(console, found.results)
     for result in found.results.values():
-        if result.violated:
-            _print_violations(console, found, result)
-        elif result.missed is not None:
+        if result.violated or result.documented:
+            _print_differences(console, found, result)
+        if result.missed is not None:
             _print_missed(console, result.target, result.missed)
+    _print_notes(console, found.results)
     console.print()
     print_lines(console, *_summary(found))
 
@@ -109,26 +113,37 @@ def _print_missed(console: Console, target: str, missed: Sequence[Opportunity]) 
         )
 
 
-def _print_violations(console: Console, found: Check, result: TargetResult) -> None:
+def _print_differences(console: Console, found: Check, result: TargetResult) -> None:
     print_heading(console, result.target)
+    # What is disputed comes last: a reader looks for the clearest violation first.
+    shown: list[tuple[Violation, Limitation | None]] = [
+        *((violation, None) for violation in sorted(result.violations, key=lambda one: one.label)),
+        *((each.difference, each.limitation) for each in result.documented),
+    ]
     new = 0
-    for violation in result.violations:
+    for violation, limitation in shown:
         earlier = found.already_in(result, violation)
         # Its evidence was printed with the earlier target.
         if earlier is not None:
             print_lines(console, f"{violation.oracle}: {violation.describe()}, as in {earlier}")
             continue
         new += 1
-        print_violation(console, violation)
+        print_violation(console, violation, limitation)
     eager = found.eager.observation
     if new and eager is not None and result.observation is not None:
         console.print()
         print_side_by_side(console, eager, result.observation, result.target)
 
 
-def print_violation(console: Console, violation: Violation) -> None:
-    """Print what is wrong, where, and the evidence."""
-    print_lines(console, f"{violation.oracle}: {violation.describe()}", "bold red")
+def print_violation(
+    console: Console, violation: Violation, limitation: Limitation | None = None
+) -> None:
+    """Print what differs, where, and the evidence. A documented difference has a limitation."""
+    label = f" [{violation.label}]" if violation.label else ""
+    style = "bold red" if limitation is None else "red"
+    print_lines(console, f"{violation.oracle}: {violation.describe()}{label}", style)
+    if limitation is not None:
+        print_lines(console, f"  documented: it {limitation.name}: {limitation.reason}")
     short = [f"{key} {value}" for key, value in violation.evidence.items() if not _long(value)]
     if short:
         print_lines(console, f"  {', '.join(short)}")
@@ -138,29 +153,49 @@ def print_violation(console: Console, violation: Violation) -> None:
             print_lines(console, textwrap.indent(f"{key}:\n{body}", "  "))
 
 
+def _print_notes(console: Console, found: Mapping[str, TargetResult]) -> None:
+    """Print the differences of graphs alone: each cause once, with a count per kind and target."""
+    causes: dict[str, Counter[tuple[str, str]]] = {}
+    for name, result in found.items():
+        for note in result.notes:
+            kinds = causes.setdefault(str(note.evidence.get("cause", "")), Counter())
+            kinds[name, f"{note.oracle}: {note.kind}"] += 1
+    for cause, kinds in causes.items():
+        console.print()
+        print_lines(console, f"Notes on graphs, on which no result depends: {cause}", "dim")
+        for (name, kind), count in kinds.items():
+            print_lines(console, f"    {count:3}  {name}  {kind}", "dim")
+
+
 def _long(value: object) -> bool:
     return len(str(value)) > LONG_EVIDENCE or "\n" in str(value)
 
 
 def _summary(found: Check) -> tuple[str, str]:
     """The last line and its style."""
-    wrong = [name for name, result in found.results.items() if result.violated]
-    if wrong:
-        return f"Wrong: {', '.join(wrong)}.", "bold red"
-    # A target that raises too is right, but no values were compared.
-    if found.eager.raised is not None:
+    by_verdict: dict[Verdict, list[str]] = {verdict: [] for verdict in Verdict}
+    for name, result in found.results.items():
+        by_verdict[result.verdict].append(name)
+    wrong, documented = by_verdict[Verdict.VIOLATED], by_verdict[Verdict.DOCUMENTED]
+    equal = by_verdict[Verdict.HOLDS]
+    differs = [
+        f"{what}: {', '.join(names)}."
+        for what, names in (("Wrong", wrong), ("Differs from eager, as documented", documented))
+        if names
+    ]
+    if not differs and found.eager.raised is not None:
+        # A target that raises too is right, but no values were compared.
         return "Nothing wrong, but eager raises, so there are no results to compare.", "yellow"
-    judged = [name for name, result in found.results.items() if _judged(result)]
-    if not judged:
+    if not differs and not equal:
         return "Nothing wrong was found, but no target could be judged.", "yellow"
-    others = [name for name in found.results if name not in judged]
-    rest = f" Not judged: {', '.join(others)}." if others else ""
-    return f"Nothing wrong: {', '.join(judged)}.{rest}", "bold green"
-
-
-def _judged(result: TargetResult) -> bool:
-    # Without a verdict that holds, "nothing wrong" would claim what nobody checked.
-    return any(report.verdict is Verdict.HOLDS for report in result.reports.values())
+    # "Nothing wrong" beside a difference would be read as the whole answer.
+    if equal:
+        differs.append(f"{'Equal to eager' if differs else 'Nothing wrong'}: {', '.join(equal)}.")
+    rest = [*by_verdict[Verdict.UNKNOWN], *by_verdict[Verdict.NOT_APPLICABLE]]
+    if rest:
+        differs.append(f"Not judged: {', '.join(rest)}.")
+    style = "bold red" if wrong else "red" if documented else "bold green"
+    return " ".join(differs), style
 
 
 # --- as JSON --------------------------------------------------------------------------------------
@@ -177,12 +212,15 @@ def check_json(found: Check) -> dict[str, object]:
                 "oracles": {
                     oracle: _report_json(report) for oracle, report in result.reports.items()
                 },
+                "verdict": result.verdict.value,
+                "judged": result.judged,
                 "violated": result.violated,
                 "missed": None if result.missed is None else list(map(asdict, result.missed)),
             }
             for name, result in found.results.items()
         },
         "violated": found.violated,
+        "judged": any(result.judged for result in found.results.values()),
     }
 
 
@@ -199,12 +237,24 @@ def _eager_json(eager: EagerResult) -> dict[str, object]:
 
 
 def _report_json(report: Report) -> dict[str, object]:
-    violations = [
-        {
-            "kind": violation.kind,
-            "place": violation.place,
-            "evidence": dict(violation.evidence),
-        }
-        for violation in report.violations
-    ]
-    return {"verdict": report.verdict.value, "reason": report.reason, "violations": violations}
+    return {
+        "verdict": report.verdict.value,
+        "judged": report.verdict not in (Verdict.UNKNOWN, Verdict.NOT_APPLICABLE),
+        "reason": report.reason,
+        "violations": list(map(_violation_json, report.violations)),
+        "documented": [
+            _violation_json(found.difference) | {"limitation": asdict(found.limitation)}
+            for found in report.documented
+        ],
+        "notes": list(map(_violation_json, report.notes)),
+        "evidence": [dict(difference.evidence) for difference in report.differences],
+    }
+
+
+def _violation_json(violation: Violation) -> dict[str, object]:
+    return {
+        "kind": violation.kind,
+        "place": violation.place,
+        "label": violation.label,
+        "evidence": dict(violation.evidence),
+    }

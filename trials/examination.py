@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from oracles.judge import EVERY_ORACLE, ON_GRAPHS, excluded
-from oracles.verdict import Report, Verdict, Violation
+from oracles.verdict import Documented, Report, Verdict, Violation
 from programs.errors import InternalError, Rejected
 from targets.target import Target
 from trials.attribution import Symptom, at_fault
@@ -45,9 +45,9 @@ class Examination:
         return [found for report in self.reports.values() for found in report.violations]
 
     @property
-    def refused(self) -> bool:
-        """True if a precondition is not met, or the target refuses the case as documented."""
-        return self.trial is not None and self.trial.judgement.refused is not None
+    def documented(self) -> list[Documented]:
+        """All differences from eager that the target documents, the main one first."""
+        return [found for report in self.reports.values() for found in report.documented]
 
     @property
     def failed(self) -> bool:
@@ -76,6 +76,9 @@ def examine(
     targets that this one builds on run too, to find the first that is wrong.
     """
     spent = Spent()
+    if target.conditions is not None and case.conditions is not target.conditions:
+        eager = None  # that run was under other conditions
+    case = case.under(target)
     try:
         eager = eager or _returning(run_eager(case, spent))
         trial = run_trial(case, target, spent, eager)

@@ -19,9 +19,16 @@ from trials.worker import quiet_torch
 
 
 def check_file(
-    path: Path, targets: Sequence[str] | None, names: FileNames, *, missed: bool, as_json: bool
-) -> bool:
-    """Check the function or program in a file, and print the outcome. True if it is violated."""
+    path: Path,
+    targets: Sequence[str] | None,
+    names: FileNames,
+    *,
+    missed: bool,
+    as_json: bool,
+    accept_documented: bool = False,
+    strict: bool = False,
+) -> int:
+    """Check the function or program in a file, print the outcome, and return the exit status."""
     chosen = list(targets or DEFAULT_TARGETS)
     for name in chosen:  # before the user's file runs, which can take long
         target_named(name)
@@ -39,7 +46,7 @@ def check_file(
         write_json({"file": str(path)} | check_json(found))
     else:
         print_check(results(), str(path), found)
-    return found.violated
+    return found.exit_status(accept_documented=accept_documented, strict=strict)
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,27 @@ def test_round_trip(finding: Finding, tmp_path: Path) -> None:
     write_finding(tmp_path / "findings" / finding.identifier, finding)
     assert read_finding(tmp_path / "findings" / finding.identifier) == finding
     assert read_findings(tmp_path) == [finding]
+
+
+def test_what_is_known_of_a_finding_is_kept(finding: Finding, tmp_path: Path) -> None:
+    told = replace(
+        finding,
+        cause="the inverse of expand subtracts",
+        known="expand-inverse",
+        latent=True,
+        user_level={"aot_eager": "shows", "inductor": "does not show"},
+    )
+    write_finding(tmp_path, told)
+    assert read_finding(tmp_path) == told
+
+
+def test_a_finding_of_version_1_is_read(finding: Finding, tmp_path: Path) -> None:
+    write_finding(tmp_path, finding)
+    data = json.loads((tmp_path / "finding.json").read_text())
+    for name in ("cause", "known", "latent", "user level"):
+        del data[name]
+    (tmp_path / "finding.json").write_text(json.dumps(data | {"version": 1}))
+    assert read_finding(tmp_path) == finding
 
 
 def test_a_confirmed_finding_moves_with_its_reproducer(finding: Finding, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The Python form: it runs, computes what the program computes, and reads back as that program."""
 
+import itertools
 import math
 from typing import Any
 
@@ -14,8 +15,9 @@ from programs.input_rules import ELEMENT_DTYPES
 from programs.parsing import parse_source
 from programs.printing import buffer_source, inputs_source, source
 from programs.program import Input, Instruction, Program, Ref, Storage
+from programs.storage_values import texts_of
 from programs.validation import validate
-from programs.values import fill, input_tensors
+from programs.values import FILLS, fill, filled, input_tensors
 
 X, Y, V = Ref("x"), Ref("y"), Ref("v")
 INPUTS = (Input("x", 0, torch.float32, (2, 3), (3, 1), 2), Input("y", 1, torch.int64, (2,), (1,)))
@@ -68,7 +70,8 @@ def test_the_program_of_the_design_document() -> None:
 
 
 def check_reads_back(program: Program) -> None:
-    again = parse_source(source(program), program.storages, program.inputs, program.seed)
+    storages, seed = program.storages, program.seed
+    again = parse_source(source(program), storages, program.inputs, seed, program.fill)
     assert again == program
     assert repr(again) == repr(program)  # which differs for True and 1, 1 and 1.0, -0.0 and 0.0
 
@@ -164,20 +167,48 @@ def test_printed_inputs_equal_the_inputs_of_the_program(
 @pytest.mark.parametrize("dtype", sorted(ELEMENT_DTYPES, key=str))
 @pytest.mark.parametrize("length", [0, 1, 2, 3, 17, 64, 257])
 def test_a_printed_buffer_has_the_data_of_the_storage(dtype: torch.dtype, length: int) -> None:
-    for index, seed in [(0, 0), (2, 0), (0, 1), (1, 12345), (0, -7)]:
-        storage = Storage(dtype, length)
-        text = buffer_source(storage, index, seed)
-        printed = eval(text, {"torch": torch})  # noqa: S307 - our own text
-        assert printed.dtype == dtype
-        assert (
-            printed.untyped_storage().tolist()
-            == fill(storage, index, seed).untyped_storage().tolist()
-        )
+    for seed, kind in itertools.product((0, 1, 12345, -7), FILLS):
+        program = Program((Storage(dtype, length),) * 3, (), (), (), seed, kind)
+        for index in range(3):
+            check_prints_exactly(program, index)
+
+
+def check_prints_exactly(program: Program, index: int) -> None:
+    text = buffer_source(program, index)
+    printed = eval(text, {"torch": torch})  # noqa: S307 - our own text
+    expected = filled(program, index)
+    assert printed.dtype == expected.dtype
+    assert printed.untyped_storage().tolist() == expected.untyped_storage().tolist()
+
+
+@pytest.mark.parametrize("dtype", sorted(ELEMENT_DTYPES, key=str))
+def test_values_of_a_storage_are_printed_exactly(dtype: torch.dtype) -> None:
+    named = texts_of(fill(Storage(dtype, 9), 0, 0, "special"))
+    for length in (0, 1, 9, 17, 18, 60):
+        program = Program((Storage(dtype, length, named),), (), (), ())
+        validate(program)
+        check_prints_exactly(program, 0)
+
+
+def test_values_that_python_would_fold_are_printed_exactly() -> None:
+    odd = ("-0.0", "nan", "inf", "-inf", "1e20", "0.1", "9007199254740994", "-3")
+    storages = (Storage(torch.float64, 8, odd), Storage(torch.float32, 3, ("-0.0", "1", "2")))
+    parts = ("(-0-0j)", "inf+nanj", "(nan-infj)", "(1-0j)", "-1e20j", "(1+2j)")
+    program = Program((*storages, Storage(torch.complex64, 6, parts)), (), (), ())
+    for index in range(3):
+        check_prints_exactly(program, index)
+
+
+def test_long_storages_of_repeated_values_print_short() -> None:
+    for length in (64, 65):
+        program = Program((Storage(torch.float32, length, ("inf", "-0.0")),), (), (), ())
+        assert len(buffer_source(program, 0)) < 80
 
 
 @pytest.mark.parametrize("dtype", [F32, torch.int64, torch.bool, torch.complex64, torch.bfloat16])
 def test_long_storages_print_short(dtype: torch.dtype) -> None:
-    assert all(len(buffer_source(Storage(dtype, 256), 0, seed)) < 140 for seed in (0, 5, 12345))
+    for seed in (0, 5, 12345):
+        assert len(buffer_source(Program((Storage(dtype, 256),), (), (), (), seed), 0)) < 140
 
 
 BAD_SOURCES = [

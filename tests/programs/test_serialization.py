@@ -18,7 +18,7 @@ from programs.validation import validate
 
 X, Y, V = Ref("x"), Ref("y"), Ref("v")
 EVERY_KIND = Program(
-    storages=(Storage(torch.float32, 8), Storage(torch.int64, 3)),
+    storages=(Storage(torch.float32, 8, ("nan", "-0.0", "1e20")), Storage(torch.int64, 3)),
     inputs=(Input("x", 0, torch.float32, (2, 3), (3, 1), 2), Input("y", 1, torch.int64, (), ())),
     instructions=(
         Instruction("aten.index.Tensor", (X, (None, Y)), results=("v",)),
@@ -33,6 +33,7 @@ EVERY_KIND = Program(
     ),
     outputs=("v", "x", "v"),
     seed=-3,
+    fill="special",
 )
 
 

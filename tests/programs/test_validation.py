@@ -48,7 +48,9 @@ def test_generated_programs_are_well_formed(program: Program) -> None:
 DEFECTS = [
     ("few_parts", "outputs", replace(GOOD, outputs=("x",) * (MOST_PARTS + 1))),
     ("seed_in_64_bits", "seed", replace(GOOD, seed=2**63)),
+    ("fill_known", "fill", replace(GOOD, fill="specail")),
     ("names_printable", "inputs[0].name", with_input(name="lambda")),
+    ("names_printable", "inputs[0].name", with_input(name="complex")),
     ("names_printable", "inputs[0].name", with_input(name="ﬁ")),
     ("names_printable", "inputs[0].name", with_input(name="_x")),
     (
@@ -71,6 +73,11 @@ DEFECTS = [
         "storages[2].length",
         replace(GOOD, storages=(Storage(torch.int8, MOST_BYTES // 2),) * 3),
     ),
+    ("values_readable", "storages[0].values[1]", with_storage(values=("nan", "none"))),
+    ("values_readable", "storages[0].values[0]", with_storage(values=("1j",))),
+    ("values_readable", "storages[0].values[0]", with_storage(dtype=torch.int8, values=("128",))),
+    ("values_readable", "storages[0].values[0]", with_storage(dtype=torch.int8, values=("nan",))),
+    ("values_readable", "storages[0].values[0]", with_storage(dtype=torch.bool, values=("2",))),
     ("storage_exists", "inputs[0].storage", with_input(storage=1)),
     ("storage_exists", "inputs[0].storage", with_input(storage=-1)),
     ("one_stride_per_size", "inputs[0].strides", with_input(strides=(1,))),

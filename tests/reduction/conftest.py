@@ -13,6 +13,7 @@ from programs.errors import UserError
 from programs.program import Program
 from programs.validation import validate
 from reduction.input_steps import drop_inputs
+from reduction.value_steps import simplify_fill
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +35,13 @@ def drawn(is_valid: Callable[[Program], bool]) -> list[Program]:
     """Programs as they are drawn, and as in the middle of a reduction, with one input fewer."""
     fresh = [program for seed in range(30) for program in sample(swarm(seed), seed, 2)]
     halfway = [next(drop_inputs(program)) for program in fresh]
-    return fresh + list(filter(is_valid, halfway))
+    # Values of their own replace the special fill in the middle of a reduction.
+    named = [list(simplify_fill(program))[-1] for program in map(_special, fresh[:20])]
+    return fresh + list(filter(is_valid, [*halfway, *map(_special, fresh[:20]), *named]))
+
+
+def _special(program: Program) -> Program:
+    return replace(program, fill="special")
 
 
 # A bit of everything around whatever a test is about.

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from programs.program import Instruction, Program, Ref
-from reduction import input_steps, instruction_steps, slices
-from reduction.simplicity import Simplicity, simplicity
+from reduction import input_steps, instruction_steps, slices, value_steps
+from reduction.simplicity import Simplicity, is_simpler, simplicity
 from reduction.steps import STEPS, ReductionStep
 
 # --- every step on sampled programs ---------------------------------------------------------------
@@ -21,7 +21,7 @@ from reduction.steps import STEPS, ReductionStep
 def test_no_step_is_forgotten() -> None:
     public = {
         function
-        for module in (instruction_steps, input_steps, slices)
+        for module in (instruction_steps, input_steps, slices, value_steps)
         for name, function in inspect.getmembers(module, inspect.isfunction)
         if function.__module__ == module.__name__ and not name.startswith("_")
     }
@@ -35,7 +35,8 @@ def test_every_step_offers_simpler_programs(step, drawn: list[Program], is_valid
     for program in drawn:
         candidates = list(step(program))
         valid = list(filter(is_valid, candidates))
-        simpler = [candidate for candidate in valid if simplicity(candidate) < simplicity(program)]
+        key = simplicity(program)
+        simpler = [candidate for candidate in valid if is_simpler(candidate, key)]
         counts.update(candidates=len(candidates), simpler=len(simpler), programs=bool(simpler))
         assert len(candidates) < 1000
     assert counts["programs"] >= 5, counts
