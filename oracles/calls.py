@@ -12,7 +12,7 @@ from torch._higher_order_ops.cond import cond_op
 from torch._ops import HigherOrderOperator, OpOverload
 
 from oracles.forms import COMMUTATIVE, SCATTERS
-from programs.definedness import tensors_in
+from programs.eager_call import tensors_in
 from programs.schemas import facts, is_composite
 
 aten = torch.ops.aten

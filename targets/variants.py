@@ -49,10 +49,11 @@ class Variant:
         waived = {waiver.promise for waiver in self.waivers}
         kept = tuple(waiver for waiver in contract.waivers if waiver.promise not in waived)
         new = tuple(refusal for refusal in self.refusals if refusal not in contract.refusals)
-        return Contract(
-            kept + self.waivers,
-            contract.preconditions + self.preconditions,
-            contract.refusals + new,
+        return replace(
+            contract,
+            waivers=kept + self.waivers,
+            preconditions=contract.preconditions + self.preconditions,
+            refusals=contract.refusals + new,
         )
 
 
