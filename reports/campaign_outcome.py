@@ -149,8 +149,7 @@ def _summary(campaign: Campaign) -> str:
         f"{len(campaign.unconfirmed)} unconfirmed",
         counted(campaign.deaths, "worker death"),
         f"seed {campaign.plan.seed}",
-        f"{100 * campaign.spent.after_search:.0f} % of processor time in reduction and"
-        " confirmation",
+        f"{100 * campaign.spent.after_search:.0f} % of the time in reduction and confirmation",
     ]
     return ", ".join(parts) + "."
 

@@ -44,8 +44,8 @@ class Target:
     promise on the same program.
 
     A *variant* of a target is a target too. `varies` are the targets with one variant less. Under
-    `conditions`, the function and its inputs are changed before anything runs, eager included; the
-    recipe then defines `conditions(program, inputs)` as well.
+    `conditions`, the function and its inputs are changed before anything runs, eager included. If
+    they change a program, the recipe defines `conditions(program, inputs)` as well.
     """
 
     name: str
