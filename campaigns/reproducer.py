@@ -5,6 +5,7 @@ It needs torch alone. For the reference pass, it also imports that pass.
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -151,8 +152,7 @@ _CHECKS = {oracle.name: oracle.check for oracle in ORACLES if oracle.check is no
 _MAIN = """
 expected = run(program)
 actual = run(CALL)
-print("expected:", expected)
-print("actual:  ", actual)
+print(f"expected: {expected}\\nactual:   {actual}")
 same = EQUAL
 print("gone: both do the same" if same else f"BUG: {__doc__.splitlines()[0]}")
 raise SystemExit(0 if same else 1)
@@ -262,6 +262,10 @@ class Confirmation:
     ending: str
 
 
+# Inductor starts a pool of processes to compile in. For one small program, that only costs time.
+_ENVIRONMENT = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
+
+
 def confirm(script: Path, timeout: float = TIMEOUT) -> Confirmation:
     """Run a reproducer in a fresh interpreter, isolated from this project's packages and settings.
 
@@ -278,6 +282,7 @@ def confirm(script: Path, timeout: float = TIMEOUT) -> Confirmation:
             timeout=timeout,
             check=False,
             errors="replace",
+            env=os.environ | _ENVIRONMENT,
             # A session of its own: Ctrl-C ends the search, not the confirmation of its findings.
             start_new_session=True,
         )
