@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter, deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from campaigns.campaign import Campaign
+from campaigns.confirmation_server import COMPILERS, TIMEOUT, ConfirmationServer
 from campaigns.failure import ReducedFailure
 from campaigns.finding import Finding
 from campaigns.issue_text import issue_text
-from campaigns.reproducer import Confirmation, confirm, render
+from campaigns.reproducer import Confirmation, render
 from campaigns.store import Store
 from campaigns.user_level import Reproduced, UserLevel, at_user_level
 from targets.registry import target as target_named
@@ -32,10 +35,12 @@ class Confirmations:
     campaign: Campaign
     store: Store
     executor: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(AT_ONCE))
+    server: ConfirmationServer = field(default_factory=ConfirmationServer)
     _counts: Counter[str] = field(default_factory=Counter)
     _pending: deque[tuple[Finding, Future[Confirmation]]] = field(default_factory=deque)
     # One at a time: it takes longer than a reproducer, and the search goes on meanwhile.
     _background: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
+    _compilers: ConfirmationServer = field(default_factory=lambda: ConfirmationServer(COMPILERS))
     _compiled: deque[tuple[Finding, Future[UserLevel]]] = field(default_factory=deque)
 
     @property
@@ -60,10 +65,15 @@ class Confirmations:
         target = target_named(finding.target)
         script = render(finding.program, target, reduced.violation, exact=reduced.exact)
         reproducer = self.store.write_reproducer(finding, script)
-        self._pending.append((finding, self.executor.submit(confirm, reproducer)))
+        self._pending.append((finding, self.executor.submit(self.confirm, reproducer)))
+
+    def confirm(self, script: Path) -> Confirmation:
+        """Run a reproducer in a fresh process that has torch alone."""
+        return _run(self.server, script)
 
     def take_finished(self) -> None:
         """Take the results that are there: findings, and unconfirmed failures with the reason."""
+        self.campaign.spent.confirming = self.server.seconds
         while self._pending and self._pending[0][1].done():
             finding, future = self._pending.popleft()
             confirmation, name = future.result(), finding.identifier
@@ -85,7 +95,9 @@ class Confirmations:
         shown = Reproduced(script, confirmation.output)
         # Until the answer is there, the issue is about the target alone.
         self.store.write_issue(finding, issue_text(finding, shown), script)
-        task = self._background.submit(at_user_level, finding, shown)
+        task = self._background.submit(
+            at_user_level, finding, shown, functools.partial(_run, self._compilers)
+        )
         self._compiled.append((finding, task))
 
     def _take_compiled(self) -> None:
@@ -103,3 +115,10 @@ class Confirmations:
         """Start no more reproducers, and do not wait for those that run."""
         for executor in (self.executor, self._background):
             executor.shutdown(wait=False, cancel_futures=True)
+        for server in (self.server, self._compilers):
+            server.stop()
+
+
+def _run(server: ConfirmationServer, script: Path) -> Confirmation:
+    ran = server.run(script)
+    return Confirmation.of(ran.status, ran.stdout, ran.stderr, TIMEOUT)

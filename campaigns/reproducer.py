@@ -5,7 +5,6 @@ It needs torch alone. For the reference pass, it also imports that pass.
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -261,9 +260,16 @@ class Confirmation:
     output: str
     ending: str
 
-
-# Inductor starts a pool of processes to compile in. For one small program, that only costs time.
-_ENVIRONMENT = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    @classmethod
+    def of(cls, status: int | None, stdout: str, stderr: str, timeout: float) -> Confirmation:
+        """The result of a process with this exit status; None if it was ended after `timeout`."""
+        if status is None:
+            return cls(False, "", f"hangs: no end after {timeout:.0f} s")
+        ending = f"dies of signal {-status}" if status < 0 else f"exits {status}"
+        lines = stdout.strip().splitlines()
+        # Python itself exits 1 after an uncaught exception, so the exit code alone is not enough.
+        shown = status == 1 and bool(lines) and lines[-1].startswith("BUG: ")
+        return cls(shown, stdout + stderr, ending)
 
 
 def confirm(script: Path, timeout: float = TIMEOUT) -> Confirmation:
@@ -282,16 +288,9 @@ def confirm(script: Path, timeout: float = TIMEOUT) -> Confirmation:
             timeout=timeout,
             check=False,
             errors="replace",
-            env=os.environ | _ENVIRONMENT,
             # A session of its own: Ctrl-C ends the search, not the confirmation of its findings.
             start_new_session=True,
         )
     except subprocess.TimeoutExpired:
-        return Confirmation(False, "", f"hangs: no end after {timeout:.0f} s")
-    ending = (
-        f"dies of signal {-done.returncode}" if done.returncode < 0 else f"exits {done.returncode}"
-    )
-    lines = done.stdout.strip().splitlines()
-    # Python itself exits 1 after an uncaught exception, so the exit code alone is not enough.
-    shown = done.returncode == 1 and bool(lines) and lines[-1].startswith("BUG: ")
-    return Confirmation(shown, done.stdout + done.stderr, ending)
+        return Confirmation.of(None, "", "", timeout)
+    return Confirmation.of(done.returncode, done.stdout, done.stderr, timeout)

@@ -101,6 +101,7 @@ def _status(campaign: Campaign) -> str:
             f"{total.programs} programs ({by_target})",
             f"{100 * total.discard_rate:.1f} % discarded",
             f"{total.violating} with a violation",
+            f"{campaign.known.total()} by known bugs",
             f"{findings} ({silent_findings(campaign)} silent)",
             f"{campaign.reducing} being reduced",
             f"{campaign.confirming} being confirmed",
@@ -186,5 +187,6 @@ def _findings_so_far(campaign: Campaign) -> Text:
     findings = counted(len(campaign.findings), "finding")
     return Text.assemble(
         (f"{findings}, {silent_findings(campaign)} of them silent", "bold"),
-        f"; {campaign.reducing} being reduced, {campaign.confirming} being confirmed",
+        f"; {campaign.reducing} being reduced, {campaign.confirming} being confirmed"
+        f"; {counted(campaign.known.total(), 'violation')} by {len(campaign.known)} known bugs",
     )
