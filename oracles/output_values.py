@@ -91,24 +91,29 @@ def _wrong_elements(
     Large tensors are compared in parts: masks and the like take several times their memory.
     """
     if expected.numel() > PART:
-        dim = max(range(expected.dim()), key=lambda dim: expected.shape[dim])
-        length = max(1, PART * expected.shape[dim] // expected.numel())
-        count, indices, start = 0, [], 0
-        for ours, theirs in zip(
-            expected.split(length, dim), actual.split(length, dim), strict=True
-        ):
-            wrong, first = _wrong_elements(ours, theirs, exact=exact)
-            if first is not None:
-                count += wrong
-                indices.append((*first[:dim], first[dim] + start, *first[dim + 1 :]))
-            start += length
-        return count, min(indices, default=None)
+        return _wrong_in_parts(expected, actual, exact=exact)
     wrong = ~equal_elements(expected, actual, exact=exact)
     count = int(wrong.sum())
     if not count:
         return 0, None
     position = int(wrong.flatten().to(torch.uint8).argmax())
     return count, tuple(map(int, np.unravel_index(position, wrong.shape)))
+
+
+def _wrong_in_parts(
+    expected: torch.Tensor, actual: torch.Tensor, *, exact: bool
+) -> tuple[int, tuple[int, ...] | None]:
+    dim = max(range(expected.dim()), key=lambda dim: expected.shape[dim])
+    length = max(1, PART * expected.shape[dim] // expected.numel())
+    parts = zip(expected.split(length, dim), actual.split(length, dim), strict=True)
+    count, indices = 0, []
+    for number, (ours, theirs) in enumerate(parts):
+        wrong, first = _wrong_elements(ours, theirs, exact=exact)
+        if first is not None:
+            count += wrong
+            start = number * length
+            indices.append((*first[:dim], first[dim] + start, *first[dim + 1 :]))
+    return count, min(indices, default=None)
 
 
 def _close(expected: object, actual: object, exact: bool) -> bool:

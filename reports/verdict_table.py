@@ -153,7 +153,7 @@ def print_violation(
     style = "bold red" if limitation is None else "red"
     print_lines(console, f"{violation.oracle}: {violation.describe()}{label}", style)
     if limitation is not None:
-        print_lines(console, f"  documented: it {limitation.name}: {limitation.reason}")
+        print_lines(console, f"  documented: {limitation.name}: {limitation.reason}")
     short = [f"{key} {value}" for key, value in violation.evidence.items() if not _long(value)]
     if short:
         print_lines(console, f"  {', '.join(short)}")

@@ -12,7 +12,14 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import fx
 
-from oracles.contract import Contract, Promise, Refusal, Waiver, written_inputs_apart
+from oracles.contract import (
+    Contract,
+    Promise,
+    Refusal,
+    Waiver,
+    writes_inputs_of_two_dtypes,
+    written_inputs_apart,
+)
 from oracles.stage import Stage
 from programs.values import clone_inputs
 from targets.target import Build, Function, Target
@@ -20,6 +27,7 @@ from targets.torch_functionalize import (
     AS_STRIDED_IN_CHAIN,
     DATA_DEPENDENT_SHAPE,
     DATA_OF_A_TRACER,
+    DISPUTED_EXPAND,
     FORGETFUL_CACHE,
     OTHER_DECOMPOSITION,
     OVERLAP_BEYOND_EXPAND,
@@ -43,19 +51,21 @@ CONTRACT = Contract(
         OTHER_DECOMPOSITION,
         FORGETFUL_CACHE,
     ),
-    preconditions=(OVERLAP_BEYOND_EXPAND, OVERLAPPING_INPUT),
+    preconditions=(OVERLAP_BEYOND_EXPAND,),
     refusals=(
         AS_STRIDED_IN_CHAIN,
         DATA_OF_A_TRACER,
+        OVERLAPPING_INPUT,
         DATA_DEPENDENT_SHAPE,
         Refusal(
             "overlapping inputs of different dtypes",
             r"does not yet handle input mutations on views with different dtypes",
-            "inputs that share a storage under different dtypes are not supported yet, as the error"
-            " says",
-            lambda trace: True,
+            "inputs that overlap under different dtypes are not supported yet if one is written, as"
+            " the error says (merge_view_inputs in torch/_functorch/_aot_autograd)",
+            writes_inputs_of_two_dtypes,
         ),
     ),
+    disputes=(DISPUTED_EXPAND,),
 )
 
 
