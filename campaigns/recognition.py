@@ -80,7 +80,7 @@ def _right(case: Case, target: Target, eager: EagerRun, bugs: Iterable[KnownBug]
     """Whether the target runs and is right with these bugs mended. A refusal does not count."""
     with mended(bugs):
         trial = run_trial(case, target, eager=eager)
-    return trial.judgement.refused is None and not trial.judgement.violations
+    return trial.target.error is None and not trial.judgement.violations
 
 
 def _main(
