@@ -11,7 +11,10 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import fx
-from torch._functorch.aot_autograd import aot_function
+from torch._functorch.aot_autograd import (  # type: ignore[attr-defined]
+    aot_function,
+    make_boxed_func,
+)
 
 from oracles.contract import Contract, Promise, Refusal, Waiver, written_inputs_apart
 from oracles.stage import Stage
@@ -98,7 +101,9 @@ def _recorded(
             stage.inputs = clone_inputs(args)
         return graph(*args)
 
-    return run
+    # Otherwise torch does the same, with a warning if there is a backward graph.
+    boxed: Callable[..., object] = make_boxed_func(run)
+    return boxed
 
 
 def recipe(tracing: Tracing = PLAIN, *, keep_input_mutations: bool) -> str:

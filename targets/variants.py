@@ -97,7 +97,7 @@ VARIANTS: Mapping[str, Variant] = {
         Variant(
             "captured",
             "the function closes over a half of its inputs, or over what it captures itself",
-            ("identity", *_ON_MAKE_FX, *_REFERENCE),
+            ("identity", "functionalize", *_REFERENCE),
             Contract(preconditions=(captured.NOT_WRITTEN,)),
         ),
         Variant("dynamo", 'compiled by torch.compile(backend="aot_eager")', ("aot",)),
