@@ -72,8 +72,8 @@ def test_the_order_of_variants_does_not_matter() -> None:
         ("aot:secondcall", "unknown variant 'secondcall' of target 'aot'; did you mean"),
         ("aot:zzz", f"variants: {', '.join(VARIANTS)}"),
         ("aott:grad", "unknown target 'aott'; did you mean 'aot'?"),
-        ("reference:grad", "'reference' has no variant 'grad' (it has symbolic, captured;"),
-        ("reference:captured:symbolic", "exclude each other: a symbolic trace takes no"),
+        ("reference:grad", "'reference' has no variant 'grad' (it has symbolic;"),
+        ("functionalize:captured:symbolic", "exclude each other: a symbolic trace takes no"),
         ("aot:", "unknown variant ''"),
     ],
 )
