@@ -55,7 +55,9 @@ def run_uninterpreted(
     """
     mode = UninterpretedMode(inputs, SymbolicValues() if named else None)
     # Hashes are computed modulo 2^64.
-    with torch.no_grad(), np.errstate(over="ignore"), mode:
+    # Dynamo runs nothing below a dispatch mode, and keeps in mind that it did not.
+    eager = torch.compiler.set_stance("force_eager")
+    with torch.no_grad(), np.errstate(over="ignore"), eager, mode:
         leaves = pytree.tree_leaves(function(*inputs))
     # Python numbers have no hashes. *values* compares them.
     tensors = [leaf if isinstance(leaf, torch.Tensor) else None for leaf in leaves]

@@ -11,6 +11,7 @@ from oracles.observation import Observation
 from oracles.oracle import Needs, Oracle
 from oracles.standalone_check import StandaloneCheck
 from oracles.verdict import HOLDS, Report, Verdict, Violation
+from programs.narrow_dtypes import readable
 from programs.trace import Trace
 
 # The difference may come from bits that differ from kernel to kernel. They were read as a value of
@@ -65,8 +66,7 @@ def differ(expected: object, actual: object, *, exact: bool) -> dict[str, object
     if not all(in_memory):
         words = ["in memory" if memory else "not in memory" for memory in in_memory]
         return {"eager": words[0], "target": words[1]} if any(in_memory) else None
-    # `torch.equal` is fast, but it has no kernel for complex32.
-    if expected.dtype != torch.complex32 and torch.equal(expected, actual):
+    if torch.equal(readable(expected), readable(actual)):
         return None
     # `torch.equal` counts NaN as different, and it is too strict where kernels round.
     wrong = ~equal_elements(expected, actual, exact=exact)
@@ -77,8 +77,8 @@ def differ(expected: object, actual: object, *, exact: bool) -> dict[str, object
         "first wrong index": list(first),
         "wrong elements": int(wrong.sum()),
         "elements": wrong.numel(),
-        "eager": str(expected[first].item()),
-        "target": str(actual[first].item()),
+        "eager": str(readable(expected)[first].item()),
+        "target": str(readable(actual)[first].item()),
     }
 
 
@@ -111,10 +111,11 @@ def equal_elements(expected: torch.Tensor, actual: torch.Tensor, *, exact: bool)
     Two complex elements that are not finite count as equal: which part is infinite or NaN differs
     from kernel to kernel.
     """
+    rtol, atol = torch.testing._comparison.default_tolerances(expected.dtype)
+    expected, actual = readable(expected), readable(actual)
     if exact or not (expected.is_floating_point() or expected.is_complex()):
         equal = (expected == actual) | ((expected != expected) & (actual != actual))
     else:
-        rtol, atol = torch.testing._comparison.default_tolerances(expected.dtype)
         equal = torch.isclose(actual, expected, rtol=rtol, atol=atol, equal_nan=True)
     if expected.is_complex():
         equal |= ~torch.isfinite(expected) & ~torch.isfinite(actual)
@@ -127,20 +128,10 @@ ORACLE = Oracle(
     Needs.RESULTS,
     judge,
     StandaloneCheck(
-        '''
-def facts(args, outputs):
-    """The numbers returned."""
-    return [each.detach() for each in outputs]
-''',
-        """
-
-def equal(one, other):
-    try:
-        torch.testing.assert_close(other, one, TOLERANCEequal_nan=True, check_stride=False)
-    except AssertionError:
-        return False
-    return True
-""",
-        shown=False,
+        "the outputs",
+        "outputs",
+        # NaN equals NaN.
+        "all(torch.allclose(*pair, TOLERANCE, equal_nan=True) for pair in zip(actual, expected))",
+        by_kind=(("wrong number", StandaloneCheck("the number of outputs", "len(outputs)")),),
     ),
 )

@@ -14,14 +14,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
+from torch._ops import HigherOrderOperator, OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from programs.data_dependence import is_data_dependent
 from programs.eager_call import EagerCall, tensors_in
 from programs.errors import InternalError, Rejected
 from programs.foreach_calls import depends_on_their_order, is_foreach, one_by_one
+from programs.higher_order import eager_steps
 from programs.indexed_stores import stores_twice
+from programs.narrow_dtypes import readable
 from programs.regions import Region, overlap, overlaps_itself
 from programs.schemas import Kind
 from programs.trace import InputLocation, StridedChains, Trace
@@ -186,8 +188,10 @@ ALLOCATES = {
 class Watch(TorchDispatchMode):
     """Raises `Undefined` before a call that is undefined in eager, at any depth below a function.
 
-    It leaves what happened in `trace`.
+    It leaves what happened in `trace`. It follows a higher-order operator into what that calls.
     """
+
+    supports_higher_order_operators = True
 
     def __init__(self, inputs: Sequence[torch.Tensor] = ()) -> None:
         super().__init__()
@@ -204,13 +208,17 @@ class Watch(TorchDispatchMode):
 
     def __torch_dispatch__(
         self,
-        func: OpOverload,
+        func: OpOverload | HigherOrderOperator,
         types: object,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
+        if isinstance(func, HigherOrderOperator):
+            return self._higher_order(func, args, kwargs)
         call = EagerCall.of(func, args, kwargs)
+        if torch.is_grad_enabled() and any(each.requires_grad for each in call.only_read):
+            self.trace.differentiates = True
         expected, mistake = None, None
         try:
             self._refuse_undefined(call)
@@ -233,6 +241,22 @@ class Watch(TorchDispatchMode):
             raise
         except Exception as reason:
             raise _watch_failed(func, reason) from reason
+        return result
+
+    def _higher_order(
+        self, op: HigherOrderOperator, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        run_steps = eager_steps(op)
+        if run_steps is not None:
+            with self:
+                return run_steps(*args, **kwargs)
+        # Nothing is known of what it does to memory, so its results are compared with a tolerance.
+        result = op(*args, **kwargs)
+        self.trace.unwatched[str(op)] = None
+        for tensor in tensors_in([*args, *kwargs.values(), result]):
+            self.trace.written.add(tensor.untyped_storage().data_ptr())
+            self.trace.written_regions.add(Region.of(tensor))
+            self.trace.rounding.inexact.add(tensor)
         return result
 
     def require_initialised(self, tensors: Sequence[torch.Tensor]) -> None:
@@ -328,4 +352,5 @@ def value_stored(op: OpOverload, arguments: Mapping[str, Any]) -> torch.Tensor |
 
 def same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
     """True if element by element both tensors are equal, or both are NaN."""
+    one, other = readable(one), readable(other)
     return bool(((one == other) | ((one != one) & (other != other))).all())

@@ -116,6 +116,8 @@ class Trace:
     - `unspecified`: a call that this device runs in one way, and torch specifies none; how.
     - `is_program`: the function is a `Program`, so it does nothing but call ATen ops.
     - `as_written`: the function is known to call no composite op.
+    - `differentiates`: autograd recorded a call.
+    - `unwatched`: the higher-order operators that ran without a look at what they do.
     - `captured`: how many of the last inputs a user's function captures; None for a program.
     """
 
@@ -131,6 +133,8 @@ class Trace:
     unspecified: str | None = None
     is_program: bool = False
     as_written: bool = False
+    differentiates: bool = False
+    unwatched: dict[str, None] = field(default_factory=dict)
     captured: int | None = None
     rounding: Rounding = field(default_factory=Rounding)
 

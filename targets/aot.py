@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import fx
-from torch._functorch.aot_autograd import aot_function
 
 from oracles.contract import (
     Contract,
@@ -82,6 +81,9 @@ def build(
     If that call runs with gradients, there are two graphs, else one.
     """
     stages: list[Stage] = []  # filled by the first call
+    # Imported here: it imports Dynamo, which takes two seconds, and other targets need neither.
+    from torch._functorch.aot_autograd import aot_function  # noqa: PLC0415
+
     compiled = aot_function(
         function,
         fw_compiler=functools.partial(_recorded, stages, "forward graph"),
