@@ -32,6 +32,17 @@ PRELOADED = (
     "torch.fx.experimental.proxy_tensor",
     "torch.fx.passes.reinplace",
 )
+# What scripts with `torch.compile` need: their import takes longer than to compile a program.
+COMPILERS = (
+    *PRELOADED,
+    "torch._dynamo.backends.registry",
+    "torch._dynamo.backends.debugging",
+    "torch._inductor.compile_fx",
+    "torch._inductor.codegen.cpp",
+    "torch._inductor.codegen.cpp_wrapper_cpu",
+)
+# Inductor starts a pool of processes to compile in. For one small program, that only costs time.
+ENVIRONMENT = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
 TIMEOUT = 120.0  # seconds. A script runs one small program, so one that takes longer hangs.
 
 
@@ -55,9 +66,11 @@ class Ran(NamedTuple):
 class ConfirmationServer:
     """Starts the server when the first script is to run. `run` may be called from any thread.
 
-    `seconds` are those of the processor that all scripts took together.
+    `modules` are imported before the first script. `seconds` are those of the processor that all
+    scripts took together.
     """
 
+    modules: tuple[str, ...] = PRELOADED
     seconds: float = 0.0
     _process: subprocess.Popen[bytes] | None = None
     _waiting: dict[int, Future[Ran]] = field(default_factory=dict)
@@ -91,7 +104,8 @@ class ConfirmationServer:
     def _start(self) -> subprocess.Popen[bytes]:
         # -I ignores PYTHONPATH, the working folder and the user's packages.
         process = subprocess.Popen(
-            [sys.executable, "-I", __file__],
+            [sys.executable, "-I", __file__, *self.modules],
+            env=os.environ | ENVIRONMENT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -135,7 +149,7 @@ class _Script:
 
 def serve() -> None:
     """Take requests from standard input until it ends, and answer on standard output."""
-    for module in PRELOADED:
+    for module in sys.argv[1:]:
         importlib.import_module(module)
     running: list[_Script] = []
     unread, counted = b"", 0.0

@@ -151,8 +151,7 @@ _CHECKS = {oracle.name: oracle.check for oracle in ORACLES if oracle.check is no
 _MAIN = """
 expected = run(program)
 actual = run(CALL)
-print("expected:", expected)
-print("actual:  ", actual)
+print(f"expected: {expected}\\nactual:   {actual}")
 same = EQUAL
 print("gone: both do the same" if same else f"BUG: {__doc__.splitlines()[0]}")
 raise SystemExit(0 if same else 1)
