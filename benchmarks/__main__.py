@@ -20,6 +20,7 @@ import z3
 
 from benchmarks import (
     against_torch,
+    causes,
     generation,
     lemma_table,
     overlap,
@@ -39,6 +40,7 @@ BENCHMARKS: dict[str, Callable[[], Figures]] = {
     "pass_cost": pass_cost.measure,
     "against_torch": against_torch.measure,
     "proof_rates": proof_rates.measure,
+    "causes": causes.measure,
 }
 
 
