@@ -48,8 +48,8 @@ class KnownBug:
     torch in which it was seen, such as '2.13'. `link` is the upstream issue or
     pull request, or empty if a search found none. `mended` corrects torch in this process while it
     is entered: a violation that vanishes then *is* this bug. Where torch cannot be mended from
-    Python, or not for all forms of the bug, `mark` recognises it. `plausible` is a cheap test of whether a program can
-    show the bug at all; it only saves time.
+    Python, or not for all forms of the bug, `mark` recognises it. `plausible` is a cheap test of
+    whether a program can show the bug at all; it only saves time.
     """
 
     identifier: str
