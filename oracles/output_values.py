@@ -11,17 +11,21 @@ from oracles.observation import Observation
 from oracles.oracle import Needs, Oracle
 from oracles.standalone_check import StandaloneCheck
 from oracles.verdict import Report, Verdict, Violation, decided, not_applicable
-from programs.trace import Trace
+from programs.trace import EXACT, Tolerance, Trace
 
-# The difference may come from bits that differ from kernel to kernel. They were read as a value of
-# another dtype, so even a large difference proves nothing.
+# The difference may come from bits that differ from kernel to kernel. What was computed from them
+# made it large, so even a large difference proves nothing.
 BITS_OPEN = Report(
-    Verdict.UNKNOWN, reason="a rounding or a NaN was read as another dtype, so its last bits show"
+    Verdict.UNKNOWN,
+    reason=(
+        "what correct kernels may do differently was read as another dtype, or magnified by huge"
+        " numbers"
+    ),
 )
 
 
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Report:
-    """Compare each output; exactly, unless an op that was called may round differently."""
+    """Compare each output bit by bit, except for what correct kernels may do differently."""
     if not contract.promises(Promise.VALUES, trace):
         return not_applicable("not promised")
     violations: list[Violation] = []
@@ -30,13 +34,12 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
         evidence: dict[str, object] = {"eager": len(eager.outputs), "target": len(target.outputs)}
         return decided([Violation("values", "wrong number of outputs", "outputs", evidence)])
     for index, (expected, actual) in enumerate(zip(eager.outputs, target.outputs, strict=True)):
-        # A Python number may come from any tensor, so any rounding in the run may be in it.
-        exact = (
-            trace.exact(expected)
+        tolerance = (
+            trace.tolerance(expected)
             if isinstance(expected, torch.Tensor)
-            else trace.rounding.first is None
+            else trace.number_tolerance()
         )
-        difference = differ(expected, actual, exact=exact)
+        difference = differ(expected, actual, tolerance)
         if difference is None:
             continue
         if trace.bits_open(expected):
@@ -46,7 +49,9 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
     return BITS_OPEN if unknown and not violations else decided(violations)
 
 
-def differ(expected: object, actual: object, *, exact: bool) -> dict[str, object] | None:
+def differ(
+    expected: object, actual: object, tolerance: Tolerance = EXACT
+) -> dict[str, object] | None:
     """The difference between two values, as evidence; None if they are equal.
 
     Tensors of different size, dtype or device are left to the metadata oracle. If one tensor has no
@@ -54,9 +59,7 @@ def differ(expected: object, actual: object, *, exact: bool) -> dict[str, object
     """
     if not isinstance(expected, torch.Tensor) or not isinstance(actual, torch.Tensor):
         # The types must be equal, too: True == 1 in Python.
-        same = type(expected) is type(actual) and (
-            expected == actual or _close(expected, actual, exact)
-        )
+        same = type(expected) is type(actual) and _same_numbers(expected, actual, tolerance)
         return None if same else {"eager": repr(expected), "target": repr(actual)}
     ours = expected.shape, expected.dtype, expected.device
     if ours != (actual.shape, actual.dtype, actual.device):
@@ -65,11 +68,10 @@ def differ(expected: object, actual: object, *, exact: bool) -> dict[str, object
     if not all(in_memory):
         words = ["in memory" if memory else "not in memory" for memory in in_memory]
         return {"eager": words[0], "target": words[1]} if any(in_memory) else None
-    # `torch.equal` is fast, but it has no kernel for complex32.
-    if expected.dtype != torch.complex32 and torch.equal(expected, actual):
+    # Equal bits are the common case. As numbers, 0.0 would equal -0.0, and NaN would not equal NaN.
+    if torch.equal(_bits(expected), _bits(actual)):
         return None
-    # `torch.equal` counts NaN as different, and it is too strict where kernels round.
-    wrong = ~equal_elements(expected, actual, exact=exact)
+    wrong = ~equal_elements(expected, actual, tolerance)
     if not bool(wrong.any()):
         return None
     first = tuple(int(position) for position in wrong.nonzero()[0])
@@ -82,16 +84,18 @@ def differ(expected: object, actual: object, *, exact: bool) -> dict[str, object
     }
 
 
-def _close(expected: object, actual: object, exact: bool) -> bool:
-    """Whether two Python numbers are both NaN, or close where a rounding may differ."""
+def _same_numbers(expected: object, actual: object, tolerance: Tolerance) -> bool:
+    """Whether two Python values are equal, both NaN, or as close as the tolerance says."""
     if not isinstance(expected, (float, complex)) or not isinstance(actual, (float, complex)):
-        return False
-    # NaN is the only number that differs from itself.
-    if expected != expected and actual != actual:
+        return bool(expected == actual)
+    # The text of a number has the sign of a zero. NaN alone differs from itself.
+    if repr(expected) == repr(actual) or (expected != expected and actual != actual):
+        return True
+    if tolerance.zero_sign and expected == actual:
         return True
     # The number came out of a tensor whose dtype is unknown here. float32 is the usual one.
     rtol, atol = torch.testing._comparison.default_tolerances(torch.float32)
-    return not exact and cmath.isclose(expected, actual, rel_tol=rtol, abs_tol=atol)
+    return tolerance.rounds and cmath.isclose(expected, actual, rel_tol=rtol, abs_tol=atol)
 
 
 def _has_memory(tensor: torch.Tensor) -> bool:
@@ -105,20 +109,54 @@ def _has_memory(tensor: torch.Tensor) -> bool:
     return end <= tensor.untyped_storage().nbytes()
 
 
-def equal_elements(expected: torch.Tensor, actual: torch.Tensor, *, exact: bool) -> torch.Tensor:
-    """Per element, whether both are equal or both NaN.
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
-    Two complex elements that are not finite count as equal: which part is infinite or NaN differs
-    from kernel to kernel.
-    """
-    if exact or not (expected.is_floating_point() or expected.is_complex()):
-        equal = (expected == actual) | ((expected != expected) & (actual != actual))
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory read as integers; of complex values, both parts."""
+    tensor = tensor.resolve_conj().resolve_neg()
+    parts = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    return parts.view(_BITS[parts.itemsize])
+
+
+def _is_float8(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() and tensor.itemsize == 1
+
+
+def equal_elements(
+    expected: torch.Tensor, actual: torch.Tensor, tolerance: Tolerance
+) -> torch.Tensor:
+    """Per element, whether both are equal as far as the tolerance says. NaN equals NaN."""
+    if _is_float8(expected):  # no kernel compares these; each of their values is a float32
+        expected, actual = expected.float(), actual.float()
+    if not expected.is_complex():
+        return _equal_real(expected, actual, tolerance)
+    if tolerance.rounds:
+        equal = _close(expected, actual)
     else:
-        rtol, atol = torch.testing._comparison.default_tolerances(expected.dtype)
-        equal = torch.isclose(actual, expected, rtol=rtol, atol=atol, equal_nan=True)
-    if expected.is_complex():
+        # By parts: as a number, a complex value with one NaN is not equal to itself.
+        one, other = (torch.view_as_real(each.resolve_conj()) for each in (expected, actual))
+        equal = _equal_real(one, other, tolerance).all(-1)
+    if tolerance.parts:
         equal |= ~torch.isfinite(expected) & ~torch.isfinite(actual)
     return equal
+
+
+def _equal_real(expected: torch.Tensor, actual: torch.Tensor, tolerance: Tolerance) -> torch.Tensor:
+    """Per element of real tensors, whether both are equal, also in the sign of a zero, or NaN."""
+    if not expected.is_floating_point():
+        return expected == actual
+    if tolerance.rounds:
+        return _close(expected, actual)
+    equal = expected == actual
+    if not tolerance.zero_sign:
+        equal &= expected.signbit() == actual.signbit()
+    return equal | (expected.isnan() & actual.isnan())
+
+
+def _close(expected: torch.Tensor, actual: torch.Tensor) -> torch.Tensor:
+    rtol, atol = torch.testing._comparison.default_tolerances(expected.dtype)
+    return torch.isclose(actual, expected, rtol=rtol, atol=atol, equal_nan=True)
 
 
 ORACLE = Oracle(
