@@ -1,15 +1,15 @@
-"""Captured tensors (parameters, buffers, globals, closures), lifted to inputs.
+"""Captured tensors (parameters, buffers, globals, closures), found by a run of the function.
 
 Compilers expect a function of its inputs. AOTAutograd refuses a real tensor that it did not get as
 an input. A write to such a tensor is state that no comparison of inputs and outputs sees. Dynamo
-lifts captured tensors to graph inputs. This module does the same at the level of the torch API:
-while the function runs, each call gets the input in place of the captured tensor.
+lifts captured tensors to graph inputs. This project does the same: each run gets inputs in their
+place.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,70 +17,13 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-from aliasproof.user_file import not_comparable
+from aliasproof.call_arguments import not_comparable
+from aliasproof.object_graph import leaves
+from aliasproof.surroundings import Surroundings, default_names
 from programs.values import clone_inputs
-from targets.target import Function
 
 
-@dataclass(frozen=True, slots=True)
-class LiftedFunction:
-    """A function of its own inputs followed by the tensors that it captures."""
-
-    function: Function
-    inputs: tuple[torch.Tensor, ...]
-    captured: tuple[torch.Tensor, ...]
-
-    def __call__(self, *tensors: torch.Tensor) -> object:
-        originals = (*self.inputs, *self.captured)
-        replacements = {
-            id(original): tensor for original, tensor in zip(originals, tensors, strict=True)
-        }
-        with _Replacing(lambda tensor: replacements.get(id(tensor), tensor)):
-            returned = self.function(*tensors[: len(self.inputs)])
-        # A captured tensor can also be returned without passing through any call.
-        return pytree.tree_map_only(
-            torch.Tensor, lambda tensor: replacements.get(id(tensor), tensor), returned
-        )
-
-
-def lift(function: Function, inputs: Sequence[torch.Tensor]) -> LiftedFunction | None:
-    """The function with its captured tensors as further inputs; None if it captures nothing.
-
-    The function runs twice, on copies: no tensor of the user is written.
-    """
-    # One run is not enough to tell a captured tensor from a new one, see below.
-    first, second = _captured(function, inputs), _captured(function, inputs)
-    # A tensor made where no mode sees it (such as `torch.Tensor(3)`) is new in each run, so it is
-    # in only one of the two. `first` keeps its tensors alive: no identity is used again.
-    used = {
-        key: tensor
-        for key, tensor in second.items()
-        if key in first and not_comparable(tensor) is None
-    }
-    # A function can use a global that is also one of its inputs.
-    given = {id(tensor) for tensor in inputs}
-    captured = tuple(tensor for key, tensor in used.items() if key not in given)
-    # `used`, not `captured`: a global that is an input has to be replaced in the calls too.
-    return LiftedFunction(function, tuple(inputs), captured) if used else None
-
-
-def _captured(function: Function, inputs: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:
-    """The tensors, by identity, that the function uses and neither gets nor makes.
-
-    If the function raises: those until then.
-    """
-    # The copies are what the function gets, so they are known from the start.
-    copies = clone_inputs(inputs)
-    search = _Search({id(copy): copy for copy in copies})
-    try:
-        with torch.no_grad(), _Replacing(search.replacement, search.note_result):
-            function(*copies)
-    except Exception:  # noqa: BLE001 - the run that is observed later reports it
-        return search.captured
-    return search.captured
-
-
-class _Replacing(TorchFunctionMode):
+class Replacing(TorchFunctionMode):
     """Replaces tensors in the arguments of each torch API call, and passes on each result."""
 
     def __init__(
@@ -106,29 +49,121 @@ class _Replacing(TorchFunctionMode):
         return result
 
 
-@dataclass(slots=True)
-class _Search:
-    """Notes each tensor that is not `known`, and gives the function a copy to work on.
+def grad_mode(*, gradients: bool) -> AbstractContextManager[object]:
+    """Whether autograd records what runs within."""
+    return torch.enable_grad() if gradients else torch.no_grad()
 
-    It keeps every tensor that it saw, so that no identity is used twice.
+
+def with_gradients(
+    originals: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]
+) -> dict[int, torch.Tensor]:
+    """A leaf of autograd in place of each tensor whose original requires gradients, by position.
+
+    A leaf shares the memory of its tensor. So a function of plain tensors can run autograd inside,
+    and a compiler for inference can compile it.
+    """
+    return {
+        index: tensors[index].detach().requires_grad_()
+        for index, original in enumerate(originals)
+        if original.requires_grad
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a run of the function used.
+
+    `used` are the identities of tensors in the surroundings. `hidden` are other tensors that the
+    function neither got nor made, by identity. `error` is what it raised, and `left_gradients` says
+    that it left a gradient in a leaf.
     """
 
-    known: dict[int, torch.Tensor]
-    captured: dict[int, torch.Tensor] = field(default_factory=dict)
-    copies: dict[int, torch.Tensor] = field(default_factory=dict)
+    used: frozenset[int]
+    hidden: Mapping[int, torch.Tensor]
+    error: Exception | None
+    left_gradients: bool
+
+
+def search(surroundings: Surroundings, *, gradients: bool) -> Found:
+    """Run the function on copies, and note the tensors that it uses. Nothing of the user changes.
+
+    If the function raises: those until then.
+    """
+    found = _run(surroundings, gradients=gradients)
+    if not found.hidden:
+        return found
+    # A tensor made where no mode sees it (such as `torch.Tensor(3)`) is new in each run, so it is
+    # in only one of two. `found` keeps its tensors alive: no identity is used again.
+    again = _run(surroundings, gradients=gradients)
+    hidden = {key: tensor for key, tensor in again.hidden.items() if key in found.hidden}
+    return Found(found.used, hidden, found.error, found.left_gradients)
+
+
+def _run(surroundings: Surroundings, *, gradients: bool) -> Found:
+    originals = comparable_tensors(surroundings)
+    copies = clone_inputs([tensor for _, tensor in originals.values()])
+    if gradients:
+        parameters = with_gradients([tensor for _, tensor in originals.values()], copies)
+        copies = [parameters.get(index, tensor) for index, tensor in enumerate(copies)]
+    work = _Search({id(copy): key for key, copy in zip(originals, copies, strict=True)})
+    for (_, original), copy in zip(originals.values(), copies, strict=True):
+        work.storages[original.untyped_storage()._cdata] = copy.untyped_storage()
+    error = None
+    try:
+        with (
+            surroundings.copied(dict(zip(originals, copies, strict=True))) as copied,
+            grad_mode(gradients=gradients),
+            Replacing(work.replacement, work.note_result),
+        ):
+            work.note_returned(copied.call())
+    # Whatever the user's function raises: the run that is observed later reports it.
+    except Exception as raised:  # noqa: BLE001 - see above
+        error = raised
+    left = any(copy.grad is not None for copy in copies if copy.is_leaf)
+    return Found(frozenset(work.used), work.hidden, error, left)
+
+
+def comparable_tensors(surroundings: Surroundings) -> dict[int, tuple[str, torch.Tensor]]:
+    """The tensors of the surroundings whose bytes can be compared, with their names."""
+    return {
+        key: (name, tensor)
+        for key, (name, tensor) in surroundings.tensors().items()
+        if not_comparable(tensor) is None
+    }
+
+
+@dataclass(slots=True)
+class _Search:
+    """Notes which of the copies are used, and each tensor that it does not know.
+
+    `copies` has the identity of the original by that of the copy. It keeps every tensor that it
+    saw, so that no identity is used twice.
+    """
+
+    copies: Mapping[int, int]
+    used: set[int] = field(default_factory=set)
+    hidden: dict[int, torch.Tensor] = field(default_factory=dict)
+    made: dict[int, torch.Tensor] = field(default_factory=dict)
+    stand_ins: dict[int, torch.Tensor] = field(default_factory=dict)
     storages: dict[int, torch.UntypedStorage] = field(default_factory=dict)
 
     def replacement(self, tensor: torch.Tensor) -> torch.Tensor:
-        if id(tensor) in self.known:
+        if id(tensor) in self.copies:
+            self.used.add(self.copies[id(tensor)])
             return tensor
-        if id(tensor) not in self.captured:
-            self.captured[id(tensor)] = tensor
-            # The bytes of some tensors cannot be copied (sparse, meta): the function gets those.
-            self.copies[id(tensor)] = tensor if not_comparable(tensor) else self._copy(tensor)
-        return self.copies[id(tensor)]
+        if id(tensor) in self.made:
+            return tensor
+        # The bytes of some tensors cannot be copied (sparse, meta): the function gets those.
+        if not_comparable(tensor) is not None:
+            return tensor
+        if id(tensor) not in self.hidden:
+            self.hidden[id(tensor)] = tensor
+            stand_in = self.stand_ins[id(tensor)] = self._copy(tensor)
+            self.made[id(stand_in)] = stand_in
+        return self.stand_ins[id(tensor)]
 
     def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A copy of a captured tensor. Tensors that share a storage still do after the copy."""
+        """A copy. Tensors that share a storage still do after the copy."""
         storage = tensor.untyped_storage()
         if storage._cdata not in self.storages:
             self.storages[storage._cdata] = storage.clone()
@@ -136,36 +171,25 @@ class _Search:
         copy: torch.Tensor = empty.set_(
             self.storages[storage._cdata], tensor.storage_offset(), tensor.shape, tensor.stride()
         )
-        self.known[id(copy)] = copy
         return copy
 
     def note_result(self, result: object) -> None:
         # What a call returns is a new tensor, or a view or a copy of a known one: not captured.
         for leaf in pytree.tree_leaves(result):
-            if isinstance(leaf, torch.Tensor):
-                self.known[id(leaf)] = leaf
+            if isinstance(leaf, torch.Tensor) and id(leaf) not in self.copies:
+                self.made[id(leaf)] = leaf
+
+    def note_returned(self, returned: object) -> None:
+        """A tensor may also be returned without passing through any call."""
+        for _, leaf in leaves(returned):
+            if id(leaf) in self.copies:
+                self.used.add(self.copies[id(leaf)])
 
 
-def captured_names(lifted: LiftedFunction) -> list[str]:
-    """What the author calls each captured tensor, such as `model.weight`; 'unnamed' if unknown."""
-    # The first name wins: a parameter of a module often has several.
-    found: dict[int, str] = {}
-    for name, value in _surroundings(lifted.function):
-        if isinstance(value, torch.Tensor):
-            found.setdefault(id(value), name)
-        elif isinstance(value, torch.nn.Module):
-            for inner, tensor in (*value.named_parameters(), *value.named_buffers()):
-                found.setdefault(id(tensor), f"{name}.{inner}" if name else inner)
-    return [found.get(id(tensor), "unnamed") for tensor in lifted.captured]
-
-
-def _surroundings(function: Function) -> Iterator[tuple[str, object]]:
-    """The function, what it is bound to, its closure, its globals and its defaults, by name."""
-    yield "", function  # it can be a module: then names are those of its parameters
-    yield "self", getattr(function, "__self__", None)
-    code = inspect.unwrap(function)
-    if inspect.isfunction(code):
-        variables = inspect.getclosurevars(code)
-        yield from (*variables.nonlocals.items(), *variables.globals.items())
-        parameters = inspect.signature(code).parameters.items()
-        yield from ((name, parameter.default) for name, parameter in parameters)
+def hidden_names(
+    surroundings: Surroundings, hidden: Mapping[int, torch.Tensor]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Each hidden tensor with the parameter whose default it is, or as 'unnamed'."""
+    names = {id(value): name for name, value in default_names(surroundings.function)}
+    for key, tensor in hidden.items():
+        yield names.get(key, "unnamed"), tensor

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from aliasproof import user_file
+from aliasproof.call_arguments import checked
 from aliasproof.comparable import Comparable
 from aliasproof.user_file import raised_text
 from oracles.check_result import Check, EagerResult, TargetResult
@@ -17,7 +18,7 @@ from oracles.judge import EVERY_ORACLE, excluded, judge
 from oracles.missed import Opportunity
 from oracles.missed import missed as opportunities
 from oracles.observation import observe
-from oracles.verdict import Report, Verdict
+from oracles.verdict import Report, Verdict, in_both
 from programs.errors import Rejected, UserError
 from programs.execution import ProgramFunction
 from programs.program import Program
@@ -34,7 +35,7 @@ MOST_NAMED = 8  # captured tensors named in a note
 
 def check(
     function: Program | Function,
-    inputs: Sequence[torch.Tensor] | None = None,
+    inputs: object = None,
     targets: Sequence[str] = DEFAULT_TARGETS,
     *,
     file: Path | None = None,
@@ -71,7 +72,7 @@ class Prepared:
 
 def prepare(
     function: Program | Function,
-    inputs: Sequence[torch.Tensor] | None = None,
+    inputs: object = None,
     *,
     file: Path | None = None,
 ) -> Prepared:
@@ -84,10 +85,9 @@ def prepare(
         raise UserError(
             "check(function, inputs): inputs are missing; only a Program brings its own"
         )
-    given, notes = user_file.checked(inputs, "inputs"), []
-    if any(tensor.requires_grad for tensor in given):
-        notes.append("inputs that require gradients are detached: only inference is compared")
-    comparable = Comparable.of(function, given)
+    checked(inputs, "inputs")
+    comparable = Comparable.of(function, inputs)
+    notes = list(comparable.notes)
     if comparable.captured:
         notes.append(_captured_note(comparable))
     # Each run gets fresh clones, so that no run sees what another wrote.
@@ -112,12 +112,19 @@ def _seeded(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     return tensors
 
 
-def check_target(prepared: Prepared, target: Target, *, missed: bool = False) -> TargetResult:
-    """Compare a target with the eager run. Any number of targets, one after another."""
+def check_target(
+    prepared: Prepared, target: Target, *, missed: bool = False, without_graphs: str = ""
+) -> TargetResult:
+    """Compare a target with the eager run. Any number of targets, one after another.
+
+    `without_graphs` is the reason why the oracles on graphs are not asked; they are if it is empty.
+    """
     eager, case = prepared.eager, prepared.case
-    if eager.unjudged is not None or eager.observation is None:
+    if eager.unjudged is not None or eager.observation is None or eager.trace is None:
         return _result(target, excluded(eager.unjudged or "", EVERY_ORACLE).reports, None)
-    reports, trial = _examine_twice(case, target, EagerRun(eager.observation, eager.trace))
+    reports, trial = _examine_twice(
+        case, target, EagerRun(eager.observation, eager.trace), without_graphs
+    )
     result = _result(target, _admit_opaque(reports, prepared.opaque), trial)
     return replace(result, missed=_missed(case, result, trial)) if missed else result
 
@@ -166,27 +173,27 @@ def _run_eager(case: Case, file: Path | None) -> EagerResult:
 
 
 def _examine_twice(
-    case: Case, target: Target, eager: EagerRun
+    case: Case, target: Target, eager: EagerRun, without_graphs: str
 ) -> tuple[Mapping[str, Report], Trial | None]:
-    """The reports on a target, and its trial. A violation counts only if a second run shows it."""
-    found = examine(case, target, eager=eager, every_oracle=True, attribute=False)
+    """The reports on a target, and its trial. A difference counts only if a second run shows it."""
+    again = partial(
+        examine,
+        case,
+        target,
+        eager=eager,
+        every_oracle=True,
+        attribute=False,
+        without_graphs=without_graphs,
+    )
+    found = again()
     reports = found.reports
-    # Only violations are repeated: a run costs a build, and `holds` accuses nobody.
-    if found.violations:
-        again = examine(case, target, eager=eager, every_oracle=True, attribute=False).reports
-        reports = {name: _in_both(report, again[name]) for name, report in reports.items()}
+    # Only differences are repeated: a run costs a build, and `holds` accuses nobody.
+    if found.violations or found.documented:
+        # The first run is dropped before the second begins: its tensors can be large.
+        del found
+        found = again()
+        reports = {name: in_both(report, found.reports[name]) for name, report in reports.items()}
     return reports, found.trial
-
-
-def _in_both(one: Report, other: Report) -> Report:
-    if one.verdict is not Verdict.VIOLATED:
-        return one
-    # Violations are equal if oracle, kind and place are: the evidence may differ in values.
-    both = tuple(violation for violation in one.violations if violation in other.violations)
-    if both:
-        return replace(one, violations=both)
-    seen = one.violations[0].describe()
-    return Report(Verdict.UNKNOWN, reason=f"seen in one run, but not in a second run: {seen}")
 
 
 def _opaque_reason(opaque: frozenset[str]) -> str:

@@ -36,7 +36,7 @@ VIEWS: Mapping[str, Views] = {"alias": "alias", "copy": "copy"}
 
 def explain(
     function: Program | Function,
-    inputs: Sequence[torch.Tensor] = (),
+    inputs: object = (),
     views: Views = "alias",
     *,
     file: Path | None = None,
@@ -75,7 +75,7 @@ def explain(
 
 
 def _captured(
-    function: Function, inputs: Sequence[torch.Tensor]
+    function: Function, inputs: object
 ) -> tuple[fx.GraphModule, Sequence[torch.Tensor], list[str]]:
     """The graph of a function, its inputs with the captured tensors, and notes on the latter."""
     comparable = Comparable.of(function, inputs)

@@ -57,7 +57,7 @@ DEFAULT_SIZES = Range()
 
 def prove_function(
     function: Program | Function,
-    inputs: Sequence[torch.Tensor] = (),
+    inputs: object = (),
     targets: Sequence[str] = DEFAULT_TARGETS,
     sizes: Range = DEFAULT_SIZES,
     limit: float = 10.0,
@@ -76,7 +76,7 @@ def prove_function(
 
 def prove_build(
     function: Program | Function,
-    inputs: Sequence[torch.Tensor],
+    inputs: object,
     target: Target,
     build: SymbolicBuild | None,
     sizes: Range = DEFAULT_SIZES,

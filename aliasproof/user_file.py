@@ -11,21 +11,24 @@ import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple, TypeVar
 
-import torch
-
+from aliasproof.call_arguments import CallArguments, checked
 from programs.errors import UserError
 from programs.program import Program
 from programs.serialization import loads
 
 MODULE_NAME = "aliasproof_user_file"
-ONLY = "only {} tensors can be compared byte by byte"
 GIVE = "give FILE.py, PROGRAM.json or the folder of a finding"
+FORMS = (
+    "return a tensor, a tuple of positional arguments, a dict of keyword arguments, or a pair of"
+    " both"
+)
+SECOND_INPUTS = "second_inputs"
 LONGEST_MESSAGE = 200  # characters of an exception's message, in a message of ours
 
 Result = TypeVar("Result")
@@ -40,10 +43,14 @@ class FileNames(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class UserFunction:
-    """A function and its inputs, unchanged."""
+    """A function and its inputs, unchanged, in one of the forms of `CallArguments`.
+
+    `second_inputs` are those of a second call; None if the file has none.
+    """
 
     function: Callable[..., object]
-    inputs: tuple[torch.Tensor, ...]
+    inputs: object
+    second_inputs: object = None
 
 
 def apply_to(
@@ -96,16 +103,26 @@ def _text(path: Path) -> str:
 def _from_module(path: Path, names: FileNames) -> UserFunction:
     module = _execute(path)
     function = _callable(module, names.function, path, "a function of the inputs")
-    make_inputs = _callable(
-        module, names.inputs, path, "a function without arguments that returns a tuple of tensors"
-    )
+    given = _returned(path, module, names.inputs)
+    _check_call(function, names.function, given, path)
+    second = None
+    if hasattr(module, SECOND_INPUTS):
+        second = _returned(path, module, SECOND_INPUTS)
+    return UserFunction(function, given, second)
+
+
+def _returned(path: Path, module: ModuleType, name: str) -> object:
+    """What a function returns that makes inputs. Raises `UserError` if these are none."""
+    make_inputs = _callable(module, name, path, f"a function without arguments; {FORMS}")
     try:
         made = make_inputs()
     except (Exception, SystemExit) as error:
-        raise UserError(f"{path}: {names.inputs}() raises {raised_text(error, path)}") from error
-    tensors = _tensors(made, f"{path}: {names.inputs}()")
-    _check_arity(function, names.function, tensors, path)
-    return UserFunction(function, tensors)
+        raise UserError(f"{path}: {name}() raises {raised_text(error, path)}") from error
+    # Two common slips: the `return` is missing, or parentheses make a generator.
+    if made is None or isinstance(made, (Iterator, set, frozenset)):
+        raise UserError(f"{path}: {name}() returns {_shown(made)}; {FORMS}")
+    checked(made, f"{path}: {name}()")
+    return made
 
 
 def _execute(path: Path) -> ModuleType:
@@ -171,72 +188,20 @@ def _callable(module: ModuleType, name: str, path: Path, what: str) -> Callable[
     return function
 
 
-def _tensors(made: object, place: str) -> tuple[torch.Tensor, ...]:
-    if isinstance(made, torch.Tensor):  # a common slip, and what it means is clear
-        made = (made,)
-    if not isinstance(made, (tuple, list)):
-        raise UserError(
-            f"{place} returns {_shown(made)}; return a tuple of tensors, one for each argument"
-        )
-    return checked(made, place)
-
-
-def checked(tensors: Sequence[object], place: str) -> tuple[torch.Tensor, ...]:
-    """The same tensors. Raises `UserError` with the index if one cannot be compared by bytes."""
-    found = []
-    for index, tensor in enumerate(tensors):
-        if not isinstance(tensor, torch.Tensor):
-            raise UserError(
-                f"{place}[{index}] is {_shown(tensor)}, not a tensor; write constants into the"
-                " function"
-            )
-        reason = not_comparable(tensor)
-        if reason is not None:
-            raise UserError(f"{place}[{index}] is {reason}")
-        found.append(tensor)
-    return tuple(found)
-
-
-def not_comparable(tensor: torch.Tensor) -> str | None:
-    """Why the bytes of a tensor cannot be compared, and what to do; None if they can."""
-    # Not `isinstance`: a subclass can redefine what each op does, or have no storage at all.
-    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
-        return f"of the subclass {type(tensor).__name__}; {ONLY.format('plain')}"
-    if tensor.is_nested or tensor.layout != torch.strided:
-        layout = "nested" if tensor.is_nested else tensor.layout
-        return f"of layout {layout}; {ONLY.format('strided')}"
-    if tensor.device.type == "meta":
-        return "a meta tensor, which has no data"
-    if tensor.is_quantized:
-        return f"quantized; {ONLY.format('plain')}"
-    if tensor.is_conj() or tensor.is_neg():
-        return "a lazy conjugate or negation; call resolve_conj() and resolve_neg() on it"
-    return None
-
-
 def _shown(value: object) -> str:
-    """A value of the wrong type: its text if that is short, and its type."""
-    text = " ".join(repr(value).split())
-    kind = type(value).__name__
-    return (
-        f"{text} of type {kind}"
-        if len(text) <= 40 and not text.startswith("<")
-        else f"a value of type {kind}"
-    )
+    return "None" if value is None else f"a value of type {type(value).__name__}"
 
 
-def _check_arity(
-    function: Callable[..., object], name: str, tensors: Sequence[torch.Tensor], path: Path
-) -> None:
+def _check_call(function: Callable[..., object], name: str, given: object, path: Path) -> None:
     # A wrong number of inputs would else appear as an error of the eager run.
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # some builtins have none
         return
+    arguments = CallArguments.of(given)
     try:
-        signature.bind(*tensors)
+        signature.bind(*arguments.args, **arguments.kwargs)
     except TypeError as error:
-        given = f"{len(tensors)} tensor{'s' * (len(tensors) != 1)}"
         raise UserError(
-            f"{path}: {name}{signature} cannot be called with the {given} of the inputs: {error}"
+            f"{path}: {name}{signature} cannot be called with {arguments.describe()}: {error}"
         ) from error

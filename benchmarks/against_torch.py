@@ -185,9 +185,7 @@ def is_right(program: Program, ours: fx.GraphModule, theirs: Trial) -> bool:
     # The eager run is that of the other trial: it is the same program on the same inputs.
     target = replace(TARGET, name="ours", build=lambda function, inputs: Build(ours, []))
     trial = run_trial(Case.of(program), target, eager=EagerRun(theirs.eager, theirs.trace))
-    return (
-        trial.target is not None and trial.target.error is None and not trial.judgement.violations
-    )
+    return trial.target.error is None and not trial.judgement.violations
 
 
 def is_same(
@@ -292,12 +290,8 @@ def _trial(program: Program) -> Trial | None:
         trial = run_trial(Case.of(program), TARGET)
     except (Undefined, Rejected):
         return None
-    finished = trial.target is not None and trial.target.error is None
-    return (
-        trial
-        if finished and trial.judgement.refused is None and not trial.judgement.violations
-        else None
-    )
+    finished = trial.target.error is None and TARGET.contract.unmet(trial.trace) is None
+    return trial if finished and not trial.judgement.violations else None
 
 
 def _describe(

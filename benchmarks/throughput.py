@@ -183,5 +183,5 @@ def _check_next(shard: Iterator[Program], target: Target, account: TimeAccount) 
     if isinstance(found.rejected, Undefined):
         account.discarded += 1
     else:
-        account.not_applicable += found.rejected is not None or found.refused
+        account.not_applicable += found.rejected is not None
         account.violating += found.failed

@@ -15,6 +15,7 @@ from campaigns.statistics import Statistics
 from campaigns.store import Store
 from campaigns.suspicions import Suspicions
 from programs.program import Program
+from targets.variants import folder_name
 from trials.attribution import Symptom
 
 
@@ -119,7 +120,7 @@ def suspicions_in_order(campaign: Campaign) -> list[Suspicion]:
     found = sorted(campaign.suspicions.found.items(), key=lambda item: (-item[1][0], str(item[0])))
     return [
         Suspicion(
-            store.suspicion_folder(f"{symptom.target}-{symptom.oracle}-{number}"),
+            store.suspicion_folder(f"{folder_name(symptom.target)}-{symptom.oracle}-{number}"),
             symptom,
             count,
             program,

@@ -11,7 +11,7 @@ from campaigns.failure import ReducedFailure
 from campaigns.finding import Finding
 from campaigns.reproducer import Confirmation, confirm, render
 from campaigns.store import Store
-from targets.registry import TARGETS
+from targets.registry import target as target_named
 
 # Reproducers that run at the same time, each in a process of its own. Few, since the workers of the
 # campaign already use all cores.
@@ -51,7 +51,7 @@ class Confirmations:
     def _submit(self, finding: Finding, reduced: ReducedFailure) -> None:
         # On disk before anything can fail: an interrupted campaign leaves it as unconfirmed.
         self.store.write_unconfirmed(finding)
-        target = TARGETS[finding.target]
+        target = target_named(finding.target)
         script = render(finding.program, target, reduced.violation, exact=reduced.exact)
         reproducer = self.store.write_reproducer(finding, script)
         self._pending.append((finding, self.executor.submit(confirm, reproducer)))

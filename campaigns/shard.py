@@ -12,7 +12,7 @@ from campaigns.suspicions import Suspicions
 from generators.features import swarm
 from generators.strategies import sample
 from programs.program import Program
-from targets.registry import TARGETS
+from targets.registry import target as target_named
 from trials.examination import examine
 from trials.trial import Case
 
@@ -68,7 +68,7 @@ def run_shard(shard: Shard, announce: Callable[[int], None] = lambda index: None
 def _run_program(program: Program, result: ShardResult) -> None:
     """Examine one program and add what it shows to the result."""
     shard = result.shard
-    found = examine(Case.of(program), TARGETS[shard.target])
+    found = examine(Case.of(program), target_named(shard.target))
     result.statistics.count(found)
     # After an error of ours no verdict of this shard is to be trusted.
     if found.mistake is not None:

@@ -10,6 +10,7 @@ import hashlib
 from dataclasses import dataclass
 
 from programs.program import Program
+from targets.variants import folder_name
 from trials.attribution import Symptom
 
 
@@ -26,7 +27,7 @@ class Signature:
         # Identifiers are names of folders and in reports: what is hashed here must never change.
         text = "\n".join((self.symptom.target, self.symptom.oracle, self.symptom.kind, *self.ops))
         digest = hashlib.sha256(text.encode()).hexdigest()[:8]
-        return f"{self.symptom.target}-{self.symptom.oracle}-{digest}"
+        return f"{folder_name(self.symptom.target)}-{self.symptom.oracle}-{digest}"
 
 
 def signature(symptom: Symptom, program: Program) -> Signature:

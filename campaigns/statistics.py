@@ -13,15 +13,15 @@ from trials.trial import Spent
 class Statistics:
     """How many programs were drawn, and how many of them ended in each way.
 
-    `discarded` are undefined in eager or rejected, `outside` do not meet the contract, `violating`
-    violate it. `suspicious` programs have right results, but an oracle on graphs reports a
-    violation. `instructions` counts the instructions drawn. `spent` has the seconds by part,
-    without reduction.
+    `discarded` are undefined in eager or rejected. `violating` violate the contract, `documented`
+    differ from eager only as the target documents. `suspicious` programs have right results, but an
+    oracle on graphs reports a violation. `instructions` counts the instructions drawn. `spent` has
+    the seconds by part, without reduction.
     """
 
     programs: int = 0
     discarded: int = 0
-    outside: int = 0
+    documented: int = 0
     violating: int = 0
     suspicious: int = 0
     instructions: Counts = field(default_factory=Counts)
@@ -31,14 +31,14 @@ class Statistics:
         """Count one program."""
         self.programs += 1
         self.discarded += found.rejected is not None
-        self.outside += found.refused
         self.violating += found.failed
+        self.documented += bool(found.documented) and not found.failed
         self.suspicious += found.suspicious
         self.spent.add(found.spent)
 
     def add(self, other: Statistics) -> None:
         """Add the counts of other programs to these."""
-        for name in ("programs", "discarded", "outside", "violating", "suspicious"):
+        for name in ("programs", "discarded", "violating", "documented", "suspicious"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("kept", "raised", "undefined"):
             setattr(
@@ -58,7 +58,7 @@ class Statistics:
         return {
             "programs": self.programs,
             "discarded": self.discarded,
-            "outside the contract": self.outside,
             "violating": self.violating,
+            "documented": self.documented,
             "suspicious": self.suspicious,
         }

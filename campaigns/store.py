@@ -19,6 +19,7 @@ from campaigns.shard import Shard
 from programs.errors import UserError
 from programs.program import Program
 from programs.serialization import dumps, loads
+from targets.variants import folder_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class Store:
 
     def blame_file(self, shard: Shard) -> Path:
         """Where a worker notes which program of a shard it runs. Removed when the run ends."""
-        return self.folder / f".shard-{shard.target}-{shard.seed}"
+        return self.folder / f".shard-{folder_name(shard.target)}-{shard.seed}"
 
     def write_unconfirmed(self, finding: Finding) -> None:
         """Write a finding that is to be confirmed."""

@@ -176,7 +176,7 @@ def row_of_target(
         # Most programs do not show the fault, and to compare graphs costs less than to judge them.
         if right is None or _differ(prepared, target, right):
             reports = _reports(prepared, target)
-            refused += reports["errors"].verdict is Verdict.NOT_APPLICABLE
+            refused += reports["errors"].verdict is Verdict.DOCUMENTED
             for oracle, report in reports.items():
                 if report.verdict is Verdict.VIOLATED:
                     first.setdefault(oracle, number)
@@ -197,7 +197,7 @@ def _reports(prepared: PreparedCase, target: Target) -> Mapping[str, Report]:
 
 def _require_no_own_mistake(fault: str, found: Examination) -> None:
     """Raise `InternalError` if the code of the fault raises, and not the graph that it makes."""
-    error = found.trial.target.error if found.trial and found.trial.target else None
+    error = found.trial.target.error if found.trial else None
     mistake = None if error is None else own_mistake(fault, error)
     if mistake is not None:
         raise InternalError(

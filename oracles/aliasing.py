@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from oracles.contract import Contract, Promise
+from oracles.contract import Contract, Difference, Promise
 from oracles.observation import Observation
 from oracles.oracle import Needs, Oracle
 from oracles.smt import Unknown, Witness, decide
 from oracles.standalone_check import StandaloneCheck
-from oracles.verdict import Report, Verdict, Violation, decided
+from oracles.verdict import HOLDS, Report, Verdict, Violation
 from programs.errors import InternalError
 from programs.regions import Region, overlap, overlaps_itself
 from programs.trace import Trace
@@ -24,28 +24,27 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
     # The outputs have different tensors. *values* and *metadata* report that.
     if ours.keys() != theirs.keys() or len(eager.outputs) != len(target.outputs):
         return Report(Verdict.UNKNOWN, reason="the outputs of eager and target cannot be matched")
-    violations: list[Violation] = []
+    differences: list[Difference] = []
     unknown = ""
     for one, other in _pairs(list(ours)):
         in_eager, in_target = overlap(ours[one], ours[other]), overlap(theirs[one], theirs[other])
         between = f"alias between {_role(one)} and {_role(other)}"
-        if in_target and not in_eager and contract.promises(Promise.NO_NEW_ALIAS, trace):
+        if in_target and not in_eager:
             witness = _witness(theirs[one], theirs[other])
             if isinstance(witness, Unknown):
                 unknown = f"z3 could not confirm an alias: {witness.reason}"
                 continue
             evidence = _evidence(witness, theirs[one].start)
-            violations.append(Violation("aliasing", f"new {between}", f"{one}, {other}", evidence))
+            shown = Violation("aliasing", f"new {between}", f"{one}, {other}", evidence)
+            differences.append(Difference(Promise.NO_NEW_ALIAS, shown))
         # A lost alias needs no witness: that two regions share no byte has none.
-        elif in_eager and not in_target and contract.promises(Promise.KEEPS_ALIASES, trace):
-            violations.append(Violation("aliasing", f"lost {between}", f"{one}, {other}"))
-    if contract.promises(Promise.NO_NEW_ALIAS, trace):
-        violations += _new_self_overlaps(ours, theirs)
-    if contract.promises(Promise.IDENTITY, trace):
-        violations += _identities(eager, target)
-    if unknown and not violations:
-        return Report(Verdict.UNKNOWN, reason=unknown)
-    return decided(violations)
+        elif in_eager and not in_target:
+            shown = Violation("aliasing", f"lost {between}", f"{one}, {other}")
+            differences.append(Difference(Promise.KEEPS_ALIASES, shown))
+    differences += _new_self_overlaps(ours, theirs)
+    differences += _identities(eager, target)
+    otherwise = Report(Verdict.UNKNOWN, reason=unknown) if unknown else HOLDS
+    return contract.judged(differences, trace, otherwise)
 
 
 def _pairs(names: list[str]) -> Iterator[tuple[str, str]]:
@@ -79,46 +78,65 @@ def _evidence(witness: Witness, start: int) -> dict[str, object]:
     }
 
 
-def _new_self_overlaps(ours: dict[str, Region], theirs: dict[str, Region]) -> Iterator[Violation]:
+def _new_self_overlaps(ours: dict[str, Region], theirs: dict[str, Region]) -> Iterator[Difference]:
     """Outputs with two elements that share a byte, which in eager share none."""
     for name, region in theirs.items():
         # An output that eager expands overlaps itself there as well.
         is_new = overlaps_itself(region) and not overlaps_itself(ours[name])
         if is_new and name.startswith("output"):
-            yield Violation("aliasing", "output overlaps itself", name)
+            shown = Violation("aliasing", "output overlaps itself", name)
+            yield Difference(Promise.NO_NEW_ALIAS, shown)
 
 
-def _identities(eager: Observation, target: Observation) -> Iterator[Violation]:
+def _identities(eager: Observation, target: Observation) -> Iterator[Difference]:
     """Outputs that are an input object in one run and not in the other."""
     for index, (expected, actual) in enumerate(zip(eager.outputs, target.outputs, strict=True)):
         ours, theirs = eager.is_input(expected), target.is_input(actual)
         if ours is None and theirs is not None:
-            yield Violation("aliasing", "output became an input", f"output {index}, input {theirs}")
+            place = f"output {index}, input {theirs}"
+            shown = Violation("aliasing", "output became an input", place)
+            yield Difference(Promise.IDENTITY, shown)
         elif ours is not None and (theirs is None or target.inputs[ours] is not actual):
             kind = "output is no longer the input itself"
-            yield Violation("aliasing", kind, f"output {index}, input {ours}")
+            shown = Violation("aliasing", kind, f"output {index}, input {ours}")
+            yield Difference(Promise.IDENTITY, shown)
 
+
+_MEMORY = """
+def memory(tensor):
+    \"\"\"The addresses of the bytes of a tensor.\"\"\"
+    count = tensor.untyped_storage().nbytes()  # at least as many as the storage has elements
+    cells = torch.arange(count).as_strided(tensor.shape, tensor.stride()).flatten()
+    starts = [tensor.data_ptr() + cell * tensor.element_size() for cell in cells.tolist()]
+    return {start + byte for start in starts for byte in range(tensor.element_size())}
+"""
+_SHARED = StandaloneCheck(
+    "whether FIRST and SECOND share bytes", "bool(memory(FIRST) & memory(SECOND))", helper=_MEMORY
+)
+_IS_INPUT = StandaloneCheck(
+    "which inputs each output is", "[[output is arg for arg in args] for output in outputs]"
+)
 
 ORACLE = Oracle(
     "aliasing",
     "no pair shares a byte that does not in eager; where promised, none is lost",
     Needs.RESULTS,
     judge,
-    StandaloneCheck('''
-def facts(args, outputs):
-    """Which tensors share bytes, and which outputs are inputs."""
-    named = {f"input {i}": each for i, each in enumerate(args)} | \
-{f"output {i}": each for i, each in enumerate(outputs)}
-    shared = {(a, b) for a in named for b in named if a < b and memory(named[a]) & memory(named[b])}
-    return shared, [[each is arg for arg in args] for each in outputs]
-
-
-def memory(tensor):
-    """The addresses of all bytes of a tensor."""
-    size = tensor.element_size()
-    starts = [tensor.data_ptr()] if tensor.numel() else []
-    for length, stride in zip(tensor.shape, tensor.stride()):
-        starts = [start + index * stride * size for start in starts for index in range(length)]
-    return {start + byte for start in starts for byte in range(size)}
-'''),
+    StandaloneCheck(
+        "which outputs share bytes with which inputs and outputs",
+        "[[bool(memory(o) & memory(t)) for t in (*args, *outputs)] for o in outputs]",
+        helper=_MEMORY,
+        by_kind=(
+            ("new alias", _SHARED),
+            ("lost alias", _SHARED),
+            (
+                "output overlaps itself",
+                StandaloneCheck(
+                    "how many bytes FIRST covers", "len(memory(FIRST))", helper=_MEMORY
+                ),
+            ),
+            ("output became an input", _IS_INPUT),
+            ("output is no longer", _IS_INPUT),
+        ),
+    ),
 )

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._higher_order_ops.cond import cond_op
 from torch._ops import HigherOrderOperator, OpOverload
 
 from oracles.forms import COMMUTATIVE, SCATTERS
 from programs.definedness import tensors_in
+from programs.errors import Rejected
+from programs.higher_order import eager_steps
 from programs.schemas import facts, is_composite
 
 aten = torch.ops.aten
@@ -58,8 +59,6 @@ _NO_MATTER = {
 
 
 _STEPS: dict[Any, Callable[..., Any]] = {
-    # The kernel of `cond` refuses to run in a dispatch mode.
-    cond_op: lambda chosen, yes, no, operands: (yes if chosen else no)(*operands),
     aten.resize.default: lambda tensor, *args, **kwargs: tensor.clone().resize_(*args, **kwargs),
     aten.resize_as.default: lambda tensor, *args, **kwargs: tensor.clone().resize_as_(
         *args, **kwargs
@@ -74,18 +73,15 @@ def steps(op: OpOverload | HigherOrderOperator) -> Callable[..., Any] | None:
     inference mode.
 
     Raises:
-        NotImplementedError: A higher-order op has no kernel in Python.
+        Rejected: A higher-order op has no kernel in Python.
 
     """
     if op in _STEPS:
         return _STEPS[op]
     if isinstance(op, HigherOrderOperator):
-        # This kernel calls the ops; those for other dispatch keys trace or transform them.
-        kernel: Callable[..., Any] | None = op.py_kernels.get(
-            torch._C.DispatchKey.CompositeExplicitAutograd
-        )
+        kernel = eager_steps(op)
         if kernel is None:
-            raise NotImplementedError(f"what {op} does cannot be followed")
+            raise Rejected(f"what {op} does cannot be followed")
         return kernel
     # With a kernel of its own it is not decomposed in eager either.
     return op.decompose if is_composite(op) and not _has_kernel(op) else None

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from oracles.missed import Opportunity
-from oracles.observation import Observation
-from oracles.verdict import Report, Violation
-from programs.trace import Trace
+from oracles.verdict import FROM_WORST, Documented, Report, Verdict, Violation
+
+# The process that prints a check imports no torch, which takes more than a second.
+if TYPE_CHECKING:
+    from oracles.missed import Opportunity
+    from oracles.observation import Observation
+    from programs.trace import Trace
+
+# That both raise says nothing about values, and nothing does that is seen on graphs alone.
+_NOT_RESULTS = ("errors", "equivalence", "clobbers", "invariants")
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,11 +23,12 @@ class EagerResult:
     """The eager run.
 
     `unjudged` says why no target can be compared with this run; None if targets can be.
-    `raised` is the exception in one line; None if eager returns.
+    `raised` is the exception in one line; None if eager returns. There is no observation if the run
+    is undefined, and neither observation nor trace if it is in another process.
     """
 
     observation: Observation | None
-    trace: Trace
+    trace: Trace | None
     unjudged: str | None = None
     raised: str | None = None
 
@@ -50,6 +58,39 @@ class TargetResult:
         """True if the target violates its contract, in both of two runs."""
         return bool(self.violations)
 
+    @property
+    def documented(self) -> list[Documented]:
+        """All differences that the target documents, the main one first."""
+        return [found for report in self.reports.values() for found in report.documented]
+
+    @property
+    def notes(self) -> list[Violation]:
+        """All differences of graphs alone."""
+        return [note for report in self.reports.values() for note in report.notes]
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict on the target: that of its worst report.
+
+        What oracles on results cannot decide, no other oracle decides. An oracle on graphs that is
+        unknown leaves it at the results.
+        """
+        if any(report.differences for report in self.reports.values()):
+            return Verdict.VIOLATED if self.violated else Verdict.DOCUMENTED
+        found = [
+            report.verdict for name, report in self.reports.items() if name not in _NOT_RESULTS
+        ]
+        return min(found, key=FROM_WORST.index, default=Verdict.NOT_APPLICABLE)
+
+    @property
+    def judged(self) -> bool:
+        """True if the target was compared with eager in all results."""
+        return self.verdict not in (Verdict.UNKNOWN, Verdict.NOT_APPLICABLE)
+
+
+# What `Check.exit_status` answers beside 0.
+DIFFERS, NOTHING_JUDGED = 1, 4
+
 
 @dataclass(frozen=True, slots=True)
 class Check:
@@ -64,8 +105,20 @@ class Check:
         """True if any target violates its contract."""
         return any(result.violated for result in self.results.values())
 
+    def exit_status(self, *, accept_documented: bool = False, strict: bool = False) -> int:
+        """0 if targets were judged and equal eager, 1 if one differs, 4 if none was judged.
+
+        With `accept_documented`, differences that a target documents do not count. With `strict`,
+        notes count.
+        """
+        for result in self.results.values():
+            documented = bool(result.documented) and not accept_documented
+            if result.violated or documented or (strict and result.notes):
+                return DIFFERS
+        return 0 if any(result.judged for result in self.results.values()) else NOTHING_JUDGED
+
     def already_in(self, result: TargetResult, violation: Violation) -> str | None:
-        """The earliest target that `result.target` builds on and that shows the violation too.
+        """The earliest target that `result.target` builds on and that shows the difference too.
 
         None if there is none, or if it was not checked.
         """
@@ -73,7 +126,6 @@ class Check:
         if earlier is None:
             return None
         kind = (violation.oracle, violation.kind)
-        same = next(
-            (found for found in earlier.violations if (found.oracle, found.kind) == kind), None
-        )
+        seen = (found for report in earlier.reports.values() for found in report.differences)
+        same = next((found for found in seen if (found.oracle, found.kind) == kind), None)
         return None if same is None else self.already_in(earlier, same) or earlier.target

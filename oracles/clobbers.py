@@ -23,7 +23,7 @@ from itertools import pairwise
 import torch
 from torch._ops import OpOverload
 
-from oracles.contract import Contract
+from oracles.contract import Contract, Difference, Promise
 from oracles.forms import functional_form
 from oracles.location import Location
 from oracles.node_call import NodeCall, Operand
@@ -40,7 +40,9 @@ from programs.trace import Trace
 def judge(contract: Contract, stages: Sequence[StageRun], trace: Trace) -> Report:
     """Judge each stage against the one before it; the first has none before it."""
     pairs = [(None, stages[0]), *pairwise(stages)] if stages else []
-    return of_all_stages([judge_stage(run, before) for before, run in pairs])
+    report = of_all_stages([judge_stage(run, before) for before, run in pairs])
+    differences = [Difference(Promise.NO_CLOBBERS, violation) for violation in report.violations]
+    return contract.judged(differences, trace, report) if differences else report
 
 
 def judge_stage(run: StageRun, before: StageRun | None = None) -> Report:

@@ -1,12 +1,17 @@
-"""`Contract`: what a target promises, and the reason for each promise that it does not make."""
+"""`Contract`: what a target promises, and what its documentation excepts.
+
+Oracles compare always. The contract only names what they find: `Contract.judged` sorts differences
+into violations, documented differences and notes.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from oracles.verdict import HOLDS, Documented, Limitation, Report, Violation, with_differences
 from programs.regions import Region, overlap, overlaps_itself
 from programs.trace import Trace
 
@@ -25,10 +30,27 @@ class Promise(Enum):
     INPUT_METADATA = "inputs end with eager's sizes, dtypes and strides"
     NO_NEW_ERROR = "raises only if eager raises"
     SAME_ERROR = "raises if eager raises"
+    SAME_OVERLAP_ERROR = "raises if eager raises since memory overlaps"
     EQUIVALENCE = "computes what eager computes for all inputs: it does no arithmetic of its own"
-    GRAPHS = (
-        "its graphs keep the invariants of FX passes: true metadata, no mutation except an epilogue"
-    )
+    NO_CLOBBERS = "no instruction overwrites bytes that it, or a later one, still reads"
+    GRAPHS = "its graphs keep the invariants of FX passes: no mutation except an epilogue"
+    GRAPH_METADATA = "the metadata in its graphs is true of a run"
+
+
+# Nothing that a caller sees depends on these.
+ON_GRAPHS_ALONE = {Promise.GRAPHS, Promise.GRAPH_METADATA}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A difference from eager and the promise that it breaks; `error` is what the target raised."""
+
+    promise: Promise
+    shown: Violation
+    error: Exception | None = None
+
+
+# --- clauses --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,26 +64,43 @@ class Waiver:
     reason: str
     unless: Callable[[Trace], bool] | None = field(default=None, repr=False)
 
+    @property
+    def limitation(self) -> Limitation:
+        """What it is called where it explains a difference."""
+        return Limitation(f"does not promise '{self.promise.value}'", self.reason)
+
 
 @dataclass(frozen=True, slots=True)
 class Precondition:
-    """What must be true of an eager run for the contract to say anything about it."""
+    """What must be true of an eager run for the target to promise anything about it."""
 
     name: str
     reason: str
     holds: Callable[[Trace], bool] = field(repr=False)
+
+    @property
+    def limitation(self) -> Limitation:
+        """What it is called where it explains a difference."""
+        return Limitation(f"requires '{self.name}'", self.reason)
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """An error that the target is documented to raise: it does not support the program.
 
-    `message` is a regular expression; `when` says for which eager runs the refusal is documented.
+    `message` is a regular expression. `when` is the documented condition: the same error for
+    another eager run is a violation.
     """
 
+    name: str
     message: str
     reason: str
-    when: Callable[[Trace], bool] = field(default=lambda trace: True, repr=False)
+    when: Callable[[Trace], bool] = field(repr=False)
+
+    @property
+    def limitation(self) -> Limitation:
+        """What it is called where it explains a difference."""
+        return Limitation(f"refuses '{self.name}'", self.reason)
 
     def covers(self, error: BaseException, trace: Trace) -> bool:
         """Whether this is the documented error."""
@@ -71,18 +110,58 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
+class Dispute:
+    """Programs on which maintainers doubt that a violation is a bug, and where they said so."""
+
+    name: str
+    reason: str
+    when: Callable[[Trace], bool] = field(repr=False)
+
+
+# --- contract -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
 class Contract:
     """All promises except the waived ones, for programs that meet the preconditions."""
 
     waivers: tuple[Waiver, ...] = ()
     preconditions: tuple[Precondition, ...] = ()
     refusals: tuple[Refusal, ...] = ()
+    disputes: tuple[Dispute, ...] = ()
+
+    def judged(
+        self, differences: Iterable[Difference], trace: Trace, otherwise: Report = HOLDS
+    ) -> Report:
+        """Name the differences that an oracle found. `otherwise` is the report without any."""
+        violations, documented, notes = [], [], []
+        for difference in differences:
+            limitation = self.limitation(difference, trace)
+            if limitation is None:
+                violations.append(self._labelled(difference.shown, trace))
+            elif difference.promise in ON_GRAPHS_ALONE:
+                notes.append(_explained(difference.shown, "cause", limitation.reason))
+            else:
+                documented.append(Documented(difference.shown, limitation))
+        return with_differences(violations, documented, notes, otherwise)
+
+    def limitation(self, difference: Difference, trace: Trace) -> Limitation | None:
+        """The clause that covers a difference, the most exact one first; None if none does."""
+        error = difference.error
+        clauses = (
+            None if error is None else self.refusal(error, trace),
+            self.unmet(trace),
+            self.waiver(difference.promise, trace),
+        )
+        return next((clause.limitation for clause in clauses if clause is not None), None)
 
     def promises(self, promise: Promise, trace: Trace) -> bool:
         """Whether the promise is made for a function with this trace of its eager run."""
-        # All waivers of it must be lifted: each has a reason of its own.
-        waivers = (waiver for waiver in self.waivers if waiver.promise is promise)
-        return all(waiver.unless is not None and waiver.unless(trace) for waiver in waivers)
+        return self.waiver(promise, trace) is None
+
+    def waiver(self, promise: Promise, trace: Trace) -> Waiver | None:
+        """The first waiver of the promise that applies to the eager run, or None."""
+        return next((each for each in self._waivers(promise) if not _lifted(each, trace)), None)
 
     def unmet(self, trace: Trace) -> Precondition | None:
         """The first precondition that the eager run does not meet, or None."""
@@ -91,6 +170,26 @@ class Contract:
     def refusal(self, error: BaseException, trace: Trace) -> Refusal | None:
         """The documented refusal that this error is, or None."""
         return next((known for known in self.refusals if known.covers(error, trace)), None)
+
+    def _waivers(self, promise: Promise) -> Iterator[Waiver]:
+        return (waiver for waiver in self.waivers if waiver.promise is promise)
+
+    def _labelled(self, violation: Violation, trace: Trace) -> Violation:
+        dispute = next((each for each in self.disputes if each.when(trace)), None)
+        if dispute is None:
+            return violation
+        return replace(_explained(violation, "disputed", dispute.reason), label="disputed")
+
+
+def _lifted(waiver: Waiver, trace: Trace) -> bool:
+    return waiver.unless is not None and waiver.unless(trace)
+
+
+def _explained(violation: Violation, key: str, reason: str) -> Violation:
+    return replace(violation, evidence={**violation.evidence, key: reason})
+
+
+# --- conditions on eager runs ---------------------------------------------------------------------
 
 
 def written_inputs_disjoint(trace: Trace) -> bool:

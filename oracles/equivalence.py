@@ -19,12 +19,12 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from oracles.contract import Contract, Promise
+from oracles.contract import Contract, Difference, Promise
 from oracles.oracle import Needs, Oracle
 from oracles.symbolic_values import SymbolicValues
 from oracles.uninterpreted import UninterpretedMode
 from oracles.value_hashes import Array, combined, grown
-from oracles.verdict import Report, Verdict, Violation, decided, not_applicable
+from oracles.verdict import Report, Verdict, Violation
 from programs.trace import Trace
 
 
@@ -55,7 +55,9 @@ def run_uninterpreted(
     """
     mode = UninterpretedMode(inputs, SymbolicValues() if named else None)
     # Hashes are computed modulo 2^64.
-    with torch.no_grad(), np.errstate(over="ignore"), mode:
+    # Dynamo runs nothing below a dispatch mode, and keeps in mind that it did not.
+    eager = torch.compiler.set_stance("force_eager")
+    with torch.no_grad(), np.errstate(over="ignore"), eager, mode:
         leaves = pytree.tree_leaves(function(*inputs))
     # Python numbers have no hashes. *values* compares them.
     tensors = [leaf if isinstance(leaf, torch.Tensor) else None for leaf in leaves]
@@ -81,26 +83,32 @@ def judge(
 
     `spelled` repeats both runs and keeps the symbolic values, so that the evidence shows them.
     """
-    if not contract.promises(Promise.EQUIVALENCE, trace):
-        return not_applicable("not promised")
     wrong = _differences(eager, target)
     if not wrong:
         op = eager.data_dependent_op or target.data_dependent_op
         limit = f"{op} reads tensor data, so the verdict holds for these inputs only"
         return Report(Verdict.HOLDS, reason="" if op is None else limit)
+    waiver = contract.waiver(Promise.EQUIVALENCE, trace)
+    if waiver is not None and contract.unmet(trace) is None:
+        # Other arithmetic may be right, so this neither breaks a promise nor is it documented.
+        what, index = wrong[0]
+        reason = f"the value hashes of {what} {index} differ, which proves nothing: {waiver.reason}"
+        return Report(Verdict.UNKNOWN, reason=reason)
     # Most runs are equal, so symbolic values are computed only after a difference.
     runs = spelled() if spelled is not None else (eager, target)
-    return decided(
-        [
+    differences = [
+        Difference(
+            Promise.EQUIVALENCE,
             Violation(
                 "equivalence",
                 "wrong symbolic value",
                 f"{what} {index}",
                 _evidence(what, index, *runs),
-            )
-            for what, index in wrong
-        ]
-    )
+            ),
+        )
+        for what, index in wrong
+    ]
+    return contract.judged(differences, trace)
 
 
 def _differences(eager: ValueHashes, target: ValueHashes) -> list[tuple[str, int]]:

@@ -23,12 +23,12 @@ from torch import fx
 from torch._ops import OpOverload
 
 from oracles import noted_metadata
-from oracles.contract import Contract, Promise
+from oracles.contract import Contract, Difference, Promise
 from oracles.node_call import NodeCall, Operand
 from oracles.noted_metadata import Differs, Noted, noted
 from oracles.oracle import Needs, Oracle
 from oracles.stage_run import NodeRun, StageRun
-from oracles.verdict import Report, Verdict, Violation, decided, not_applicable, of_all_stages
+from oracles.verdict import HOLDS, Report, Verdict, Violation, decided, of_all_stages
 from programs.definedness import tensors_in
 from programs.trace import Trace
 
@@ -53,12 +53,19 @@ class Seen(NamedTuple):
 class Invariant:
     """An invariant: the kind of its violations, and a function that finds them.
 
-    `functional` invariants hold for functional stages only.
+    `functional` invariants hold for functional stages only. Those on metadata are about
+    `node.meta["val"]` alone.
     """
 
     broken: str
     faults: Callable[[Seen], Iterator[BrokenInvariant]]
     functional: bool = False
+
+    @property
+    def promise(self) -> Promise:
+        """The promise that it belongs to."""
+        on_metadata = self.broken.startswith("metadata")
+        return Promise.GRAPH_METADATA if on_metadata else Promise.GRAPHS
 
 
 # --- the graph ------------------------------------------------------------------------------------
@@ -285,10 +292,11 @@ TIDY: tuple[Invariant, ...] = (
 
 
 def judge(contract: Contract, stages: Sequence[StageRun], trace: Trace) -> Report:
-    """Judge each stage, if the target promises graphs that keep the invariants."""
-    if not contract.promises(Promise.GRAPHS, trace):
-        return not_applicable("not promised")
-    return of_all_stages([judge_stage(run) for run in stages])
+    """Judge each stage."""
+    report = of_all_stages([judge_stage(run) for run in stages])
+    promises = {invariant.broken: invariant.promise for invariant in INVARIANTS}
+    differences = [Difference(promises[found.kind], found) for found in report.violations]
+    return contract.judged(differences, trace, HOLDS) if differences else report
 
 
 def judge_stage(run: StageRun, invariants: Sequence[Invariant] = INVARIANTS) -> Report:

@@ -20,7 +20,7 @@ from oracles.equivalence import ValueHashes
 from oracles.observation import Observation
 from oracles.oracle import Needs, Oracle
 from oracles.stage_run import StageRun
-from oracles.verdict import Report, Verdict, Violation, not_applicable
+from oracles.verdict import Documented, Report, Violation, not_applicable
 from programs.trace import Trace
 
 # In the order in which a violation counts as the main one: the most visible symptom first. *errors*
@@ -53,10 +53,9 @@ class Judgement:
         return [violation for report in self.reports.values() for violation in report.violations]
 
     @property
-    def refused(self) -> str | None:
-        """Why the run was not judged, if that is so: the reason of the first oracle."""
-        first = next(iter(self.reports.values()))
-        return first.reason if first.verdict is Verdict.NOT_APPLICABLE else None
+    def documented(self) -> list[Documented]:
+        """All differences from eager that the target documents, the main one first."""
+        return [found for report in self.reports.values() for found in report.documented]
 
 
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Judgement:
@@ -68,7 +67,7 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
     reports = {errors.name: errors.judge(contract, eager, target, trace)}
     # Outputs and inputs of a run that raised are those of some moment in the middle.
     raised = eager.error is not None or target.error is not None
-    reason = reports[errors.name].reason or "a run that raised has no outputs to compare"
+    reason = "a run that raised has no outputs to compare"
     for oracle in others:
         reports[oracle.name] = (
             not_applicable(reason) if raised else oracle.judge(contract, eager, target, trace)

@@ -10,11 +10,11 @@ from typing import TypeAlias
 
 import torch
 
-from oracles.contract import Contract, Promise
+from oracles.contract import Contract, Difference, Promise
 from oracles.observation import Observation
 from oracles.oracle import Needs, Oracle
 from oracles.standalone_check import StandaloneCheck
-from oracles.verdict import Report, Violation, decided
+from oracles.verdict import Report, Violation
 from programs.regions import overlap
 from programs.trace import Trace
 
@@ -22,49 +22,46 @@ Reader: TypeAlias = tuple[Promise, str, Callable[[torch.Tensor], object]]
 
 
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Report:
-    """Compare each output, then each input, as far as promised."""
-    violations = []
+    """Compare each output, then each input."""
+    differences: list[Difference] = []
     for index, (expected, actual) in enumerate(zip(eager.outputs, target.outputs, strict=False)):
         # Where in its storage a tensor starts matters only if another tensor shares its bytes.
         place = f"output {index}"
         # The last reader is the one of the offset.
         readers = _READERS if _shares_bytes(place, eager) else _READERS[:-1]
-        violations += list(_compare(contract, trace, place, expected, actual, readers))
-    if contract.promises(Promise.INPUT_METADATA, trace):
-        for index, (ours, theirs) in enumerate(zip(eager.inputs, target.inputs, strict=True)):
-            violations += _compare_inputs(f"input {index}", ours, theirs)
-    return decided(violations)
+        compared = list(_compare(place, expected, actual, readers))
+        # The first broken promise is enough, since later differences often follow from it.
+        broken = [each for each in compared if contract.limitation(each, trace) is None]
+        differences += (broken or compared)[:1]
+    for index, (ours, theirs) in enumerate(zip(eager.inputs, target.inputs, strict=True)):
+        differences += _compare_inputs(f"input {index}", ours, theirs)
+    return contract.judged(differences, trace)
 
 
 def _compare(
-    contract: Contract,
-    trace: Trace,
-    place: str,
-    expected: object,
-    actual: object,
-    readers: tuple[Reader, ...],
-) -> Iterator[Violation]:
-    """The first difference between two outputs: later ones often follow from it."""
+    place: str, expected: object, actual: object, readers: tuple[Reader, ...]
+) -> Iterator[Difference]:
     if not isinstance(expected, torch.Tensor) or not isinstance(actual, torch.Tensor):
         return
     for promise, name, read in readers:
         ours, theirs = read(expected), read(actual)
-        if ours != theirs and contract.promises(promise, trace):
+        if ours != theirs:
             evidence = {"eager": str(ours), "target": str(theirs)}
-            yield Violation("metadata", f"wrong {name}", place, evidence)
-            return
+            yield Difference(promise, Violation("metadata", f"wrong {name}", place, evidence))
 
 
-def _compare_inputs(place: str, ours: torch.Tensor, theirs: torch.Tensor) -> Iterator[Violation]:
+def _compare_inputs(place: str, ours: torch.Tensor, theirs: torch.Tensor) -> Iterator[Difference]:
     if (ours.shape, _strides(ours)) != (theirs.shape, _strides(theirs)):
         layouts = {
             "eager": [list(ours.shape), list(ours.stride())],
             "target": [list(theirs.shape), list(theirs.stride())],
         }
-        yield Violation("metadata", "input ends with another shape", place, layouts)
+        shown = Violation("metadata", "input ends with another shape", place, layouts)
+        yield Difference(Promise.INPUT_METADATA, shown)
     elif ours.dtype != theirs.dtype:
         dtypes = {"eager": str(ours.dtype), "target": str(theirs.dtype)}
-        yield Violation("metadata", "input ends with another dtype", place, dtypes)
+        shown = Violation("metadata", "input ends with another dtype", place, dtypes)
+        yield Difference(Promise.INPUT_METADATA, shown)
 
 
 def _strides(tensor: torch.Tensor) -> list[int] | None:
@@ -97,20 +94,31 @@ _READERS: tuple[Reader, ...] = (
     ),
 )
 
+_LAYOUT = StandaloneCheck(
+    "dtype, size and strides of FIRST", "(FIRST.dtype, FIRST.shape, FIRST.stride())"
+)
+
 ORACLE = Oracle(
     "metadata",
     "sizes, dtypes; where promised, strides and offsets",
     Needs.RESULTS,
     judge,
-    StandaloneCheck('''
-def facts(args, outputs):
-    """Dtype, size, stride and offset of what is returned, and of the inputs afterwards."""
-    return [layout(each) for each in (*outputs, *args)]
-
-
-def layout(tensor):
-    strides = [stride for size, stride in zip(tensor.shape, tensor.stride()) if size > 1]
-    return tensor.dtype, tuple(tensor.shape), *((strides, tensor.storage_offset()) \
-if tensor.numel() else ())
-'''),
+    StandaloneCheck(
+        "dtype and size of the outputs, and of the inputs afterwards",
+        "[(tensor.dtype, tensor.shape) for tensor in (*outputs, *args)]",
+        by_kind=(
+            (
+                "wrong stride",
+                StandaloneCheck(
+                    "the strides of FIRST (none where the size is 1)",
+                    "[s for n, s in zip(FIRST.shape, FIRST.stride()) if n > 1]",
+                ),
+            ),
+            (
+                "wrong storage offset",
+                StandaloneCheck("the storage offset of FIRST", "FIRST.storage_offset()"),
+            ),
+            ("input ends with another", _LAYOUT),
+        ),
+    ),
 )

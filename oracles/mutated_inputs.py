@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from oracles.contract import Contract, Promise
+from oracles.contract import Contract, Difference, Promise
 from oracles.observation import Observation
 from oracles.oracle import Needs, Oracle
 from oracles.output_values import BITS_OPEN, differ, equal_elements
 from oracles.standalone_check import StandaloneCheck
-from oracles.verdict import Report, Violation, decided, not_applicable
+from oracles.verdict import HOLDS, Report, Violation
 from programs.regions import Region
 from programs.storage_bytes import bytes_of
 from programs.trace import Tolerance, Trace
@@ -17,8 +17,6 @@ from programs.trace import Tolerance, Trace
 
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Report:
     """Compare each input's values, then the bytes of its storage that no input covers."""
-    if not contract.promises(Promise.INPUTS, trace):
-        return not_applicable("not promised")
     violations: list[Violation] = []
     unknown = False
     # A run may resize an input or give it another storage (`set_`). So both views of it are
@@ -42,7 +40,8 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
     if not violations:
         violations, open_around = _around(eager, target, trace)
         unknown = unknown or open_around
-    return BITS_OPEN if unknown and not violations else decided(violations)
+    differences = (Difference(Promise.INPUTS, violation) for violation in violations)
+    return contract.judged(differences, trace, BITS_OPEN if unknown else HOLDS)
 
 
 def _around(eager: Observation, target: Observation, trace: Trace) -> tuple[list[Violation], bool]:
@@ -110,9 +109,19 @@ ORACLE = Oracle(
     "inputs end as in eager, with the bytes around them",
     Needs.RESULTS,
     judge,
-    StandaloneCheck('''
-def facts(args, outputs):
-    """The bytes of the storages of the inputs, after the run."""
-    return [bytes(each.untyped_storage()).hex(" ", 8) for each in args]
-'''),
+    StandaloneCheck(
+        "the inputs afterwards",
+        "args",
+        "all(torch.allclose(*pair, TOLERANCE, equal_nan=True) for pair in zip(actual, expected))",
+        by_kind=tuple(
+            (
+                kind,
+                StandaloneCheck(
+                    "the bytes of the storages of the inputs afterwards",
+                    "[arg.untyped_storage().tolist() for arg in args]",
+                ),
+            )
+            for kind in ("bytes outside the inputs change", "storage has another size")
+        ),
+    ),
 )

@@ -96,12 +96,16 @@ def observe_eager(
 
     """
     watch = Watch(inputs)
+    watch.trace.captured = getattr(function, "captured", None)
     if isinstance(function, ProgramFunction):
         # A program shows all ops that it calls. A Python function may call composite ones.
         watch.trace.as_written = not any(
             is_composite(resolve(instruction.op)) for instruction in function.program.instructions
         )
-    observation = observe(function, inputs, watch)
+    # Dynamo runs nothing below a dispatch mode, and keeps in mind that it did not. A later run of
+    # `torch.cond` without the mode would then fail.
+    with torch.compiler.set_stance("force_eager"):
+        observation = observe(function, inputs, watch)
     outputs = [output for output in observation.outputs if isinstance(output, torch.Tensor)]
     watch.require_initialised(outputs)
     return observation, watch.trace

@@ -6,11 +6,12 @@ import cmath
 
 import torch
 
-from oracles.contract import Contract, Promise
+from oracles.contract import Contract, Difference, Promise
 from oracles.observation import Observation
 from oracles.oracle import Needs, Oracle
 from oracles.standalone_check import StandaloneCheck
-from oracles.verdict import Report, Verdict, Violation, decided, not_applicable
+from oracles.verdict import HOLDS, Report, Verdict, Violation
+from programs.narrow_dtypes import readable
 from programs.trace import EXACT, Tolerance, Trace
 
 # The difference may come from bits that differ from kernel to kernel. What was computed from them
@@ -26,13 +27,12 @@ BITS_OPEN = Report(
 
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Report:
     """Compare each output bit by bit, except for what correct kernels may do differently."""
-    if not contract.promises(Promise.VALUES, trace):
-        return not_applicable("not promised")
-    violations: list[Violation] = []
+    differences: list[Difference] = []
     unknown = False
     if len(eager.outputs) != len(target.outputs):
         evidence: dict[str, object] = {"eager": len(eager.outputs), "target": len(target.outputs)}
-        return decided([Violation("values", "wrong number of outputs", "outputs", evidence)])
+        shown = Violation("values", "wrong number of outputs", "outputs", evidence)
+        return contract.judged([Difference(Promise.VALUES, shown)], trace)
     for index, (expected, actual) in enumerate(zip(eager.outputs, target.outputs, strict=True)):
         tolerance = (
             trace.tolerance(expected)
@@ -45,8 +45,9 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
         if trace.bits_open(expected):
             unknown = True
         else:
-            violations.append(Violation("values", "wrong value", f"output {index}", difference))
-    return BITS_OPEN if unknown and not violations else decided(violations)
+            shown = Violation("values", "wrong value", f"output {index}", difference)
+            differences.append(Difference(Promise.VALUES, shown))
+    return contract.judged(differences, trace, BITS_OPEN if unknown else HOLDS)
 
 
 def differ(
@@ -79,8 +80,8 @@ def differ(
         "first wrong index": list(first),
         "wrong elements": int(wrong.sum()),
         "elements": wrong.numel(),
-        "eager": str(expected[first].item()),
-        "target": str(actual[first].item()),
+        "eager": str(readable(expected)[first].item()),
+        "target": str(readable(actual)[first].item()),
     }
 
 
@@ -109,6 +110,7 @@ def _has_memory(tensor: torch.Tensor) -> bool:
     return end <= tensor.untyped_storage().nbytes()
 
 
+# An integer dtype, by item size.
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -119,43 +121,44 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
     return parts.view(_BITS[parts.itemsize])
 
 
-def _is_float8(tensor: torch.Tensor) -> bool:
-    return tensor.is_floating_point() and tensor.itemsize == 1
-
-
 def equal_elements(
     expected: torch.Tensor, actual: torch.Tensor, tolerance: Tolerance
 ) -> torch.Tensor:
     """Per element, whether both are equal as far as the tolerance says. NaN equals NaN."""
-    if _is_float8(expected):  # no kernel compares these; each of their values is a float32
-        expected, actual = expected.float(), actual.float()
+    limits = torch.testing._comparison.default_tolerances(expected.dtype)
+    expected, actual = readable(expected), readable(actual)
     if not expected.is_complex():
-        return _equal_real(expected, actual, tolerance)
+        return _equal_real(expected, actual, tolerance, limits)
     if tolerance.rounds:
-        equal = _close(expected, actual)
+        equal = _close(expected, actual, limits)
     else:
         # By parts: as a number, a complex value with one NaN is not equal to itself.
         one, other = (torch.view_as_real(each.resolve_conj()) for each in (expected, actual))
-        equal = _equal_real(one, other, tolerance).all(-1)
+        equal = _equal_real(one, other, tolerance, limits).all(-1)
     if tolerance.parts:
         equal |= ~torch.isfinite(expected) & ~torch.isfinite(actual)
     return equal
 
 
-def _equal_real(expected: torch.Tensor, actual: torch.Tensor, tolerance: Tolerance) -> torch.Tensor:
+def _equal_real(
+    expected: torch.Tensor, actual: torch.Tensor, tolerance: Tolerance, limits: tuple[float, float]
+) -> torch.Tensor:
     """Per element of real tensors, whether both are equal, also in the sign of a zero, or NaN."""
     if not expected.is_floating_point():
         return expected == actual
     if tolerance.rounds:
-        return _close(expected, actual)
+        return _close(expected, actual, limits)
     equal = expected == actual
     if not tolerance.zero_sign:
         equal &= expected.signbit() == actual.signbit()
     return equal | (expected.isnan() & actual.isnan())
 
 
-def _close(expected: torch.Tensor, actual: torch.Tensor) -> torch.Tensor:
-    rtol, atol = torch.testing._comparison.default_tolerances(expected.dtype)
+def _close(
+    expected: torch.Tensor, actual: torch.Tensor, limits: tuple[float, float]
+) -> torch.Tensor:
+    """Per element, whether both are close; `limits` are relative and absolute."""
+    rtol, atol = limits
     return torch.isclose(actual, expected, rtol=rtol, atol=atol, equal_nan=True)
 
 
@@ -165,20 +168,10 @@ ORACLE = Oracle(
     Needs.RESULTS,
     judge,
     StandaloneCheck(
-        '''
-def facts(args, outputs):
-    """The numbers returned."""
-    return [each.detach() for each in outputs]
-''',
-        """
-
-def equal(one, other):
-    try:
-        torch.testing.assert_close(other, one, TOLERANCEequal_nan=True, check_stride=False)
-    except AssertionError:
-        return False
-    return True
-""",
-        shown=False,
+        "the outputs",
+        "outputs",
+        # NaN equals NaN.
+        "all(torch.allclose(*pair, TOLERANCE, equal_nan=True) for pair in zip(actual, expected))",
+        by_kind=(("wrong number", StandaloneCheck("the number of outputs", "len(outputs)")),),
     ),
 )

@@ -1,9 +1,9 @@
-"""`Verdict`, `Violation` and `Report`: the answer of an oracle."""
+"""`Verdict`, `Violation`, `Limitation` and `Report`: the answer of an oracle."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 
@@ -11,27 +11,31 @@ class Verdict(Enum):
     """What an oracle found.
 
     What is not proved is never called wrong, and what is not checked is never called right.
+    `DOCUMENTED` is a difference from eager that the target's documentation states.
     """
 
     HOLDS = "holds"
     VIOLATED = "violated"
+    DOCUMENTED = "documented"
     UNKNOWN = "unknown"
     NOT_APPLICABLE = "not applicable"
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A broken promise, with evidence.
+    """A difference from eager, with evidence. Whether it breaks a promise says the contract.
 
     `kind` names the symptom, such as 'wrong value' or 'raises IndexError: index # is out of
     bounds': violations that a reader would call the same symptom have the same kind. `place` names
-    the input or output, or the stage and node. `evidence` has plain JSON values.
+    the input or output, or the stage and node. `evidence` has plain JSON values. `label` is
+    "disputed" where maintainers doubt that it is a bug; the evidence then has their reason.
     """
 
     oracle: str
     kind: str
     place: str
     evidence: Mapping[str, object] = field(default_factory=dict, compare=False)
+    label: str = field(default="", compare=False)
 
     @property
     def silent(self) -> bool:
@@ -44,12 +48,39 @@ class Violation:
 
 
 @dataclass(frozen=True, slots=True)
+class Limitation:
+    """Why a difference breaks no promise: a clause of a contract, and a reason with its source."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Documented:
+    """A difference from eager that a limitation covers. It is shown, and counted apart."""
+
+    difference: Violation
+    limitation: Limitation
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
-    """What one oracle says about one run; `reason` says why it could not decide."""
+    """What one oracle says about one run; `reason` says why it could not decide.
+
+    `violations` break the contract, `documented` differences do not. `notes` are differences of
+    graphs alone, which no result depends on and which the target does not promise to avoid.
+    """
 
     verdict: Verdict
     violations: tuple[Violation, ...] = ()
     reason: str = ""
+    documented: tuple[Documented, ...] = ()
+    notes: tuple[Violation, ...] = ()
+
+    @property
+    def differences(self) -> tuple[Violation, ...]:
+        """All differences of results, violations first."""
+        return (*self.violations, *(found.difference for found in self.documented))
 
 
 HOLDS = Report(Verdict.HOLDS)
@@ -60,21 +91,64 @@ def not_applicable(reason: str) -> Report:
     return Report(Verdict.NOT_APPLICABLE, reason=reason)
 
 
-def decided(violations: list[Violation]) -> Report:
+def decided(violations: Sequence[Violation]) -> Report:
     """Violated if there is a violation, else holds."""
     return Report(Verdict.VIOLATED, tuple(violations)) if violations else HOLDS
 
 
-_FROM_WORST = (Verdict.VIOLATED, Verdict.UNKNOWN, Verdict.HOLDS, Verdict.NOT_APPLICABLE)
+def with_differences(
+    violations: Sequence[Violation],
+    documented: Sequence[Documented],
+    notes: Sequence[Violation],
+    otherwise: Report = HOLDS,
+) -> Report:
+    """The report on these differences. `otherwise` has the verdict if there is none of results."""
+    found = replace(
+        otherwise,
+        violations=tuple(violations),
+        documented=tuple(documented),
+        notes=tuple(notes),
+    )
+    if violations:
+        return replace(found, verdict=Verdict.VIOLATED)
+    return replace(found, verdict=Verdict.DOCUMENTED) if documented else found
+
+
+def in_both(one: Report, other: Report) -> Report:
+    """The first report with the differences that both have: others depend on chance."""
+    # Differences are equal if oracle, kind and place are: the evidence may differ in values.
+    seen = other.differences
+    violations = [each for each in one.violations if each in seen]
+    documented = [each for each in one.documented if each.difference in seen]
+    lost = next((each for each in one.differences if each not in seen), None)
+    if lost is None:
+        return one
+    reason = f"seen in one run, but not in a second run: {lost.describe()}"
+    otherwise = Report(Verdict.UNKNOWN, reason=reason)
+    return with_differences(violations, documented, one.notes, otherwise)
+
+
+# From the one that decides most: one violation decides, one unknown stage leaves the whole open.
+FROM_WORST = (
+    Verdict.VIOLATED,
+    Verdict.DOCUMENTED,
+    Verdict.UNKNOWN,
+    Verdict.HOLDS,
+    Verdict.NOT_APPLICABLE,
+)
 
 
 def of_all_stages(reports: Sequence[Report]) -> Report:
-    """One report for all stages: the worst verdict, its first reason, and all violations."""
+    """One report for all stages: the worst verdict, its first reason, and all differences."""
     if not reports:
         return not_applicable("the target shows no graph")
-    # One violation decides. One unknown stage leaves the whole undecided.
-    worst = min((report.verdict for report in reports), key=_FROM_WORST.index)
+    worst = min((report.verdict for report in reports), key=FROM_WORST.index)
     # Reasons of better verdicts would explain nothing.
     reasons = (report.reason for report in reports if report.verdict is worst and report.reason)
-    violations = tuple(violation for report in reports for violation in report.violations)
-    return Report(worst, violations, next(reasons, ""))
+    return Report(
+        worst,
+        tuple(found for report in reports for found in report.violations),
+        next(reasons, ""),
+        tuple(found for report in reports for found in report.documented),
+        tuple(found for report in reports for found in report.notes),
+    )

@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
+from torch._ops import HigherOrderOperator, OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from programs.errors import InternalError, Rejected
+from programs.higher_order import eager_steps
 from programs.indexed_stores import stores_twice
+from programs.narrow_dtypes import readable
 from programs.regions import Region, overlap, overlaps_itself
 from programs.schemas import Facts, Kind, facts
 from programs.trace import InputLocation, Trace
@@ -236,8 +238,10 @@ ALLOCATES = {
 class Watch(TorchDispatchMode):
     """Raises `Undefined` before a call that is undefined in eager, at any depth below a function.
 
-    It leaves what happened in `trace`.
+    It leaves what happened in `trace`. It follows a higher-order operator into what that calls.
     """
+
+    supports_higher_order_operators = True
 
     def __init__(self, inputs: Sequence[torch.Tensor] = ()) -> None:
         super().__init__()
@@ -253,13 +257,17 @@ class Watch(TorchDispatchMode):
 
     def __torch_dispatch__(
         self,
-        func: OpOverload,
+        func: OpOverload | HigherOrderOperator,
         types: object,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
+        if isinstance(func, HigherOrderOperator):
+            return self._higher_order(func, args, kwargs)
         call = EagerCall.of(func, args, kwargs)
+        if torch.is_grad_enabled() and any(each.requires_grad for each in call.only_read):
+            self.trace.differentiates = True
         expected, mistake = None, None
         try:
             self._refuse_undefined(call)
@@ -283,6 +291,21 @@ class Watch(TorchDispatchMode):
             raise
         except Exception as reason:
             raise _watch_failed(func, reason) from reason
+        return result
+
+    def _higher_order(
+        self, op: HigherOrderOperator, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        run_steps = eager_steps(op)
+        if run_steps is not None:
+            with self:
+                return run_steps(*args, **kwargs)
+        # Nothing is known of what it does to memory, so its results are compared with a tolerance.
+        result = op(*args, **kwargs)
+        self.trace.unwatched[str(op)] = None
+        for tensor in tensors_in([*args, *kwargs.values(), result]):
+            self.trace.written.add(tensor.untyped_storage().data_ptr())
+            self.trace.rounding.inexact.add(tensor)
         return result
 
     def require_initialised(self, tensors: Sequence[torch.Tensor]) -> None:
@@ -357,6 +380,7 @@ def value_stored(op: OpOverload, arguments: Mapping[str, Any]) -> torch.Tensor |
 
 def same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
     """True if element by element both tensors are equal, or both are NaN. -0.0 is not 0.0."""
+    one, other = readable(one), readable(other)
     if one.is_complex():
         one, other = (torch.view_as_real(each.resolve_conj()) for each in (one, other))
     equal = one == other

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch._ops import OpOverload
 
+from programs.narrow_dtypes import readable
 from programs.regions import Region
 from programs.schemas import Kind, facts
 
@@ -188,6 +189,9 @@ class Trace:
     - `overlapping_as_strided`: an `as_strided` made a view that overlaps itself.
     - `outside`: an `as_strided` showed bytes that its argument does not cover.
     - `as_written`: the function is known to call no composite op.
+    - `differentiates`: autograd recorded a call.
+    - `unwatched`: the higher-order operators that ran without a look at what they do.
+    - `captured`: how many of the last inputs a user's function captures; None for a program.
     """
 
     inputs: tuple[InputLocation, ...] = ()
@@ -196,6 +200,9 @@ class Trace:
     overlapping_as_strided: bool = False
     outside: bool = False
     as_written: bool = False
+    differentiates: bool = False
+    unwatched: dict[str, None] = field(default_factory=dict)
+    captured: int | None = None
     rounding: Rounding = field(default_factory=Rounding)
 
     def exact(self, value: object) -> bool:
@@ -220,12 +227,12 @@ class Trace:
 
 def _any(tensor: torch.Tensor, test: Callable[[torch.Tensor], torch.Tensor]) -> bool:
     """Whether one of the numbers, or of the parts of complex ones, passes a test."""
+    tensor = readable(tensor)
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor.resolve_conj())
     if not tensor.is_floating_point() or not tensor.numel() or tensor.is_meta:
         return False
-    # The dtypes of 8 bits have no kernels for tests, and each of their values is a float32.
-    return bool(test(tensor.float() if tensor.itemsize == 1 else tensor).any())
+    return bool(test(tensor).any())
 
 
 def _is_zero(tensor: torch.Tensor) -> torch.Tensor:

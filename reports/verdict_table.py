@@ -1,77 +1,90 @@
-"""The outcome of a check: a table of verdicts, reasons, violations with evidence, both runs."""
+"""The outcome of a check: a table of verdicts, reasons, differences with evidence, both runs."""
 
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
 
-import torch
 from rich.console import Console
-from rich.text import Text
 
-from oracles.check_result import Check, EagerResult, TargetResult
-from oracles.judge import EVERY_ORACLE
-from oracles.missed import Opportunity
-from oracles.verdict import Report, Verdict, Violation
+from oracles.check_result import Check, TargetResult
+from oracles.verdict import Limitation, Report, Verdict, Violation
 from reports.console import new_table, print_heading, print_lines, print_table
-from reports.side_by_side import print_side_by_side, value_text
+from reports.shown_runs import ShownCheck, ShownEager, ShownTarget
+from reports.two_runs import Row, print_rows
+from reports.verdict_matrix import VerdictMatrix
 
-STYLES = {
-    Verdict.HOLDS: "green",
-    Verdict.VIOLATED: "bold red",
-    Verdict.UNKNOWN: "yellow",
-    Verdict.NOT_APPLICABLE: "dim",
-}
-# Short words: one column per oracle has to fit a terminal.
-WORDS = {verdict: verdict.value for verdict in Verdict} | {
-    Verdict.NOT_APPLICABLE: "n/a",
-    Verdict.VIOLATED: "wrong",
-}
+if TYPE_CHECKING:  # see reports/shown_runs.py
+    from oracles.missed import Opportunity
+
 LONG_EVIDENCE = 60  # characters; longer evidence has lines of its own
 
 
-def print_check(console: Console, name: str, found: Check) -> None:
-    """Print the verdicts, the reasons, each violation with its evidence, and both runs."""
-    print_lines(console, f"{name} in torch {torch.__version__}", "bold")
-    _print_eager(console, found.eager)
-    if found.eager.unjudged is not None:
-        print_lines(console, f"\nNothing was compared: {found.eager.unjudged}.", "yellow")
-        return
-    console.print()
-    _print_matrix(console, found.results)
-    _print_reasons(console, found.results)
-    for result in found.results.values():
-        if result.violated:
-            _print_violations(console, found, result)
-        elif result.missed is not None:
-            _print_missed(console, result.target, result.missed)
-    console.print()
-    print_lines(console, *_summary(found))
+@dataclass(slots=True)
+class CheckPrinter:
+    """Prints a check while it runs: eager, a row per target when it ends, and then the evidence."""
+
+    console: Console
+    name: str
+    targets: Sequence[str]
+    found: ShownCheck
+    _matrix: VerdictMatrix = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._matrix = VerdictMatrix(self.console, self.targets, self.found.eager.oracles)
+
+    def begin(self) -> None:
+        """Print the eager run."""
+        print_lines(self.console, f"{self.name} in torch {self.found.eager.torch}", "bold")
+        eager = self.found.eager
+        _print_eager(self.console, eager)
+        if eager.unjudged is not None:
+            print_lines(self.console, f"\nNothing was compared: {eager.unjudged}.", "yellow")
+        else:
+            self.console.print()
+
+    def target(self, shown: ShownTarget) -> None:
+        """Print the row of a target."""
+        if self.found.eager.unjudged is None:
+            self._matrix.print_row(shown.result.target, shown.result.reports)
+
+    def end(self, found: ShownCheck) -> None:
+        """Print the reasons, each violation with its evidence, and both runs."""
+        if found.eager.unjudged is not None:
+            return
+        check = found.check
+        _print_reasons(self.console, check.results)
+        for name, result in check.results.items():
+            if result.violated or result.documented:
+                _print_differences(self.console, check, result, found.targets[name].rows)
+            if result.missed is not None:
+                _print_missed(self.console, result.target, result.missed)
+        _print_notes(self.console, check.results)
+        self.console.print()
+        print_lines(self.console, *_summary(check))
 
 
-def _print_eager(console: Console, eager: EagerResult) -> None:
+def print_check(console: Console, name: str, found: ShownCheck) -> None:
+    """Print a check that has ended: verdicts, reasons, violations with evidence, both runs."""
+    printer = CheckPrinter(console, name, list(found.targets), found)
+    printer.begin()
+    for shown in found.targets.values():
+        printer.target(shown)
+    printer.end(found)
+
+
+def _print_eager(console: Console, eager: ShownEager) -> None:
     if eager.raised is not None:
         print_lines(console, f"eager raises {eager.raised}")
-    elif eager.observation is not None:
-        table = new_table(header=False)
-        table.add_column("", style="dim")
-        table.add_column("", overflow="fold")
-        for index, output in enumerate(eager.observation.outputs):
-            table.add_row(f"eager output {index}", value_text(output))
-        print_table(console, table)
-
-
-def _print_matrix(console: Console, found: Mapping[str, TargetResult]) -> None:
-    table = new_table(gap=1)
-    table.pad_edge = False
-    table.add_column("target", no_wrap=True)
-    # In less than 84 columns a heading is broken in two, so that no verdict is cut off.
-    for oracle in EVERY_ORACLE:
-        table.add_column(oracle, overflow="fold")
-    for name, result in found.items():
-        verdicts = [result.reports[oracle].verdict for oracle in EVERY_ORACLE]
-        table.add_row(name, *(Text(WORDS[verdict], STYLES[verdict]) for verdict in verdicts))
+        return
+    table = new_table(header=False)
+    table.add_column("", style="dim")
+    table.add_column("", overflow="fold")
+    for index, output in enumerate(eager.outputs):
+        table.add_row(f"eager output {index}", output)
     print_table(console, table)
 
 
@@ -87,7 +100,7 @@ def _print_reasons(console: Console, found: Mapping[str, TargetResult]) -> None:
             )
             targets.setdefault((reason, oracles), []).append(name)
     for (reason, oracles), names in targets.items():
-        which = "" if len(oracles) == len(EVERY_ORACLE) else f" ({', '.join(oracles)})"
+        which = "" if len(oracles) == len(found[names[0]].reports) else f" ({', '.join(oracles)})"
         console.print()
         print_lines(console, f"{', '.join(names)}{which}: {reason}", "dim")
 
@@ -109,26 +122,38 @@ def _print_missed(console: Console, target: str, missed: Sequence[Opportunity]) 
         )
 
 
-def _print_violations(console: Console, found: Check, result: TargetResult) -> None:
+def _print_differences(
+    console: Console, found: Check, result: TargetResult, beside: Sequence[Row]
+) -> None:
     print_heading(console, result.target)
+    # What is disputed comes last: a reader looks for the clearest violation first.
+    shown: list[tuple[Violation, Limitation | None]] = [
+        *((violation, None) for violation in sorted(result.violations, key=lambda one: one.label)),
+        *((each.difference, each.limitation) for each in result.documented),
+    ]
     new = 0
-    for violation in result.violations:
+    for violation, limitation in shown:
         earlier = found.already_in(result, violation)
         # Its evidence was printed with the earlier target.
         if earlier is not None:
             print_lines(console, f"{violation.oracle}: {violation.describe()}, as in {earlier}")
             continue
         new += 1
-        print_violation(console, violation)
-    eager = found.eager.observation
-    if new and eager is not None and result.observation is not None:
+        print_violation(console, violation, limitation)
+    if new and beside:
         console.print()
-        print_side_by_side(console, eager, result.observation, result.target)
+        print_rows(console, beside, result.target)
 
 
-def print_violation(console: Console, violation: Violation) -> None:
-    """Print what is wrong, where, and the evidence."""
-    print_lines(console, f"{violation.oracle}: {violation.describe()}", "bold red")
+def print_violation(
+    console: Console, violation: Violation, limitation: Limitation | None = None
+) -> None:
+    """Print what differs, where, and the evidence. A documented difference has a limitation."""
+    label = f" [{violation.label}]" if violation.label else ""
+    style = "bold red" if limitation is None else "red"
+    print_lines(console, f"{violation.oracle}: {violation.describe()}{label}", style)
+    if limitation is not None:
+        print_lines(console, f"  documented: it {limitation.name}: {limitation.reason}")
     short = [f"{key} {value}" for key, value in violation.evidence.items() if not _long(value)]
     if short:
         print_lines(console, f"  {', '.join(short)}")
@@ -138,73 +163,108 @@ def print_violation(console: Console, violation: Violation) -> None:
             print_lines(console, textwrap.indent(f"{key}:\n{body}", "  "))
 
 
+def _print_notes(console: Console, found: Mapping[str, TargetResult]) -> None:
+    """Print the differences of graphs alone: each cause once, with a count per kind and target."""
+    causes: dict[str, Counter[tuple[str, str]]] = {}
+    for name, result in found.items():
+        for note in result.notes:
+            kinds = causes.setdefault(str(note.evidence.get("cause", "")), Counter())
+            kinds[name, f"{note.oracle}: {note.kind}"] += 1
+    for cause, kinds in causes.items():
+        console.print()
+        print_lines(console, f"Notes on graphs, on which no result depends: {cause}", "dim")
+        for (name, kind), count in kinds.items():
+            print_lines(console, f"    {count:3}  {name}  {kind}", "dim")
+
+
 def _long(value: object) -> bool:
     return len(str(value)) > LONG_EVIDENCE or "\n" in str(value)
 
 
 def _summary(found: Check) -> tuple[str, str]:
     """The last line and its style."""
-    wrong = [name for name, result in found.results.items() if result.violated]
-    if wrong:
-        return f"Wrong: {', '.join(wrong)}.", "bold red"
-    # A target that raises too is right, but no values were compared.
-    if found.eager.raised is not None:
+    by_verdict: dict[Verdict, list[str]] = {verdict: [] for verdict in Verdict}
+    for name, result in found.results.items():
+        by_verdict[result.verdict].append(name)
+    wrong, documented = by_verdict[Verdict.VIOLATED], by_verdict[Verdict.DOCUMENTED]
+    equal = by_verdict[Verdict.HOLDS]
+    differs = [
+        f"{what}: {', '.join(names)}."
+        for what, names in (("Wrong", wrong), ("Differs from eager, as documented", documented))
+        if names
+    ]
+    if not differs and found.eager.raised is not None:
+        # A target that raises too is right, but no values were compared.
         return "Nothing wrong, but eager raises, so there are no results to compare.", "yellow"
-    judged = [name for name, result in found.results.items() if _judged(result)]
-    if not judged:
+    if not differs and not equal:
         return "Nothing wrong was found, but no target could be judged.", "yellow"
-    others = [name for name in found.results if name not in judged]
-    rest = f" Not judged: {', '.join(others)}." if others else ""
-    return f"Nothing wrong: {', '.join(judged)}.{rest}", "bold green"
-
-
-def _judged(result: TargetResult) -> bool:
-    # Without a verdict that holds, "nothing wrong" would claim what nobody checked.
-    return any(report.verdict is Verdict.HOLDS for report in result.reports.values())
+    # "Nothing wrong" beside a difference would be read as the whole answer.
+    if equal:
+        differs.append(f"{'Equal to eager' if differs else 'Nothing wrong'}: {', '.join(equal)}.")
+    rest = [*by_verdict[Verdict.UNKNOWN], *by_verdict[Verdict.NOT_APPLICABLE]]
+    if rest:
+        differs.append(f"Not judged: {', '.join(rest)}.")
+    style = "bold red" if wrong else "red" if documented else "bold green"
+    return " ".join(differs), style
 
 
 # --- as JSON --------------------------------------------------------------------------------------
 
 
-def check_json(found: Check) -> dict[str, object]:
+def check_json(shown: ShownCheck) -> dict[str, object]:
     """The outcome of a check as JSON values."""
+    found = shown.check
     return {
-        "torch": torch.__version__,
+        "torch": shown.eager.torch,
         "notes": list(found.notes),
-        "eager": _eager_json(found.eager),
+        "eager": _eager_json(shown.eager),
         "targets": {
             name: {
                 "oracles": {
                     oracle: _report_json(report) for oracle, report in result.reports.items()
                 },
+                "verdict": result.verdict.value,
+                "judged": result.judged,
                 "violated": result.violated,
                 "missed": None if result.missed is None else list(map(asdict, result.missed)),
             }
             for name, result in found.results.items()
         },
         "violated": found.violated,
+        "judged": any(result.judged for result in found.results.values()),
     }
 
 
-def _eager_json(eager: EagerResult) -> dict[str, object]:
-    seen = eager.observation
+def _eager_json(eager: ShownEager) -> dict[str, object]:
     return {
         "judged": eager.unjudged is None,
         "reason": eager.unjudged or "",
         "raises": eager.raised,
-        "outputs": [value_text(output) for output in seen.outputs] if seen else [],
-        "inputs afterwards": [value_text(tensor) for tensor in seen.inputs] if seen else [],
-        "compared with tolerance since": eager.trace.rounding.first,
+        "outputs": list(eager.outputs),
+        "inputs afterwards": list(eager.inputs),
+        "compared with tolerance since": eager.rounded,
     }
 
 
 def _report_json(report: Report) -> dict[str, object]:
-    violations = [
-        {
-            "kind": violation.kind,
-            "place": violation.place,
-            "evidence": dict(violation.evidence),
-        }
-        for violation in report.violations
-    ]
-    return {"verdict": report.verdict.value, "reason": report.reason, "violations": violations}
+    return {
+        "verdict": report.verdict.value,
+        "judged": report.verdict not in (Verdict.UNKNOWN, Verdict.NOT_APPLICABLE),
+        "reason": report.reason,
+        "violations": list(map(_violation_json, report.violations)),
+        "documented": [
+            _violation_json(found.difference) | {"limitation": asdict(found.limitation)}
+            for found in report.documented
+        ],
+        "notes": list(map(_violation_json, report.notes)),
+        "evidence": [dict(difference.evidence) for difference in report.differences],
+    }
+
+
+def _violation_json(violation: Violation) -> dict[str, object]:
+    return {
+        "kind": violation.kind,
+        "place": violation.place,
+        "label": violation.label,
+        "evidence": dict(violation.evidence),
+    }

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import fx
-from torch._functorch.aot_autograd import aot_function
 
 from oracles.contract import Contract, Promise, Refusal, Waiver, written_inputs_apart
 from oracles.stage import Stage
@@ -21,10 +20,12 @@ from targets.torch_functionalize import (
     AS_STRIDED_IN_CHAIN,
     DATA_DEPENDENT_SHAPE,
     DATA_OF_A_TRACER,
+    FORGETFUL_CACHE,
     OTHER_DECOMPOSITION,
     OVERLAP_BEYOND_EXPAND,
     OVERLAPPING_INPUT,
 )
+from targets.tracing import PLAIN, Tracing
 
 CONTRACT = Contract(
     waivers=(
@@ -36,10 +37,11 @@ CONTRACT = Contract(
             unless=written_inputs_apart,
         ),
         Waiver(
-            Promise.SAME_ERROR,
+            Promise.SAME_OVERLAP_ERROR,
             "a functional op does not raise on overlapping memory where its in-place form must",
         ),
         OTHER_DECOMPOSITION,
+        FORGETFUL_CACHE,
     ),
     preconditions=(OVERLAP_BEYOND_EXPAND, OVERLAPPING_INPUT),
     refusals=(
@@ -47,51 +49,76 @@ CONTRACT = Contract(
         DATA_OF_A_TRACER,
         DATA_DEPENDENT_SHAPE,
         Refusal(
+            "overlapping inputs of different dtypes",
             r"does not yet handle input mutations on views with different dtypes",
             "inputs that share a storage under different dtypes are not supported yet, as the error"
             " says",
+            lambda trace: True,
         ),
     ),
 )
 
 
 def build(
-    function: Function, inputs: Sequence[torch.Tensor], *, keep_input_mutations: bool
+    function: Function,
+    inputs: Sequence[torch.Tensor],
+    tracing: Tracing = PLAIN,
+    *,
+    keep_input_mutations: bool,
 ) -> Build:
-    """Compile in the first call: AOTAutograd traces with the inputs of that call."""
+    """Compile in the first call: AOTAutograd traces with the inputs of that call.
+
+    If that call runs with gradients, there are two graphs, else one.
+    """
     stages: list[Stage] = []  # filled by the first call
-
-    def compiler(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Callable[..., object]:
-        # Not `whole`: the runtime wrapper of AOTAutograd does a part of the work around the graph.
-        stages.append(stage := Stage("inference graph", gm, functional=True, whole=False))
-
-        def run(*args: object) -> object:
-            # The inputs of the first run, before it mutates them: oracles run the stage on these.
-            if stage.inputs is None:
-                stage.inputs = clone_inputs(args)
-            return gm(*args)
-
-        return run
+    # Imported here: it imports Dynamo, which takes two seconds, and other targets need neither.
+    from torch._functorch.aot_autograd import aot_function  # noqa: PLC0415
 
     compiled = aot_function(
         function,
-        fw_compiler=compiler,
+        fw_compiler=functools.partial(_recorded, stages, "forward graph"),
+        bw_compiler=functools.partial(_recorded, stages, "backward graph"),
+        inference_compiler=functools.partial(_recorded, stages, "inference graph"),
+        decompositions=tracing.table,
         keep_inference_input_mutations=keep_input_mutations,
+        dynamic=tracing.symbolic,
         enable_log=False,
     )
     return Build(compiled, stages)
 
 
-def _recipe(keep_input_mutations: bool) -> str:
+def _recorded(
+    stages: list[Stage], name: str, graph: fx.GraphModule, _: Sequence[object]
+) -> Callable[..., object]:
+    """The graph as a compiler returns it; it is added to the stages."""
+    # Not `whole`: the runtime wrapper of AOTAutograd does a part of the work around the graph.
+    stages.append(stage := Stage(name, graph, functional=True, whole=False))
+
+    def run(*args: object) -> object:
+        # The inputs of the first run, before it mutates them: oracles run the stage on these.
+        if stage.inputs is None:
+            stage.inputs = clone_inputs(args)
+        return graph(*args)
+
+    return run
+
+
+def recipe(tracing: Tracing = PLAIN, *, keep_input_mutations: bool) -> str:
+    """The source of `build`."""
+    options = {
+        "decompositions=decompositions": tracing.decompose,
+        "dynamic=True": tracing.symbolic,
+    }
+    further = "".join(f"\n        {option}," for option, chosen in options.items() if chosen)
     return f"""
-from torch._functorch.aot_autograd import aot_function
+{tracing.imports}from torch._functorch.aot_autograd import aot_function
 
 
 def compiled(program, inputs):
     return aot_function(
         program,
         fw_compiler=lambda graph, _: graph,
-        keep_inference_input_mutations={keep_input_mutations},
+        keep_inference_input_mutations={keep_input_mutations},{further}
     )
 """
 
@@ -101,7 +128,7 @@ AOT = Target(
     summary="AOTAutograd, inference, input mutations kept in the graph, run in eager",
     contract=CONTRACT,
     build=functools.partial(build, keep_input_mutations=True),
-    recipe=_recipe(True),
+    recipe=recipe(keep_input_mutations=True),
 )
 
 AOT_EPILOGUE = Target(
@@ -109,6 +136,6 @@ AOT_EPILOGUE = Target(
     summary="AOTAutograd, inference, input mutations applied by its runtime wrapper, run in eager",
     contract=CONTRACT,
     build=functools.partial(build, keep_input_mutations=False),
-    recipe=_recipe(False),
+    recipe=recipe(keep_input_mutations=False),
     after=AOT,
 )

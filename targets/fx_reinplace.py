@@ -14,23 +14,28 @@ from oracles.stage import Stage
 from targets import torch_functionalize
 from targets.target import Build, Function, Target
 from targets.torch_functionalize import DATA_DEPENDENT_SHAPE
+from targets.tracing import PLAIN, Tracing
 
-RECIPE = """
+
+def recipe(tracing: Tracing = PLAIN) -> str:
+    """The source of `build`."""
+    return f"""
 import copy
 
-from torch.func import functionalize
+{tracing.imports}from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.passes.reinplace import reinplace
 
 
 def compiled(program, inputs):
-    return reinplace(make_fx(functionalize(program))(*copy.deepcopy(inputs)), *inputs)
+    graph = make_fx(functionalize(program){tracing.arguments()})(*copy.deepcopy(inputs))
+    return reinplace(graph, *inputs)
 """
 
 
-def build(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
+def build(function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing = PLAIN) -> Build:
     """Functionalize, keep that stage, and reinplace a copy of it."""
-    functional = torch_functionalize.build(function, inputs).stages[0]
+    functional = torch_functionalize.build(function, inputs, tracing).stages[0]
     module: fx.GraphModule = copy.deepcopy(functional.graph)  # the pass changes its argument
     reinplaced = reinplace(module, *inputs)
     return Build(reinplaced, [functional, Stage("reinplaced", reinplaced, functional=False)])
@@ -44,6 +49,6 @@ TARGET = Target(
         refusals=(*torch_functionalize.CONTRACT.refusals, DATA_DEPENDENT_SHAPE),
     ),
     build=build,
-    recipe=RECIPE,
+    recipe=recipe(),
     after=torch_functionalize.TARGET,
 )

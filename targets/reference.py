@@ -21,27 +21,35 @@ from reference_pass.noops import remove_noops
 from reference_pass.reinplace import reinplace
 from targets.target import Build, Function, Target
 from targets.torch_functionalize import DATA_OF_A_TRACER, OTHER_DECOMPOSITION
+from targets.tracing import PLAIN, Tracing
 
 CONTRACT = Contract(
     waivers=(OTHER_DECOMPOSITION,),
     refusals=(
         Refusal(
+            "what the reference pass cannot compile",
             r"^Refused: ",  # the exception of `reference_pass` for programs that it cannot compile
             "what cannot be compiled correctly is refused, and the message says why: data-dependent"
             " sizes, operators that are known only by their schema with operands that overlap,"
             " higher-order operators",
+            lambda trace: True,
         ),
         DATA_OF_A_TRACER,
     ),
 )
 
 
-def build(function: Function, inputs: Sequence[torch.Tensor], *, views: Views) -> Build:
+def build(
+    function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing = PLAIN, *, views: Views
+) -> Build:
     """Run the passes one by one, and keep the graph after each.
 
-    A program is taken as its graph, without a trace.
+    A program is taken as its graph, without a trace, unless sizes are to be symbols.
     """
-    functional = functionalize(untraced(function), *inputs, views=views)
+    if tracing.symbolic:
+        functional = functionalize(function, *inputs, views=views, sizes="symbolic")
+    else:
+        functional = functionalize(untraced(function), *inputs, views=views)
     # Each pass changes its argument, so it gets a copy, and the stage before is kept for oracles.
     plain = remove_noops(copy.deepcopy(functional))
     return staged(functional, plain, reinplace(copy.deepcopy(plain)))
@@ -64,13 +72,15 @@ def staged(functional: fx.GraphModule, plain: fx.GraphModule, reinplaced: fx.Gra
     return Build(reinplaced, stages)
 
 
-def _recipe(views: Views) -> str:
+def recipe(tracing: Tracing = PLAIN, *, views: Views) -> str:
+    """The source of `build`."""
+    sizes = ', sizes="symbolic"' if tracing.symbolic else ""
     return f"""
 from reference_pass import pipeline  # of aliasproof
 
 
 def compiled(program, inputs):
-    return pipeline(program, *inputs, views="{views}")
+    return pipeline(program, *inputs, views="{views}"{sizes})
 """
 
 
@@ -79,12 +89,12 @@ REFERENCE = Target(
     summary="reference_pass: functionalize, remove_noops, reinplace; run in eager",
     contract=CONTRACT,
     build=functools.partial(build, views="alias"),
-    recipe=_recipe("alias"),
+    recipe=recipe(views="alias"),
 )
 REFERENCE_COPY = Target(
     name="reference-copy",
     summary="the same with view-copy ops in place of views",
     contract=CONTRACT,
     build=functools.partial(build, views="copy"),
-    recipe=_recipe("copy"),
+    recipe=recipe(views="copy"),
 )

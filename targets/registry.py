@@ -1,9 +1,8 @@
-"""All targets by name."""
+"""All targets by name. `TARGETS` has the plain ones; each may have variants."""
 
 from __future__ import annotations
 
-from programs.errors import UserError, did_you_mean
-from targets import aot, fx_reinplace, identity, reference, torch_functionalize
+from targets import aot, fx_reinplace, identity, reference, torch_functionalize, variants
 from targets.target import Target
 
 TARGETS: dict[str, Target] = {
@@ -21,8 +20,8 @@ TARGETS: dict[str, Target] = {
 
 
 def target(name: str) -> Target:
-    """The target of that name. Raises `UserError` with the nearest name if there is none."""
-    if name in TARGETS:
-        return TARGETS[name]
-    hint = did_you_mean(name, TARGETS, otherwise=f"targets: {', '.join(TARGETS)}")
-    raise UserError(f"unknown target '{name}'{hint}")
+    """The target of that name: `TARGET` or `TARGET:variant[:variant...]`, in any order.
+
+    Raises `UserError` with the nearest name if there is none, or if the target has no such variant.
+    """
+    return variants.named(name, TARGETS)

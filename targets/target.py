@@ -12,6 +12,11 @@ from oracles.contract import Contract
 from oracles.stage import Stage
 
 Function: TypeAlias = Callable[..., object]
+MakeInputs: TypeAlias = Callable[[], Sequence[torch.Tensor]]
+# From a function, its inputs, and those of a second call if there are any.
+Conditions: TypeAlias = Callable[
+    [Function, MakeInputs, MakeInputs | None], tuple[Function, MakeInputs]
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +24,12 @@ class Build:
     """The compiled function, and the graphs that the target passed through.
 
     `stages` is complete once the function has run, since some targets compile in the first call.
+    `opaque` says why no oracle on graphs can judge this build; None if they can.
     """
 
     function: Function
     stages: list[Stage]
+    opaque: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +39,11 @@ class Target:
     `build(function, inputs)` compiles the function for these inputs. It may mutate them, since they
     are not used again. `recipe` is Python source that needs torch alone; it defines
     `compiled(program, inputs)`, which does the same as `build`. `after` is the target that this one
-    builds on or varies: a promise that `after` breaks already is not this target's fault.
+    builds on: a promise that `after` breaks already is not this target's fault.
+
+    A *variant* of a target is a target too. `varies` are the targets with one variant less. Under
+    `conditions`, the function and its inputs are changed before anything runs, eager included. If
+    they change a program, the recipe defines `conditions(program, inputs)` as well.
     """
 
     name: str
@@ -41,3 +52,10 @@ class Target:
     build: Callable[[Function, Sequence[torch.Tensor]], Build]
     recipe: str
     after: Target | None = None
+    varies: tuple[Target, ...] = ()
+    conditions: Conditions | None = None
+
+    @property
+    def earlier(self) -> tuple[Target, ...]:
+        """The targets that are at fault if they are wrong already."""
+        return self.varies if self.after is None else (*self.varies, self.after)

@@ -32,14 +32,17 @@ def at_fault(
     After an earlier target goes wrong, the results do not show what a later one does. So a later
     target is at fault only if all earlier ones are right.
     """
-    if target.after is None:
-        return target, violation
-    # The run in eager is the same for every target, so it is used again.
-    try:
-        earlier, main = _main_violation(case, target.after, EagerRun(trial.eager, trial.trace))
-    except Rejected:  # the earlier target is not for this case, so it is not at fault
-        return target, violation
-    return (target, violation) if main is None else at_fault(case, target.after, earlier, main)
+    for earlier in target.earlier:
+        # Under the same conditions, the run in eager is the same, so it is used again.
+        same = earlier.conditions is target.conditions
+        eager = EagerRun(trial.eager, trial.trace) if same else None
+        try:
+            found, main = _main_violation(case, earlier, eager)
+        except Rejected:  # the earlier target is not for this case, so it is not at fault
+            continue
+        if main is not None:
+            return at_fault(case, earlier, found, main)
+    return target, violation
 
 
 def shows(program: Program, target: Target, symptom: Symptom) -> bool:

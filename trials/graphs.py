@@ -18,21 +18,16 @@ from trials.trial import SEED, Case, Trial
 def examine_graphs(case: Case, target: Target, trial: Trial) -> Judgement:
     """Run the graphs of a trial's target and judge them.
 
-    The oracles are not applicable to a trial that raised, was refused or did not run. Raises
+    The oracles are not applicable to a trial that raised. Raises
     `InternalError` if a run that succeeded before fails now, and `Rejected` if an oracle cannot
     judge these graphs.
     """
-    # First, why there is nothing to judge. The reason of a refusal is worth more than "no run".
-    if trial.judgement.refused is not None:
-        return excluded(trial.judgement.refused, ON_GRAPHS)
-    if (
-        trial.build is None
-        or trial.target is None
-        or trial.eager.error is not None
-        or trial.target.error is not None
-    ):
-        return excluded("there is no run whose graphs can be judged", ON_GRAPHS)
-    function = trial.build.function
+    raised = trial.eager.error is not None or trial.target.error is not None
+    if trial.build is None or raised:
+        return excluded("a run that raised has no graphs to judge", ON_GRAPHS)
+    if trial.build.opaque is not None:
+        return excluded(trial.build.opaque, ON_GRAPHS)
+    case, function = case.under(target), trial.build.function
 
     # With names only on request: they cost time, and only a report of a violation needs them.
     def value_hashes(*, named: bool = False) -> tuple[ValueHashes, ValueHashes]:

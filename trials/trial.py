@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from oracles.judge import Judgement, excluded, judge
+from oracles.judge import Judgement, judge
 from oracles.observation import Observation, observe, observe_eager
 from programs.execution import ProgramFunction
 from programs.program import Program
 from programs.trace import Trace
 from programs.values import clone_inputs, input_tensors
-from targets.target import Build, Function, Target
+from targets.target import Build, Conditions, Function, MakeInputs, Target
+from trials.isolation import ORACLES_STEP, TARGET_STEP, step
 
 # Of torch's random generator, set before each run: eager and target must draw the same numbers.
 SEED = 0
@@ -27,11 +28,15 @@ class Case:
     """Something to test: a function, and how to make fresh inputs for it.
 
     Each call of `fresh_inputs` returns new tensors with equal data, layouts and mutual sharing. A
-    run may mutate its inputs, so each run needs its own.
+    run may mutate its inputs, so each run needs its own. `second_inputs` makes those of a second
+    call, for targets that compare it. `conditions` are those that were applied, to `plain`.
     """
 
     function: Function
-    fresh_inputs: Callable[[], Sequence[torch.Tensor]]
+    fresh_inputs: MakeInputs
+    second_inputs: MakeInputs | None = None
+    conditions: Conditions | None = None
+    plain: Case | None = None
 
     @classmethod
     def of(cls, program: Program) -> Case:
@@ -42,6 +47,19 @@ class Case:
     def of_function(cls, function: Function, inputs: Sequence[torch.Tensor]) -> Case:
         """Any function, on clones of the given inputs."""
         return cls(function, lambda: clone_inputs(inputs))
+
+    def under(self, target: Target) -> Case:
+        """The case under the conditions of a target, in which eager runs too."""
+        # By identity: each kind of conditions is one function.
+        if target.conditions is self.conditions:
+            return self
+        plain = self.plain or self
+        if target.conditions is None:
+            return plain
+        function, inputs = target.conditions(
+            plain.function, plain.fresh_inputs, plain.second_inputs
+        )
+        return Case(function, inputs, None, target.conditions, plain)
 
 
 @dataclass(slots=True)
@@ -85,13 +103,12 @@ class Trial:
     """The result of one trial.
 
     `eager` and `target` are the observations of the two runs, `trace` has eager's ATen calls.
-    `target` is None if a precondition was not met. `build` is None then too, and if the build
-    raised.
+    `build` is None if the build raised.
     """
 
     eager: Observation
     trace: Trace
-    target: Observation | None
+    target: Observation
     judgement: Judgement
     build: Build | None = None
 
@@ -115,17 +132,13 @@ def run_trial(
 ) -> Trial:
     """Run a case through a target and judge the results.
 
-    `eager` is the run in eager, if the caller has it; otherwise eager runs here. The seconds are
-    added to `spent`. Raises `Rejected` if the case is undefined in eager or the target is not for
-    it.
+    `eager` is the run in eager under the target's conditions, if the caller has it; otherwise eager
+    runs here. The seconds are added to `spent`. Raises `Rejected` if the case is undefined in eager
+    or the target is not for it.
     """
     spent = spent if spent is not None else Spent()
+    case = case.under(target)
     expected, trace = eager or run_eager(case, spent)
-    # A contract says nothing about a case that does not meet it, so the target is not even built.
-    unmet = target.contract.unmet(trace)
-    if unmet is not None:
-        judgement = excluded(f"precondition '{unmet.name}' is not met: {unmet.reason}")
-        return Trial(expected, trace, None, judgement)
     # Two sets, since a build may mutate the inputs that it traces with.
     sample, inputs = case.fresh_inputs(), case.fresh_inputs()
     builds: list[Build] = []
@@ -140,7 +153,9 @@ def run_trial(
     # The cache outlives a program, and its entries can change the graphs of the next one.
     FakeTensorMode.cache_clear()
     start = time.perf_counter()
+    step(TARGET_STEP)
     actual = observe(build_and_run, inputs)
+    step(ORACLES_STEP)
     spent.target += (between := time.perf_counter()) - start
     judgement = judge(target.contract, expected, actual, trace)
     spent.oracles += time.perf_counter() - between

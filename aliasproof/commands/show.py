@@ -107,6 +107,8 @@ def _still(finding: Finding, trial: Trial) -> tuple[str, str]:
     if violations:
         other = f"{violations[0].oracle}: {violations[0].describe()}"
         return f"Another violation {here}: {other}.", "bold red"
-    if trial.judgement.refused is not None:
-        return f"Not judged {here}: {trial.judgement.refused}.", "yellow"
+    documented = trial.judgement.documented
+    if documented:
+        found, limitation = documented[0].difference, documented[0].limitation
+        return f"Documented {here}: {found.describe()}: {limitation.reason}.", "yellow"
     return f"Gone {here}: target and eager do the same.", "bold green"

@@ -71,10 +71,12 @@ def test_any_function_that_torch_runs(function):
     assert not found.violated
     for name, result in found.results.items():
         for oracle, report in result.reports.items():
-            # Not all targets promise what these decide, and not all show a graph.
             allowed = {Verdict.HOLDS}
+            # Not all targets show a graph, and functionalize promises neither identity nor layout.
             if oracle in ON_GRAPHS:
-                allowed.add(Verdict.NOT_APPLICABLE)
+                allowed |= {Verdict.NOT_APPLICABLE, Verdict.UNKNOWN}
+            if oracle in ("aliasing", "metadata") and name in ("functionalize", "fx-reinplace"):
+                allowed.add(Verdict.DOCUMENTED)
             assert report.verdict in allowed, (name, oracle)
 
 

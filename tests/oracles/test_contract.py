@@ -59,15 +59,16 @@ def test_the_first_unmet_premise_is_named() -> None:
 
 
 def test_a_refusal_is_found_by_type_and_message() -> None:
-    refusal = Refusal(r"ValueError: .*overlap", "a reason")
-    contract = Contract(refusals=(Refusal("nothing like it", ""), refusal))
+    always = lambda trace: True  # noqa: E731
+    refusal = Refusal("overlap", r"ValueError: .*overlap", "a reason", always)
+    contract = Contract(refusals=(Refusal("", "nothing like it", "", always), refusal))
     assert contract.refusal(ValueError("internal overlap"), NOTHING) is refusal
     assert contract.refusal(RuntimeError("internal overlap"), NOTHING) is None
     assert contract.refusal(ValueError("shape"), NOTHING) is None
 
 
 def test_a_refusal_may_be_right_for_some_runs_only() -> None:
-    contract = Contract(refusals=(Refusal("no", "a reason", when=lambda trace: trace.outside),))
+    contract = Contract(refusals=(Refusal("", "no", "a reason", when=lambda trace: trace.outside),))
     assert contract.refusal(RuntimeError("no"), Trace(outside=True)) is not None
     assert contract.refusal(RuntimeError("no"), Trace(outside=False)) is None
 

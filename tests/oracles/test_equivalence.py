@@ -10,7 +10,7 @@ from torch import Tensor
 
 from generators.features import swarm
 from generators.strategies import sample
-from oracles.contract import Contract, Promise, Waiver
+from oracles.contract import Contract, Precondition, Promise, Waiver
 from oracles.equivalence import ValueHashes, judge, run_uninterpreted
 from oracles.observation import observe_eager
 from oracles.verdict import Report, Verdict
@@ -236,12 +236,19 @@ def test_a_verdict_that_holds_for_these_inputs_only_says_so() -> None:
     assert "for these inputs only" in found.reason
 
 
-def test_a_promise_not_made_is_not_judged() -> None:
+def test_other_arithmetic_of_a_target_that_may_do_some_proves_nothing() -> None:
     waived = Contract(waivers=(Waiver(Promise.EQUIVALENCE, "it does arithmetic"),))
-    assert (
-        report(lambda x: x + x, lambda x: x * 2, X, contract=waived).verdict
-        is Verdict.NOT_APPLICABLE
-    )
+    found = report(lambda x: x + x, lambda x: x * 2, X, contract=waived)
+    assert (found.verdict, found.differences) == (Verdict.UNKNOWN, ())
+    assert "it does arithmetic" in found.reason
+    assert report(lambda x: x + x, lambda x: x + x, X, contract=waived).verdict is Verdict.HOLDS
+
+
+def test_a_difference_without_the_precondition_is_documented() -> None:
+    never = Precondition("never", "for this test", lambda trace: False)
+    contract = Contract((Waiver(Promise.EQUIVALENCE, "it does arithmetic"),), (never,))
+    found = report(lambda x: x + x, lambda x: x * 2, X, contract=contract)
+    assert [each.limitation.name for each in found.documented] == ["requires 'never'"]
 
 
 def test_sizes_are_left_to_metadata() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from oracles.contract import Contract, Refusal
+from oracles.contract import Contract, Precondition, Refusal
 from oracles.judge import ON_RESULTS, excluded, judge
 from oracles.verdict import Verdict
 
@@ -27,7 +27,7 @@ def test_a_right_run_holds_in_every_respect(runs) -> None:
     assert list(judgement.reports) == list(ON_RESULTS) == NAMES
     assert set(verdicts(judgement)) == {Verdict.HOLDS}
     assert judgement.violations == []
-    assert judgement.refused is None
+    assert judgement.documented == []
 
 
 @pytest.mark.parametrize(
@@ -69,22 +69,44 @@ def test_after_an_error_there_is_nothing_to_compare(runs, eager, target) -> None
     assert list(judgement.reports) == NAMES
     assert verdicts(judgement)[1:] == [Verdict.NOT_APPLICABLE] * 4
     assert all(report.reason for report in list(judgement.reports.values())[1:])
-    assert judgement.refused is None
+    assert judgement.documented == []
 
 
-def test_what_is_refused_is_not_applicable_in_every_respect(runs) -> None:
-    contract = Contract(refusals=(Refusal("no", "it says no"),))
+def test_after_a_documented_refusal_there_is_nothing_to_compare(runs) -> None:
+    contract = Contract(refusals=(Refusal("", "no", "it says no", lambda trace: True),))
     judgement = judge(contract, *runs(lambda x: x, failing, [X]))
-    assert set(verdicts(judgement)) == {Verdict.NOT_APPLICABLE}
-    assert judgement.refused is not None
-    assert "it says no" in judgement.refused
+    assert verdicts(judgement) == [Verdict.DOCUMENTED, *[Verdict.NOT_APPLICABLE] * 4]
+    assert [found.limitation.reason for found in judgement.documented] == ["it says no"]
+
+
+@pytest.mark.parametrize(
+    ("eager", "target", "names"),
+    [
+        (lambda x: x + 1, lambda x: x + 2, ["values"]),
+        (lambda x: x + 0, lambda x: x.view(6), ["aliasing", "metadata"]),
+        (lambda x: x.add_(1)[0], lambda x: x[0] + 1, ["inputs", "aliasing"]),
+    ],
+)
+def test_without_the_precondition_every_difference_is_documented(
+    runs, eager, target, names: list[str]
+) -> None:
+    contract = Contract(preconditions=(Precondition("never", "a reason", lambda trace: False),))
+    judgement = judge(contract, *runs(eager, target, [X]))
+    assert judgement.violations == []
+    assert {found.limitation.name for found in judgement.documented} == {"requires 'never'"}
+    assert list(dict.fromkeys(found.difference.oracle for found in judgement.documented)) == names
+
+
+def test_an_unmet_precondition_alone_is_no_difference(runs) -> None:
+    contract = Contract(preconditions=(Precondition("never", "a reason", lambda trace: False),))
+    assert set(verdicts(judge(contract, *runs(lambda x: x, lambda x: x, [X])))) == {Verdict.HOLDS}
 
 
 def test_what_is_excluded_is_neither_right_nor_wrong() -> None:
     judgement = excluded("not for this")
     assert list(judgement.reports) == NAMES
     assert set(verdicts(judgement)) == {Verdict.NOT_APPLICABLE}
-    assert judgement.refused == "not for this"
+    assert {each.reason for each in judgement.reports.values()} == {"not for this"}
 
 
 def test_outputs_without_number_or_tensor_are_judged_by_every_oracle(runs) -> None:

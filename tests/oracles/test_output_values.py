@@ -230,8 +230,9 @@ def test_an_exact_output_is_exact_even_beside_an_inexact_one(runs) -> None:
 # --- the contract ---------------------------------------------------------------------------------
 
 
-def test_values_that_are_not_promised_are_not_judged(runs) -> None:
+def test_values_that_are_not_promised_are_compared(runs) -> None:
     contract = Contract(waivers=(Waiver(Promise.VALUES, "for this test"),))
-    assert (
-        judge(contract, *runs(lambda x: x + 1, lambda x: x, [X])).verdict is Verdict.NOT_APPLICABLE
-    )
+    report = judge(contract, *runs(lambda x: x + 1, lambda x: x, [X]))
+    assert (report.verdict, report.violations) == (Verdict.DOCUMENTED, ())
+    assert report.differences == judge(ALL, *runs(lambda x: x + 1, lambda x: x, [X])).violations
+    assert judge(contract, *runs(lambda x: x + 1, lambda x: x + 1, [X])) == HOLDS

@@ -9,7 +9,7 @@ import torch
 
 from oracles.contract import Contract, Promise, Refusal, Waiver
 from oracles.raised_errors import judge, skeleton
-from oracles.verdict import HOLDS, Verdict
+from oracles.verdict import HOLDS, Limitation, Verdict
 
 ALL = Contract()
 X = torch.arange(4.0)
@@ -56,20 +56,24 @@ def test_both_or_neither_may_raise(runs) -> None:
     assert judge(ALL, *runs(raising(RuntimeError("a")), raising(ValueError("b")), [X])) == HOLDS
 
 
-def test_a_documented_refusal_is_not_applicable(runs) -> None:
-    contract = Contract(
-        refusals=(Refusal(r"^ValueError: cannot .* views", "the docstring says so"),)
-    )
+def refusing(message: str, reason: str) -> Contract:
+    return Contract(refusals=(Refusal("views", message, reason, lambda trace: True),))
+
+
+def test_a_documented_refusal_is_shown_with_its_source(runs) -> None:
+    contract = refusing(r"^ValueError: cannot .* views", "the docstring says so")
     report = judge(contract, *runs(fine, raising(ValueError("cannot handle views")), [X]))
-    assert report.verdict is Verdict.NOT_APPLICABLE
-    assert "the docstring says so" in report.reason
+    assert report.verdict is Verdict.DOCUMENTED
+    (found,) = report.documented
+    assert found.limitation == Limitation("refuses 'views'", "the docstring says so")
+    assert found.difference.evidence["message"] == "cannot handle views"
     other_message = judge(contract, *runs(fine, raising(ValueError("cannot handle this")), [X]))
     other_type = judge(contract, *runs(fine, raising(RuntimeError("cannot handle views")), [X]))
     assert other_message.verdict is other_type.verdict is Verdict.VIOLATED
 
 
 def test_a_refusal_excuses_no_silence(runs) -> None:
-    contract = Contract(refusals=(Refusal(r".*", "everything"),))
+    contract = refusing(r".*", "everything")
     assert (
         judge(contract, *runs(raising(RuntimeError("no")), fine, [X])).verdict is Verdict.VIOLATED
     )
@@ -77,10 +81,10 @@ def test_a_refusal_excuses_no_silence(runs) -> None:
 
 def test_waivers_are_respected(runs) -> None:
     quiet = Contract(waivers=(Waiver(Promise.SAME_ERROR, "for this test"),))
-    assert judge(quiet, *runs(raising(RuntimeError("no")), fine, [X])) == HOLDS
+    assert judge(quiet, *runs(raising(RuntimeError("no")), fine, [X])).verdict is Verdict.DOCUMENTED
     assert judge(quiet, *runs(fine, raising(RuntimeError("no")), [X])).verdict is Verdict.VIOLATED
     loud = Contract(waivers=(Waiver(Promise.NO_NEW_ERROR, "for this test"),))
-    assert judge(loud, *runs(fine, raising(RuntimeError("no")), [X])) == HOLDS
+    assert judge(loud, *runs(fine, raising(RuntimeError("no")), [X])).verdict is Verdict.DOCUMENTED
     assert judge(loud, *runs(raising(RuntimeError("no")), fine, [X])).verdict is Verdict.VIOLATED
 
 
@@ -117,3 +121,14 @@ def test_other_errors_are_not_alike(one: Exception, other: Exception) -> None:
 def test_a_skeleton_is_short_and_never_empty() -> None:
     assert len(skeleton(RuntimeError("word " * 1000))) < 150
     assert skeleton(AssertionError()) == "AssertionError"
+
+
+OVERLAP = "unsupported operation: more than one element of the written-to tensor refers to a single"
+
+
+def test_an_error_on_overlapping_memory_is_a_promise_of_its_own(runs) -> None:
+    functional = Contract(waivers=(Waiver(Promise.SAME_OVERLAP_ERROR, "for this test"),))
+    overlap = raising(RuntimeError(f"{OVERLAP} memory location."))
+    assert judge(functional, *runs(overlap, fine, [X])).verdict is Verdict.DOCUMENTED
+    other = raising(RuntimeError("index out of range"))
+    assert judge(functional, *runs(other, fine, [X])).verdict is Verdict.VIOLATED

@@ -141,6 +141,8 @@ def intervals_meet(one: Region, other: Region) -> bool:
     return low < other_end and other_low < end
 
 
+WHATEVER_IT_IS = Refusal("", "", "whatever it is", when=lambda trace: True)
+
 MISTAKES: dict[str, Mistake] = {
     # An oracle that compares nothing, or too little.
     "values compares nothing": Mistake(
@@ -209,7 +211,11 @@ MISTAKES: dict[str, Mistake] = {
         replaced(trial, "observe", never_raising), (a_crash_is_noticed,)
     ),
     "every error counts as a documented refusal": Mistake(
-        replaced(Contract, "refusal", lambda self, error, trace: Refusal("", "whatever it is")),
+        replaced(
+            Contract,
+            "refusal",
+            lambda self, error, trace: Refusal("", "", "whatever it is", lambda trace: True),
+        ),
         (a_crash_is_noticed,),
     ),
     # Aliasing and definedness by something other than exact bytes.

@@ -27,8 +27,14 @@ def matrix() -> Tensor:
 
 def test_a_right_function_runs_right(right: Function, accused: Target) -> None:
     trial = run_trial(Case.of_function(right, [matrix(), -matrix()]), accused)
-    verdicts = {oracle: report.verdict for oracle, report in trial.judgement.reports.items()}
-    assert set(verdicts.values()) == {Verdict.HOLDS}, verdicts
+    reports = trial.judgement.reports
+    expected = dict.fromkeys(reports, Verdict.HOLDS)
+    # functionalize returns another object and another layout than eager, and says so.
+    waived = {found.difference.oracle: Verdict.DOCUMENTED for found in trial.judgement.documented}
+    assert {oracle: report.verdict for oracle, report in reports.items()} == expected | waived
+    if waived:
+        assert accused.name in ("functionalize", "fx-reinplace")
+        assert set(waived) <= {"aliasing", "metadata"}
 
 
 def test_inputs_that_share_a_storage_run_right(accused: Target) -> None:
@@ -44,7 +50,10 @@ def test_overlapping_inputs_run_right_where_they_are_promised_to() -> None:
     for name in ("identity", "aot", "aot-epilogue"):
         assert run_trial(case, target(name)).judgement.violations == []
     for name in ("functionalize", "fx-reinplace"):
-        assert "written inputs are disjoint" in str(run_trial(case, target(name)).judgement.refused)
+        judgement = run_trial(case, target(name)).judgement
+        (found,) = judgement.documented
+        assert judgement.violations == []
+        assert "written inputs are disjoint" in found.limitation.name
 
 
 def test_identity_is_right_about_all_programs() -> None:

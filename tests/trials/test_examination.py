@@ -39,7 +39,7 @@ def test_every_oracle_judges_a_right_target(adding: Case) -> None:
     assert tuple(found.reports) == EVERY_ORACLE
     assert found.symptom is None
     assert (found.rejected, found.mistake, found.violations) == (None, None, [])
-    assert [found.failed, found.suspicious, found.refused] == [False] * 3
+    assert [found.failed, found.suspicious, found.documented] == [False, False, []]
     assert min(found.spent.eager, found.spent.target, found.spent.graphs) > 0
 
 

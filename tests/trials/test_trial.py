@@ -81,16 +81,19 @@ def test_an_error_of_the_target_is_judged_whether_it_builds_or_runs(
     assert (trial.build is None) == (stage == "build")
 
 
-def test_a_run_outside_the_preconditions_is_not_even_built(adding: Program) -> None:
+def test_a_target_runs_and_is_compared_whatever_its_contract_says(adding: Program) -> None:
     contract = Contract(
         preconditions=(Precondition("never", "for this test", lambda trace: False),)
     )
-    trial = run_trial(Case.of(adding), target(lambda *_: pytest.fail("built"), contract))
-    assert {report.verdict for report in trial.judgement.reports.values()} == {
-        Verdict.NOT_APPLICABLE
-    }
-    assert "'never'" in str(trial.judgement.refused)
-    assert trial.target is None
+    right = run_trial(Case.of(adding), target(careless, contract))
+    assert {report.verdict for report in right.judgement.reports.values()} == {Verdict.HOLDS}
+
+    def forgetful(function: Function, inputs: Sequence[Tensor]) -> Build:
+        return Build(lambda *given: given[0], [])
+
+    wrong = run_trial(Case.of(adding), target(forgetful, contract))
+    assert wrong.judgement.violations == []
+    assert [found.difference.oracle for found in wrong.judgement.documented] == ["values", "inputs"]
 
 
 def test_an_eager_run_can_be_used_again(adding: Program) -> None:

@@ -1,0 +1,115 @@
+"""Variant *grad*: inputs require gradients, and gradients are outputs.
+
+AOTAutograd then compiles a joint graph, which it splits into a forward and a backward graph. Both
+runs, eager's and the target's, are under the same conditions. The two definitions here are printed
+into reproducers as they are.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from programs.errors import Rejected
+from targets.target import Build, Function, MakeInputs
+
+
+def requiring_gradients(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The inputs, computed from leaves: a leaf, and a view of a leaf, may not be written in place.
+
+    Inputs on one storage are views of one clone. Those of a dtype without gradients stay.
+    """
+    made: list[Any] = list(inputs)
+    numbers = [x.untyped_storage()._cdata for x in inputs]
+    for number in dict.fromkeys(numbers):
+        views = {i: inputs[i] for i in range(len(inputs)) if numbers[i] == number}
+        x = next(iter(views.values()))
+        if any(view.dtype != x.dtype for view in views.values()) or not (
+            x.is_floating_point() or x.is_complex()
+        ):
+            continue
+        flat: Any = x.new_empty(0)
+        base = flat.set_(x.untyped_storage()).requires_grad_().clone()
+        for i, view in views.items():
+            whole = len(views) == 1 and view.is_contiguous() and view.numel() == len(base)
+            layout = (view.shape, view.stride(), view.storage_offset())
+            # Half of the real inputs are no views of anything.
+            made[i] = base.reshape(view.shape).clone() if whole else base.as_strided(*layout)
+    return made
+
+
+class WithGradients:
+    """A function that also returns the gradients of the leaves that its inputs come from.
+
+    The end of the backward pass is fixed: numbers for each output, and for each input afterwards.
+    """
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+
+    def __call__(self, *inputs: Any) -> list[Any]:
+        leaves = list(dict.fromkeys(self.leaf(x) for x in inputs if x.requires_grad))
+        with torch.enable_grad():
+            outputs = self.function(*inputs)
+            outputs = [outputs] if isinstance(outputs, torch.Tensor) else list(outputs or ())
+            ends = [x for x in (*outputs, *inputs) if getattr(x, "requires_grad", False)]
+            numbers = [torch.arange(x.numel()).remainder(5).add(1).reshape(x.shape) for x in ends]
+            given = [number.to(x.dtype) for number, x in zip(numbers, ends, strict=True)]
+        if ends and leaves:
+            found = torch.autograd.grad(ends, leaves, given, materialize_grads=True)
+            outputs += [gradient.clone() for gradient in found]
+        return outputs
+
+    def leaf(self, x: Any) -> Any:
+        node = x.grad_fn
+        while node.next_functions:
+            node = node.next_functions[0][0]
+        return node.variable
+
+
+def conditions(
+    function: Function, inputs: MakeInputs, second_inputs: MakeInputs | None
+) -> tuple[Function, MakeInputs]:
+    """The function with gradients, and inputs that require them."""
+
+    def made() -> list[torch.Tensor]:
+        found = requiring_gradients(list(inputs()))
+        if not any(tensor.requires_grad for tensor in found):
+            raise Rejected("no input can require gradients")
+        return found
+
+    return WithGradients(function), made
+
+
+def build(
+    plain: Callable[[Function, Sequence[torch.Tensor]], Build],
+    function: Function,
+    inputs: Sequence[torch.Tensor],
+) -> Build:
+    """Compile the function within `WithGradients`; the backward pass starts outside of it."""
+    assert isinstance(function, WithGradients)
+    found = plain(function.function, inputs)
+    return Build(WithGradients(found.function), found.stages, "value hashes have no gradients")
+
+
+def recipe(plain: str) -> str:
+    """The source of `build` and `conditions`, from the recipe of the target without gradients."""
+    return f"""
+from typing import Any
+
+{plain.strip().replace("def compiled(", "def without_gradients(")}
+
+{inspect.getsource(requiring_gradients)}
+
+{inspect.getsource(WithGradients)}
+
+def conditions(program, inputs):
+    return WithGradients(program), lambda: requiring_gradients(inputs())
+
+
+def compiled(program, inputs):
+    return WithGradients(without_gradients(program.function, inputs))
+"""

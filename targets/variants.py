@@ -1,0 +1,261 @@
+"""Variants of targets: `TARGET:variant[:variant...]`, such as `fx-reinplace:decompose:symbolic`.
+
+A variant compiles or calls in another way and promises the same, except for what its contract adds.
+The tables say which variants there are, which targets have them, and what each adds to the
+contract.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import torch
+
+from oracles.contract import Contract, Promise, Waiver
+from programs.errors import UserError, did_you_mean
+from targets import (
+    aot,
+    captured,
+    dynamo,
+    fx_reinplace,
+    gradients,
+    identity,
+    reference,
+    torch_functionalize,
+)
+from targets.target import Build, Function, Target
+from targets.torch_functionalize import DATA_DEPENDENT_SHAPE
+from targets.tracing import PLAIN, Tracing, guarded
+
+BuildFunction: TypeAlias = Callable[[Function, Sequence[torch.Tensor]], Build]
+
+
+NOTHING = Contract()
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """What a variant changes, which targets have it, and what it adds to the contract."""
+
+    name: str
+    summary: str
+    targets: tuple[str, ...]
+    clauses: Contract = NOTHING
+
+    def changed(self, contract: Contract) -> Contract:
+        """The contract of the variant: a waiver replaces those of the same promise."""
+        waived = {waiver.promise for waiver in self.clauses.waivers}
+        kept = tuple(waiver for waiver in contract.waivers if waiver.promise not in waived)
+        new = tuple(
+            refusal for refusal in self.clauses.refusals if refusal not in contract.refusals
+        )
+        return replace(
+            contract,
+            waivers=kept + self.clauses.waivers,
+            preconditions=contract.preconditions + self.clauses.preconditions,
+            refusals=contract.refusals + new,
+        )
+
+
+_ON_MAKE_FX = ("functionalize", "fx-reinplace")
+_ON_AOT = ("aot", "aot-epilogue")
+_REFERENCE = ("reference", "reference-copy")
+
+# In the order in which a name lists them.
+VARIANTS: Mapping[str, Variant] = {
+    variant.name: variant
+    for variant in (
+        Variant(
+            "decompose",
+            "the trace decomposes operators as core ATen and Inductor do",
+            _ON_MAKE_FX + _ON_AOT,
+            Contract(
+                waivers=(
+                    Waiver(
+                        Promise.EQUIVALENCE,
+                        "a decomposition computes the same by other operators"
+                        " (torch/_inductor/decomposition.py)",
+                    ),
+                )
+            ),
+        ),
+        Variant(
+            "symbolic",
+            "traced with sizes as symbols; the run satisfies the guards of the trace",
+            _ON_MAKE_FX + _ON_AOT + _REFERENCE,
+            Contract(refusals=(DATA_DEPENDENT_SHAPE,)),
+        ),
+        Variant(
+            "grad",
+            "inputs require gradients, gradients are compared too, the backward pass is compiled",
+            ("identity", *_ON_AOT),
+        ),
+        Variant(
+            "captured",
+            "the function closes over a half of its inputs, or over what it captures itself",
+            ("identity", *_ON_MAKE_FX, *_REFERENCE),
+            Contract(preconditions=(captured.NOT_WRITTEN,)),
+        ),
+        Variant("dynamo", 'compiled by torch.compile(backend="aot_eager")', ("aot",)),
+        Variant(
+            "second-call",
+            "as dynamo, and called before with inputs of other sharing; the second call counts",
+            ("aot",),
+        ),
+    )
+}
+
+# Pairs that no target has together, and why.
+APART: Mapping[frozenset[str], str] = {
+    frozenset(("captured", "symbolic")): "a symbolic trace takes no real tensor that is no input",
+    frozenset(("grad", "dynamo")): "a backward pass is compiled through aot_function only",
+    frozenset(("grad", "second-call")): "a backward pass is compiled through aot_function only",
+    frozenset(("dynamo", "second-call")): "second-call goes through Dynamo anyway",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """The build and the recipe of a target, as functions of how it traces."""
+
+    build: Callable[..., Build]
+    recipe: Callable[[Tracing], str]
+
+
+TRACED: Mapping[str, Traced] = {
+    "functionalize": Traced(torch_functionalize.build, torch_functionalize.recipe),
+    "fx-reinplace": Traced(fx_reinplace.build, fx_reinplace.recipe),
+    "aot": Traced(aot.AOT.build, functools.partial(aot.recipe, keep_input_mutations=True)),
+    "aot-epilogue": Traced(
+        aot.AOT_EPILOGUE.build, functools.partial(aot.recipe, keep_input_mutations=False)
+    ),
+    "reference": Traced(
+        reference.REFERENCE.build, functools.partial(reference.recipe, views="alias")
+    ),
+    "reference-copy": Traced(
+        reference.REFERENCE_COPY.build, functools.partial(reference.recipe, views="copy")
+    ),
+}
+
+
+def named(name: str, plain: Mapping[str, Target]) -> Target:
+    """The target of that name, with its variants in any order.
+
+    Raises `UserError` with the nearest name if there is no such target or variant, or if the target
+    does not have it.
+    """
+    base, *chosen = name.split(":")
+    if base not in plain:
+        hint = did_you_mean(base, plain, otherwise=f"targets: {', '.join(plain)}")
+        raise UserError(f"unknown target '{base}'{hint}")
+    if not chosen:
+        return plain[base]
+    for variant in chosen:
+        if variant not in VARIANTS:
+            hint = did_you_mean(variant, VARIANTS, otherwise=f"variants: {', '.join(VARIANTS)}")
+            raise UserError(f"unknown variant '{variant}' of target '{base}'{hint}")
+    reason = _inapplicable(base, chosen)
+    if reason is not None:
+        raise UserError(f"there is no target '{name}': {reason}")
+    return _with_variants(plain, base, frozenset(chosen))
+
+
+def variants_of(base: str) -> list[str]:
+    """The variants that a target has."""
+    return [variant.name for variant in VARIANTS.values() if base in variant.targets]
+
+
+def _inapplicable(base: str, chosen: Collection[str]) -> str | None:
+    """Why a target does not have these variants together; None if it has."""
+    for variant in chosen:
+        if base not in VARIANTS[variant].targets:
+            own = variants_of(base)
+            has = f"it has {', '.join(own)}" if own else "it has none"
+            others = ", ".join(VARIANTS[variant].targets)
+            return f"'{base}' has no variant '{variant}' ({has}; {others} have '{variant}')"
+    return next(
+        (
+            f"'{pair[0]}' and '{pair[1]}' exclude each other: {APART[frozenset(pair)]}"
+            for pair in itertools.combinations(chosen, 2)
+            if frozenset(pair) in APART
+        ),
+        None,
+    )
+
+
+# --- a target with variants -----------------------------------------------------------------------
+
+
+def _with_variants(plain: Mapping[str, Target], base: str, chosen: frozenset[str]) -> Target:
+    if not chosen:
+        return plain[base]
+    target, ordered = plain[base], [name for name in VARIANTS if name in chosen]
+    contract = target.contract
+    for name in ordered:
+        contract = VARIANTS[name].changed(contract)
+    build, recipe = _build(base, chosen)
+    after = None
+    if target.after is not None and _inapplicable(target.after.name, chosen) is None:
+        after = _with_variants(plain, target.after.name, chosen)
+    return Target(
+        name=":".join((base, *ordered)),
+        summary=f"{target.summary}; {'; '.join(VARIANTS[name].summary for name in ordered)}",
+        contract=contract,
+        build=build,
+        recipe=recipe,
+        after=after,
+        varies=tuple(_with_variants(plain, base, fewer) for fewer in _fewer(ordered)),
+        conditions=_conditions(chosen),
+    )
+
+
+def _fewer(chosen: Sequence[str]) -> list[frozenset[str]]:
+    """The variants without one of them. Without its first call, a second call is `dynamo`."""
+    return [
+        frozenset(chosen) - {name} | ({"dynamo"} if name == "second-call" else frozenset())
+        for name in chosen
+    ]
+
+
+def _build(base: str, chosen: frozenset[str]) -> tuple[BuildFunction, str]:
+    """The build and the recipe of a target with these variants."""
+    tracing = Tracing("decompose" in chosen, "symbolic" in chosen)
+    build: BuildFunction
+    if {"dynamo", "second-call"} & chosen:
+        second = "second-call" in chosen
+        build = functools.partial(dynamo.build, tracing=tracing, second_call=second)
+        return build, dynamo.recipe(tracing, second_call=second)
+    if base == "identity":
+        build, recipe = identity.TARGET.build, identity.TARGET.recipe
+    else:
+        traced = TRACED[base]
+        build, recipe = functools.partial(_guarded, traced.build, tracing), traced.recipe(tracing)
+    if "grad" in chosen:
+        return functools.partial(gradients.build, build), gradients.recipe(recipe)
+    if "captured" in chosen:
+        return functools.partial(captured.build, build), captured.recipe(recipe)
+    return build, recipe
+
+
+def _guarded(
+    build: Callable[..., Build], tracing: Tracing, function: Function, inputs: Any
+) -> Build:
+    found = build(function, inputs, tracing)
+    if tracing == PLAIN or not tracing.symbolic or not found.stages:
+        return found
+    return replace(found, function=guarded(found.stages[0].graph, found.function))
+
+
+def _conditions(chosen: frozenset[str]) -> Any:
+    if "grad" in chosen:
+        return gradients.conditions
+    return dynamo.conditions if "second-call" in chosen else None
+
+
+def folder_name(name: str) -> str:
+    """The name of a target as a part of a file name: some systems allow no colon there."""
+    return name.replace(":", ".")
