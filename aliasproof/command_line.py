@@ -177,8 +177,12 @@ def check(
 def show(
     finding: Annotated[
         str,
-        typer.Argument(metavar="FINDING", help="Its folder, or its name if it is under runs/."),
+        typer.Argument(
+            metavar="FINDING",
+            help="Folder or name (under runs/) of a finding, a suspicion, an unconfirmed failure.",
+        ),
     ],
+    json: Json = False,
 ) -> None:
     """Show a finding: program, evidence, eager beside the target, graphs, reproducer.
 
@@ -186,7 +190,7 @@ def show(
     """
     from aliasproof.commands.show import show_finding
 
-    show_finding(finding)
+    show_finding(finding, as_json=json)
 
 
 @app.command(short_help="Show what the reference pass does to a program, and why.")
