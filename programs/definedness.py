@@ -256,6 +256,7 @@ class Watch(TorchDispatchMode):
         self.trace.unwatched[str(op)] = None
         for tensor in tensors_in([*args, *kwargs.values(), result]):
             self.trace.written.add(tensor.untyped_storage().data_ptr())
+            self.trace.written_regions.add(Region.of(tensor))
             self.trace.rounding.inexact.add(tensor)
         return result
 
