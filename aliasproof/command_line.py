@@ -7,6 +7,8 @@ their command when they are called, since it imports torch, and `--help` has to 
 
 from __future__ import annotations
 
+import codecs
+import io
 import os
 import sys
 import traceback
@@ -368,8 +370,28 @@ def _command(arguments: Sequence[str]) -> str:
     return f"{arguments[0]} " if arguments and arguments[0] in known else ""
 
 
+# What reports print beyond ASCII.
+_ASCII_FORMS = {"≠": "!=", "→": "->", "…": "...", "─": "-", "×": "x", "–": "-", "≤": "<=", "·": "."}
+
+
+def _ascii_form(error: UnicodeError) -> tuple[str, int]:
+    """An error handler for `codecs`: the ASCII forms of characters that cannot be encoded."""
+    assert isinstance(error, UnicodeEncodeError)
+    text = error.object[error.start : error.end]
+    return "".join(_ASCII_FORMS.get(character, "?") for character in text), error.end
+
+
+def _print_in_any_encoding() -> None:
+    """Let standard output and standard error print ASCII forms where their encoding ends."""
+    codecs.register_error("aliasproof", _ascii_form)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="aliasproof")
+
+
 def main() -> None:
     """The entry point."""
+    _print_in_any_encoding()
     # Torch's C++ code writes warnings itself. It reads this level when torch is imported.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     code = run(sys.argv[1:])
