@@ -11,7 +11,7 @@ import torch
 from oracles.observation import observe_eager
 from oracles.verdict import Violation
 from programs.execution import ProgramFunction
-from programs.program import Program
+from programs.program import Instruction, Program
 from programs.validation import validate
 from programs.values import input_tensors
 from reduction.reducer import Reducer
@@ -206,8 +206,11 @@ def test_windows_without_elements_are_not_simpler(compiler, program) -> None:
 
     def rewrite(candidate: Program) -> Program:
         for call in candidate.instructions:
-            if call.op == "aten.unfold.default" and call.args[2] < call.args[3]:
-                raise IndexError("planted")
+            match call:
+                case Instruction("aten.unfold.default", (_, _, int(size), int(step))) if (
+                    size < step
+                ):
+                    raise IndexError("planted")
         return candidate
 
     for body in ("v0 = aten.unfold.default(x0, 0, 2, 3)", "v0 = aten.unfold.default(x0, 0, 0, 1)"):
