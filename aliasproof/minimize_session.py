@@ -33,7 +33,10 @@ _function: Case | None = None
 
 
 def begin(request: MinimizeRequest) -> Subject:
-    """The program in a file, or that of the function in it. Raises `UserError` for bad input."""
+    """The program in a file, or that of the function in it.
+
+    Raises `UserError` for bad input, and `Rejected` if the function raises in eager.
+    """
     if request.target is not None:  # before the user's file runs, which can take long
         target_named(request.target)
     if request.oracle is not None and request.oracle not in EVERY_ORACLE:
@@ -61,7 +64,7 @@ def _lifted(given: UserFunction | Program) -> LiftedProgram:
     except UserError:
         raise
     except Exception as error:  # the user's function may raise anything
-        raise UserError(f"the function raises in eager: {type(error).__name__}: {error}") from error
+        raise Rejected(f"eager raises {type(error).__name__}: {error}") from error
 
 
 def attend(request: MinimizeRequest, subject: Subject) -> None:

@@ -22,7 +22,6 @@ from aliasproof.minimizing import Minimized, minimize
 from aliasproof.user_file import FileNames
 from campaigns.store import read_finding
 from programs.errors import Rejected, UserError
-from programs.program import Program
 from programs.serialization import dumps, to_json
 from reduction.reducer import Reducer
 from reports.console import notes, print_code, print_lines, print_notes, results, write_json
@@ -87,26 +86,14 @@ def minimize_file(given: str, request: MinimizeRequest, options: MinimizeOptions
     """Reduce what is in a file, and print the result. Returns the exit status."""
     request = _located(given, request, by_target=options.interesting is None)
     options.validate(request)
-    with _process(options) as process:
-        subject: Subject = _value(outcome_of(process, f"{SESSION}:begin", request), request)
-        print_notes(subject.notes)
-        if subject.user_code:  # the reducer looks up each operator, in this process
-            with contextlib.redirect_stdout(sys.stderr):
-                user_file.read(request.path, FileNames(*request.names))
+    try:
         if options.interesting is not None:
-            found = _by_script(subject.program, request, options)
-            return _finish(found, request, options, None)
-        outcome = outcome_of(process, f"{SESSION}:find", subject.program, request)
-    if isinstance(outcome, Raised) and isinstance(outcome.error, Rejected):
-        print_lines(notes(), f"aliasproof: {request.path} cannot be judged: {outcome.error}")
+            return _finish(_by_script(request, options), request, options, None)
+        found, wanted = _by_target(request, options)
+    except Rejected as reason:
+        print_lines(notes(), f"aliasproof: {request.path} cannot be judged: {reason}")
         return NOT_JUDGED
-    wanted = _wanted(outcome, request)
-    print_lines(notes(), f"keeps {wanted.oracle}: {wanted.kind}, target {wanted.target}")
-    found = _by_target(subject, wanted, request, options)
-    with _process(options) as process:
-        _value(outcome_of(process, f"{SESSION}:attend", request, subject), request)
-        named = outcome_of(process, f"{SESSION}:identifier", found.program, wanted, found.grade)
-    return _finish(found, request, options, (wanted, _value(named, request)))
+    return _finish(found, request, options, wanted)
 
 
 def _located(given: str, request: MinimizeRequest, *, by_target: bool) -> MinimizeRequest:
@@ -137,7 +124,18 @@ def _value(outcome: Outcome, request: MinimizeRequest) -> Any:
     return outcome.value
 
 
+def _begun(process: Isolated, request: MinimizeRequest) -> Subject:
+    """The program to reduce. This process, too, must know the operators that it calls."""
+    subject: Subject = _value(outcome_of(process, f"{SESSION}:begin", request), request)
+    print_notes(subject.notes)
+    if subject.user_code:
+        with contextlib.redirect_stdout(sys.stderr):
+            user_file.read(request.path, FileNames(*request.names))
+    return subject
+
+
 def _wanted(outcome: Outcome, request: MinimizeRequest) -> Wanted:
+    """The difference that must stay."""
     if isinstance(outcome, Death) and outcome.step == TARGET_STEP and request.target is not None:
         return Wanted(request.target, "errors", outcome.kind, death=True)
     wanted: Wanted = _value(outcome, request)
@@ -147,21 +145,29 @@ def _wanted(outcome: Outcome, request: MinimizeRequest) -> Wanted:
 # --- the reduction --------------------------------------------------------------------------------
 
 
-def _by_script(program: Program, request: MinimizeRequest, options: MinimizeOptions) -> Minimized:
+def _by_script(request: MinimizeRequest, options: MinimizeOptions) -> Minimized:
     assert options.interesting is not None
+    with _process(options) as process:
+        subject = _begun(process, request)
     check = ScriptCheck(options.interesting, options.limit)
-    if not check(program):
+    if not check(subject.program):
         raise UserError(
             f"{options.interesting} does not find {request.path} interesting: its exit status is"
             " not 0 for the program as it was given"
         )
     with _progress() as listener:
-        return minimize(program, check, options.count, listener)
+        return minimize(subject.program, check, options.count, listener)
 
 
 def _by_target(
-    subject: Subject, wanted: Wanted, request: MinimizeRequest, options: MinimizeOptions
-) -> Minimized:
+    request: MinimizeRequest, options: MinimizeOptions
+) -> tuple[Minimized, tuple[Wanted, str]]:
+    """The result, what was kept, and the identifier that a campaign gives to the result."""
+    with _process(options) as process:
+        subject = _begun(process, request)
+        outcome = outcome_of(process, f"{SESSION}:find", subject.program, request)
+    wanted = _wanted(outcome, request)
+    print_lines(notes(), f"keeps {wanted.oracle}: {wanted.kind}, target {wanted.target}")
     check = TargetCheck(request, subject, wanted, options.limits)
     best = len(graded(_symptom(wanted))) if wanted.exact and not wanted.death else 1
     with check.at_work(options.count), _progress() as listener:
@@ -169,7 +175,10 @@ def _by_target(
     if check.mistakes:
         what = counted(check.mistakes, "candidate")
         print_notes([f"{what} ended in an internal error of aliasproof, and did not count"])
-    return found
+    with _process(options) as process:
+        _value(outcome_of(process, f"{SESSION}:attend", request, subject), request)
+        named = outcome_of(process, f"{SESSION}:identifier", found.program, wanted, found.grade)
+        return found, (wanted, _value(named, request))
 
 
 def _symptom(wanted: Wanted) -> Symptom:
