@@ -104,8 +104,8 @@ def _print_findings(console: Console, campaign: Campaign, findings: list[Finding
     print_table(console, table)
     print_lines(
         console,
-        "known: the known bug in corpus/known/; size: instructions of the reduced program; count:"
-        " violations with this cause",
+        "size: instructions of the reduced program; count: violations with this cause; known: the"
+        " bug in corpus/known/",
         "dim",
     )
 
@@ -146,10 +146,10 @@ def _summary(campaign: Campaign) -> str:
         f"{total.violating} with a violation",
         f"{total.documented} that differ as documented",
         *_optional_counts(campaign),
+        f"{100 * campaign.spent.after_search:.0f} % of the time in reduction and confirmation",
         f"{len(campaign.unconfirmed)} unconfirmed",
         counted(campaign.deaths, "worker death"),
         f"seed {campaign.plan.seed}",
-        f"{100 * campaign.spent.after_search:.0f} % of the time in reduction and confirmation",
     ]
     return ", ".join(parts) + "."
 

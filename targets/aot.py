@@ -105,12 +105,14 @@ def _recorded(
     # Not `whole`: the runtime wrapper of AOTAutograd does a part of the work around the graph.
     stages.append(stage := Stage(name, graph, functional=True, whole=False))
 
-    def run(*args: object) -> object:
+    def run(args: list[object]) -> object:
         # The inputs of the first run, before it mutates them: oracles run the stage on these.
         if stage.inputs is None:
             stage.inputs = clone_inputs(args)
         return graph(*args)
 
+    # AOTAutograd then passes a list. Otherwise it warns if there is a backward graph.
+    run._boxed_call = True  # type: ignore[attr-defined]
     return run
 
 
