@@ -80,6 +80,9 @@ AcceptDocumented = Annotated[
 Strict = Annotated[
     bool, typer.Option("--strict", help="Wrong metadata in a graph counts as a difference.")
 ]
+PastKnown = Annotated[
+    bool, typer.Option("--past-known", help="Mend torch's known bugs first: only new ones show.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Write one JSON object to standard output.")]
 
 
@@ -122,12 +125,7 @@ def fuzz(
         ),
     ] = None,
     workers: Workers = None,
-    past_known: Annotated[
-        bool,
-        typer.Option(
-            "--past-known", help="Mend the known bugs of torch first, so that only new ones show."
-        ),
-    ] = False,
+    past_known: PastKnown = False,
     json: Json = False,
     fail_on_findings: Annotated[
         bool, typer.Option("--fail-on-findings", help="Exit with status 1 if there is a finding.")
