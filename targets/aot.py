@@ -23,6 +23,7 @@ from oracles.contract import (
 )
 from oracles.stage import Stage
 from programs.values import clone_inputs
+from targets import torch_functionalize
 from targets.target import Build, Function, Target
 from targets.torch_functionalize import (
     AS_STRIDED_IN_CHAIN,
@@ -142,6 +143,8 @@ AOT = Target(
     contract=CONTRACT,
     build=functools.partial(build, keep_input_mutations=True),
     recipe=recipe(keep_input_mutations=True),
+    # Both functionalize with the same C++ (FunctionalTensorWrapper, FunctionalInverses).
+    layer=torch_functionalize.TARGET,
 )
 
 AOT_EPILOGUE = Target(
