@@ -22,6 +22,7 @@ from benchmarks import (
     against_torch,
     generation,
     lemma_table,
+    limitations,
     overlap,
     pass_cost,
     proof_rates,
@@ -39,6 +40,7 @@ BENCHMARKS: dict[str, Callable[[], Figures]] = {
     "pass_cost": pass_cost.measure,
     "against_torch": against_torch.measure,
     "proof_rates": proof_rates.measure,
+    "limitations": limitations.measure,
 }
 
 
