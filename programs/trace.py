@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch._ops import OpOverload
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from programs.regions import Region
 from programs.schemas import Kind, facts
@@ -30,13 +31,13 @@ class StorageSet:
     """A set of storages, by identity."""
 
     def __init__(self) -> None:
-        # The storages stay alive here, so that no later storage reuses an identity.
-        self._storages: dict[int, torch.UntypedStorage] = {}
+        # A weak reference frees the data and keeps the identity, so that no later storage has it.
+        self._storages: dict[int, StorageWeakRef] = {}
 
     def add(self, tensor: torch.Tensor) -> None:
         """Add the storage of a tensor."""
         storage = tensor.untyped_storage()
-        self._storages[storage._cdata] = storage
+        self._storages[storage._cdata] = StorageWeakRef(storage)
 
     def __contains__(self, tensor: torch.Tensor) -> bool:
         """True if the storage of the tensor is in the set."""
@@ -118,6 +119,7 @@ class Trace:
     - `as_written`: the function is known to call no composite op.
     - `differentiates`: autograd recorded a call.
     - `unwatched`: the higher-order operators that ran without a look at what they do.
+    - `nbytes`: the bytes of all storages that the run was given or made, freed or not.
     - `captured`: how many of the last inputs a user's function captures; None for a program.
     """
 
@@ -135,6 +137,7 @@ class Trace:
     as_written: bool = False
     differentiates: bool = False
     unwatched: dict[str, None] = field(default_factory=dict)
+    nbytes: int = 0
     captured: int | None = None
     rounding: Rounding = field(default_factory=Rounding)
 
