@@ -203,8 +203,8 @@ def _row(limitation: Limitation, met: _Met) -> LimitationRow:
         limitation.reason,
         dict(met.programs),
         shortened(met.kinds.most_common(1)[0][0]),
-        ordinary_inputs(program),
-        ordinary_source(program),
+        ordinary_inputs(program, near=True),
+        ordinary_source(program, near=True),
     )
 
 

@@ -1,4 +1,4 @@
-"""A target and its contract: preconditions, waived promises, documented refusals."""
+"""A target and its contract: preconditions, waived promises, documented refusals, disputes."""
 
 from __future__ import annotations
 
@@ -60,8 +60,10 @@ def _clauses(contract: Contract) -> list[tuple[str, str, str]]:
         for waiver in contract.waivers
     ]
     rows += [
-        ("may refuse with", f"/{refusal.message}/", refusal.reason) for refusal in contract.refusals
+        ("may refuse", f"{refusal.name}, with /{refusal.message}/", refusal.reason)
+        for refusal in contract.refusals
     ]
+    rows += [("disputed", dispute.name, dispute.reason) for dispute in contract.disputes]
     return rows or [("promises", "everything that eager does", "")]
 
 
@@ -93,6 +95,10 @@ def contract_json(contract: Contract) -> dict[str, object]:
             for precondition in contract.preconditions
         ],
         "refusals": [
-            {"message": refusal.message, "reason": refusal.reason} for refusal in contract.refusals
+            {"name": refusal.name, "message": refusal.message, "reason": refusal.reason}
+            for refusal in contract.refusals
+        ],
+        "disputes": [
+            {"name": dispute.name, "reason": dispute.reason} for dispute in contract.disputes
         ],
     }

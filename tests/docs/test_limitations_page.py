@@ -30,7 +30,7 @@ def test_the_program_shows_the_limitation(name: str, target: str, code: str) -> 
     exec(compile(code, name, "exec"), defined)
     result = check(defined["program"], defined["inputs"](), [target]).results[target]
     assert result.verdict is Verdict.DOCUMENTED
-    assert {found.limitation.name for found in result.documented} == {name}
+    assert name in {found.limitation.name for found in result.documented}
 
 
 def test_check_flags_every_program_that_differs() -> None:
