@@ -12,7 +12,7 @@ from oracles.standalone_check import StandaloneCheck
 from oracles.verdict import HOLDS, Report, Violation
 from programs.regions import Region
 from programs.storage_bytes import bytes_of
-from programs.trace import Trace
+from programs.trace import Tolerance, Trace
 
 
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Report:
@@ -28,7 +28,7 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
     )
     for index, (as_passed, as_left) in enumerate(pairs):
         # The first difference is enough: the other view often shows the same one.
-        found = (differ(*pair, exact=trace.exact(pair[0])) for pair in (as_passed, as_left))
+        found = (differ(*pair, trace.tolerance(pair[0])) for pair in (as_passed, as_left))
         difference = next((each for each in found if each is not None), None)
         if difference is None:
             continue
@@ -70,7 +70,7 @@ def _around(eager: Observation, target: Observation, trace: Trace) -> tuple[list
         wrong = (ours != theirs) & _uncovered(storage, views)
         # With views of several dtypes, the dtype of these bytes is unknown: they must be equal.
         if len({view.dtype for view in views}) == 1:
-            wrong &= ~_equal_values(ours, theirs, one.dtype, exact=trace.exact(one))
+            wrong &= ~_equal_values(ours, theirs, one.dtype, trace.tolerance(one))
         if not bool(wrong.any()):
             continue
         if trace.bits_open(one):
@@ -99,14 +99,14 @@ def _uncovered(storage: torch.UntypedStorage, views: list[torch.Tensor]) -> torc
 
 
 def _equal_values(
-    ours: torch.Tensor, theirs: torch.Tensor, dtype: torch.dtype, *, exact: bool
+    ours: torch.Tensor, theirs: torch.Tensor, dtype: torch.dtype, tolerance: Tolerance
 ) -> torch.Tensor:
-    """Per byte, whether it belongs to equal values: 0.0 and -0.0 are equal, and so are all NaNs."""
+    """Per byte, whether it belongs to equal values: all NaNs are equal."""
     equal = ours == theirs
     if dtype.is_floating_point or dtype.is_complex:
         # The storage may end with a part of an element.
         whole = ours.numel() - ours.numel() % dtype.itemsize
-        elements = equal_elements(ours[:whole].view(dtype), theirs[:whole].view(dtype), exact=exact)
+        elements = equal_elements(ours[:whole].view(dtype), theirs[:whole].view(dtype), tolerance)
         equal[:whole] |= elements.repeat_interleave(dtype.itemsize)
     return equal
 

@@ -224,6 +224,7 @@ class Watch(TorchDispatchMode):
         try:
             self._refuse_undefined(call)
             expected = value_stored(call.op, call.arguments)
+            self._note_operands(call)
             if func is aten.resize_.default:
                 self._before_resize = call.written[0].untyped_storage().nbytes()
         except Rejected:
@@ -292,6 +293,11 @@ class Watch(TorchDispatchMode):
             return
         if any(map(self._uninitialised.shown_by, call.read())):
             raise Undefined(f"{call.op} reads memory that was never written")
+
+    def _note_operands(self, call: EagerCall) -> None:
+        """Look at the operands as they are before the call, which may overwrite them."""
+        factor = call.arguments.get("alpha") not in (None, 1, -1)
+        self.trace.rounding.before(call.op, call.read(), factor=factor)
 
     def _note(self, call: EagerCall, result: object) -> None:
         trace = self.trace
@@ -362,6 +368,11 @@ def value_stored(op: OpOverload, arguments: Mapping[str, Any]) -> torch.Tensor |
 
 
 def same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """True if element by element both tensors are equal, or both are NaN."""
+    """True if element by element both tensors are equal, or both are NaN. -0.0 is not 0.0."""
     one, other = readable(one), readable(other)
-    return bool(((one == other) | ((one != one) & (other != other))).all())
+    if one.is_complex():
+        one, other = (torch.view_as_real(each.resolve_conj()) for each in (one, other))
+    equal = one == other
+    if one.is_floating_point():
+        equal &= one.signbit() == other.signbit()
+    return bool((equal | ((one != one) & (other != other))).all())

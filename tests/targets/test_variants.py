@@ -91,7 +91,7 @@ def test_the_tables_name_targets_and_variants_that_exist() -> None:
 
 
 def test_an_identifier_is_a_name_of_a_folder_on_every_system() -> None:
-    found = Signature(Symptom("aot:second-call", "values", "wrong value"), ()).identifier
+    found = Signature(Symptom("aot:second-call", "values", "wrong value"), "a cause").identifier
     assert found.startswith("aot.second-call-values-")
 
 
