@@ -51,7 +51,7 @@ def begin(request: CheckRequest) -> Begun:
     eager = _prepared.eager
     if eager.observation is not None and out_of_memory(eager.observation.error):
         raise MemoryError
-    after = {each.name: None if each.after is None else each.after.name for each in chosen}
+    after = {each.name: each.earlier[-1].name if each.earlier else None for each in chosen}
     return Begun(shown_eager(eager, _prepared.notes), after)
 
 
@@ -61,7 +61,7 @@ def run_target(name: str, missed: bool, graphs: str) -> ShownTarget:
     # In this process, standard output is for the results.
     with contextlib.redirect_stdout(sys.stderr):
         result = check_target(_prepared, target_named(name), missed=missed, without_graphs=graphs)
-    return shown_target(_prepared.eager.observation, result)
+    return shown_target(result.eager or _prepared.eager.observation, result)
 
 
 def run_here(request: CheckRequest) -> Iterator[Begun | ShownTarget]:

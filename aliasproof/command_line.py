@@ -122,6 +122,12 @@ def fuzz(
         ),
     ] = None,
     workers: Workers = None,
+    past_known: Annotated[
+        bool,
+        typer.Option(
+            "--past-known", help="Mend the known bugs of torch first, so that only new ones show."
+        ),
+    ] = False,
     json: Json = False,
     fail_on_findings: Annotated[
         bool, typer.Option("--fail-on-findings", help="Exit with status 1 if there is a finding.")
@@ -133,7 +139,7 @@ def fuzz(
     """
     from aliasproof.commands.fuzz import FuzzOptions, run_campaign
 
-    options = FuzzOptions(tuple(target or ()), seconds, programs, seed, run, workers)
+    options = FuzzOptions(tuple(target or ()), seconds, programs, seed, run, workers, past_known)
     found = run_campaign(options, as_json=json)
     return FOUND if fail_on_findings and found else 0
 

@@ -14,6 +14,7 @@ from torch import fx
 from torch._ops import OpOverload
 
 from aliasproof.comparable import Comparable
+from aliasproof.definedness_note import definedness_note
 from aliasproof.user_file import raised_text
 from programs.errors import UserError
 from programs.execution import as_graph
@@ -57,6 +58,8 @@ def explain(
         else:
             captured, inputs, notes = _captured(function, inputs)
             code = _source_of(function)
+        note = definedness_note(captured, inputs)
+        notes += [] if note is None else [note]
         program = graph_lines(captured, inputs)
     except Refused as refused:
         raise UserError(f"the reference pass refuses it: {refused}") from refused
@@ -69,7 +72,8 @@ def explain(
         reinplaced = reinplace(copy.deepcopy(functional), *inputs)
         graphs = (program, graph_lines(functional, inputs), graph_lines(reinplaced, inputs))
     except Refused as refused:
-        raise UserError(f"the reference pass refuses it: {refused}") from refused
+        why = "" if note is None else f"; {note}"
+        raise UserError(f"the reference pass refuses it: {refused}{why}") from refused
     made = tuple(map(_shown_decision, decisions(reinplaced)))
     return Explanation(code, *graphs, made, tuple(notes))
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from campaigns.recognition import by_mark, plausible_bugs, recognised
 from campaigns.signature import Signature, signature
+from corpus.known_bugs import mended
 from oracles.verdict import Violation
 from programs.program import Program
 from reduction.reducer import Reducer
@@ -15,11 +17,36 @@ from trials.trial import Case, run_trial
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A program as it was drawn, the symptom that it shows, and the seed of its shard."""
+    """A program as it was drawn, the symptom that it shows, and the seed of its shard.
+
+    `known` is the identifier of the known bug that it is, or None. `suspected` is a known bug whose
+    mark it has, if that mark says something of reduced programs alone. Without `known`, the symptom
+    is that of torch with all known bugs mended.
+    """
 
     symptom: Symptom
     program: Program
     seed: int
+    known: str | None = None
+    suspected: str | None = None
+
+    @classmethod
+    def of(cls, symptom: Symptom, program: Program, seed: int, *, past_known: bool) -> Failure:
+        """The failure of a program with this symptom.
+
+        `past_known` says that the known bugs are mended already.
+        """
+        left: Symptom | None = symptom
+        if past_known:
+            known = by_mark(program, symptom, reduced=False)
+        else:
+            known, _, left = recognised(program, symptom, reduced=False)
+        if known is not None:
+            return cls(symptom, program, seed, known)
+        # If another symptom is left, a known bug shows the first one and hides this one. If none is
+        # left, the violation depended on chance; its reduction will say so.
+        left = left or symptom
+        return cls(left, program, seed, None, by_mark(program, left, reduced=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +71,22 @@ class ReducedFailure:
     def unreduced(cls, failure: Failure, violation: Violation, *, exact: bool) -> ReducedFailure:
         """A failure whose program cannot be reduced, since it ends the worker process."""
         program = failure.program
-        found = signature(failure.symptom, program)
+        found = signature(failure.symptom, program, known=failure.known)
         return cls(found, violation, program, program, failure.seed, 0, 0, exact)
 
 
 def reduce_failure(failure: Failure) -> ReducedFailure | None:
-    """Reduce the program of a failure. None if the program does not fail again."""
+    """Reduce the program of a failure. None if the program does not fail again.
+
+    What is not a known bug is reduced with the known bugs mended: otherwise the reduction could end
+    at one of them, since they are near.
+    """
+    bugs = plausible_bugs(failure.program, failure.symptom.target)
+    with mended(bugs if failure.known is None else ()):
+        return _reduce(failure)
+
+
+def _reduce(failure: Failure) -> ReducedFailure | None:
     target, symptom = target_named(failure.symptom.target), failure.symptom
 
     def predicate(candidate: Program) -> bool:
@@ -64,8 +101,12 @@ def reduce_failure(failure: Failure) -> ReducedFailure | None:
     trial = run_trial(Case.of(smallest), target)
     # If an op rounds differently in eager and target, the reproducer must compare with a tolerance.
     results = (*trial.eager.outputs, *trial.eager.inputs)
+    if failure.known is None:
+        known = by_mark(smallest, symptom, reduced=True)
+    else:  # the reduction may have gone from one known bug to another
+        known = recognised(smallest, symptom, reduced=True).known
     return ReducedFailure(
-        signature(symptom, smallest),
+        signature(symptom, smallest, trial.target.error, known),
         trial.judgement.violations[0],
         smallest,
         failure.program,

@@ -70,6 +70,8 @@ class Finding:
             accepted=reduced.accepted,
             count=count,
             torch_version=torch.__version__,
+            cause=reduced.signature.cause,
+            known=reduced.signature.known,
             exact=reduced.exact,
             graph=reduced.graph,
         )

@@ -43,8 +43,9 @@ class Mark:
 class KnownBug:
     """A bug of torch with its minimal program.
 
-    `targets` are the targets that show it on `program`, the first of them is at fault. `versions`
-    are the versions of torch in which it was seen, such as '2.13'. `link` is the upstream issue or
+    `targets` are the targets that differ from eager on `program`, the first of them is at fault. A
+    contract can document the difference; then it is no violation. `versions` are the versions of
+    torch in which it was seen, such as '2.13'. `link` is the upstream issue or
     pull request, or empty if a search found none. `mended` corrects torch in this process while it
     is entered: a violation that vanishes then *is* this bug. Where torch cannot be mended from
     Python, `mark` recognises the bug instead. `plausible` is a cheap test of whether a program can

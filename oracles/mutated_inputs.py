@@ -76,7 +76,8 @@ def _around(eager: Observation, target: Observation, trace: Trace) -> tuple[list
         if trace.bits_open(one):
             unknown = True
             continue
-        evidence = {"first wrong byte": int(wrong.nonzero()[0]), "wrong bytes": int(wrong.sum())}
+        first = int(wrong.view(torch.uint8).argmax())
+        evidence = {"first wrong byte": first, "wrong bytes": int(wrong.sum())}
         violations.append(Violation("inputs", "bytes outside the inputs change", place, evidence))
     return violations, unknown
 
@@ -84,10 +85,16 @@ def _around(eager: Observation, target: Observation, trace: Trace) -> tuple[list
 def _uncovered(storage: torch.UntypedStorage, views: list[torch.Tensor]) -> torch.Tensor:
     """Per byte of the storage, whether no view covers it."""
     uncovered = torch.ones(storage.nbytes(), dtype=torch.bool, device=storage.device)
-    for region in map(Region.of, views):
-        addresses = torch.from_numpy(region.addresses() - storage.data_ptr())
+    for view in views:
+        itemsize = view.element_size()
+        strides = [*(stride * itemsize for stride in view.stride()), 1]
+        offset = int(view.storage_offset()) * itemsize
+        _, end = Region.of(view).interval
         # A run may shrink the storage, so that a view reaches beyond its end.
-        uncovered[addresses[addresses < storage.nbytes()]] = False
+        beyond = max(0, end - storage.data_ptr() - storage.nbytes())
+        whole = torch.cat((uncovered, uncovered.new_empty(beyond))) if beyond else uncovered
+        whole.as_strided([*view.shape, itemsize], strides, offset).fill_(False)
+        uncovered = whole[: storage.nbytes()]
     return uncovered
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import cmath
 
+import numpy as np
 import torch
 
 from oracles.contract import Contract, Difference, Promise
@@ -14,6 +15,7 @@ from oracles.verdict import HOLDS, Report, Verdict, Violation
 from programs.narrow_dtypes import readable
 from programs.trace import EXACT, Tolerance, Trace
 
+PART = 1 << 20  # elements that are compared at once
 # The difference may come from bits that differ from kernel to kernel. What was computed from them
 # made it large, so even a large difference proves nothing.
 BITS_OPEN = Report(
@@ -72,17 +74,49 @@ def differ(
     # Equal bits are the common case. As numbers, 0.0 would equal -0.0, and NaN would not equal NaN.
     if torch.equal(_bits(expected), _bits(actual)):
         return None
-    wrong = ~equal_elements(expected, actual, tolerance)
-    if not bool(wrong.any()):
+    count, first = _wrong_elements(expected, actual, tolerance)
+    if first is None:
         return None
-    first = tuple(int(position) for position in wrong.nonzero()[0])
     return {
         "first wrong index": list(first),
-        "wrong elements": int(wrong.sum()),
-        "elements": wrong.numel(),
+        "wrong elements": count,
+        "elements": expected.numel(),
         "eager": str(readable(expected)[first].item()),
         "target": str(readable(actual)[first].item()),
     }
+
+
+def _wrong_elements(
+    expected: torch.Tensor, actual: torch.Tensor, tolerance: Tolerance
+) -> tuple[int, tuple[int, ...] | None]:
+    """How many elements differ, and the first index at which they do.
+
+    Large tensors are compared in parts: masks and the like take several times their memory.
+    """
+    if expected.numel() > PART:
+        return _wrong_in_parts(expected, actual, tolerance)
+    wrong = ~equal_elements(expected, actual, tolerance)
+    count = int(wrong.sum())
+    if not count:
+        return 0, None
+    position = int(wrong.flatten().to(torch.uint8).argmax())
+    return count, tuple(map(int, np.unravel_index(position, wrong.shape)))
+
+
+def _wrong_in_parts(
+    expected: torch.Tensor, actual: torch.Tensor, tolerance: Tolerance
+) -> tuple[int, tuple[int, ...] | None]:
+    dim = max(range(expected.dim()), key=lambda dim: expected.shape[dim])
+    length = max(1, PART * expected.shape[dim] // expected.numel())
+    parts = zip(expected.split(length, dim), actual.split(length, dim), strict=True)
+    count, indices = 0, []
+    for number, (ours, theirs) in enumerate(parts):
+        wrong, first = _wrong_elements(ours, theirs, tolerance)
+        if first is not None:
+            count += wrong
+            start = number * length
+            indices.append((*first[:dim], first[dim] + start, *first[dim + 1 :]))
+    return count, min(indices, default=None)
 
 
 def _same_numbers(expected: object, actual: object, tolerance: Tolerance) -> bool:

@@ -7,10 +7,13 @@ from dataclasses import dataclass, field
 
 import torch
 from torch._ops import OpOverload
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from programs.narrow_dtypes import readable
 from programs.regions import Region
 from programs.schemas import Kind, facts
+
+PART = 1 << 20  # elements that are looked at at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +34,13 @@ class StorageSet:
     """A set of storages, by identity."""
 
     def __init__(self) -> None:
-        # The storages stay alive here, so that no later storage reuses an identity.
-        self._storages: dict[int, torch.UntypedStorage] = {}
+        # A weak reference frees the data and keeps the identity, so that no later storage has it.
+        self._storages: dict[int, StorageWeakRef] = {}
 
     def add(self, tensor: torch.Tensor) -> None:
         """Add the storage of a tensor."""
         storage = tensor.untyped_storage()
-        self._storages[storage._cdata] = storage
+        self._storages[storage._cdata] = StorageWeakRef(storage)
 
     def __bool__(self) -> bool:
         """True if there is a storage in the set."""
@@ -184,24 +187,37 @@ class Rounding:
 class Trace:
     """What an eager run did. Storages are known by address.
 
-    - `written`: the storages that were written.
-    - `overlapping_writes`: regions that overlap themselves and were written through.
+    - `written`: the storages that were written; `written_regions`: through which regions.
+    - `overlapping_writes`: those regions that overlap themselves.
     - `overlapping_as_strided`: an `as_strided` made a view that overlaps itself.
+    - `written_as_strided`: a write went through a chain of views with `as_strided` in it.
+    - `overlapping_operands`: a call wrote memory that another operand of it covers.
     - `outside`: an `as_strided` showed bytes that its argument does not cover.
+    - `data_dependent`: the first op that read tensor data into Python or into a size.
+    - `unspecified`: a call that this device runs in one way, and torch specifies none; how.
+    - `is_program`: the function is a `Program`, so it does nothing but call ATen ops.
     - `as_written`: the function is known to call no composite op.
     - `differentiates`: autograd recorded a call.
     - `unwatched`: the higher-order operators that ran without a look at what they do.
+    - `nbytes`: the bytes of all storages that the run was given or made, freed or not.
     - `captured`: how many of the last inputs a user's function captures; None for a program.
     """
 
     inputs: tuple[InputLocation, ...] = ()
     written: set[int] = field(default_factory=set)
+    written_regions: set[Region] = field(default_factory=set)
     overlapping_writes: set[Region] = field(default_factory=set)
     overlapping_as_strided: bool = False
+    written_as_strided: bool = False
+    overlapping_operands: bool = False
     outside: bool = False
+    data_dependent: str | None = None
+    unspecified: str | None = None
+    is_program: bool = False
     as_written: bool = False
     differentiates: bool = False
     unwatched: dict[str, None] = field(default_factory=dict)
+    nbytes: int = 0
     captured: int | None = None
     rounding: Rounding = field(default_factory=Rounding)
 
@@ -222,11 +238,40 @@ class Trace:
         return isinstance(value, torch.Tensor) and value in self.rounding.bits
 
 
+class StridedChains:
+    """The tensors that a chain of views with `as_strided` made.
+
+    Functionalization of torch documents limits for these, and contracts ask.
+    """
+
+    def __init__(self) -> None:
+        # The tensors stay alive here, so that no later one reuses an identity.
+        self._made: dict[int, torch.Tensor] = {}
+
+    def note(
+        self, op: OpOverload, read: Sequence[torch.Tensor], made: Sequence[torch.Tensor]
+    ) -> None:
+        """Follow one call: `read` are its operands, `made` what it returned."""
+        begins = op.overloadpacket in (torch.ops.aten.as_strided, torch.ops.aten.as_strided_)
+        # Most programs call no `as_strided`, so nothing is to be followed.
+        goes_on = self._made and facts(op).kind is Kind.VIEW and any(map(self.has, read))
+        if begins or goes_on:
+            self._made.update({id(tensor): tensor for tensor in made})
+
+    def has(self, tensor: torch.Tensor) -> bool:
+        """True if the tensor is one of these."""
+        return id(tensor) in self._made
+
+
 # --- what is in the data --------------------------------------------------------------------------
 
 
 def _any(tensor: torch.Tensor, test: Callable[[torch.Tensor], torch.Tensor]) -> bool:
     """Whether one of the numbers, or of the parts of complex ones, passes a test."""
+    if tensor.numel() > PART:  # a mask of a large tensor takes as much memory again
+        dim = max(range(tensor.dim()), key=lambda dim: tensor.shape[dim])
+        length = max(1, PART * tensor.shape[dim] // tensor.numel())
+        return any(_any(part, test) for part in tensor.split(length, dim))
     tensor = readable(tensor)
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor.resolve_conj())

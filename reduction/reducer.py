@@ -88,6 +88,8 @@ class Reducer:
       the steps enumerate by halves, a position is a fraction of the program, and means the same in
       a shorter one. What this misses is found in the next round, since rounds repeat until one
       changes nothing.
+    - *Adaptivity*. After two successes in a row it goes back, and twice as far after each further
+      one: to larger changes, or to neighbours that could not go before.
     - *No question twice*. Programs are compared with canonical names.
     """
 
@@ -123,34 +125,38 @@ class Reducer:
         before = None
         while before != self.current:
             before = self.current
-            place: Place | None = Place(0, 0)
-            while place is not None:
-                place = self._next_success(steps, place)
+            start, row = Place(0, 0), 0
+            while (success := self._next_success(steps, start)) is not None:
+                place, asked = success
+                row = row + 1 if asked == 1 else 0
+                start = place._replace(candidate=max(place.candidate - 2**row + 1, 0))
 
-    def _next_success(self, steps: tuple[ReductionStep, ...], start: Place) -> Place | None:
-        """Ask about the candidates from a place on, until one is accepted; the place of that one.
+    def _next_success(
+        self, steps: tuple[ReductionStep, ...], start: Place
+    ) -> tuple[Place, int] | None:
+        """Ask about the candidates from a place on, until one is accepted.
 
-        None at the end of the last step, or if the predicate was asked often enough.
+        Returns its place, and how many were asked about. None at the end of the last step, or if
+        the predicate was asked often enough.
         """
-        asked: deque[Offer] = deque()
+        if self.tried >= MOST_CANDIDATES:
+            return None
+        before, since = self.tried, time.perf_counter()
+        offers: deque[Offer] = deque()
 
         def candidates() -> Iterator[Program]:
             for offer in self._offers(steps, start):
-                asked.append(offer)
+                offers.append(offer)
                 yield offer.candidate
 
-        if self.tried >= MOST_CANDIDATES:
-            return None
-        since = time.perf_counter()
         # Closed at the first success: a parallel `evaluate` then gives up what it asked ahead.
-        with contextlib.closing(self.evaluate(self.predicate, candidates())) as answers:
-            for grade in answers:
-                offer = asked.popleft()
-                now = time.perf_counter()
+        with contextlib.closing(self.evaluate(self.predicate, candidates())) as grades:
+            for grade in grades:
+                offer, now = offers.popleft(), time.perf_counter()
                 accepted = self._take(offer, grade, now - since)
                 since = now
                 if accepted:
-                    return offer.place
+                    return offer.place, self.tried - before
                 if self.tried >= MOST_CANDIDATES:
                     return None
         return None

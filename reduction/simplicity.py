@@ -150,13 +150,12 @@ def empty_values(program: Program) -> int:
     found = [tensor.numel() == 0 for tensor in values.values()]
     for instruction in program.instructions:
         try:
-            returned = call(instruction, values)
-            values.update(zip(instruction.results, returned, strict=False))
+            made = dict(zip(instruction.results, call(instruction, values), strict=False))
+            # An unnamed result is an argument, which was counted where it was defined.
+            found += [tensor.numel() == 0 for tensor in made.values()]
         except Exception:  # noqa: BLE001 - any kernel may raise anything; the predicate decides
             break
-        # An unnamed result is an argument, which was counted where it was defined.
-        if instruction.results:
-            found += [made.numel() == 0 for made in returned]
+        values.update(made)
     return sum(found)
 
 

@@ -34,7 +34,7 @@ from reduction.instruction_steps import (
     simplify_ops,
 )
 from reduction.slices import cut_head, cut_tail, keep_neighbourhood, slice_outputs
-from reduction.value_steps import simplify_fill, simplify_values
+from reduction.value_steps import plain_values, simplify_fill, simplify_values
 
 ReductionStep: TypeAlias = Callable[[Program], Iterator[Program]]
 StepGroups: TypeAlias = tuple[tuple[ReductionStep, ...], ...]
@@ -42,6 +42,7 @@ StepGroups: TypeAlias = tuple[tuple[ReductionStep, ...], ...]
 # In the order in which they are tried. What removes most comes first, so that the later steps,
 # which have many candidates, work on a short program.
 FEWER_INSTRUCTIONS: tuple[ReductionStep, ...] = (
+    plain_values,
     settle_inputs,
     cut_tail,
     slice_outputs,

@@ -26,6 +26,7 @@ def shown_eager(eager: EagerResult, notes: Sequence[str] = ()) -> ShownEager:
         eager.raised,
         eager.trace.rounding.first if eager.trace is not None else None,
         tuple(notes),
+        eager.trace.unspecified if eager.trace is not None else None,
     )
 
 

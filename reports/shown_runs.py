@@ -18,7 +18,8 @@ class ShownEager:
     """The eager run: texts of its outputs and of the inputs afterwards, and why it is not judged.
 
     `rounded` is the op since which values are compared with a tolerance. `notes` say what was done
-    to make the function comparable. `torch` is the version, `oracles` are the names of all oracles.
+    to make the function comparable. `unspecified` is a call that only this device runs in one way.
+    `torch` is the version, `oracles` are the names of all oracles.
     """
 
     torch: str
@@ -29,6 +30,7 @@ class ShownEager:
     raised: str | None = None
     rounded: str | None = None
     notes: tuple[str, ...] = ()
+    unspecified: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ class CheckPrinter:
                 _print_missed(self.console, result.target, result.missed)
         _print_notes(self.console, check.results)
         self.console.print()
-        print_lines(self.console, *_summary(check))
+        print_lines(self.console, *_summary(check, found.eager.unspecified is not None))
 
 
 def print_check(console: Console, name: str, found: ShownCheck) -> None:
@@ -77,6 +77,9 @@ def print_check(console: Console, name: str, found: ShownCheck) -> None:
 
 
 def _print_eager(console: Console, eager: ShownEager) -> None:
+    if eager.unspecified is not None:
+        how = f"unspecified in eager: {eager.unspecified}; the result is that of this device"
+        print_lines(console, how, "yellow")
     if eager.raised is not None:
         print_lines(console, f"eager raises {eager.raised}")
         return
@@ -153,7 +156,7 @@ def print_violation(
     style = "bold red" if limitation is None else "red"
     print_lines(console, f"{violation.oracle}: {violation.describe()}{label}", style)
     if limitation is not None:
-        print_lines(console, f"  documented: it {limitation.name}: {limitation.reason}")
+        print_lines(console, f"  documented: {limitation.name}: {limitation.reason}")
     short = [f"{key} {value}" for key, value in violation.evidence.items() if not _long(value)]
     if short:
         print_lines(console, f"  {', '.join(short)}")
@@ -181,16 +184,17 @@ def _long(value: object) -> bool:
     return len(str(value)) > LONG_EVIDENCE or "\n" in str(value)
 
 
-def _summary(found: Check) -> tuple[str, str]:
+def _summary(found: Check, unspecified: bool) -> tuple[str, str]:
     """The last line and its style."""
     by_verdict: dict[Verdict, list[str]] = {verdict: [] for verdict in Verdict}
     for name, result in found.results.items():
         by_verdict[result.verdict].append(name)
     wrong, documented = by_verdict[Verdict.VIOLATED], by_verdict[Verdict.DOCUMENTED]
     equal = by_verdict[Verdict.HOLDS]
+    why = "where eager is unspecified" if unspecified else "as documented"
     differs = [
         f"{what}: {', '.join(names)}."
-        for what, names in (("Wrong", wrong), ("Differs from eager, as documented", documented))
+        for what, names in (("Wrong", wrong), (f"Differs from eager, {why}", documented))
         if names
     ]
     if not differs and found.eager.raised is not None:
@@ -239,6 +243,7 @@ def _eager_json(eager: ShownEager) -> dict[str, object]:
     return {
         "judged": eager.unjudged is None,
         "reason": eager.unjudged or "",
+        "unspecified": eager.unspecified,
         "raises": eager.raised,
         "outputs": list(eager.outputs),
         "inputs afterwards": list(eager.inputs),

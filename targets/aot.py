@@ -12,14 +12,23 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import fx
 
-from oracles.contract import Contract, Promise, Refusal, Waiver, written_inputs_apart
+from oracles.contract import (
+    Contract,
+    Promise,
+    Refusal,
+    Waiver,
+    writes_inputs_of_two_dtypes,
+    written_inputs_apart,
+)
 from oracles.stage import Stage
 from programs.values import clone_inputs
+from targets import torch_functionalize
 from targets.target import Build, Function, Target
 from targets.torch_functionalize import (
     AS_STRIDED_IN_CHAIN,
     DATA_DEPENDENT_SHAPE,
     DATA_OF_A_TRACER,
+    DISPUTED_EXPAND,
     FORGETFUL_CACHE,
     OTHER_DECOMPOSITION,
     OVERLAP_BEYOND_EXPAND,
@@ -43,19 +52,21 @@ CONTRACT = Contract(
         OTHER_DECOMPOSITION,
         FORGETFUL_CACHE,
     ),
-    preconditions=(OVERLAP_BEYOND_EXPAND, OVERLAPPING_INPUT),
+    preconditions=(OVERLAP_BEYOND_EXPAND,),
     refusals=(
         AS_STRIDED_IN_CHAIN,
         DATA_OF_A_TRACER,
+        OVERLAPPING_INPUT,
         DATA_DEPENDENT_SHAPE,
         Refusal(
             "overlapping inputs of different dtypes",
             r"does not yet handle input mutations on views with different dtypes",
-            "inputs that share a storage under different dtypes are not supported yet, as the error"
-            " says",
-            lambda trace: True,
+            "inputs that overlap under different dtypes are not supported yet if one is written, as"
+            " the error says (merge_view_inputs in torch/_functorch/_aot_autograd)",
+            writes_inputs_of_two_dtypes,
         ),
     ),
+    disputes=(DISPUTED_EXPAND,),
 )
 
 
@@ -94,12 +105,14 @@ def _recorded(
     # Not `whole`: the runtime wrapper of AOTAutograd does a part of the work around the graph.
     stages.append(stage := Stage(name, graph, functional=True, whole=False))
 
-    def run(*args: object) -> object:
+    def run(args: list[object]) -> object:
         # The inputs of the first run, before it mutates them: oracles run the stage on these.
         if stage.inputs is None:
             stage.inputs = clone_inputs(args)
         return graph(*args)
 
+    # AOTAutograd then passes a list. Otherwise it warns if there is a backward graph.
+    run._boxed_call = True  # type: ignore[attr-defined]
     return run
 
 
@@ -129,6 +142,8 @@ AOT = Target(
     contract=CONTRACT,
     build=functools.partial(build, keep_input_mutations=True),
     recipe=recipe(keep_input_mutations=True),
+    # Both functionalize with the same C++ (FunctionalTensorWrapper, FunctionalInverses).
+    layer=torch_functionalize.TARGET,
 )
 
 AOT_EPILOGUE = Target(

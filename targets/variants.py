@@ -97,8 +97,8 @@ VARIANTS: Mapping[str, Variant] = {
         Variant(
             "captured",
             "the function closes over a half of its inputs, or over what it captures itself",
-            ("identity", *_ON_MAKE_FX, *_REFERENCE),
-            Contract(preconditions=(captured.NOT_WRITTEN,)),
+            ("identity", "functionalize"),
+            Contract(preconditions=(captured.NOT_WRITTEN,), refusals=(captured.NOT_WRAPPED,)),
         ),
         Variant("dynamo", 'compiled by torch.compile(backend="aot_eager")', ("aot",)),
         Variant(

@@ -42,7 +42,22 @@ def at_fault(
             continue
         if main is not None:
             return at_fault(case, earlier, found, main)
+    if target.layer is not None:
+        try:
+            found, main = _main_violation(case, target.layer)
+        except Rejected:
+            return target, violation
+        if main is not None and _same_promise(main, violation):
+            return at_fault(case, target.layer, found, main)
     return target, violation
+
+
+def _same_promise(one: Violation, other: Violation) -> bool:
+    """Whether two targets are wrong about the same matter, so that one cause can be behind both."""
+    values = {"values", "inputs"}  # a wrong element is in an output, in an input, or in both
+    if one.oracle in values and other.oracle in values:
+        return True
+    return (one.oracle, one.kind) == (other.oracle, other.kind)
 
 
 def shows(program: Program, target: Target, symptom: Symptom) -> bool:

@@ -77,10 +77,9 @@ def examine(
     """Run eager, run the target, judge the results, judge the graphs, name the target at fault.
 
     `eager` is the run in eager, if the caller has it; it may have raised. Without it, eager runs
-    here, and a case on which eager raises is rejected. The oracles on graphs judge a run whose
-    results are right; with `every_oracle`, also one whose results are wrong. With `attribute`, the
-    targets that this one builds on run too, to find the first that is wrong. `without_graphs` is
-    the reason not to judge graphs, whose reports then are unknown; empty if there is none. With a
+    here, and must not raise. The oracles on graphs judge a run whose results are right; with
+    `every_oracle`, any run. With `attribute`, the targets that this one builds on run too, to find
+    the first that is wrong. `without_graphs` is the reason not to judge graphs, or empty. With a
     budget for the `search`, a difference that only *equivalence* sees is tried with other values.
     """
     spent = Spent()
@@ -88,24 +87,21 @@ def examine(
         eager = None  # that run was under other conditions
     case = case.under(target)
     try:
-        eager = eager or _returning(run_eager(case, spent))
-        trial = run_trial(case, target, spent, eager)
+        trial = run_trial(case, target, spent, eager or _returning(run_eager(case, spent)))
     except Rejected as reason:
         reports = excluded(str(reason), EVERY_ORACLE).reports
         return Examination(case, target, reports, rejected=reason, spent=spent)
     reports, mistake = trial.judgement.reports, None
     # A wrong result needs no more evidence, so the cost of the oracles on graphs can be saved.
-    main = next(iter(trial.judgement.violations), None)
-    on_graphs: Mapping[str, Report]
-    if main is None or every_oracle:
-        if without_graphs:
-            on_graphs = dict.fromkeys(ON_GRAPHS, Report(Verdict.UNKNOWN, reason=without_graphs))
-        else:
-            on_graphs, mistake = _on_graphs(case, target, trial, spent)
+    right, shown = not trial.judgement.violations, None
+    if without_graphs and (right or every_oracle):
+        unknown = Report(Verdict.UNKNOWN, reason=without_graphs)
+        reports = {**reports, **dict.fromkeys(ON_GRAPHS, unknown)}
+    elif right or every_oracle:
+        on_graphs, mistake = _on_graphs(case, target, trial, spent)
         reports = {**reports, **on_graphs}
-    shown = None
-    if search is not None and main is None and not without_graphs and mistake is None:
-        reports, shown = _searched(case, target, trial, reports, search, spent)
+        if search is not None and right and mistake is None:
+            reports, shown = _searched(case, target, trial, reports, search, spent)
     symptom = _symptom(case, target, trial, reports) if attribute else None
     return Examination(case, target, reports, trial, None, mistake, shown, symptom, spent)
 

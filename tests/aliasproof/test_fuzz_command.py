@@ -79,9 +79,22 @@ def test_what_is_kept(campaign):
         assert {path.name for path in finding.iterdir()} == {
             "program.json",
             "finding.json",
+            "issue.md",
             "reproducer.py",
         }
         assert finding.name in done.stdout
+
+
+def test_each_finding_was_run_under_torch_compile(campaign):
+    _, folder, _ = campaign
+    for finding in folder.glob("runs/*/findings/*"):
+        answers = json.loads((finding / "finding.json").read_text())["user level"]
+        assert set(answers) == {"aot_eager", "inductor"}
+        script, issue = ((finding / name).read_text() for name in ("reproducer.py", "issue.md"))
+        assert script in issue
+        assert len(script.splitlines()) <= 45
+        if "shows" in answers.values():
+            assert "torch.compile(program, backend=" in script
 
 
 def test_the_reproducer_shows_the_bug(campaign):

@@ -12,7 +12,6 @@ from targets.registry import TARGETS
 from trials.trial import Case, Trial, run_eager, run_trial
 
 BUGS = list(KNOWN_BUGS.values())
-SHOWN = [bug for bug in BUGS if bug.targets]
 VERSION = ".".join(torch.__version__.split(".")[:2])
 
 
@@ -24,14 +23,20 @@ def tried(bug: KnownBug, target: str, *mends: KnownBug) -> Trial:
         return run_trial(case, TARGETS[target], eager=eager)
 
 
-@pytest.mark.parametrize("bug", SHOWN, ids=lambda bug: bug.identifier)
+def differs(trial: Trial) -> bool:
+    """Whether the target differs from eager, be it documented or not."""
+    reports = trial.judgement.reports.values()
+    return any(report.violations or report.documented for report in reports)
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.identifier)
 def test_the_program_shows_the_bug_in_the_versions_that_have_it(bug: KnownBug) -> None:
-    shown = [bool(tried(bug, target).judgement.violations) for target in bug.targets]
+    shown = [differs(tried(bug, target)) for target in bug.targets]
     assert shown == [VERSION in bug.versions] * len(shown)
 
 
 @pytest.mark.parametrize(
-    "bug", [bug for bug in SHOWN if bug.mended is not None], ids=lambda bug: bug.identifier
+    "bug", [bug for bug in BUGS if bug.mended is not None], ids=lambda bug: bug.identifier
 )
 def test_a_mend_removes_the_bug_and_is_undone(bug: KnownBug) -> None:
     if VERSION not in bug.versions:
@@ -43,12 +48,12 @@ def test_a_mend_removes_the_bug_and_is_undone(bug: KnownBug) -> None:
         assert tried(bug, target).judgement.violations, "the mend outlives its context"
 
 
-@pytest.mark.parametrize("bug", SHOWN, ids=lambda bug: bug.identifier)
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.identifier)
 def test_the_mends_of_other_bugs_leave_the_bug(bug: KnownBug) -> None:
     if VERSION not in bug.versions:
         pytest.skip(f"torch {torch.__version__} does not have this bug")
     others = [other for other in BUGS if other is not bug]
-    assert tried(bug, bug.targets[0], *others).judgement.violations
+    assert differs(tried(bug, bug.targets[0], *others))
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.identifier)

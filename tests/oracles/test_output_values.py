@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+import oracles.output_values
 from oracles.contract import Contract, Promise, Waiver
 from oracles.output_values import differ, judge
 from oracles.verdict import HOLDS, Verdict
@@ -236,3 +237,16 @@ def test_values_that_are_not_promised_are_compared(runs) -> None:
     assert (report.verdict, report.violations) == (Verdict.DOCUMENTED, ())
     assert report.differences == judge(ALL, *runs(lambda x: x + 1, lambda x: x, [X])).violations
     assert judge(contract, *runs(lambda x: x + 1, lambda x: x + 1, [X])) == HOLDS
+
+
+@pytest.mark.parametrize("shape", [(10,), (5, 2), (2, 5), (1, 10), (2, 5, 1)])
+@pytest.mark.parametrize("wrong", [[3], [9, 4], [0]])
+def test_large_tensors_are_compared_in_parts(monkeypatch, shape, wrong) -> None:
+    expected = torch.arange(10.0).view(shape)
+    actual = expected.clone()
+    actual.view(-1)[wrong] += 1
+    whole = differ(expected, actual)
+    monkeypatch.setattr(oracles.output_values, "PART", 3)
+    assert differ(expected, actual) == whole
+    assert whole is not None
+    assert whole["wrong elements"] == len(wrong)

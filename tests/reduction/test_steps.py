@@ -12,7 +12,7 @@ import torch
 
 from programs.program import Instruction, Program, Ref
 from reduction import input_steps, instruction_steps, slices, value_steps
-from reduction.simplicity import Simplicity, simplicity
+from reduction.simplicity import Simplicity, is_simpler, simplicity
 from reduction.steps import STEPS, ReductionStep
 
 # --- every step on sampled programs ---------------------------------------------------------------
@@ -35,7 +35,8 @@ def test_every_step_offers_simpler_programs(step, drawn: list[Program], is_valid
     for program in drawn:
         candidates = list(step(program))
         valid = list(filter(is_valid, candidates))
-        simpler = [candidate for candidate in valid if simplicity(candidate) < simplicity(program)]
+        key = simplicity(program)
+        simpler = [candidate for candidate in valid if is_simpler(candidate, key)]
         counts.update(candidates=len(candidates), simpler=len(simpler), programs=bool(simpler))
         assert len(candidates) < 1000
     assert counts["programs"] >= 5, counts
