@@ -28,6 +28,7 @@ from targets.registry import target as target_named
 from targets.target import Function, Target
 from trials.examination import examine
 from trials.trial import SEED, Case, EagerRun, Trial, run_eager
+from trials.value_search import Budget
 
 DEFAULT_TARGETS = ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "identity")
 MOST_NAMED = 8  # captured tensors named in a note
@@ -190,6 +191,7 @@ def _examine_twice(
         every_oracle=True,
         attribute=False,
         without_graphs=without_graphs,
+        search=Budget(),
     )
     found = again()
     reports = found.reports

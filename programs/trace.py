@@ -13,6 +13,8 @@ from programs.narrow_dtypes import readable
 from programs.regions import Region
 from programs.schemas import Kind, facts
 
+PART = 1 << 20  # elements that are looked at at once
+
 
 @dataclass(frozen=True, slots=True)
 class InputLocation:
@@ -266,6 +268,10 @@ class StridedChains:
 
 def _any(tensor: torch.Tensor, test: Callable[[torch.Tensor], torch.Tensor]) -> bool:
     """Whether one of the numbers, or of the parts of complex ones, passes a test."""
+    if tensor.numel() > PART:  # a mask of a large tensor takes as much memory again
+        dim = max(range(tensor.dim()), key=lambda dim: tensor.shape[dim])
+        length = max(1, PART * tensor.shape[dim] // tensor.numel())
+        return any(_any(part, test) for part in tensor.split(length, dim))
     tensor = readable(tensor)
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor.resolve_conj())
