@@ -37,20 +37,22 @@ def check(
     inputs: object = None,
     targets: Sequence[str] = DEFAULT_TARGETS,
     *,
+    second_inputs: object = None,
     file: Path | None = None,
     missed: bool = False,
 ) -> Check:
     """Run a function in eager and through targets, and let every oracle compare the runs.
 
-    Neither the inputs nor the function are changed. A `Program` brings its own inputs. `file` is
-    the file of the function: errors then name their line in it. `missed` also asks what targets
-    could have done in place. Raises `UserError` for an unknown target, or for inputs that cannot
-    be compared.
+    Neither the inputs nor the function are changed. A `Program` brings its own inputs. Inputs are
+    in a form of `CallArguments`. `second_inputs` are those of a second call, for targets that make
+    one; only their tensors may differ. `file` is the file of the function: errors then name their
+    line in it. `missed` also asks what targets could have done in place. Raises `UserError` for an
+    unknown target, or for inputs that cannot be compared.
     """
     chosen = [target_named(name) for name in dict.fromkeys(targets)]
     # The caller's random numbers must not depend on whether something was checked before.
     with torch.random.fork_rng(devices=[]):
-        prepared = prepare(function, inputs, file=file)
+        prepared = prepare(function, inputs, second_inputs, file=file)
         results = {each.name: check_target(prepared, each, missed=missed) for each in chosen}
     return Check(prepared.eager, results, list(prepared.notes))
 
@@ -72,6 +74,7 @@ class Prepared:
 def prepare(
     function: Program | Function,
     inputs: object = None,
+    second_inputs: object = None,
     *,
     file: Path | None = None,
 ) -> Prepared:
@@ -91,11 +94,20 @@ def prepare(
         notes.append(_captured_note(comparable))
     # Each run gets fresh clones, so that no run sees what another wrote.
     case = Case(comparable.function, lambda: _seeded(clone_inputs(comparable.inputs)))
+    if second_inputs is not None:
+        checked(second_inputs, "second_inputs")
+        second = comparable.other_inputs(second_inputs)
+        case.second_inputs = lambda: _seeded(clone_inputs(second))
     eager = _run_eager(case, file)
     # Only the runs show which types the outputs have.
     opaque = frozenset(comparable.function.opaque)
     if opaque:
         notes.append(_opaque_reason(opaque))
+    if eager.trace.unwatched:
+        notes.append(
+            f"what {', '.join(eager.trace.unwatched)} does was not watched: whether it is defined"
+            " in eager is unknown"
+        )
     return Prepared(case, eager, tuple(notes), opaque)
 
 

@@ -75,7 +75,7 @@ def explain(
 
 
 def _captured(
-    function: Function, inputs: Sequence[torch.Tensor]
+    function: Function, inputs: object
 ) -> tuple[fx.GraphModule, Sequence[torch.Tensor], list[str]]:
     """The graph of a function, its inputs with the captured tensors, and notes on the latter."""
     comparable = Comparable.of(function, inputs)

@@ -76,7 +76,7 @@ def prove_function(
 
 def prove_build(
     function: Program | Function,
-    inputs: Sequence[torch.Tensor],
+    inputs: object,
     target: Target,
     build: SymbolicBuild | None,
     sizes: Range = DEFAULT_SIZES,

@@ -54,7 +54,11 @@ class Surroundings:
     @classmethod
     def of(cls, function: Function, arguments: CallArguments) -> Surroundings:
         """Find the variables of a function."""
-        variables = tuple(filter(_is_small, _variables(function, arguments)))
+        found = filter(_is_small, _variables(function, arguments))
+        # A parameter is called as its module calls it, not as its optimizer does.
+        variables = tuple(
+            sorted(found, key=lambda each: isinstance(each.value, torch.optim.Optimizer))
+        )
         return cls(function, arguments.named_for(function), variables)
 
     def call(self) -> object:

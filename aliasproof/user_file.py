@@ -203,6 +203,5 @@ def _check_call(function: Callable[..., object], name: str, given: object, path:
         signature.bind(*arguments.args, **arguments.kwargs)
     except TypeError as error:
         raise UserError(
-            f"{path}: {name}{signature} cannot be called with {arguments.describe()}:"
-            f" {error}"
+            f"{path}: {name}{signature} cannot be called with {arguments.describe()}: {error}"
         ) from error

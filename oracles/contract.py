@@ -207,6 +207,16 @@ def as_written(trace: Trace) -> bool:
     return trace.as_written
 
 
+def differentiates(trace: Trace) -> bool:
+    """Autograd runs inside of the function."""
+    return trace.differentiates
+
+
+def calls_a_custom_write(trace: Trace) -> bool:
+    """An operator of another library than torch writes a tensor."""
+    return trace.custom_write
+
+
 def no_overlapping_as_strided(trace: Trace) -> bool:
     """No `as_strided` call makes a view that overlaps itself."""
     return not trace.overlapping_as_strided

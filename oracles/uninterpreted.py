@@ -102,7 +102,8 @@ class UninterpretedMode(TorchDispatchMode):
             isinstance(leaf, (torch.Tensor, list, tuple, type(None))) for leaf in leaves
         )
         # An op of torch has a tag if the number it returns is data, not metadata.
-        if returns_number and op.namespace not in TORCH:
+        # Of no tensor it can read no data.
+        if returns_number and op.namespace not in TORCH and any(True for _ in tensors_in(args)):
             self.data_dependent_op = self.data_dependent_op or str(op)
         if op is aten.index.Tensor and all(
             index.dtype != torch.bool for index in tensors_in(args[1])

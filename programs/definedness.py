@@ -333,6 +333,7 @@ class Watch(TorchDispatchMode):
         trace = self.trace
         for tensor in call.written:
             trace.written.add(tensor.untyped_storage().data_ptr())
+            trace.custom_write = trace.custom_write or call.op.namespace not in ("aten", "prims")
             if overlaps_itself(region := Region.of(tensor)):
                 trace.overlapping_writes.add(region)
             self._uninitialised.note_write(tensor)

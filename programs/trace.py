@@ -112,6 +112,7 @@ class Trace:
     - `outside`: an `as_strided` showed bytes that its argument does not cover.
     - `as_written`: the function is known to call no composite op.
     - `differentiates`: autograd recorded a call.
+    - `custom_write`: an operator of another library than torch wrote a tensor.
     - `unwatched`: the higher-order operators that ran without a look at what they do.
     - `captured`: how many of the last inputs a user's function captures; None for a program.
     """
@@ -123,6 +124,7 @@ class Trace:
     outside: bool = False
     as_written: bool = False
     differentiates: bool = False
+    custom_write: bool = False
     unwatched: dict[str, None] = field(default_factory=dict)
     captured: int | None = None
     rounding: Rounding = field(default_factory=Rounding)

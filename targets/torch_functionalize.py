@@ -15,6 +15,8 @@ from oracles.contract import (
     Waiver,
     as_strided_stays_inside,
     as_written,
+    calls_a_custom_write,
+    differentiates,
     no_overlapping_as_strided,
     no_overlapping_input_is_written,
     overlapping_writes_come_from_expand,
@@ -48,6 +50,20 @@ DATA_OF_A_TRACER = Refusal(
     "a trace can neither read tensor data nor enter other compiled code, as the error says"
     " (torch/fx/experimental/proxy_tensor.py)",
     lambda trace: True,
+)
+AUTOGRAD_INSIDE = Refusal(
+    "autograd inside of a transform",
+    r"inside (of a function being transformed by )?a functorch transform",
+    "torch.func.functionalize is a functorch transform, and these neither set requires_grad nor run"
+    " backward, as the error says (torch/csrc/functorch/init.cpp)",
+    differentiates,
+)
+CUSTOM_WRITE = Refusal(
+    "custom operator that writes",
+    r"Found a custom \(non-ATen\) operator whose output has alias annotations",
+    "functionalization in C++ knows ATen operators alone, as the error says; AOTAutograd wraps"
+    " custom operators in auto_functionalized",
+    calls_a_custom_write,
 )
 # Only oracle *equivalence* sees these: the values are equal up to rounding.
 OTHER_DECOMPOSITION = Waiver(
@@ -132,7 +148,7 @@ CONTRACT = Contract(
         OVERLAP_BEYOND_EXPAND,
         OVERLAPPING_INPUT,
     ),
-    refusals=(AS_STRIDED_IN_CHAIN, DATA_OF_A_TRACER),
+    refusals=(AS_STRIDED_IN_CHAIN, DATA_OF_A_TRACER, AUTOGRAD_INSIDE, CUSTOM_WRITE),
 )
 
 

@@ -36,7 +36,14 @@ def check_file(
     def action(given: UserFunction | Program) -> Check:
         if isinstance(given, Program):
             return check(given, targets=chosen, missed=missed)
-        return check(given.function, given.inputs, chosen, file=path, missed=missed)
+        return check(
+            given.function,
+            given.inputs,
+            chosen,
+            second_inputs=given.second_inputs,
+            file=path,
+            missed=missed,
+        )
 
     quiet_torch()
     with _stack_of_crashes():
