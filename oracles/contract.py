@@ -204,7 +204,7 @@ def written_inputs_disjoint(trace: Trace) -> bool:
 
 def as_written(trace: Trace) -> bool:
     """Each call can be decomposed in one way only."""
-    return trace.as_written
+    return trace.as_written is True
 
 
 def differentiates(trace: Trace) -> bool:

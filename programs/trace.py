@@ -110,7 +110,7 @@ class Trace:
     - `overlapping_writes`: regions that overlap themselves and were written through.
     - `overlapping_as_strided`: an `as_strided` made a view that overlaps itself.
     - `outside`: an `as_strided` showed bytes that its argument does not cover.
-    - `as_written`: the function is known to call no composite op.
+    - `as_written`: the function calls no composite op that computes; None if nobody looked yet.
     - `differentiates`: autograd recorded a call.
     - `custom_write`: an operator of another library than torch wrote a tensor.
     - `unwatched`: the higher-order operators that ran without a look at what they do.
@@ -122,7 +122,7 @@ class Trace:
     overlapping_writes: set[Region] = field(default_factory=set)
     overlapping_as_strided: bool = False
     outside: bool = False
-    as_written: bool = False
+    as_written: bool | None = None
     differentiates: bool = False
     custom_write: bool = False
     unwatched: dict[str, None] = field(default_factory=dict)
