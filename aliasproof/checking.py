@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -17,6 +18,7 @@ from oracles.judge import EVERY_ORACLE, excluded, judge
 from oracles.missed import Opportunity
 from oracles.missed import missed as opportunities
 from oracles.observation import observe
+from oracles.place_names import renamed_report
 from oracles.verdict import Report, Verdict, in_both
 from programs.errors import Rejected, UserError
 from programs.execution import ProgramFunction
@@ -99,11 +101,12 @@ def prepare(
         second = comparable.other_inputs(second_inputs)
         case.second_inputs = lambda: _seeded(clone_inputs(second))
     eager = _run_eager(case, file)
+    eager = replace(eager, names=comparable.place_names())
     # Only the runs show which types the outputs have.
     opaque = frozenset(comparable.function.opaque)
     if opaque:
         notes.append(_opaque_reason(opaque))
-    if eager.trace.unwatched:
+    if eager.trace is not None and eager.trace.unwatched:
         notes.append(
             f"what {', '.join(eager.trace.unwatched)} does was not watched: whether it is defined"
             " in eager is unknown"
@@ -112,7 +115,7 @@ def prepare(
 
 
 def _captured_note(comparable: Comparable) -> str:
-    named = [f"input {index} ({name})" for index, name in comparable.captured_inputs()]
+    named = comparable.captured
     rest = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
     return f"captured tensors are passed as further inputs: {', '.join(named[:MOST_NAMED])}{rest}"
 
@@ -123,13 +126,22 @@ def _seeded(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     return tensors
 
 
-def check_target(prepared: Prepared, target: Target, *, missed: bool = False) -> TargetResult:
-    """Compare a target with the eager run. Any number of targets, one after another."""
+def check_target(
+    prepared: Prepared, target: Target, *, missed: bool = False, without_graphs: str = ""
+) -> TargetResult:
+    """Compare a target with the eager run. Any number of targets, one after another.
+
+    `without_graphs` is the reason why the oracles on graphs are not asked; they are if it is empty.
+    """
     eager, case = prepared.eager, prepared.case
-    if eager.unjudged is not None or eager.observation is None:
+    if eager.unjudged is not None or eager.observation is None or eager.trace is None:
         return _result(target, excluded(eager.unjudged or "", EVERY_ORACLE).reports, None)
-    reports, trial = _examine_twice(case, target, EagerRun(eager.observation, eager.trace))
-    result = _result(target, _admit_opaque(reports, prepared.opaque), trial)
+    reports, trial = _examine_twice(
+        case, target, EagerRun(eager.observation, eager.trace), without_graphs
+    )
+    reports = _admit_opaque(reports, prepared.opaque)
+    reports = {name: renamed_report(report, eager.names) for name, report in reports.items()}
+    result = _result(target, reports, trial)
     return replace(result, missed=_missed(case, result, trial)) if missed else result
 
 
@@ -177,15 +189,26 @@ def _run_eager(case: Case, file: Path | None) -> EagerResult:
 
 
 def _examine_twice(
-    case: Case, target: Target, eager: EagerRun
+    case: Case, target: Target, eager: EagerRun, without_graphs: str
 ) -> tuple[Mapping[str, Report], Trial | None]:
     """The reports on a target, and its trial. A difference counts only if a second run shows it."""
-    found = examine(case, target, eager=eager, every_oracle=True, attribute=False)
+    again = partial(
+        examine,
+        case,
+        target,
+        eager=eager,
+        every_oracle=True,
+        attribute=False,
+        without_graphs=without_graphs,
+    )
+    found = again()
     reports = found.reports
     # Only differences are repeated: a run costs a build, and `holds` accuses nobody.
     if found.violations or found.documented:
-        again = examine(case, target, eager=eager, every_oracle=True, attribute=False).reports
-        reports = {name: in_both(report, again[name]) for name, report in reports.items()}
+        # The first run is dropped before the second begins: its tensors can be large.
+        del found
+        found = again()
+        reports = {name: in_both(report, found.reports[name]) for name, report in reports.items()}
     return reports, found.trial
 
 

@@ -1,8 +1,8 @@
 """The command line: options and exit codes. Each command is a module in `aliasproof/commands/`.
 
 Exit codes: 0 nothing wrong, 1 something found, 2 bad input (one line on standard error), 3 an
-internal error of aliasproof, 130 interrupted. The functions here import their command when they are
-called, since it imports torch, and `--help` has to answer at once.
+internal error of aliasproof, 4 nothing could be judged, 130 interrupted. The functions here import
+their command when they are called, since it imports torch, and `--help` has to answer at once.
 """
 
 from __future__ import annotations
@@ -52,6 +52,33 @@ InputsName = Annotated[
 ]
 Workers = Annotated[
     int | None, typer.Option(metavar="NUMBER", help="Worker processes. Default: one per core.")
+]
+Limit = Annotated[
+    float,
+    typer.Option(
+        metavar="SECONDS", help="Time limit of the file, of the run in eager, and of each target."
+    ),
+]
+Memory = Annotated[
+    float | None,
+    typer.Option(
+        metavar="GIB",
+        help="Memory limit of the process that runs them. Default: 80 % of what is available.",
+    ),
+]
+InProcess = Annotated[
+    bool,
+    typer.Option("--in-process", help="Run all in this process, without limits, for debuggers."),
+]
+AcceptDocumented = Annotated[
+    bool,
+    typer.Option(
+        "--accept-documented",
+        help="Differences that a target documents do not change the exit status.",
+    ),
+]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Wrong metadata in a graph counts as a difference.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Write one JSON object to standard output.")]
 
@@ -120,16 +147,11 @@ def check(
     missed: Annotated[
         bool, typer.Option("--missed", help="Also list what a target could have done in place.")
     ] = False,
-    accept_documented: Annotated[
-        bool,
-        typer.Option(
-            "--accept-documented",
-            help="Differences that a target documents do not change the exit status.",
-        ),
-    ] = False,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Wrong metadata in a graph counts as a difference.")
-    ] = False,
+    limit: Limit = 60.0,
+    memory: Memory = None,
+    in_process: InProcess = False,
+    accept_documented: AcceptDocumented = False,
+    strict: Strict = False,
     json: Json = False,
 ) -> int:
     """Compare your own function with eager. FILE.py defines program(*tensors) and inputs().
@@ -138,19 +160,17 @@ def check(
     internal error; 4 nothing could be judged (eager is undefined or raises, or no target can run
     it).
     """
-    from aliasproof.commands.check import check_file
-    from aliasproof.user_file import FileNames
+    from trials.isolation import start_server
 
-    names = FileNames(function, inputs)
-    return check_file(
-        file,
-        target,
-        names,
-        missed=missed,
-        as_json=json,
-        accept_documented=accept_documented,
-        strict=strict,
-    )
+    # It imports torch, which this process then need not.
+    if not in_process:
+        start_server(["aliasproof.check_session"])
+    from aliasproof.check_request import CheckRequest
+    from aliasproof.commands.check import CheckOptions, check_file
+
+    request = CheckRequest(file, (function, inputs), tuple(target or ()), missed)
+    found = check_file(request, CheckOptions(limit, memory, in_process, json))
+    return found.exit_status(accept_documented=accept_documented, strict=strict)
 
 
 @app.command(short_help="Show a finding and run it again.")
@@ -342,4 +362,9 @@ def main() -> None:
     """The entry point."""
     # Torch's C++ code writes warnings itself. It reads this level when torch is imported.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    if code == INTERRUPTED:
+        # All is ended and said. To tear down torch would take a second more.
+        sys.stdout.flush()
+        os._exit(code)
+    sys.exit(code)

@@ -15,6 +15,7 @@ import torch
 
 from aliasproof.call_arguments import CallArguments
 from aliasproof.captured_tensors import (
+    UNNAMED,
     Found,
     Replacing,
     comparable_tensors,
@@ -79,11 +80,11 @@ class Leaves:
         replacements = {
             id(original): tensor for original, tensor in zip(originals, used, strict=True)
         }
-        returned = dict(self._left(replacements, parameters, passed))
+        left = list(self._left(replacements, parameters, passed))
         # The caller passed these tensors, not the leaves.
         back = {id(leaf): passed[index] for index, leaf in parameters.items()}
-        self.output_names = tuple(returned)
-        return [self._comparable(leaf, back) for leaf in returned.values()]
+        self.output_names = tuple(name for name, _ in left)
+        return [self._comparable(leaf, back) for _, leaf in left]
 
     def _left(
         self,
@@ -99,12 +100,12 @@ class Leaves:
                 returned = copied.call()
             for path, leaf in leaves(returned):
                 # A captured tensor can be returned without passing through any call.
-                yield f"output {path}".strip(), replacements.get(id(leaf), leaf)
+                yield path and f"output '{path}'", replacements.get(id(leaf), leaf)
             after = dict(copied.leaves())
         for path in dict.fromkeys((*before, *after)):
             one, other = before.get(path, _GONE), after.get(path, _GONE)
             if not _same(one, other):
-                yield f"{path} afterwards", other
+                yield f"'{path}' afterwards", other
         given = {
             each.gradient_of: passed[index]
             for index, each in enumerate(self.tensors)
@@ -112,7 +113,7 @@ class Leaves:
         }
         for index, leaf in parameters.items():
             if leaf.grad is not given.get(index):
-                yield f"gradient of {self.tensors[index].name}", leaf.grad
+                yield f"gradient of '{self.tensors[index].name}'", leaf.grad
 
     def _replacing(
         self, replacements: Mapping[int, torch.Tensor]
@@ -201,6 +202,20 @@ class Comparable:
     def captured_inputs(self) -> list[tuple[int, str]]:
         """The index and the name of each input that is a captured tensor."""
         return list(enumerate(self.captured, self.explicit))
+
+    def place_names(self) -> dict[str, str]:
+        """The names of inputs, and those of outputs that say more than an index."""
+        named = {
+            f"input {index}": f"input '{name}'"
+            for index, name in enumerate(self.names)
+            if name != UNNAMED
+        }
+        # A tuple has its order; the output of a function that returns one value has no path.
+        return named | {
+            f"output {index}": name
+            for index, name in enumerate(self.function.output_names)
+            if name not in ("", f"output '[{index}]'")
+        }
 
     def other_inputs(self, given: object) -> tuple[torch.Tensor, ...]:
         """The inputs of a call with other arguments, which may differ in their tensors alone.

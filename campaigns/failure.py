@@ -27,7 +27,7 @@ class ReducedFailure:
     """A failure whose program was reduced from `original` to `program`.
 
     `tried` and `accepted` count the candidates of the reduction. `exact` says whether outputs can
-    be compared without tolerance.
+    be compared without tolerance. `graph` is the code of the last graph that the target made.
     """
 
     signature: Signature
@@ -38,6 +38,7 @@ class ReducedFailure:
     tried: int
     accepted: int
     exact: bool
+    graph: str = ""
 
     @classmethod
     def unreduced(cls, failure: Failure, violation: Violation, *, exact: bool) -> ReducedFailure:
@@ -72,4 +73,5 @@ def reduce_failure(failure: Failure) -> ReducedFailure | None:
         reducer.tried,
         reducer.accepted,
         exact=all(map(trial.trace.exact, results)),
+        graph=trial.build.stages[-1].graph.code if trial.build and trial.build.stages else "",
     )

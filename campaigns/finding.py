@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from campaigns.failure import ReducedFailure
+from oracles.verdict import Violation
 from programs.errors import UserError
 from programs.program import Program
 from programs.serialization import from_json, to_json
@@ -27,7 +28,8 @@ class Finding:
     `cause` says in words what the target does wrong. `known` is the identifier of the known bug
     that it is, in `corpus/known/`. `latent` is true if values agree on these inputs, but the graph
     is wrong for others. `user_level` says for each backend of `torch.compile` whether the bug shows
-    there: "shows", "does not show", or a reason why that is unknown.
+    there: "shows", "does not show", or what happened instead. `exact` says whether outputs can be
+    compared without tolerance. `graph` is the code of the last graph that the target made, if any.
     """
 
     identifier: str
@@ -47,6 +49,8 @@ class Finding:
     known: str | None = None
     latent: bool = False
     user_level: Mapping[str, str] = field(default_factory=dict)
+    exact: bool = True
+    graph: str = ""
 
     @classmethod
     def of(cls, reduced: ReducedFailure, count: int = 1) -> Finding:
@@ -66,12 +70,19 @@ class Finding:
             accepted=reduced.accepted,
             count=count,
             torch_version=torch.__version__,
+            exact=reduced.exact,
+            graph=reduced.graph,
         )
 
     @property
     def silent(self) -> bool:
         """True if the target gives a wrong result without raising."""
         return self.oracle != "errors"
+
+    @property
+    def violation(self) -> Violation:
+        """What was found wrong."""
+        return Violation(self.oracle, self.kind, self.place, self.evidence)
 
     def to_json(self) -> dict[str, object]:
         """Everything except the reduced program, as JSON values."""
@@ -87,6 +98,8 @@ class Finding:
             "cause": self.cause,
             "known": self.known,
             "user level": dict(self.user_level),
+            "exact": self.exact,
+            "graph": self.graph,
             "evidence": dict(self.evidence),
             "instructions": len(self.program),
             "count": self.count,
@@ -135,6 +148,8 @@ class Finding:
                     str(backend): str(answer)
                     for backend, answer in data.get("user level", {}).items()
                 },
+                exact=bool(data.get("exact", True)),
+                graph=str(data.get("graph", "")),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as reason:
             raise UserError(

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from campaigns.campaign import Campaign, Listener, suspicions_in_order
 from campaigns.confirmations import Confirmations
-from campaigns.interrupts import Interrupts
 from campaigns.plan import Plan
 from campaigns.pool import start_pool
 from campaigns.scheduler import POLL, Scheduler
 from campaigns.statistics import Statistics
 from campaigns.store import Store
+from trials.interrupts import Interrupts
 
 
 def fuzz(plan: Plan, folder: Path, listener: Listener = lambda campaign: None) -> Campaign:

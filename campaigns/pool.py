@@ -9,7 +9,7 @@ from multiprocessing import forkserver
 
 from pebble import ProcessPool
 
-from campaigns.interrupts import sigint_handler
+from trials.interrupts import sigint_handler
 from trials.worker import start_worker
 
 
@@ -21,8 +21,8 @@ def start_pool(workers: int) -> ProcessPool:
     """
     # Workers inherit it. The warnings of torch's C++ code do not pass through Python's filters.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    # This module imports all that a worker needs, torch included.
-    multiprocessing.set_forkserver_preload(["campaigns.shard"])
+    # All that a worker needs, torch included. The second is what `targets.aot` imports late.
+    multiprocessing.set_forkserver_preload(["campaigns.shard", "torch._functorch.aot_autograd"])
     # The server inherits the handler: Ctrl-C is for the parent, which ends the workers.
     with sigint_handler(signal.SIG_IGN):
         forkserver.ensure_running()

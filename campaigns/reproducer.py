@@ -1,4 +1,4 @@
-"""The reproducer: a script that shows eager and compiled side by side and says whether they differ.
+"""The reproducer: a short script that runs a program in eager and compiled, and compares.
 
 It needs torch alone. For the reference pass, it also imports that pass.
 """
@@ -13,139 +13,241 @@ from pathlib import Path
 
 import torch
 
+from campaigns.headline import headline
 from oracles.judge import ORACLES
 from oracles.verdict import Violation
-from programs.printing import inputs_source, source
+from programs.execution import run
+from programs.ordinary_inputs import ordinary_inputs
+from programs.ordinary_syntax import ordinary_source, with_short_names
 from programs.program import Program
+from programs.schemas import resolve
+from programs.values import input_tensors
+from targets import captured, dynamo, gradients
 from targets.target import Target
+from targets.tracing import Tracing
 
-_EXITS = "Exits 1 while the bug is there, 0 when it is gone."
 DEATHS = ("dies", "hangs")  # the kind of a violation starts so if the target ends its process
 TIMEOUT = 120  # seconds. A script runs one small program, so one that takes longer hangs.
+COMPILED = "compiled(program, inputs())"  # how a script calls a recipe
+LONGEST_LINE = 100  # characters of a line that is joined from several
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """What a reproducer accuses.
+
+    `name` is how people call it. `recipe` are lines that define what `call` uses. `call` is an
+    expression for the compiled program. `near` allows syntax that only nearly means the program;
+    see `ordinary_source`.
+    """
+
+    name: str
+    recipe: str
+    call: str
+    near: bool = False
+
+    @classmethod
+    def of_target(cls, target: Target) -> Compiler:
+        """The target's recipe. It compiles exactly what the campaign ran."""
+        return cls(target.name, target.recipe, COMPILED)
+
+    @classmethod
+    def of_backend(cls, backend: str, target: str, *, near: bool) -> Compiler:
+        """`torch.compile` with that backend, called as the variants of a target say."""
+        variants = target.split(":")[1:]
+        name = f"torch.compile(backend='{backend}')"
+        dynamic = ", dynamic=True" if "symbolic" in variants else ""
+        compiled = f'torch.compile(program, backend="{backend}"{dynamic})'
+        plain = f"def compiled(program, inputs):\n    return {compiled}"
+        if "second-call" in variants:
+            recipe = dynamo.recipe(Tracing(symbolic="symbolic" in variants), second_call=True)
+            recipe = recipe.replace("aot_eager", backend)
+        elif "grad" in variants:
+            recipe = gradients.recipe(plain)
+        elif "captured" in variants:
+            recipe = captured.recipe(plain)
+        else:  # as short as a user would write it
+            return cls(name, "", compiled, near)
+        return cls(name, recipe, COMPILED, near)
 
 
 def render(program: Program, target: Target, violation: Violation, *, exact: bool) -> str:
+    """The script for a violation of a target; see `script_for`."""
+    return script_for(program, Compiler.of_target(target), violation, exact=exact)
+
+
+def script_for(program: Program, compiler: Compiler, violation: Violation, *, exact: bool) -> str:
     """The script for a violation. `exact` says whether outputs are compared without tolerance.
 
-    For a target that dies or hangs, the script runs itself in a child process and reports how the
+    If the compiler dies or hangs, the script runs itself in a child process and reports how the
     child ends.
     """
-    if violation.kind.startswith(DEATHS):
-        return _script(
-            program,
-            target,
-            f"{target.name}: {violation.kind}",
-            ["subprocess", "sys"],
-            [_MAIN_DEATH],
-        )
-    # The title becomes part of a docstring and of a string literal.
-    title = re.sub(r"[\\\"\n]", "'", f"{target.name}: {violation.kind} ({violation.place})")
-    check = _CHECKS[violation.oracle].replace("TOLERANCE", "rtol=0, atol=0, " if exact else "")
-    return _script(program, target, title, ["logging", "sys"], [check, _MAIN])
-
-
-def _script(
-    program: Program, target: Target, title: str, standard: list[str], rest: list[str]
-) -> str:
-    """A script: title, imports, the program, its inputs, the target's recipe, and the rest."""
+    program = with_short_names(program)
+    written = ordinary_source(program, near=compiler.near)
     # One block of imports at the top, as in any script, though a recipe brings its own.
-    imports, recipe = _split(target.recipe)
-    head = (
-        f'"""{title}.\n\n{_EXITS}\nNeeds torch alone; seen with {torch.__version__}.\n"""',
-        _imports(standard, imports),
-        f'aten = torch.ops.aten\nTITLE = "{title}"',
+    imports, recipe = _split(compiler.recipe)
+    dies = violation.kind.startswith(DEATHS)
+    head = [
+        _docstring(headline(compiler.name, violation, program)),
+        "\n".join(_imports(["subprocess", "sys"] if dies else [], imports)),
+    ]
+    if "aten." in written:
+        head.append("aten = torch.ops.aten")
+    if dies:
+        rest = [_CHILD.replace("CALL", compiler.call)]
+    else:
+        rest = _comparison(program, compiler, violation, exact=exact)
+    # A variant of a target may change the function and its inputs first.
+    if "def conditions(" in recipe:
+        rest.insert(0, "program, inputs = conditions(program, inputs)")
+    body = (written, ordinary_inputs(program, near=compiler.near), recipe, *rest)
+    return (
+        "\n\n".join(head) + "\n\n\n" + "\n\n\n".join(part.strip() for part in body if part) + "\n"
     )
-    # A target can change the program and its inputs for both runs.
-    if target.conditions is not None and "def conditions(" in recipe:
-        recipe += "\n\n\nprogram, inputs = conditions(program, inputs)"
-    body = (source(program), inputs_source(program), recipe, *rest)
-    return "\n\n".join(head) + "\n\n\n" + "\n\n\n".join(part.strip() for part in body) + "\n"
 
 
-def _imports(standard: list[str], others: list[str]) -> str:
+def _docstring(title: str) -> str:
+    """The docstring of a script. Its first line is what the script prints at the end."""
+    quoted = title.replace("\\", "\\\\").replace('"', "'")
+    exits = (
+        f"Exits 1 while the bug is there, 0 when it is gone. Seen with torch {torch.__version__}."
+    )
+    return f'"""{quoted}.\n\n{exits}\n"""'
+
+
+def _imports(standard: list[str], others: list[str]) -> list[str]:
     """Import lines: the standard library's, then torch's."""
     first = sorted(
         {
             *(f"import {module}" for module in standard),
-            *(line for line in others if "torch" not in line),
+            *(line for line in others if "torch" not in line and "reference_pass" not in line),
         }
     )
-    return "\n".join([*first, "", "import torch", *(line for line in others if "torch" in line)])
+    blank = [""] if first else []
+    return [*first, *blank, "import torch", *(line for line in others if line not in first)]
 
 
 def _split(recipe: str) -> tuple[list[str], str]:
     """The import lines of a recipe, and the rest."""
     lines = recipe.strip().splitlines()
     imports = [line for line in lines if line.startswith(("import ", "from "))]
-    return imports, "\n".join(line for line in lines if line not in imports).strip()
+    rest = "\n".join(line for line in lines if line not in imports).strip()
+    # A call with one argument per line takes three lines instead, if they fit.
+    return imports, re.sub(r"(?<=\()\n( +)([^()]*),\n *(?=\))", _on_one_line, rest)
+
+
+def _on_one_line(arguments: re.Match[str]) -> str:
+    joined = re.sub(r",\n +", ", ", arguments[2])
+    fits = len(arguments[1] + joined) <= LONGEST_LINE
+    return f"\n{arguments[1]}{joined}\n{arguments[1][4:]}" if fits else arguments[0]
+
+
+# --- the comparison -------------------------------------------------------------------------------
 
 
 # What each oracle compares: see `StandaloneCheck`.
-_CHECKS = {oracle.name: oracle.check.source for oracle in ORACLES if oracle.check is not None}
+_CHECKS = {oracle.name: oracle.check for oracle in ORACLES if oracle.check is not None}
 
-_MAIN = '''
-def run(function, args):
-    """Outputs, or the exception raised."""
-    try:
-        with torch.no_grad():
-            outputs = function(*args)
-    except Exception as error:
-        return error
-    return [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
-
-
-def rows(args, outputs):
-    """What a run left behind, as (name, text) pairs."""
-    if isinstance(outputs, Exception):
-        return [("raises", f"{type(outputs).__name__}: {outputs}")]
-    found = [(f"output {index}", output) for index, output in enumerate(outputs)]
-    found += [(f"input {index} afterwards", arg) for index, arg in enumerate(args)]
-    shown = [(name, " ".join(str(tensor).split())) for name, tensor in found]
-    return shown + described(facts(args, outputs))
-
-
-def main():
-    logging.getLogger("torch").setLevel(logging.CRITICAL)
-    args_eager, args_compiled = inputs(), inputs()
-    eager = run(program, args_eager)
-    other = run(lambda *args: compiled(program, inputs())(*args), args_compiled)
-    left, right = dict(rows(args_eager, eager)), dict(rows(args_compiled, other))
-    width = min(max(len(text) for text in ("eager", *left.values())), 60)
-    print(f"{'':20}  {'eager':{width}}  compiled")
-    for name in left | right:
-        print(f"{name:20}  {left.get(name, ''):{width}}  {right.get(name, '')}")
-    if isinstance(eager, Exception) or isinstance(other, Exception):
-        same = isinstance(eager, Exception) == isinstance(other, Exception)
-    else:
-        same = equal(facts(args_eager, eager), facts(args_compiled, other))
-    print("gone: both do the same" if same else f"BUG: {TITLE}")
-    sys.exit(0 if same else 1)
-
-
-main()
-'''
-
-
-_MAIN_DEATH = """
-def main():
-    if "child" in sys.argv:
-        with torch.no_grad():
-            compiled(program, inputs())(*inputs())
-        return
-    with torch.no_grad():
-        print("eager:", program(*inputs()), flush=True)
-    try:
-        code = subprocess.run([sys.executable, __file__, "child"], timeout=60).returncode
-        ending = f"dies of signal {-code}" if code < 0 else "ends"
-    except subprocess.TimeoutExpired:
-        ending = "hangs"
-    print("compiled:", ending)
-    print("gone: both end" if ending == "ends" else f"BUG: {TITLE}")
-    sys.exit(0 if ending == "ends" else 1)
-
-
-main()
+_MAIN = """
+expected = run(program)
+actual = run(CALL)
+print("expected:", expected)
+print("actual:  ", actual)
+same = EQUAL
+print("gone: both do the same" if same else f"BUG: {__doc__.splitlines()[0]}")
+raise SystemExit(0 if same else 1)
 """
+_RUN_ERROR = '''
+def run(function):
+    """The error that is raised, if there is one."""
+    try:
+        function(*inputs())
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "no error"
+'''
+_NO_ERROR = '(expected == "no error") == (actual == "no error")'
+
+
+def _comparison(
+    program: Program, compiler: Compiler, violation: Violation, *, exact: bool
+) -> list[str]:
+    """The functions and statements that run and compare both."""
+    if violation.oracle == "errors":
+        # A compiler may raise when it compiles, not when it runs.
+        call = f"lambda *args: {compiler.call}(*args)"
+        return [_seeded(program, _RUN_ERROR.strip()), _main(call, _NO_ERROR)]
+    check = _CHECKS[violation.oracle].of_kind(violation.kind)
+    tolerance = "rtol=0, atol=0" if exact else _tolerance(program)
+    what, facts = (_at_fault(text, violation.place) for text in (check.what, check.facts))
+    # The printed program returns one tensor, a tuple of several, or nothing. With gradients, it is
+    # a list.
+    one = len(program.outputs) == 1 and "def conditions(" not in compiler.recipe
+    returned = "[function(*args)]" if one else "function(*args)"
+    lines = ["def run(function):", f'"""Run it, and give {what}."""', "args = inputs()"]
+    if facts == "outputs":
+        lines.append(f"return {returned}")
+    else:
+        lines.append(f"outputs = {returned}" if "outputs" in facts else "function(*args)")
+        lines.append(f"return {facts}")
+    helpers = [check.helper] if check.helper else []
+    function = _seeded(program, "\n    ".join(lines))
+    return [*helpers, function, _main(compiler.call, check.equal.replace("TOLERANCE", tolerance))]
+
+
+def _main(call: str, equal: str) -> str:
+    if len(f"same = {equal}") > LONGEST_LINE:
+        equal = re.sub(r"^all\((.*) (for .*)\)$", "all(\n    \\1\n    \\2\n)", equal)
+    return _MAIN.replace("CALL", call).replace("EQUAL", equal)
+
+
+def _at_fault(text: str, place: str) -> str:
+    """The text with the tensors that a place names, such as 'output 0, input 2'."""
+    named = [
+        f"{'outputs' if kind == 'output' else 'args'}[{index}]"
+        for kind, index in re.findall(r"(input|output) (\d+)", place)
+    ]
+    for mark, name in zip(("FIRST", "SECOND"), named, strict=False):
+        text = text.replace(mark, name)
+    return text
+
+
+def _seeded(program: Program, function: str) -> str:
+    """The function with a fixed seed, if the program draws random numbers."""
+    tag = torch.Tag.nondeterministic_seeded
+    if not any(tag in resolve(call.op).tags for call in program.instructions):
+        return function
+    # After `def` and the docstring.
+    first, second, *rest = function.splitlines()
+    return "\n".join((first, second, "    torch.manual_seed(0)", *rest))
+
+
+def _tolerance(program: Program) -> str:
+    """What `torch.testing.assert_close` allows for the coarsest dtype of the results."""
+    inputs = input_tensors(program)
+    dtypes = {tensor.dtype for tensor in (*inputs, *run(program, inputs))}
+    pairs = [torch.testing._comparison.default_tolerances(dtype) for dtype in dtypes]
+    rtol, atol = (max(values) for values in zip(*pairs, strict=True))
+    return f"rtol={rtol}, atol={atol}"
+
+
+_CHILD = """
+if "child" in sys.argv:
+    CALL(*inputs())
+    sys.exit()
+print("expected:", program(*inputs()), flush=True)
+try:
+    code = subprocess.run([sys.executable, __file__, "child"], timeout=60).returncode
+    ending = f"dies of signal {-code}" if code < 0 else "ends"
+except subprocess.TimeoutExpired:
+    ending = "hangs"
+print("actual:  ", ending)
+print("gone: both end" if ending == "ends" else f"BUG: {__doc__.splitlines()[0]}")
+sys.exit(0 if ending == "ends" else 1)
+"""
+
+
+# --- running it -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

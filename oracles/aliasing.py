@@ -102,26 +102,41 @@ def _identities(eager: Observation, target: Observation) -> Iterator[Difference]
             yield Difference(Promise.IDENTITY, shown)
 
 
+_MEMORY = """
+def memory(tensor):
+    \"\"\"The addresses of the bytes of a tensor.\"\"\"
+    count = tensor.untyped_storage().nbytes()  # at least as many as the storage has elements
+    cells = torch.arange(count).as_strided(tensor.shape, tensor.stride()).flatten()
+    starts = [tensor.data_ptr() + cell * tensor.element_size() for cell in cells.tolist()]
+    return {start + byte for start in starts for byte in range(tensor.element_size())}
+"""
+_SHARED = StandaloneCheck(
+    "whether FIRST and SECOND share bytes", "bool(memory(FIRST) & memory(SECOND))", helper=_MEMORY
+)
+_IS_INPUT = StandaloneCheck(
+    "which inputs each output is", "[[output is arg for arg in args] for output in outputs]"
+)
+
 ORACLE = Oracle(
     "aliasing",
     "no pair shares a byte that does not in eager; where promised, none is lost",
     Needs.RESULTS,
     judge,
-    StandaloneCheck('''
-def facts(args, outputs):
-    """Which tensors share bytes, and which outputs are inputs."""
-    named = {f"input {i}": each for i, each in enumerate(args)} | \
-{f"output {i}": each for i, each in enumerate(outputs)}
-    shared = {(a, b) for a in named for b in named if a < b and memory(named[a]) & memory(named[b])}
-    return shared, [[each is arg for arg in args] for each in outputs]
-
-
-def memory(tensor):
-    """The addresses of all bytes of a tensor."""
-    size = tensor.element_size()
-    starts = [tensor.data_ptr()] if tensor.numel() else []
-    for length, stride in zip(tensor.shape, tensor.stride()):
-        starts = [start + index * stride * size for start in starts for index in range(length)]
-    return {start + byte for start in starts for byte in range(size)}
-'''),
+    StandaloneCheck(
+        "which outputs share bytes with which inputs and outputs",
+        "[[bool(memory(o) & memory(t)) for t in (*args, *outputs)] for o in outputs]",
+        helper=_MEMORY,
+        by_kind=(
+            ("new alias", _SHARED),
+            ("lost alias", _SHARED),
+            (
+                "output overlaps itself",
+                StandaloneCheck(
+                    "how many bytes FIRST covers", "len(memory(FIRST))", helper=_MEMORY
+                ),
+            ),
+            ("output became an input", _IS_INPUT),
+            ("output is no longer", _IS_INPUT),
+        ),
+    ),
 )

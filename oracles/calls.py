@@ -11,7 +11,7 @@ import torch
 from torch._ops import HigherOrderOperator, OpOverload
 
 from oracles.forms import COMMUTATIVE, SCATTERS
-from programs.definedness import tensors_in
+from programs.eager_call import tensors_in
 from programs.errors import Rejected
 from programs.higher_order import eager_steps
 from programs.schemas import facts, is_composite

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from oracles.judge import ON_RESULTS
-from oracles.missed import Opportunity
-from oracles.observation import Observation
+from oracles.place_names import PlaceNames
 from oracles.verdict import FROM_WORST, Documented, Report, Verdict, Violation
-from programs.trace import Trace
+
+# The process that prints a check imports no torch, which takes more than a second.
+if TYPE_CHECKING:
+    from oracles.missed import Opportunity
+    from oracles.observation import Observation
+    from programs.trace import Trace
+
+# That both raise says nothing about values, and nothing does that is seen on graphs alone.
+_NOT_RESULTS = ("errors", "equivalence", "clobbers", "invariants")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,13 +24,16 @@ class EagerResult:
     """The eager run.
 
     `unjudged` says why no target can be compared with this run; None if targets can be.
-    `raised` is the exception in one line; None if eager returns.
+    `raised` is the exception in one line; None if eager returns. There is no observation if the run
+    is undefined, and neither observation nor trace if it is in another process. `names` are those
+    of inputs and outputs, where the function has names for them.
     """
 
     observation: Observation | None
-    trace: Trace
+    trace: Trace | None
     unjudged: str | None = None
     raised: str | None = None
+    names: PlaceNames = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +80,9 @@ class TargetResult:
         """
         if any(report.differences for report in self.reports.values()):
             return Verdict.VIOLATED if self.violated else Verdict.DOCUMENTED
-        # That both raise says nothing about values.
-        found = [self.reports[name].verdict for name in ON_RESULTS[1:] if name in self.reports]
+        found = [
+            report.verdict for name, report in self.reports.items() if name not in _NOT_RESULTS
+        ]
         return min(found, key=FROM_WORST.index, default=Verdict.NOT_APPLICABLE)
 
     @property

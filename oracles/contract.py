@@ -7,13 +7,13 @@ into violations, documented differences and notes.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from oracles.verdict import HOLDS, Documented, Limitation, Report, Violation, with_differences
 from programs.regions import Region, overlap, overlaps_itself
-from programs.trace import Trace
+from programs.trace import InputLocation, Trace
 
 
 class Promise(Enum):
@@ -147,6 +147,8 @@ class Contract:
 
     def limitation(self, difference: Difference, trace: Trace) -> Limitation | None:
         """The clause that covers a difference, the most exact one first; None if none does."""
+        if trace.unspecified is not None:
+            return Limitation("unspecified in eager", trace.unspecified)
         error = difference.error
         clauses = (
             None if error is None else self.refusal(error, trace),
@@ -238,9 +240,64 @@ def overlapping_writes_come_from_expand(trace: Trace) -> bool:
     return not any(map(_overlaps_without_stride_0, trace.overlapping_writes))
 
 
-def no_overlapping_input_is_written(trace: Trace) -> bool:
-    """No input that overlaps itself is written directly, without a view between."""
-    return not any(view.region in trace.overlapping_writes for view in trace.inputs)
+def writes_overlapping_input(trace: Trace) -> bool:
+    """An input that overlaps itself is written, directly or through a view."""
+    overlapping = [view.region for view in trace.inputs if overlaps_itself(view.region)]
+    return any(_written(region, trace) for region in overlapping)
+
+
+def writes_through_expand(trace: Trace) -> bool:
+    """A write goes through a region that overlaps itself."""
+    return bool(trace.overlapping_writes)
+
+
+def writes_through_as_strided(trace: Trace) -> bool:
+    """A write goes through a chain of views with `as_strided` in it."""
+    return trace.written_as_strided
+
+
+def has_overlapping_operands(trace: Trace) -> bool:
+    """A call writes memory that another operand of it covers."""
+    return trace.overlapping_operands
+
+
+def depends_on_data(trace: Trace) -> bool:
+    """A call reads tensor data into Python or into a size, or Python code may (by `tolist`)."""
+    return trace.data_dependent is not None or not trace.is_program
+
+
+def is_python_function(trace: Trace) -> bool:
+    """The function is Python code, which may do more than call ATen ops."""
+    return not trace.is_program
+
+
+def writes_inputs_of_two_dtypes(trace: Trace) -> bool:
+    """Inputs of two dtypes overlap, and the memory that they cover is written."""
+    return any(
+        len({view.dtype for view in group}) > 1
+        and any(_written(view.region, trace) for view in group)
+        for group in _overlapping_groups(trace.inputs)
+    )
+
+
+def _written(region: Region, trace: Trace) -> bool:
+    """Whether a write covers a byte of the region."""
+    return any(overlap(region, written) for written in trace.written_regions)
+
+
+def _overlapping_groups(inputs: Sequence[InputLocation]) -> list[list[InputLocation]]:
+    """The inputs in groups: those in one group overlap, directly or through others of the group."""
+    groups: list[list[InputLocation]] = []
+    for view in inputs:
+        joined = [view]
+        apart = []
+        for group in groups:
+            if any(overlap(view.region, other.region) for other in group):
+                joined += group
+            else:
+                apart.append(group)
+        groups = [*apart, joined]
+    return groups
 
 
 def _overlaps_without_stride_0(region: Region) -> bool:

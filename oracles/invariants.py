@@ -29,7 +29,7 @@ from oracles.noted_metadata import Differs, Noted, noted
 from oracles.oracle import Needs, Oracle
 from oracles.stage_run import NodeRun, StageRun
 from oracles.verdict import HOLDS, Report, Verdict, Violation, decided, of_all_stages
-from programs.definedness import tensors_in
+from programs.eager_call import tensors_in
 from programs.trace import Trace
 
 aten = torch.ops.aten

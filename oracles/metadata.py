@@ -94,20 +94,31 @@ _READERS: tuple[Reader, ...] = (
     ),
 )
 
+_LAYOUT = StandaloneCheck(
+    "dtype, size and strides of FIRST", "(FIRST.dtype, FIRST.shape, FIRST.stride())"
+)
+
 ORACLE = Oracle(
     "metadata",
     "sizes, dtypes; where promised, strides and offsets",
     Needs.RESULTS,
     judge,
-    StandaloneCheck('''
-def facts(args, outputs):
-    """Dtype, size, stride and offset of what is returned, and of the inputs afterwards."""
-    return [layout(each) for each in (*outputs, *args)]
-
-
-def layout(tensor):
-    strides = [stride for size, stride in zip(tensor.shape, tensor.stride()) if size > 1]
-    return tensor.dtype, tuple(tensor.shape), *((strides, tensor.storage_offset()) \
-if tensor.numel() else ())
-'''),
+    StandaloneCheck(
+        "dtype and size of the outputs, and of the inputs afterwards",
+        "[(tensor.dtype, tensor.shape) for tensor in (*outputs, *args)]",
+        by_kind=(
+            (
+                "wrong stride",
+                StandaloneCheck(
+                    "the strides of FIRST (none where the size is 1)",
+                    "[s for n, s in zip(FIRST.shape, FIRST.stride()) if n > 1]",
+                ),
+            ),
+            (
+                "wrong storage offset",
+                StandaloneCheck("the storage offset of FIRST", "FIRST.storage_offset()"),
+            ),
+            ("input ends with another", _LAYOUT),
+        ),
+    ),
 )

@@ -28,7 +28,8 @@ from oracles.judge import judge
 from oracles.observation import Observation, observe_eager
 from oracles.stage import Stage
 from oracles.verdict import Verdict
-from programs.definedness import Undefined, tensors_in
+from programs.definedness import Undefined
+from programs.eager_call import tensors_in
 from programs.schemas import Kind, facts
 from programs.trace import Trace
 from programs.values import clone_inputs

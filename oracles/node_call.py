@@ -15,7 +15,7 @@ import torch
 from torch._ops import OpOverload
 
 from oracles.location import Location
-from programs.definedness import tensors_in
+from programs.eager_call import tensors_in
 from programs.schemas import Facts, facts
 
 

@@ -14,7 +14,7 @@ from torch import fx
 
 from oracles.location import Location
 from oracles.stage_run import StageRun
-from programs.definedness import tensors_in
+from programs.eager_call import tensors_in
 
 Difference: TypeAlias = tuple[object, object]
 Differs: TypeAlias = Callable[[torch.Tensor, Location], Difference | None]

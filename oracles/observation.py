@@ -97,6 +97,7 @@ def observe_eager(
     """
     watch = Watch(inputs)
     watch.trace.captured = getattr(function, "captured", None)
+    watch.trace.is_program = isinstance(function, ProgramFunction)
     if isinstance(function, ProgramFunction):
         # A program shows all ops that it calls. A Python function may call composite ones.
         watch.trace.as_written = not any(

@@ -50,7 +50,8 @@ from oracles.value_hashes import (
     sequence,
     spread,
 )
-from programs.definedness import ALLOCATES, tensors_in
+from programs.definedness import ALLOCATES
+from programs.eager_call import tensors_in
 from programs.schemas import facts
 
 aten = torch.ops.aten

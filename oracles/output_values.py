@@ -128,20 +128,10 @@ ORACLE = Oracle(
     Needs.RESULTS,
     judge,
     StandaloneCheck(
-        '''
-def facts(args, outputs):
-    """The numbers returned."""
-    return [each.detach() for each in outputs]
-''',
-        """
-
-def equal(one, other):
-    try:
-        torch.testing.assert_close(other, one, TOLERANCEequal_nan=True, check_stride=False)
-    except AssertionError:
-        return False
-    return True
-""",
-        shown=False,
+        "the outputs",
+        "outputs",
+        # NaN equals NaN.
+        "all(torch.allclose(*pair, TOLERANCE, equal_nan=True) for pair in zip(actual, expected))",
+        by_kind=(("wrong number", StandaloneCheck("the number of outputs", "len(outputs)")),),
     ),
 )

@@ -28,7 +28,8 @@ from oracles.node_call import (
     version_counters,
 )
 from oracles.stage import Stage
-from programs.definedness import same_values, tensors_in, value_stored
+from programs.definedness import same_values, value_stored
+from programs.eager_call import tensors_in
 from programs.errors import InternalError, Rejected
 from programs.values import clone_inputs
 

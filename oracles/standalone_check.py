@@ -4,36 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-_PLAIN_EQUAL = """
-def equal(one, other):
-    return one == other
-"""
-_SHOWN = """
-
-def described(found):
-    return [("compared", str(found))]
-"""
-_NOT_SHOWN = """
-
-def described(found):
-    return []
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class StandaloneCheck:
-    """Three functions of a reproducer (see `campaigns/reproducer.py`).
+    """Expressions of a reproducer (see `campaigns/reproducer.py`), which is to be short.
 
-    `facts` defines `facts(args, outputs)`: what is compared of one run. `equal` defines
-    `equal(one, other)`, which compares the facts of two runs; the text TOLERANCE in it becomes the
-    tolerance of the comparison. `shown` says whether the reproducer prints the facts.
+    `facts` is what is compared of one run, and `what` says it in words. It may use the lists `args`
+    (the inputs after the run) and `outputs`. `equal` compares the facts of two runs, `actual` and
+    `expected`; the text TOLERANCE in it becomes the tolerance of the comparison. `helper` defines a
+    function that `facts` uses.
+
+    `by_kind` has other checks for violations whose kind starts with its first entry. There the
+    texts FIRST and SECOND become the tensors at fault, such as `outputs[0]`.
     """
 
+    what: str
     facts: str
-    equal: str = _PLAIN_EQUAL
-    shown: bool = True
+    equal: str = "actual == expected"
+    helper: str = ""
+    by_kind: tuple[tuple[str, StandaloneCheck], ...] = ()
 
-    @property
-    def source(self) -> str:
-        """The three definitions, in the order in which a reproducer has them."""
-        return self.facts + self.equal + (_SHOWN if self.shown else _NOT_SHOWN)
+    def of_kind(self, kind: str) -> StandaloneCheck:
+        """The check for a kind of violation."""
+        return next((check for start, check in self.by_kind if kind.startswith(start)), self)

@@ -45,7 +45,8 @@ from oracles.hashed_memory import HashedMemory
 from oracles.op_hashes import OpHashes, call_name
 from oracles.symbolic_values import SymbolicValues
 from oracles.value_hashes import Array
-from programs.definedness import ALLOCATES, tensors_in
+from programs.definedness import ALLOCATES
+from programs.eager_call import tensors_in
 from programs.schemas import Kind, facts
 
 aten = torch.ops.aten

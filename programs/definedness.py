@@ -1,29 +1,32 @@
 """Is a program defined in eager? Decided at each ATen call, on the bytes that it reads and writes.
 
 PyTorch raises an error on some writes to overlapping memory and is silently undefined on others. A
-compiler may do anything there, so a program with such a call is discarded and never reported.
-`Watch` sees every ATen call below a Python function, so it judges programs and users' functions
-alike.
+compiler may do anything there, so a program with such a call is discarded and never reported. Some
+calls run in one order on the device at hand, though nothing specifies it: these are *unspecified*,
+noted in the trace, and the program is compared. `Watch` sees every ATen call below a Python
+function, so it judges programs and users' functions alike.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from programs.data_dependence import is_data_dependent
+from programs.eager_call import EagerCall, tensors_in
 from programs.errors import InternalError, Rejected
+from programs.foreach_calls import depends_on_their_order, is_foreach, one_by_one
 from programs.higher_order import eager_steps
 from programs.indexed_stores import stores_twice
 from programs.narrow_dtypes import readable
 from programs.regions import Region, overlap, overlaps_itself
-from programs.schemas import Facts, Kind, facts
-from programs.trace import InputLocation, Trace
+from programs.schemas import Kind
+from programs.trace import InputLocation, StridedChains, Trace
 from programs.uninitialised import UninitialisedMemory
 
 aten = torch.ops.aten
@@ -31,63 +34,6 @@ aten = torch.ops.aten
 
 class Undefined(Rejected):
     """The program is undefined in eager; the message names the op and says why."""
-
-
-# --- one call -------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class EagerCall:
-    """One ATen call, before it runs: its operands by schema argument, and as flat lists of tensors.
-
-    `overwritten` are the written tensors whose old contents the op does not read.
-    """
-
-    op: OpOverload
-    facts: Facts
-    arguments: dict[str, Any]
-    written: list[torch.Tensor]
-    overwritten: list[torch.Tensor]
-    only_read: list[torch.Tensor]
-
-    @classmethod
-    def of(cls, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> EagerCall:
-        """The call with these arguments. Raises `Rejected` if a tensor among them is not dense."""
-        known = facts(op)
-        call = cls(op, known, {}, [], [], [])
-        for index, argument in enumerate(op._schema.arguments):
-            value = args[index] if index < len(args) else kwargs.get(argument.name)
-            call.arguments[argument.name] = value
-            tensors = list(tensors_in(value))
-            for tensor in tensors:
-                if tensor.layout is not torch.strided:
-                    only = "only dense (strided) ones can be judged"
-                    raise Rejected(f"{op} takes a {tensor.layout} tensor; {only}")
-            (call.written if index in known.writes else call.only_read).extend(tensors)
-            if index in known.overwrites:
-                call.overwritten.extend(tensors)
-        return call
-
-    def overwrites(self, tensor: torch.Tensor) -> bool:
-        """True if the op writes this tensor object without reading its old contents."""
-        # By identity: `in` would compare the elements.
-        return any(tensor is other for other in self.overwritten)
-
-    def read(self) -> list[torch.Tensor]:
-        """The tensors whose contents the op reads, also those that it then writes."""
-        return [*self.only_read, *(each for each in self.written if not self.overwrites(each))]
-
-
-def tensors_in(value: object) -> Iterator[torch.Tensor]:
-    """All tensors in a value, in order, at any nesting of lists, tuples and dicts."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for element in value:
-            yield from tensors_in(element)
-    elif isinstance(value, dict):
-        for element in value.values():
-            yield from tensors_in(element)
 
 
 # --- rules ----------------------------------------------------------------------------------------
@@ -123,7 +69,7 @@ def reads_what_it_writes(call: EagerCall) -> str | None:
     A pointwise op may read a region that is equal to the destination: each element is read before
     it is written.
     """
-    pointwise = call.facts.pointwise or call.op in UNTAGGED
+    pointwise = call.facts.pointwise or call.op in UNTAGGED or is_foreach(call.op)
     for target in call.written:
         region = Region.of(target)
         for operand in _read_while_it_writes(call):
@@ -210,6 +156,10 @@ RULES: tuple[Callable[[EagerCall], str | None], ...] = (
 )
 
 
+# These depend on the order in which a kernel reads and writes.
+_ABOUT_ORDER = (writes_through_itself, reads_what_it_writes, writes_twice)
+_OF_TORCH = ("aten", "prims", "prim", "quantized", "mkldnn", "inductor")
+
 _READ_NUMBER_FIRST = {aten.fill_.Tensor, aten.masked_fill_.Tensor}
 # As pointwise as `masked_fill.Scalar`, but torch tags that one alone.
 UNTAGGED = {aten.masked_fill_.Tensor}
@@ -254,6 +204,7 @@ class Watch(TorchDispatchMode):
                 self.trace.rounding.mixed.add(tensor)
         self._uninitialised = UninitialisedMemory()
         self._before_resize = 0  # bytes of the storage that `resize_` is about to change
+        self._strided = StridedChains()
 
     def __torch_dispatch__(
         self,
@@ -313,11 +264,22 @@ class Watch(TorchDispatchMode):
             raise Undefined("returns memory that was never written")
 
     def _refuse_undefined(self, call: EagerCall) -> None:
+        steps = one_by_one(call)
         for rule in RULES:
-            reason = rule(call)
-            if reason is not None:
+            reason = next(filter(None, map(rule, steps)), None)
+            if reason is None:
+                continue
+            # The kernel of an operator that torch does not define is a function of the user. What
+            # it does where memory overlaps is unknown, but it does the same each time.
+            if rule not in _ABOUT_ORDER or call.op.namespace in _OF_TORCH:
                 raise Undefined(f"{call.op} {reason}")
+            self._note_unspecified(f"{call.op} {reason}")
+        if depends_on_their_order(steps):
+            self._note_unspecified(f"{call.op} runs one tensor after the other, and they overlap")
         self._refuse_uninitialised(call)
+
+    def _note_unspecified(self, how: str) -> None:
+        self.trace.unspecified = self.trace.unspecified or how
 
     def _refuse_uninitialised(self, call: EagerCall) -> None:
         # A view shows memory without reading it.
@@ -334,14 +296,20 @@ class Watch(TorchDispatchMode):
         for tensor in call.written:
             trace.written.add(tensor.untyped_storage().data_ptr())
             trace.custom_write = trace.custom_write or call.op.namespace not in ("aten", "prims")
-            if overlaps_itself(region := Region.of(tensor)):
+            trace.written_regions.add(region := Region.of(tensor))
+            if overlaps_itself(region):
                 trace.overlapping_writes.add(region)
+            trace.written_as_strided = trace.written_as_strided or self._strided.has(tensor)
             self._uninitialised.note_write(tensor)
+        trace.overlapping_operands = trace.overlapping_operands or _operands_overlap(call)
         returned = [each for each in tensors_in(result) if each.layout is torch.strided]
         # A factor of 1 or -1 adds no rounding.
         factor = call.arguments.get("alpha") not in (None, 1, -1)
         operands, made = [*call.only_read, *call.written], [*call.written, *returned]
         trace.rounding.note(call.op, operands, made, factor=factor)
+        if trace.data_dependent is None and is_data_dependent(call.op, call.arguments):
+            trace.data_dependent = str(call.op)
+        self._strided.note(call.op, call.only_read or call.written, returned)
         # Functionalization of torch documents limits for `as_strided`; contracts ask for these.
         if call.op is aten.as_strided.default:
             shown, given = Region.of(returned[0]), Region.of(call.only_read[0])
@@ -354,6 +322,15 @@ class Watch(TorchDispatchMode):
         elif name == "resize_":
             resized = call.written[0].untyped_storage()
             self._uninitialised.note_resize(resized, self._before_resize)
+
+
+def _operands_overlap(call: EagerCall) -> bool:
+    return any(
+        target.untyped_storage()._cdata == operand.untyped_storage()._cdata
+        and overlap(Region.of(target), Region.of(operand))
+        for index, target in enumerate(call.written)
+        for operand in (*call.only_read, *call.written[:index])
+    )
 
 
 def _watch_failed(op: OpOverload, reason: Exception) -> InternalError:

@@ -50,6 +50,8 @@ _PLAIN_STORES = {
     "aten.fill_.Tensor",
     "aten.zero_.default",
 }
+# By the index of the argument: the noise is drawn here, and never read.
+_OVERWRITTEN = {"aten.rrelu_with_noise.default": (1,), "aten.rrelu_with_noise_.default": (1,)}
 _RANDOM_STORES = {
     "uniform_",
     "normal_",
@@ -124,7 +126,7 @@ def facts(op: OpOverload) -> Facts:
         op=op,
         kind=_kind(op, writes, out),
         writes=writes,
-        overwrites=out or ((0,) if plain else ()),
+        overwrites=out or ((0,) if plain else _OVERWRITTEN.get(name, ())),
         # torch does not tag the plain stores as pointwise, though they are.
         pointwise=torch.Tag.pointwise in op.tags or name in _PLAIN_STORES,
     )

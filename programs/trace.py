@@ -106,11 +106,16 @@ class Rounding:
 class Trace:
     """What an eager run did. Storages are known by address.
 
-    - `written`: the storages that were written.
-    - `overlapping_writes`: regions that overlap themselves and were written through.
+    - `written`: the storages that were written; `written_regions`: through which regions.
+    - `overlapping_writes`: those regions that overlap themselves.
     - `overlapping_as_strided`: an `as_strided` made a view that overlaps itself.
+    - `written_as_strided`: a write went through a chain of views with `as_strided` in it.
+    - `overlapping_operands`: a call wrote memory that another operand of it covers.
     - `outside`: an `as_strided` showed bytes that its argument does not cover.
     - `as_written`: the function calls no composite op that computes; None if nobody looked yet.
+    - `data_dependent`: the first op that read tensor data into Python or into a size.
+    - `unspecified`: a call that this device runs in one way, and torch specifies none; how.
+    - `is_program`: the function is a `Program`, so it does nothing but call ATen ops.
     - `differentiates`: autograd recorded a call.
     - `custom_write`: an operator of another library than torch wrote a tensor.
     - `unwatched`: the higher-order operators that ran without a look at what they do.
@@ -119,10 +124,16 @@ class Trace:
 
     inputs: tuple[InputLocation, ...] = ()
     written: set[int] = field(default_factory=set)
+    written_regions: set[Region] = field(default_factory=set)
     overlapping_writes: set[Region] = field(default_factory=set)
     overlapping_as_strided: bool = False
+    written_as_strided: bool = False
+    overlapping_operands: bool = False
     outside: bool = False
     as_written: bool | None = None
+    data_dependent: str | None = None
+    unspecified: str | None = None
+    is_program: bool = False
     differentiates: bool = False
     custom_write: bool = False
     unwatched: dict[str, None] = field(default_factory=dict)
@@ -136,6 +147,31 @@ class Trace:
     def bits_open(self, value: object) -> bool:
         """True if a value may show kernel-dependent bits, read as another dtype."""
         return isinstance(value, torch.Tensor) and value in self.rounding.bits
+
+
+class StridedChains:
+    """The tensors that a chain of views with `as_strided` made.
+
+    Functionalization of torch documents limits for these, and contracts ask.
+    """
+
+    def __init__(self) -> None:
+        # The tensors stay alive here, so that no later one reuses an identity.
+        self._made: dict[int, torch.Tensor] = {}
+
+    def note(
+        self, op: OpOverload, read: Sequence[torch.Tensor], made: Sequence[torch.Tensor]
+    ) -> None:
+        """Follow one call: `read` are its operands, `made` what it returned."""
+        begins = op.overloadpacket in (torch.ops.aten.as_strided, torch.ops.aten.as_strided_)
+        # Most programs call no `as_strided`, so nothing is to be followed.
+        goes_on = self._made and facts(op).kind is Kind.VIEW and any(map(self.has, read))
+        if begins or goes_on:
+            self._made.update({id(tensor): tensor for tensor in made})
+
+    def has(self, tensor: torch.Tensor) -> bool:
+        """True if the tensor is one of these."""
+        return id(tensor) in self._made
 
 
 def _has_nan(tensor: torch.Tensor) -> bool:

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TypeVar
 
-from programs.program import Program, rename_instruction
+from programs.program import Input, Instruction, Program, Ref, names_in, rename_instruction
+from programs.schemas import facts, resolve
 
 T = TypeVar("T")
+
+
+def fractions(count: int) -> Iterator[int]:
+    """Half of the count, a quarter, an eighth, down to 1. Nothing for a count of 0."""
+    size = count
+    while size > 1:
+        size //= 2
+        yield size
+    if count == 1:
+        yield 1
 
 
 def put(items: tuple[T, ...], index: int, item: T) -> tuple[T, ...]:
@@ -40,3 +52,79 @@ def without_undefined(program: Program) -> Program:
             defined.update(instruction.results)
     outputs = tuple(name for name in program.outputs if name in defined)
     return replace(program, instructions=tuple(kept), outputs=outputs)
+
+
+def written_names(instruction: Instruction) -> list[str]:
+    """The names of the values that an instruction writes, in the order of the schema."""
+    parameters = resolve(instruction.op)._schema.arguments
+    given = dict(instruction.kwargs) | {
+        parameter.name: value
+        for parameter, value in zip(parameters, instruction.args, strict=False)
+    }
+    written = [parameters[index].name for index in facts(resolve(instruction.op)).writes]
+    return [name for parameter in written for name in names_in(given.get(parameter))]
+
+
+# --- inputs that no instruction uses --------------------------------------------------------------
+
+
+def unused_inputs(program: Program) -> list[Input]:
+    """The inputs that no instruction uses.
+
+    Being returned is no use: Dynamo then returns the argument itself, and its graph has no input
+    for it.
+    """
+    used = {name for instruction in program.instructions for name in instruction.refs}
+    return [view for view in program.inputs if view.name not in used]
+
+
+def tidied(program: Program) -> Iterator[Program]:
+    """The program without the inputs that no instruction uses; then with a use of some of them.
+
+    Only the presence of an input that shares its storage can matter, so only such an input gets a
+    use. Storages that no input views go too.
+    """
+    unused = unused_inputs(program)
+    if not unused:
+        yield _without_unused_storages(program)
+        return
+    names = {view.name for view in unused}
+    used = {view.storage for view in program.inputs if view.name not in names}
+    yield _without_inputs(program, names)
+    sharing = {view.name for view in unused if view.storage in used}
+    if sharing:
+        yield _with_uses(_without_inputs(program, names - sharing), sorted(sharing))
+
+
+def _without_inputs(program: Program, names: set[str]) -> Program:
+    inputs = tuple(view for view in program.inputs if view.name not in names)
+    outputs = tuple(name for name in program.outputs if name not in names)
+    return _without_unused_storages(replace(program, inputs=inputs, outputs=outputs))
+
+
+def _without_unused_storages(program: Program) -> Program:
+    used = sorted({view.storage for view in program.inputs})
+    if len(used) == len(program.storages):
+        return program
+    position = {storage: index for index, storage in enumerate(used)}
+    # A step may name a storage that is not there. Then it stays so, and validation rejects it.
+    if any(storage >= len(program.storages) for storage in used):
+        return program
+    inputs = tuple(replace(view, storage=position[view.storage]) for view in program.inputs)
+    return replace(
+        program, storages=tuple(program.storages[storage] for storage in used), inputs=inputs
+    )
+
+
+def _with_uses(program: Program, names: list[str]) -> Program:
+    """The program with one more instruction per name, whose result is not used."""
+    taken = {view.name for view in program.inputs}
+    taken |= {result for instruction in program.instructions for result in instruction.results}
+    uses = []
+    for name in names:
+        result = f"used_{name}"
+        while result in taken:
+            result += "_"
+        taken.add(result)
+        uses.append(Instruction("aten.add.Scalar", (Ref(name), 1), (), (result,)))
+    return replace(program, instructions=(*program.instructions, *uses))

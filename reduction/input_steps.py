@@ -9,9 +9,14 @@ import torch
 
 from programs.layouts import dense_strides, reach
 from programs.program import Argument, Input, Program, Storage
-from reduction.edits import put, with_uses_renamed, without, without_undefined
+from reduction.edits import put, tidied, with_uses_renamed, without, without_undefined
 
 # --- leaving out, separating ----------------------------------------------------------------------
+
+
+def settle_inputs(program: Program) -> Iterator[Program]:
+    """Leave out the inputs that no instruction uses, or use them."""
+    yield from tidied(program)
 
 
 def drop_inputs(program: Program) -> Iterator[Program]:
@@ -26,16 +31,6 @@ def drop_inputs(program: Program) -> Iterator[Program]:
             for other in smaller.inputs:
                 yield with_uses_renamed(smaller, {view.name: other.name})
             yield without_undefined(smaller)
-
-
-def drop_storages(program: Program) -> Iterator[Program]:
-    """Leave out the storages that no input views."""
-    used = sorted({view.storage for view in program.inputs})
-    if len(used) < len(program.storages):
-        position = {storage: index for index, storage in enumerate(used)}
-        inputs = tuple(replace(view, storage=position[view.storage]) for view in program.inputs)
-        storages = tuple(program.storages[storage] for storage in used)
-        yield replace(program, storages=storages, inputs=inputs)
 
 
 def separate_storages(program: Program) -> Iterator[Program]:

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
 
-from programs.execution import execute
 from programs.layouts import reach
-from programs.program import Argument, Input, Instruction, Program, Ref, Storage, names_in, rename
+from programs.program import Argument, Input, Instruction, Program, Ref, Storage, rename
 from programs.schemas import Kind, facts, resolve
-from programs.values import input_tensors
-from reduction.edits import put, with_uses_renamed, without, without_undefined
+from reduction.data_flow import DataFlow
+from reduction.edits import (
+    fractions,
+    put,
+    with_uses_renamed,
+    without,
+    without_undefined,
+    written_names,
+)
 
 # --- leaving out ----------------------------------------------------------------------------------
-
-
-def keep_one_output(program: Program) -> Iterator[Program]:
-    """Return a single value, or nothing at all."""
-    if program.outputs:  # a wrong mutation of an input shows without outputs
-        yield replace(program, outputs=())
-    if len(program.outputs) > 1:
-        yield from (replace(program, outputs=(name,)) for name in program.outputs)
 
 
 def drop_outputs(program: Program) -> Iterator[Program]:
@@ -31,25 +30,16 @@ def drop_outputs(program: Program) -> Iterator[Program]:
         yield replace(program, outputs=without(program.outputs, index))
 
 
-def drop_tail(program: Program) -> Iterator[Program]:
-    """Cut instructions off at the end, with the outputs that they define."""
-    # The shortest first: one success makes the rest of the reduction fast.
-    for length in range(len(program.instructions)):
-        yield without_undefined(replace(program, instructions=program.instructions[:length]))
-
-
 def drop_instructions(program: Program) -> Iterator[Program]:
     """Leave out consecutive instructions, from half of the program down to a single one.
 
     A use of a dropped result goes too, or is rewired to an operand of the dropped instruction.
     """
     count = len(program.instructions)
-    size = max(count // 2, 1)
-    while size:
+    for size in fractions(count):
         # From the end: later instructions have fewer users, so they can go more often.
-        for start in range(count - size, -1, -1):
-            yield from _drop(program, start, start + size)
-        size //= 2
+        for end in range(count, 0, -size):
+            yield from _drop(program, max(end - size, 0), end)
 
 
 def _drop(program: Program, start: int, end: int) -> Iterator[Program]:
@@ -63,8 +53,8 @@ def _drop(program: Program, start: int, end: int) -> Iterator[Program]:
         return
     yield without_undefined(shorter)
     # Rewire each result to the first, second or third operand of its own instruction. Few ops have
-    # more operands.
-    for choice in range(3):
+    # more operands. For several instructions, only one choice: most of their results are not used.
+    for choice in range(3 if len(dropped) == 1 else 1):
         names: dict[str, str] = {}
         for instruction in dropped:
             if instruction.results and instruction.refs:
@@ -77,32 +67,48 @@ def _drop(program: Program, start: int, end: int) -> Iterator[Program]:
 
 
 def results_to_inputs(program: Program) -> Iterator[Program]:
-    """Turn a result into an input with the same layout, and leave out the instruction it is from.
+    """Turn results into inputs of the same layout, and leave out the instructions they are from.
 
-    The input has a storage of its own, so aliases of the result are lost. The program runs, since
-    only a run knows the layouts. If an instruction raises, no candidates follow.
+    From half of the program down to a single instruction. Each input has a storage of its own, so
+    aliases of a result are lost; views are thus turned one at a time. The program runs, since only
+    a run knows the layouts. If an instruction raises, no candidates follow.
     """
-    values = {
-        view.name: tensor
-        for view, tensor in zip(program.inputs, input_tensors(program), strict=True)
-    }
-    for index, instruction in enumerate(program.instructions):
-        try:
-            with torch.no_grad():
-                execute(instruction, values)
-        except (RuntimeError, IndexError, ValueError, TypeError):
-            return
-        # A mutating instruction has an effect besides its result, which no input can replace.
-        if instruction.mutates() or not instruction.results:
-            continue
-        storages, inputs = list(program.storages), list(program.inputs)
-        for name in instruction.results:
+    count = len(program.instructions)
+    flow = DataFlow.of(program)
+    if len(flow.needs) < count:
+        return
+    for size in fractions(count):
+        for start in range(0, count, size):
+            turned = {
+                index
+                for index in range(start, min(start + size, count))
+                if _is_replaceable(program.instructions[index], views=size == 1)
+            }
+            if turned:
+                yield _with_results_as_inputs(program, turned, flow.values)
+
+
+def _is_replaceable(instruction: Instruction, *, views: bool) -> bool:
+    # A mutating instruction has an effect besides its result, which no input can replace.
+    kind = facts(resolve(instruction.op)).kind
+    return bool(instruction.results) and (kind is Kind.FUNCTIONAL or (views and kind is Kind.VIEW))
+
+
+def _with_results_as_inputs(
+    program: Program, turned: set[int], values: dict[str, torch.Tensor]
+) -> Program:
+    """The program with the results of the instructions with these indices as inputs."""
+    storages, inputs = list(program.storages), list(program.inputs)
+    for index in sorted(turned):
+        for name in program.instructions[index].results:
             tensor = values[name]
             made = Input(name, len(storages), tensor.dtype, tuple(tensor.shape), tensor.stride())
             storages.append(Storage(tensor.dtype, reach(made.sizes, made.strides)))
             inputs.append(made)
-        kept = without(program.instructions, index)
-        yield replace(program, storages=tuple(storages), inputs=tuple(inputs), instructions=kept)
+    kept = tuple(
+        instruction for index, instruction in enumerate(program.instructions) if index not in turned
+    )
+    return replace(program, storages=tuple(storages), inputs=tuple(inputs), instructions=kept)
 
 
 def drop_result_names(program: Program) -> Iterator[Program]:
@@ -110,23 +116,12 @@ def drop_result_names(program: Program) -> Iterator[Program]:
     for index, instruction in enumerate(program.instructions):
         if not (instruction.results and instruction.mutates()):
             continue
-        mutated = _mutated_names(instruction)
+        mutated = written_names(instruction)
         # The results of a mutating op are its mutated arguments, in order, if there are as many.
         if len(mutated) == len(instruction.results):
             unnamed = program.with_instruction(index, replace(instruction, results=()))
             names = dict(zip(instruction.results, mutated, strict=True))
             yield with_uses_renamed(unnamed, names)
-
-
-def _mutated_names(instruction: Instruction) -> list[str]:
-    """The names of the values that an instruction writes, in the order of the schema."""
-    parameters = resolve(instruction.op)._schema.arguments
-    given = dict(instruction.kwargs) | {
-        parameter.name: value
-        for parameter, value in zip(parameters, instruction.args, strict=False)
-    }
-    written = [parameters[index].name for index in facts(resolve(instruction.op)).writes]
-    return [name for parameter in written for name in names_in(given.get(parameter))]
 
 
 def drop_arguments(program: Program) -> Iterator[Program]:
@@ -207,13 +202,28 @@ def _simpler(argument: Argument) -> Iterator[Argument]:
         if argument:
             yield False
     elif isinstance(argument, int):
-        yield from (
-            number
-            for number in dict.fromkeys((0, 1, 2, -argument, argument - 1))
-            if abs(number) <= abs(argument)
-        )
+        # Larger numbers too: with 0 a call can change nothing, or give a value without elements.
+        yield from dict.fromkeys((0, 1, 2, -argument, argument // 2, argument - 1))
     elif isinstance(argument, float):
-        yield from (0.0, 1.0)
+        yield from (0.0, 1.0, 2.0)
+
+
+def enlarge_empty_results(program: Program) -> Iterator[Program]:
+    """Give two numbers of a call that are 0 or 1 larger values at once.
+
+    `unfold(x, 0, 0, 1)` has empty windows. With size 1 and step 2 the windows leave elements out
+    too, and there is something to see.
+    """
+    for index, instruction in enumerate(program.instructions):
+        small = [
+            position
+            for position, argument in enumerate(instruction.args)
+            if type(argument) is int and argument in (0, 1)
+        ]
+        for one, other in itertools.combinations(small, 2):
+            for first, second in ((1, 2), (2, 1), (2, 2)):
+                args = put(put(instruction.args, one, first), other, second)
+                yield program.with_instruction(index, replace(instruction, args=args))
 
 
 def rewire_uses(program: Program) -> Iterator[Program]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 import torch
 
+from programs.execution import call
 from programs.layouts import dense_strides
-from programs.program import Argument, Program
+from programs.program import Argument, Instruction, Program
 from programs.schemas import resolve
+from reduction.edits import unused_inputs
 
 # From plain to less plain. Any other dtype counts as less plain than these.
 _PLAIN_DTYPES = [
@@ -35,6 +38,20 @@ _PLAIN_OPS = [
     "aten.transpose.int",
     "aten.expand.default",
 ]
+# The constant with which an op gives back its operand, by the name of the op without overload.
+_NEUTRAL = {
+    "add": 0,
+    "sub": 0,
+    "mul": 1,
+    "div": 1,
+    "pow": 1,
+    "bitwise_or": 0,
+    "bitwise_xor": 0,
+    "bitwise_and": -1,
+    "bitwise_left_shift": 0,
+    "bitwise_right_shift": 0,
+    "roll": 0,
+}
 _LARGEST = 10**6  # what a constant counts at most, so that NaN and infinity are in the order too
 
 
@@ -45,11 +62,14 @@ class Simplicity(NamedTuple):
     nothing can become simpler for ever.
     """
 
+    unused_inputs: int  # inputs that no instruction uses
+    empty_values: int  # inputs and results without elements
     instructions: int  # number of instructions
     outputs: int  # number of returned values
     inputs: int  # number of inputs
     sharing_inputs: int  # inputs beyond the first of their storage
     storages: int  # number of storages
+    idle_calls: int  # calls that change nothing, such as `add_(x, 0)`
     op_ranks: int  # how far the ops are from the plainest ones, in sum
     results: int  # number of named results
     arguments: int  # number of arguments, positional and keyword
@@ -67,14 +87,31 @@ class Simplicity(NamedTuple):
 
 
 def simplicity(program: Program) -> Simplicity:
-    """The key of a program: the fewest instructions first, the smallest parts last."""
+    """The key of a program."""
+    return _key_without_run(program)._replace(empty_values=empty_values(program))
+
+
+def is_simpler(program: Program, key: Simplicity) -> bool:
+    """True if a program is simpler than the program with this key."""
+    least = _key_without_run(program)
+    # Most candidates are not simpler, whatever a run shows, so most do not run.
+    if least >= key:
+        return False
+    return least._replace(empty_values=empty_values(program)) < key
+
+
+def _key_without_run(program: Program) -> Simplicity:
+    """The key if no value were empty."""
     inputs, instructions = program.inputs, program.instructions
     return Simplicity(
+        unused_inputs=len(unused_inputs(program)),
+        empty_values=0,
         instructions=len(instructions),
         outputs=len(program.outputs),
         inputs=len(inputs),
         sharing_inputs=len(inputs) - len({view.storage for view in inputs}),
         storages=len(program.storages),
+        idle_calls=sum(map(is_idle, instructions)),
         op_ranks=sum(_op_rank(instruction.op) for instruction in instructions),
         results=sum(len(instruction.results) for instruction in instructions),
         arguments=sum(
@@ -99,6 +136,44 @@ def simplicity(program: Program) -> Simplicity:
     )
 
 
+def empty_values(program: Program) -> int:
+    """The number of inputs and results without elements. A program with fewer is simpler.
+
+    What happens to nothing shows little, so size 0 is not simpler than size 1. The program runs on
+    meta tensors, which have shapes and no data. The count ends at an op whose shapes depend on data
+    or that has no meta kernel.
+    """
+    values = {
+        view.name: torch.empty_strided(view.sizes, view.strides, dtype=view.dtype, device="meta")
+        for view in program.inputs
+    }
+    found = [tensor.numel() == 0 for tensor in values.values()]
+    for instruction in program.instructions:
+        try:
+            made = dict(zip(instruction.results, call(instruction, values), strict=False))
+            # An unnamed result is an argument, which was counted where it was defined.
+            found += [tensor.numel() == 0 for tensor in made.values()]
+        except Exception:  # noqa: BLE001 - any kernel may raise anything; the predicate decides
+            break
+        values.update(made)
+    return sum(found)
+
+
+def is_idle(instruction: Instruction) -> bool:
+    """True if a constant or an operand makes the call leave its first operand as it is."""
+    _, name, _ = instruction.op.split(".")
+    if name == "copy_":  # a copy onto itself
+        return len(instruction.args) > 1 and instruction.args[0] == instruction.args[1]
+    neutral = _NEUTRAL.get(name.removesuffix("_"))
+    if neutral is None or len(instruction.args) < 2:
+        return False
+    constant, keywords = instruction.args[1], dict(instruction.kwargs)
+    if isinstance(constant, tuple):  # the shifts of `roll`
+        return all(item == neutral for item in constant)
+    return constant == neutral or (keywords.get("alpha") == 0 and neutral == 0)
+
+
+@functools.cache
 def _op_rank(name: str) -> int:
     if name in _PLAIN_OPS:
         return _PLAIN_OPS.index(name)

@@ -1,8 +1,9 @@
 """The steps of the reducer, as a table.
 
 A step enumerates candidates: programs that are simpler than the given one in one respect. It need
-not know whether a candidate makes sense, since `Reducer.consider` validates it and asks the
-predicate. So a step may be bold.
+not know whether a candidate makes sense, since the reducer validates it and asks the predicate. So
+a step may be bold. It enumerates large changes before small ones, and each position in the same
+fraction of the program, since the reducer goes on at the position of its last success.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from programs.program import Program
 from reduction.input_steps import (
     drop_dimensions,
     drop_inputs,
-    drop_storages,
     separate_storages,
+    settle_inputs,
     shrink_sizes,
     simplify_dtypes,
     simplify_layouts,
@@ -26,27 +27,33 @@ from reduction.instruction_steps import (
     drop_instructions,
     drop_outputs,
     drop_result_names,
-    drop_tail,
-    keep_one_output,
+    enlarge_empty_results,
     results_to_inputs,
     rewire_uses,
     simplify_constants,
     simplify_ops,
 )
-from reduction.value_steps import simplify_fill, simplify_values
+from reduction.slices import cut_head, cut_tail, keep_neighbourhood, slice_outputs
+from reduction.value_steps import plain_values, simplify_fill, simplify_values
 
 ReductionStep: TypeAlias = Callable[[Program], Iterator[Program]]
+StepGroups: TypeAlias = tuple[tuple[ReductionStep, ...], ...]
 
 # In the order in which they are tried. What removes most comes first, so that the later steps,
 # which have many candidates, work on a short program.
-STEPS: tuple[ReductionStep, ...] = (
-    drop_tail,
+FEWER_INSTRUCTIONS: tuple[ReductionStep, ...] = (
+    plain_values,
+    settle_inputs,
+    cut_tail,
+    slice_outputs,
+    keep_neighbourhood,
+    cut_head,
     drop_instructions,
     results_to_inputs,
-    keep_one_output,
+)
+PLAINER_PARTS: tuple[ReductionStep, ...] = (
     drop_outputs,
     drop_inputs,
-    drop_storages,
     separate_storages,
     drop_result_names,
     simplify_ops,
@@ -55,9 +62,13 @@ STEPS: tuple[ReductionStep, ...] = (
     drop_dimensions,
     shrink_sizes,
     simplify_layouts,
+    enlarge_empty_results,
     simplify_constants,
     rewire_uses,
     simplify_fill,
     simplify_values,
     simplify_seed,
 )
+# Each group is repeated until it changes nothing, before the next one begins.
+GROUPS: StepGroups = (FEWER_INSTRUCTIONS, PLAINER_PARTS)
+STEPS: tuple[ReductionStep, ...] = FEWER_INSTRUCTIONS + PLAINER_PARTS

@@ -14,6 +14,12 @@ from reduction.edits import put, without
 _SIMPLE = ("1", "inf", "nan", "-0.0", "1e20")
 
 
+def plain_values(program: Program) -> Iterator[Program]:
+    """Fill all storages with plain values at once."""
+    storages = tuple(replace(storage, values=()) for storage in program.storages)
+    yield replace(program, storages=storages, fill="plain")
+
+
 def simplify_fill(program: Program) -> Iterator[Program]:
     """Fill the storages with plain values; if that does not fail, name the values of storages."""
     if program.fill == "plain":

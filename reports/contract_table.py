@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.text import Text
 
@@ -26,6 +28,23 @@ def print_target(
     if after is not None:
         attribution = f"{after}: a violation that {after} shows too is attributed to {after}"
         table.add_row("builds on", attribution)
+    print_table(console, table)
+    console.print()
+
+
+def print_variant(
+    console: Console, name: str, summary: str, targets: Sequence[str], contract: Contract
+) -> None:
+    """Print a variant. `targets` have it, `contract` has the clauses that it adds."""
+    title = Text.assemble((f"TARGET:{name}", "bold"), f": {summary}")
+    console.print(title, soft_wrap=not console.is_terminal)
+    table = new_table(header=False)
+    table.add_column("", width=CLAUSE_WIDTH, style="dim")
+    table.add_column("", overflow="fold")
+    table.add_row("targets", ", ".join(targets))
+    if contract != Contract():
+        for clause, text, reason in _clauses(contract):
+            table.add_row(clause, Text.assemble(text, (f": {reason}", "dim")))
     print_table(console, table)
     console.print()
 

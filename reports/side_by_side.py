@@ -1,4 +1,4 @@
-"""The eager run and the target's run beside each other, with a mark at each difference."""
+"""What the eager run and the target's run left behind, as texts beside each other."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import torch
 from rich.console import Console
-from rich.text import Text
 
 from oracles.observation import Observation
 from programs.narrow_dtypes import readable
 from programs.regions import Region, overlap
 from programs.storage_bytes import bytes_of
-from reports.console import new_table, print_table
+from reports.two_runs import Row, print_rows
 
+SHARED = "share bytes"  # the row with the pairs that do
 MOST_ELEMENTS = 80  # shown of a tensor
 LONGEST_MESSAGE = 160  # characters of an error's first line; the evidence has all of it
 MOST_BYTES = 64  # shown of a storage
@@ -42,18 +42,11 @@ def print_side_by_side(
     console: Console, eager: Observation, target: Observation, name: str
 ) -> None:
     """Print what both runs left behind: outputs, inputs afterwards, storages, aliases."""
-    table = new_table()
-    table.add_column("")
-    table.add_column("eager", overflow="fold")
-    table.add_column("", style="red")
-    table.add_column(name, overflow="fold")
-    for place, ours, theirs in _rows(eager, target):
-        style = "" if ours == theirs else "red"
-        table.add_row(Text(place, "dim"), ours, "" if ours == theirs else "≠", Text(theirs, style))
-    print_table(console, table)
+    print_rows(console, rows(eager, target), name)
 
 
-def _rows(eager: Observation, target: Observation) -> Iterator[tuple[str, str, str]]:
+def rows(eager: Observation, target: Observation) -> Iterator[Row]:
+    """What both runs left behind, as text: the place, eager's, the target's."""
     if eager.error is not None or target.error is not None:
         yield "raises", _raised(eager.error), _raised(target.error)
     # A target can return more or fewer outputs than eager.
@@ -66,7 +59,7 @@ def _rows(eager: Observation, target: Observation) -> Iterator[tuple[str, str, s
     if eager.error is None and target.error is None:
         in_eager, in_target = _aliases(eager), _aliases(target)
         if in_eager or in_target:
-            yield "share bytes", "\n".join(in_eager) or "none", "\n".join(in_target) or "none"
+            yield SHARED, "\n".join(in_eager) or "none", "\n".join(in_target) or "none"
 
 
 def _raised(error: Exception | None) -> str:
@@ -82,29 +75,21 @@ def _output(observation: Observation, index: int) -> str:
     return value_text(observation.outputs[index]) if index < len(observation.outputs) else "none"
 
 
-def _storages(eager: Observation, target: Observation) -> Iterator[tuple[str, str, str]]:
+def _storages(eager: Observation, target: Observation) -> Iterator[Row]:
     """The bytes of input storages that differ although the inputs look equal.
 
     A target can write outside the input's view, or change bits that print alike (-0.0, NaN).
     """
     for index, (ours, theirs) in enumerate(zip(eager.before, target.before, strict=True)):
         same_text = value_text(eager.inputs[index]) == value_text(target.inputs[index])
-        if same_text and _bytes(ours.untyped_storage()) != _bytes(theirs.untyped_storage()):
-            yield (
-                f"bytes of input {index}'s storage",
-                _bytes_text(ours.untyped_storage()),
-                _bytes_text(theirs.untyped_storage()),
-            )
+        one, other = bytes_of(ours.untyped_storage()), bytes_of(theirs.untyped_storage())
+        if same_text and not torch.equal(one, other):
+            yield f"bytes of input {index}'s storage", _bytes_text(one), _bytes_text(other)
 
 
-def _bytes(storage: torch.UntypedStorage) -> list[int]:
-    return bytes_of(storage).tolist()
-
-
-def _bytes_text(storage: torch.UntypedStorage) -> str:
-    values = _bytes(storage)
+def _bytes_text(values: torch.Tensor) -> str:
     rest = f" and {len(values) - MOST_BYTES} more" if len(values) > MOST_BYTES else ""
-    return " ".join(map(str, values[:MOST_BYTES])) + rest
+    return " ".join(map(str, values[:MOST_BYTES].tolist())) + rest
 
 
 def _aliases(observation: Observation) -> list[str]:

@@ -5,77 +5,88 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
 
-import torch
 from rich.console import Console
-from rich.text import Text
 
-from oracles.check_result import Check, EagerResult, TargetResult
-from oracles.judge import EVERY_ORACLE
-from oracles.missed import Opportunity
+from oracles.check_result import Check, TargetResult
+from oracles.place_names import renamed
 from oracles.verdict import Limitation, Report, Verdict, Violation
 from reports.console import new_table, print_heading, print_lines, print_table
-from reports.side_by_side import print_side_by_side, value_text
+from reports.shown_runs import ShownCheck, ShownEager, ShownTarget
+from reports.two_runs import Row, print_rows
+from reports.verdict_matrix import VerdictMatrix
 
-STYLES = {
-    Verdict.HOLDS: "green",
-    Verdict.VIOLATED: "bold red",
-    Verdict.DOCUMENTED: "red",
-    Verdict.UNKNOWN: "yellow",
-    Verdict.NOT_APPLICABLE: "dim",
-}
-# Short words: one column per oracle has to fit a terminal.
-WORDS = {verdict: verdict.value for verdict in Verdict} | {
-    Verdict.NOT_APPLICABLE: "n/a",
-    Verdict.VIOLATED: "wrong",
-    Verdict.DOCUMENTED: "limit",
-}
+if TYPE_CHECKING:  # see reports/shown_runs.py
+    from oracles.missed import Opportunity
+
 LONG_EVIDENCE = 60  # characters; longer evidence has lines of its own
 
 
-def print_check(console: Console, name: str, found: Check) -> None:
-    """Print the verdicts, the reasons, each difference with its evidence, and both runs."""
-    print_lines(console, f"{name} in torch {torch.__version__}", "bold")
-    _print_eager(console, found.eager)
-    if found.eager.unjudged is not None:
-        print_lines(console, f"\nNothing was compared: {found.eager.unjudged}.", "yellow")
-        return
-    console.print()
-    _print_matrix(console, found.results)
-    _print_reasons(console, found.results)
-    for result in found.results.values():
-        if result.violated or result.documented:
-            _print_differences(console, found, result)
-        if result.missed is not None:
-            _print_missed(console, result.target, result.missed)
-    _print_notes(console, found.results)
-    console.print()
-    print_lines(console, *_summary(found))
+@dataclass(slots=True)
+class CheckPrinter:
+    """Prints a check while it runs: eager, a row per target when it ends, and then the evidence."""
+
+    console: Console
+    name: str
+    targets: Sequence[str]
+    found: ShownCheck
+    _matrix: VerdictMatrix = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._matrix = VerdictMatrix(self.console, self.targets, self.found.eager.oracles)
+
+    def begin(self) -> None:
+        """Print the eager run."""
+        print_lines(self.console, f"{self.name} in torch {self.found.eager.torch}", "bold")
+        eager = self.found.eager
+        _print_eager(self.console, eager)
+        if eager.unjudged is not None:
+            print_lines(self.console, f"\nNothing was compared: {eager.unjudged}.", "yellow")
+        else:
+            self.console.print()
+
+    def target(self, shown: ShownTarget) -> None:
+        """Print the row of a target."""
+        if self.found.eager.unjudged is None:
+            self._matrix.print_row(shown.result.target, shown.result.reports)
+
+    def end(self, found: ShownCheck) -> None:
+        """Print the reasons, each violation with its evidence, and both runs."""
+        if found.eager.unjudged is not None:
+            return
+        check = found.check
+        _print_reasons(self.console, check.results)
+        for name, result in check.results.items():
+            if result.violated or result.documented:
+                _print_differences(self.console, check, result, found.targets[name].rows)
+            if result.missed is not None:
+                _print_missed(self.console, result.target, result.missed)
+        _print_notes(self.console, check.results)
+        self.console.print()
+        print_lines(self.console, *_summary(check))
 
 
-def _print_eager(console: Console, eager: EagerResult) -> None:
+def print_check(console: Console, name: str, found: ShownCheck) -> None:
+    """Print a check that has ended: verdicts, reasons, violations with evidence, both runs."""
+    printer = CheckPrinter(console, name, list(found.targets), found)
+    printer.begin()
+    for shown in found.targets.values():
+        printer.target(shown)
+    printer.end(found)
+
+
+def _print_eager(console: Console, eager: ShownEager) -> None:
     if eager.raised is not None:
         print_lines(console, f"eager raises {eager.raised}")
-    elif eager.observation is not None:
-        table = new_table(header=False)
-        table.add_column("", style="dim")
-        table.add_column("", overflow="fold")
-        for index, output in enumerate(eager.observation.outputs):
-            table.add_row(f"eager output {index}", value_text(output))
-        print_table(console, table)
-
-
-def _print_matrix(console: Console, found: Mapping[str, TargetResult]) -> None:
-    table = new_table(gap=1)
-    table.pad_edge = False
-    table.add_column("target", no_wrap=True)
-    # In less than 84 columns a heading is broken in two, so that no verdict is cut off.
-    for oracle in EVERY_ORACLE:
-        table.add_column(oracle, overflow="fold")
-    for name, result in found.items():
-        verdicts = [result.reports[oracle].verdict for oracle in EVERY_ORACLE]
-        table.add_row(name, *(Text(WORDS[verdict], STYLES[verdict]) for verdict in verdicts))
+        return
+    table = new_table(header=False)
+    table.add_column("", style="dim")
+    table.add_column("", overflow="fold")
+    for index, output in enumerate(eager.outputs):
+        place = renamed(f"output {index}", eager.names)
+        table.add_row(f"eager {place}", output)
     print_table(console, table)
 
 
@@ -91,7 +102,7 @@ def _print_reasons(console: Console, found: Mapping[str, TargetResult]) -> None:
             )
             targets.setdefault((reason, oracles), []).append(name)
     for (reason, oracles), names in targets.items():
-        which = "" if len(oracles) == len(EVERY_ORACLE) else f" ({', '.join(oracles)})"
+        which = "" if len(oracles) == len(found[names[0]].reports) else f" ({', '.join(oracles)})"
         console.print()
         print_lines(console, f"{', '.join(names)}{which}: {reason}", "dim")
 
@@ -113,7 +124,9 @@ def _print_missed(console: Console, target: str, missed: Sequence[Opportunity]) 
         )
 
 
-def _print_differences(console: Console, found: Check, result: TargetResult) -> None:
+def _print_differences(
+    console: Console, found: Check, result: TargetResult, beside: Sequence[Row]
+) -> None:
     print_heading(console, result.target)
     # What is disputed comes last: a reader looks for the clearest violation first.
     shown: list[tuple[Violation, Limitation | None]] = [
@@ -129,10 +142,9 @@ def _print_differences(console: Console, found: Check, result: TargetResult) -> 
             continue
         new += 1
         print_violation(console, violation, limitation)
-    eager = found.eager.observation
-    if new and eager is not None and result.observation is not None:
+    if new and beside:
         console.print()
-        print_side_by_side(console, eager, result.observation, result.target)
+        print_rows(console, beside, result.target)
 
 
 def print_violation(
@@ -143,7 +155,7 @@ def print_violation(
     style = "bold red" if limitation is None else "red"
     print_lines(console, f"{violation.oracle}: {violation.describe()}{label}", style)
     if limitation is not None:
-        print_lines(console, f"  documented: it {limitation.name}: {limitation.reason}")
+        print_lines(console, f"  documented: {limitation.name}: {limitation.reason}")
     short = [f"{key} {value}" for key, value in violation.evidence.items() if not _long(value)]
     if short:
         print_lines(console, f"  {', '.join(short)}")
@@ -201,12 +213,13 @@ def _summary(found: Check) -> tuple[str, str]:
 # --- as JSON --------------------------------------------------------------------------------------
 
 
-def check_json(found: Check) -> dict[str, object]:
+def check_json(shown: ShownCheck) -> dict[str, object]:
     """The outcome of a check as JSON values."""
+    found = shown.check
     return {
-        "torch": torch.__version__,
+        "torch": shown.eager.torch,
         "notes": list(found.notes),
-        "eager": _eager_json(found.eager),
+        "eager": _eager_json(shown.eager),
         "targets": {
             name: {
                 "oracles": {
@@ -224,15 +237,15 @@ def check_json(found: Check) -> dict[str, object]:
     }
 
 
-def _eager_json(eager: EagerResult) -> dict[str, object]:
-    seen = eager.observation
+def _eager_json(eager: ShownEager) -> dict[str, object]:
     return {
         "judged": eager.unjudged is None,
         "reason": eager.unjudged or "",
         "raises": eager.raised,
-        "outputs": [value_text(output) for output in seen.outputs] if seen else [],
-        "inputs afterwards": [value_text(tensor) for tensor in seen.inputs] if seen else [],
-        "compared with tolerance since": eager.trace.rounding.first,
+        "names": dict(eager.names),
+        "outputs": list(eager.outputs),
+        "inputs afterwards": list(eager.inputs),
+        "compared with tolerance since": eager.rounded,
     }
 
 

@@ -11,9 +11,15 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import fx
-from torch._functorch.aot_autograd import aot_function
 
-from oracles.contract import Contract, Promise, Refusal, Waiver, written_inputs_apart
+from oracles.contract import (
+    Contract,
+    Promise,
+    Refusal,
+    Waiver,
+    writes_inputs_of_two_dtypes,
+    written_inputs_apart,
+)
 from oracles.stage import Stage
 from programs.values import clone_inputs
 from targets.target import Build, Function, Target
@@ -21,6 +27,7 @@ from targets.torch_functionalize import (
     AS_STRIDED_IN_CHAIN,
     DATA_DEPENDENT_SHAPE,
     DATA_OF_A_TRACER,
+    DISPUTED_EXPAND,
     FORGETFUL_CACHE,
     OTHER_DECOMPOSITION,
     OVERLAP_BEYOND_EXPAND,
@@ -44,19 +51,21 @@ CONTRACT = Contract(
         OTHER_DECOMPOSITION,
         FORGETFUL_CACHE,
     ),
-    preconditions=(OVERLAP_BEYOND_EXPAND, OVERLAPPING_INPUT),
+    preconditions=(OVERLAP_BEYOND_EXPAND,),
     refusals=(
         AS_STRIDED_IN_CHAIN,
         DATA_OF_A_TRACER,
+        OVERLAPPING_INPUT,
         DATA_DEPENDENT_SHAPE,
         Refusal(
             "overlapping inputs of different dtypes",
             r"does not yet handle input mutations on views with different dtypes",
-            "inputs that share a storage under different dtypes are not supported yet, as the error"
-            " says",
-            lambda trace: True,
+            "inputs that overlap under different dtypes are not supported yet if one is written, as"
+            " the error says (merge_view_inputs in torch/_functorch/_aot_autograd)",
+            writes_inputs_of_two_dtypes,
         ),
     ),
+    disputes=(DISPUTED_EXPAND,),
 )
 
 
@@ -72,6 +81,9 @@ def build(
     If that call runs with gradients, there are two graphs, else one.
     """
     stages: list[Stage] = []  # filled by the first call
+    # Imported here: it imports Dynamo, which takes two seconds, and other targets need neither.
+    from torch._functorch.aot_autograd import aot_function  # noqa: PLC0415
+
     compiled = aot_function(
         function,
         fw_compiler=functools.partial(_recorded, stages, "forward graph"),

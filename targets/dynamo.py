@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._functorch.aot_autograd import make_boxed_func  # type: ignore[attr-defined]
 
 from oracles.stage import Stage
 from programs.definedness import Watch
@@ -76,6 +75,9 @@ def build(
     """Compile by Dynamo in the first call. For `second_call`, that call is made here."""
     # Imported here: it takes a second, and no other target needs it.
     from torch._dynamo.backends.common import aot_autograd  # noqa: PLC0415
+    from torch._functorch.aot_autograd import (  # type: ignore[attr-defined]  # noqa: PLC0415
+        make_boxed_func,
+    )
 
     stages: list[Stage] = []
 

@@ -13,26 +13,65 @@ from collections.abc import Sequence
 import torch
 from torch import fx
 
-from oracles.contract import Contract, Refusal
+from oracles.contract import (
+    Contract,
+    Refusal,
+    depends_on_data,
+    has_overlapping_operands,
+    is_python_function,
+)
 from oracles.stage import Stage
 from programs.execution import ProgramFunction, as_graph
+from programs.trace import Trace
 from reference_pass.functionalize import Views, functionalize
 from reference_pass.noops import remove_noops
 from reference_pass.reinplace import reinplace
 from targets.target import Build, Function, Target
-from targets.torch_functionalize import DATA_OF_A_TRACER, OTHER_DECOMPOSITION
+from targets.torch_functionalize import (
+    DATA_OF_A_TRACER,
+    OTHER_DECOMPOSITION,
+)
 from targets.tracing import PLAIN, Tracing
+
+
+def _anything(trace: Trace) -> bool:
+    """The message names the operator, and only such operators get it."""
+    return True
+
 
 CONTRACT = Contract(
     waivers=(OTHER_DECOMPOSITION,),
     refusals=(
+        # `Refused` is the exception of `reference_pass` for what it cannot compile correctly.
         Refusal(
-            "what the reference pass cannot compile",
-            r"^Refused: ",  # the exception of `reference_pass` for programs that it cannot compile
-            "what cannot be compiled correctly is refused, and the message says why: data-dependent"
-            " sizes, operators that are known only by their schema with operands that overlap,"
-            " higher-order operators",
-            lambda trace: True,
+            "data-dependent call",
+            r"^Refused: .*data-dependent",
+            "one graph must be right for all tensor data, so sizes and branches must not depend on"
+            " it (docs/reference_pass.md)",
+            depends_on_data,
+        ),
+        Refusal(
+            "operands that overlap, of an operator known only by its schema",
+            r"^Refused: .*(an order that its schema does not state|through two arguments)",
+            "a schema does not say in which order an operator reads and writes"
+            " (docs/reference_pass.md)",
+            has_overlapping_operands,
+        ),
+        Refusal(
+            "what no graph of ATen calls shows",
+            r"^Refused: .*(is a higher-order operator|cannot be traced|goes past the dispatcher"
+            r"|did not get as an argument|is not an ATen operator|is not an ATen call"
+            r"|has no strides to reason about|one tensor is passed twice)",
+            "what Python code does beside ATen calls on its arguments is refused by name"
+            " (docs/reference_pass.md)",
+            is_python_function,
+        ),
+        Refusal(
+            "operator whose schema hides what it writes",
+            r"^Refused: .*(its schema does not say so|no functional form that tells)",
+            "batch_norm in training and out= arguments of another size change what their schemas do"
+            " not tell (docs/reference_pass.md)",
+            _anything,
         ),
         DATA_OF_A_TRACER,
     ),

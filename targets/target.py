@@ -42,8 +42,8 @@ class Target:
     builds on: a promise that `after` breaks already is not this target's fault.
 
     A *variant* of a target is a target too. `varies` are the targets with one variant less. Under
-    `conditions`, the function and its inputs are changed before anything runs, eager included; the
-    recipe then defines `conditions(program, inputs)` as well.
+    `conditions`, the function and its inputs are changed before anything runs, eager included. If
+    they change a program, the recipe defines `conditions(program, inputs)` as well.
     """
 
     name: str

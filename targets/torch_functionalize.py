@@ -9,6 +9,7 @@ from torch.func import functionalize
 
 from oracles.contract import (
     Contract,
+    Dispute,
     Precondition,
     Promise,
     Refusal,
@@ -16,10 +17,13 @@ from oracles.contract import (
     as_strided_stays_inside,
     as_written,
     calls_a_custom_write,
+    depends_on_data,
     differentiates,
     no_overlapping_as_strided,
-    no_overlapping_input_is_written,
     overlapping_writes_come_from_expand,
+    writes_overlapping_input,
+    writes_through_as_strided,
+    writes_through_expand,
     written_inputs_disjoint,
 )
 from oracles.stage import Stage
@@ -33,15 +37,14 @@ AS_STRIDED_IN_CHAIN = Refusal(
     r"view chain of length .* as_strided\(\)",
     "functionalization bans writes through a chain of views that contains as_strided, and says so"
     " in the error (pytorch/pytorch#104505)",
-    lambda trace: True,
+    writes_through_as_strided,
 )
 DATA_DEPENDENT_SHAPE = Refusal(
     "data-dependent shape",
     r"DynamicOutputShapeException|DataDependentOutputException|GuardOnDataDependentSymNode",
     "fake tensors have no data, so data-dependent shapes cannot be traced",
-    lambda trace: True,
+    depends_on_data,
 )
-# One refusal for all messages with which a trace says that it has no tensor data.
 DATA_OF_A_TRACER = Refusal(
     "tensor data in a trace",
     r"trying to get value out of a tracing tensor|tolist\(\) shouldn't be called"
@@ -49,7 +52,7 @@ DATA_OF_A_TRACER = Refusal(
     r"|symbolically trace a dynamo-optimized function|Please convert all Tensors to FakeTensors",
     "a trace can neither read tensor data nor enter other compiled code, as the error says"
     " (torch/fx/experimental/proxy_tensor.py)",
-    lambda trace: True,
+    depends_on_data,
 )
 AUTOGRAD_INSIDE = Refusal(
     "autograd inside of a transform",
@@ -85,11 +88,19 @@ OVERLAP_BEYOND_EXPAND = Precondition(
     " unfold are banned",
     overlapping_writes_come_from_expand,
 )
-OVERLAPPING_INPUT = Precondition(
-    "no overlapping input is written directly",
-    "the docs of torch.Tensor.expand warn of writes to an expanded tensor, and no epilogue can"
-    " copy_ into one; writes through a view of the input are not excluded",
-    no_overlapping_input_is_written,
+OVERLAPPING_INPUT = Refusal(
+    "write into an input that overlaps itself",
+    r"more than one element of the written-to tensor refers to a single memory location",
+    "no epilogue can copy_ new contents into an input that overlaps itself; maintainers reject such"
+    " writes (pytorch/pytorch#89301, #153861)",
+    writes_overlapping_input,
+)
+DISPUTED_EXPAND = Dispute(
+    "write through expand",
+    "the docs of torch.Tensor.expand warn of writes to an expanded tensor; maintainers are not sure"
+    " that compilers should support them (pytorch/pytorch#152425), and track wrong results as bugs"
+    " (#114302 closed, #197448 open)",
+    writes_through_expand,
 )
 
 CONTRACT = Contract(
@@ -146,9 +157,15 @@ CONTRACT = Contract(
             as_strided_stays_inside,
         ),
         OVERLAP_BEYOND_EXPAND,
-        OVERLAPPING_INPUT,
     ),
-    refusals=(AS_STRIDED_IN_CHAIN, DATA_OF_A_TRACER, AUTOGRAD_INSIDE, CUSTOM_WRITE),
+    refusals=(
+        AS_STRIDED_IN_CHAIN,
+        DATA_OF_A_TRACER,
+        OVERLAPPING_INPUT,
+        AUTOGRAD_INSIDE,
+        CUSTOM_WRITE,
+    ),
+    disputes=(DISPUTED_EXPAND,),
 )
 
 

@@ -1,7 +1,8 @@
 """Variants of targets: `TARGET:variant[:variant...]`, such as `fx-reinplace:decompose:symbolic`.
 
 A variant compiles or calls in another way and promises the same, except for what its contract adds.
-The tables say which variants there are, which targets have them, and what each changes.
+The tables say which variants there are, which targets have them, and what each adds to the
+contract.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from oracles.contract import Contract, Precondition, Promise, Refusal, Waiver
+from oracles.contract import Contract, Promise, Waiver
 from programs.errors import UserError, did_you_mean
 from targets import (
     aot,
@@ -33,26 +34,30 @@ from targets.tracing import PLAIN, Tracing, guarded
 BuildFunction: TypeAlias = Callable[[Function, Sequence[torch.Tensor]], Build]
 
 
+NOTHING = Contract()
+
+
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """What a variant changes, which targets have it, and what its contract has instead or more."""
+    """What a variant changes, which targets have it, and what it adds to the contract."""
 
     name: str
     summary: str
     targets: tuple[str, ...]
-    waivers: tuple[Waiver, ...] = ()
-    preconditions: tuple[Precondition, ...] = ()
-    refusals: tuple[Refusal, ...] = ()
+    clauses: Contract = NOTHING
 
     def changed(self, contract: Contract) -> Contract:
-        """The contract of the variant."""
-        waived = {waiver.promise for waiver in self.waivers}
+        """The contract of the variant: a waiver replaces those of the same promise."""
+        waived = {waiver.promise for waiver in self.clauses.waivers}
         kept = tuple(waiver for waiver in contract.waivers if waiver.promise not in waived)
-        new = tuple(refusal for refusal in self.refusals if refusal not in contract.refusals)
-        return Contract(
-            kept + self.waivers,
-            contract.preconditions + self.preconditions,
-            contract.refusals + new,
+        new = tuple(
+            refusal for refusal in self.clauses.refusals if refusal not in contract.refusals
+        )
+        return replace(
+            contract,
+            waivers=kept + self.clauses.waivers,
+            preconditions=contract.preconditions + self.clauses.preconditions,
+            refusals=contract.refusals + new,
         )
 
 
@@ -68,19 +73,21 @@ VARIANTS: Mapping[str, Variant] = {
             "decompose",
             "the trace decomposes operators as core ATen and Inductor do",
             _ON_MAKE_FX + _ON_AOT,
-            waivers=(
-                Waiver(
-                    Promise.EQUIVALENCE,
-                    "a decomposition computes the same by other operators"
-                    " (torch/_inductor/decomposition.py)",
-                ),
+            Contract(
+                waivers=(
+                    Waiver(
+                        Promise.EQUIVALENCE,
+                        "a decomposition computes the same by other operators"
+                        " (torch/_inductor/decomposition.py)",
+                    ),
+                )
             ),
         ),
         Variant(
             "symbolic",
             "traced with sizes as symbols; the run satisfies the guards of the trace",
             _ON_MAKE_FX + _ON_AOT + _REFERENCE,
-            refusals=(DATA_DEPENDENT_SHAPE,),
+            Contract(refusals=(DATA_DEPENDENT_SHAPE,)),
         ),
         Variant(
             "grad",
@@ -91,7 +98,7 @@ VARIANTS: Mapping[str, Variant] = {
             "captured",
             "the function closes over a half of its inputs, or over what it captures itself",
             ("identity", *_ON_MAKE_FX, *_REFERENCE),
-            preconditions=(captured.NOT_WRITTEN,),
+            Contract(preconditions=(captured.NOT_WRITTEN,)),
         ),
         Variant("dynamo", 'compiled by torch.compile(backend="aot_eager")', ("aot",)),
         Variant(

@@ -67,13 +67,15 @@ def examine(
     eager: EagerRun | None = None,
     every_oracle: bool = False,
     attribute: bool = True,
+    without_graphs: str = "",
 ) -> Examination:
     """Run eager, run the target, judge the results, judge the graphs, name the target at fault.
 
     `eager` is the run in eager, if the caller has it; it may have raised. Without it, eager runs
     here, and a case on which eager raises is rejected. The oracles on graphs judge a run whose
     results are right; with `every_oracle`, also one whose results are wrong. With `attribute`, the
-    targets that this one builds on run too, to find the first that is wrong.
+    targets that this one builds on run too, to find the first that is wrong. `without_graphs` is
+    the reason not to judge graphs, whose reports then are unknown; empty if there is none.
     """
     spent = Spent()
     if target.conditions is not None and case.conditions is not target.conditions:
@@ -88,8 +90,12 @@ def examine(
     reports, mistake = trial.judgement.reports, None
     # A wrong result needs no more evidence, so the cost of the oracles on graphs can be saved.
     main = next(iter(trial.judgement.violations), None)
+    on_graphs: Mapping[str, Report]
     if main is None or every_oracle:
-        on_graphs, mistake = _on_graphs(case, target, trial, spent)
+        if without_graphs:
+            on_graphs = dict.fromkeys(ON_GRAPHS, Report(Verdict.UNKNOWN, reason=without_graphs))
+        else:
+            on_graphs, mistake = _on_graphs(case, target, trial, spent)
         reports = {**reports, **on_graphs}
     symptom = _symptom(case, target, trial, reports) if attribute else None
     return Examination(case, target, reports, trial, None, mistake, symptom, spent)
@@ -123,8 +129,9 @@ def _symptom(
 ) -> Symptom | None:
     """The symptom of the main violation, with the target at fault for it.
 
-    Only a difference in results is attributed to an earlier target. The graphs of an earlier target
-    are stages of this one, so a violation in a graph already names the stage where it begins.
+    Only a difference in results is attributed to a target that this one builds on. The graphs of
+    that target are stages of this one, so a violation in a graph already names the stage where it
+    begins.
     """
     main = next((found for report in reports.values() for found in report.violations), None)
     if main is None:
@@ -132,4 +139,9 @@ def _symptom(
     guilty = target
     if trial.judgement.violations:
         guilty, main = at_fault(case, target, trial, main)
+    else:  # the graphs of a target with one variant less are no stages of this one
+        for fewer in target.varies:
+            symptom = examine(case, fewer).symptom
+            if symptom is not None:
+                return symptom
     return Symptom(guilty.name, main.oracle, main.kind)

@@ -17,6 +17,7 @@ from programs.program import Program
 from programs.trace import Trace
 from programs.values import clone_inputs, input_tensors
 from targets.target import Build, Conditions, Function, MakeInputs, Target
+from trials.isolation import ORACLES_STEP, TARGET_STEP, step
 
 # Of torch's random generator, set before each run: eager and target must draw the same numbers.
 SEED = 0
@@ -152,7 +153,9 @@ def run_trial(
     # The cache outlives a program, and its entries can change the graphs of the next one.
     FakeTensorMode.cache_clear()
     start = time.perf_counter()
+    step(TARGET_STEP)
     actual = observe(build_and_run, inputs)
+    step(ORACLES_STEP)
     spent.target += (between := time.perf_counter()) - start
     judgement = judge(target.contract, expected, actual, trace)
     spent.oracles += time.perf_counter() - between

@@ -2,68 +2,67 @@
 
 from __future__ import annotations
 
-import contextlib
-import faulthandler
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
-from aliasproof import user_file
-from aliasproof.checking import DEFAULT_TARGETS, check
-from aliasproof.user_file import FileNames, UserFunction
+from aliasproof.check_request import Begun, CheckRequest
+from aliasproof.isolated_check import IsolatedCheck
 from oracles.check_result import Check
-from programs.program import Program
+from programs.errors import UserError
 from reports.console import print_notes, results, write_json
-from reports.verdict_table import check_json, print_check
-from targets.registry import target as target_named
-from trials.worker import quiet_torch
+from reports.shown_runs import ShownCheck, ShownTarget
+from reports.verdict_table import CheckPrinter, check_json
+from trials.isolation import Limits, memory_available
+
+MEMORY_SHARE = 0.8  # of the memory that is available, without --memory
 
 
-def check_file(
-    path: Path,
-    targets: Sequence[str] | None,
-    names: FileNames,
-    *,
-    missed: bool,
-    as_json: bool,
-    accept_documented: bool = False,
-    strict: bool = False,
-) -> int:
-    """Check the function or program in a file, print the outcome, and return the exit status."""
-    chosen = list(targets or DEFAULT_TARGETS)
-    for name in chosen:  # before the user's file runs, which can take long
-        target_named(name)
+@dataclass(frozen=True, slots=True)
+class CheckOptions:
+    """How a check runs: limits of its processes; or in this process, without limits."""
 
-    def action(given: UserFunction | Program) -> Check:
-        if isinstance(given, Program):
-            return check(given, targets=chosen, missed=missed)
-        return check(
-            given.function,
-            given.inputs,
-            chosen,
-            second_inputs=given.second_inputs,
-            file=path,
-            missed=missed,
-        )
+    limit: float = 60.0
+    memory: float | None = None
+    in_process: bool = False
+    as_json: bool = False
 
-    quiet_torch()
-    with _stack_of_crashes():
-        found = user_file.apply_to(path, names, action)
-    print_notes(found.notes)
-    if as_json:
+    def limits(self) -> Limits:
+        """The limits. Raises `UserError` for numbers out of range."""
+        for option, number in (("limit", self.limit), ("memory", self.memory)):
+            if number is not None and not 0 < number < float("inf"):
+                raise UserError(f"--{option} {number:g}: give a number above 0")
+        share = MEMORY_SHARE * memory_available()
+        return Limits(self.limit, int(share if self.memory is None else self.memory * 2**30))
+
+
+def check_file(request: CheckRequest, options: CheckOptions) -> Check:
+    """Check the function or program in a file, and print the outcome."""
+    events = _events(request, options)
+    begun, path = next(events), request.path
+    assert isinstance(begun, Begun)
+    print_notes(begun.eager.notes)
+    found = ShownCheck(begun.eager)
+    printer = CheckPrinter(results(), str(path), list(begun.targets), found)
+    if not options.as_json:
+        printer.begin()
+    by_name = {}
+    for shown in events:
+        assert not isinstance(shown, Begun)
+        by_name[shown.result.target] = shown
+        if not options.as_json:
+            printer.target(shown)
+    # In the order that was asked for: rows came as they ended.
+    found = replace(found, targets={name: by_name[name] for name in begun.targets})
+    if options.as_json:
         write_json({"file": str(path)} | check_json(found))
     else:
-        print_check(results(), str(path), found)
-    return found.exit_status(accept_documented=accept_documented, strict=strict)
+        printer.end(found)
+    return found.check
 
 
-@contextlib.contextmanager
-def _stack_of_crashes() -> Iterator[None]:
-    """Print the Python stack if a target crashes, since it ends this process with it."""
-    ours = not faulthandler.is_enabled()
-    if ours:
-        faulthandler.enable()
-    try:
-        yield
-    finally:
-        if ours:
-            faulthandler.disable()
+def _events(request: CheckRequest, options: CheckOptions) -> Iterator[Begun | ShownTarget]:
+    if not options.in_process:
+        return IsolatedCheck(request, options.limits()).results()
+    from aliasproof.check_session import run_here  # noqa: PLC0415 - it imports torch
+
+    return run_here(request)

@@ -98,7 +98,7 @@ def test_fuzz_where_runs_is_a_file(call, tmp_path):
 )
 def test_check_of_python(call, tmp_path, text, parts):
     (tmp_path / "mine.py").write_text(text)
-    assert_bad_input(call("check", "mine.py"), "mine.py", *parts)
+    assert_bad_input(call("check", "--in-process", "mine.py"), "mine.py", *parts)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_check_of_other_files(call, tmp_path, name, content, part):
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(content)
     given = "folder" if name == "folder/else" else name or "missing.py"
-    assert_bad_input(call("check", given), part)
+    assert_bad_input(call("check", "--in-process", given), part)
 
 
 def test_check_names_the_place_in_a_program(call, tmp_path):
@@ -134,17 +134,21 @@ def test_check_names_the_place_in_a_program(call, tmp_path):
     }
     (tmp_path / "program.json").write_text(json.dumps(program))
     assert_bad_input(
-        call("check", "program.json"), "program.json: instructions[0].op", "aten.add_.Tensor"
+        call("check", "--in-process", "program.json"),
+        "program.json: instructions[0].op",
+        "aten.add_.Tensor",
     )
 
 
 def test_check_with_other_names(call, tmp_path):
     (tmp_path / "mine.py").write_text(GOOD)
     assert_bad_input(
-        call("check", "mine.py", "--function", "f"), "no 'f'", "it defines inputs, program"
+        call("check", "--in-process", "mine.py", "--function", "f"),
+        "no 'f'",
+        "it defines inputs, program",
     )
-    assert_bad_input(call("check", "mine.py", "--inputs", "g"), "no 'g'")
-    assert_bad_input(call("check", "mine.py", "--target", "idntity"), "'identity'")
+    assert_bad_input(call("check", "--in-process", "mine.py", "--inputs", "g"), "no 'g'")
+    assert_bad_input(call("check", "--in-process", "mine.py", "--target", "idntity"), "'identity'")
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ def inputs():
 def test_nothing_wrong(call, write):
     outcome = call(
         "check",
+        "--in-process",
         write(
             """
             import torch
@@ -43,7 +44,9 @@ def test_nothing_wrong(call, write):
 
 
 def test_a_miscompile_of_torch(call, write):
-    outcome = call("check", write(MISCOMPILED), "--target", "aot", "--target", "identity")
+    outcome = call(
+        "check", "--in-process", write(MISCOMPILED), "--target", "aot", "--target", "identity"
+    )
     assert outcome.code == 1
     assert "wrong value (output 0)" in outcome.out
     assert "input ends wrong (input 0)" in outcome.out
@@ -52,7 +55,9 @@ def test_a_miscompile_of_torch(call, write):
 
 
 def test_what_an_earlier_target_breaks_is_shown_once(call, write):
-    outcome = call("check", write(MISCOMPILED), "--target", "aot", "--target", "aot-epilogue")
+    outcome = call(
+        "check", "--in-process", write(MISCOMPILED), "--target", "aot", "--target", "aot-epilogue"
+    )
     assert "wrong value (output 0), as in aot" in outcome.out
     assert (
         outcome.out.count("first wrong index") == 2
@@ -69,7 +74,9 @@ def test_json(call, write, forgetful_target):
             return torch.zeros(2)
         """
     )
-    outcome = call("check", file, "--target", "forgetful", "--target", "identity", "--json")
+    outcome = call(
+        "check", "--in-process", file, "--target", "forgetful", "--target", "identity", "--json"
+    )
     assert outcome.code == 1
     found = json.loads(outcome.out)
     assert set(found) == {"file", "torch", "notes", "eager", "targets", "violated", "judged"}
@@ -106,7 +113,7 @@ def test_what_the_file_prints_is_not_a_result(call, write):
             return torch.ones(1)
         """
     )
-    outcome = call("check", file, "--json", "--target", "identity")
+    outcome = call("check", "--in-process", file, "--json", "--target", "identity")
     assert json.loads(outcome.out)["violated"] is False
     assert {"a", "b"} <= set(outcome.err.split())
 
@@ -119,13 +126,13 @@ def test_eager_leaves_it_undefined(call, write):
         def inputs():
             return torch.ones(3)
     """
-    outcome = call("check", write(text))
+    outcome = call("check", "--in-process", write(text))
     assert outcome.code == 4
     assert (
         "undefined in eager: aten.add_.Tensor writes through a region that overlaps itself"
         in outcome.out
     )
-    found = json.loads(call("check", "mine.py", "--json").out)
+    found = json.loads(call("check", "--in-process", "mine.py", "--json").out)
     assert found["eager"]["judged"] is False
     assert "undefined in eager" in found["eager"]["reason"]
     verdicts = {
@@ -142,7 +149,7 @@ def test_eager_raises(call, write):
         def inputs():
             return torch.ones(3)
     """
-    outcome = call("check", write(text), "--target", "aot")
+    outcome = call("check", "--in-process", write(text), "--target", "aot")
     assert outcome.code == 4
     assert "eager raises RuntimeError: The size of tensor a" in outcome.out
     assert "(line 4)" in outcome.out
@@ -154,7 +161,12 @@ def test_other_names_and_neighbours(call, write, tmp_path):
     file = write(
         "import torch\nfrom neighbour import f\ndef made():\n    return (torch.ones(1),)\n"
     )
-    assert call("check", file, "--function", "f", "--inputs", "made", "--target", "aot").code == 0
+    assert (
+        call(
+            "check", "--in-process", file, "--function", "f", "--inputs", "made", "--target", "aot"
+        ).code
+        == 0
+    )
     assert not (tmp_path / "__pycache__" / "mine.pyc").exists()
 
 
@@ -166,7 +178,7 @@ def test_a_note_says_that_gradients_are_left_out(call, write):
         def inputs():
             return torch.ones(2, requires_grad=True)
     """
-    outcome = call("check", write(text), "--target", "aot")
+    outcome = call("check", "--in-process", write(text), "--target", "aot")
     assert outcome.code == 0
     assert outcome.err.startswith("note: inputs that require gradients are detached")
 
@@ -174,7 +186,7 @@ def test_a_note_says_that_gradients_are_left_out(call, write):
 def test_a_program_and_the_folder_of_a_finding(call, adding_program, tmp_path):
     (tmp_path / "program.json").write_text(dumps(adding_program))
     for where in ("program.json", tmp_path):
-        assert call("check", where, "--target", "aot").code == 0
+        assert call("check", "--in-process", where, "--target", "aot").code == 0
 
 
 def test_the_readme_shows_what_the_command_prints(call, write, monkeypatch):
@@ -183,7 +195,7 @@ def test_the_readme_shows_what_the_command_prints(call, write, monkeypatch):
     (code,) = re.findall(r"```python\n(# mine.py\n.*?)```", text, re.DOTALL)
     ((command, shown),) = re.findall(r"\$ aliasproof (check .*?)\n(.*?)```", text, re.DOTALL)
     write(code)
-    outcome = call(*command.split())
+    outcome = call(*command.split(), "--in-process")
     assert outcome.code == 1
     assert without_version(outcome.out) == without_version(shown)
 

@@ -13,8 +13,10 @@ from oracles.contract import (
     Waiver,
     as_strided_stays_inside,
     no_overlapping_as_strided,
-    no_overlapping_input_is_written,
     overlapping_writes_come_from_expand,
+    writes_inputs_of_two_dtypes,
+    writes_overlapping_input,
+    writes_through_as_strided,
     written_inputs_apart,
     written_inputs_disjoint,
 )
@@ -138,13 +140,58 @@ def test_writes_through_regions_that_overlap_themselves(
     trace = traced(lambda x: view(x).zero_(), BASE.clone())
     assert bool(trace.overlapping_writes) == overlapping
     assert overlapping_writes_come_from_expand(trace) == from_expand
-    assert no_overlapping_input_is_written(trace)
+    assert not writes_overlapping_input(trace)
 
 
-def test_an_overlapping_input_that_is_written_as_it_is() -> None:
-    assert not no_overlapping_input_is_written(traced(lambda x: x.zero_(), BASE[:1].expand(3)))
-    assert no_overlapping_input_is_written(traced(lambda x: x[:1].zero_(), BASE[:1].expand(3)))
-    assert no_overlapping_input_is_written(traced(lambda x: x + 1, BASE[:1].expand(3)))
+@pytest.mark.parametrize(
+    ("function", "written"),
+    [
+        pytest.param(lambda x, y: x.zero_(), True, id="as it is"),
+        pytest.param(lambda x, y: x[:1].zero_(), True, id="through a view"),
+        pytest.param(lambda x, y: y[:1].zero_(), True, id="through another input"),
+        pytest.param(lambda x, y: y[1:].zero_(), False, id="other bytes of its storage"),
+        pytest.param(lambda x, y: x + 1, False, id="only read"),
+    ],
+)
+def test_an_input_that_overlaps_itself_is_written(function, written: bool) -> None:
+    assert writes_overlapping_input(traced(function, BASE[:1].expand(3), BASE)) == written
+
+
+BYTES = BASE.view(torch.uint8)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "function", "documented"),
+    [
+        pytest.param([BASE, BYTES], lambda x, y: x.zero_(), True, id="one is written"),
+        pytest.param([BASE, BYTES], lambda x, y: y[:1].zero_(), True, id="a byte of one"),
+        pytest.param([BASE, BYTES], lambda x, y: x + y[:1], False, id="only read"),
+        pytest.param([BASE[:3], BYTES[12:]], lambda x, y: x.zero_(), False, id="side by side"),
+        pytest.param(
+            [BASE[:3], BYTES[16:], BASE[2:5]], lambda x, y, z: x.zero_(), True, id="through a third"
+        ),
+        pytest.param(
+            [BASE[:1], BYTES[:4], BASE[2:]], lambda x, y, z: z.zero_(), False, id="a third one"
+        ),
+        pytest.param([BASE[:2], BASE[1:]], lambda x, y: x.zero_(), False, id="of one dtype"),
+    ],
+)
+def test_inputs_of_two_dtypes_that_overlap_are_written(inputs, function, documented: bool) -> None:
+    assert writes_inputs_of_two_dtypes(traced(function, *inputs)) == documented
+
+
+@pytest.mark.parametrize(
+    ("function", "documented"),
+    [
+        pytest.param(lambda x: x.as_strided((2,), (1,)).zero_(), True, id="written"),
+        pytest.param(lambda x: x.as_strided((2,), (1,))[1:].zero_(), True, id="through a view"),
+        pytest.param(lambda x: x.as_strided((2,), (1,)).mul(2).zero_(), False, id="a copy"),
+        pytest.param(lambda x: (x.as_strided((2,), (1,)), x.zero_()), False, id="beside it"),
+        pytest.param(lambda x: x[1:].zero_(), False, id="without it"),
+    ],
+)
+def test_a_write_through_a_chain_with_as_strided(function, documented: bool) -> None:
+    assert writes_through_as_strided(traced(function, BASE)) == documented
 
 
 def test_as_strided_that_stays_inside_its_argument() -> None:

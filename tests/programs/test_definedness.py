@@ -154,6 +154,13 @@ DEFINED = [
         lambda x: (flags := x.view(torch.bool)).copy_(flags),
         torch.tensor([7], dtype=torch.uint8),
     ),
+    case("rrelu does not read its noise", lambda x: torch.rrelu(x, training=True), vector()),
+    case("rrelu in place", lambda x: torch.rrelu_(x, training=True), vector()),
+    case(
+        "foreach onto itself",
+        lambda x: torch._foreach_mul_([x[:2], x[2:]], [x[:2], x[2:]]),
+        vector(),
+    ),
     case("foreach, disjoint targets", lambda x: torch._foreach_add_([x[:2], x[2:]], 1), vector()),
     case(
         "two out= side by side",
@@ -225,7 +232,7 @@ UNDEFINED = [
             case("index_put_.default", lambda x: x.index_put_((indices(0, 1),), x[1:3]), vector()),
             case(
                 "_foreach_add_.List",
-                lambda x: torch._foreach_add_([x[:2], x[2:]], [x[2:], x[:2]]),
+                lambda x: torch._foreach_add_([x[:3].clone(), x[:3]], [x[1:], x[1:]]),
                 vector(),
             ),
         ],
@@ -233,10 +240,6 @@ UNDEFINED = [
     (
         "aten.{op} writes the same memory through two arguments",
         [
-            case(
-                "_foreach_add_.Scalar", lambda x: torch._foreach_add_([x[:3], x[1:]], 1), vector()
-            ),
-            case("_foreach_add_.Scalar", lambda x: torch._foreach_add_([x, x], 1), vector()),
             case(
                 "aminmax.out",
                 lambda x, b: torch.aminmax(x, dim=0, out=(b[:3], b[2:])),
@@ -351,6 +354,37 @@ def test_undefined(reason: str, function: Function, inputs: tuple[Tensor, ...]) 
     with pytest.raises(Undefined) as raised:
         observe_eager(function, [tensor.clone() for tensor in inputs])
     assert reason == str(raised.value)
+
+
+@torch.library.custom_op("definedness_test::fold", mutates_args=("x",))
+def fold(x: Tensor, y: Tensor) -> None:
+    for one, other in zip(x, y, strict=True):
+        one.add_(other)
+
+
+# One meaning on the device at hand, though torch specifies none.
+UNSPECIFIED = [
+    case("slices that overlap", lambda x: torch._foreach_add_([x[:3], x[1:]], 1), vector()),
+    case("the same twice", lambda x: torch._foreach_add_([x, x], 1), vector()),
+    case(
+        "one reads what another writes",
+        lambda x: torch._foreach_add_([x[:2], x[2:]], [x[2:], x[:2]]),
+        vector(),
+    ),
+    case("a Python operator", lambda x: torch.ops.definedness_test.fold(x[1:], x[:-1]), vector()),
+]
+
+
+@pytest.mark.parametrize(("function", "inputs"), UNSPECIFIED)
+def test_unspecified(function: Function, inputs: tuple[Tensor, ...]) -> None:
+    observed, trace = observe_eager(function, [tensor.clone() for tensor in inputs])
+    assert observed.error is None
+    assert trace.unspecified is not None
+
+
+@pytest.mark.parametrize(("function", "inputs"), DEFINED)
+def test_what_is_defined_is_specified(function: Function, inputs: tuple[Tensor, ...]) -> None:
+    assert observe_eager(function, [tensor.clone() for tensor in inputs])[1].unspecified is None
 
 
 def test_nothing_runs_once_a_call_is_undefined() -> None:

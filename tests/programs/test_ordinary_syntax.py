@@ -135,7 +135,7 @@ def test_printed_inputs_are_those_of_the_program(drawn: Program) -> None:
         exec(ordinary_inputs(drawn, near=near), scope)
         for printed, expected in zip(scope["inputs"](), input_tensors(drawn), strict=True):
             assert printed.stride() == expected.stride()
-            assert torch.equal(printed, expected)
+            assert printed.untyped_storage().tolist() == expected.untyped_storage().tolist()
             assert near or printed._base is None
 
 

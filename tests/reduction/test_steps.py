@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from programs.program import Instruction, Program, Ref
-from reduction import input_steps, instruction_steps, value_steps
-from reduction.simplicity import Simplicity, simplicity
+from reduction import input_steps, instruction_steps, slices, value_steps
+from reduction.simplicity import Simplicity, is_simpler, simplicity
 from reduction.steps import STEPS, ReductionStep
 
 # --- every step on sampled programs ---------------------------------------------------------------
@@ -21,7 +21,7 @@ from reduction.steps import STEPS, ReductionStep
 def test_no_step_is_forgotten() -> None:
     public = {
         function
-        for module in (instruction_steps, input_steps, value_steps)
+        for module in (instruction_steps, input_steps, slices, value_steps)
         for name, function in inspect.getmembers(module, inspect.isfunction)
         if function.__module__ == module.__name__ and not name.startswith("_")
     }
@@ -35,10 +35,11 @@ def test_every_step_offers_simpler_programs(step, drawn: list[Program], is_valid
     for program in drawn:
         candidates = list(step(program))
         valid = list(filter(is_valid, candidates))
-        simpler = [candidate for candidate in valid if simplicity(candidate) < simplicity(program)]
+        key = simplicity(program)
+        simpler = [candidate for candidate in valid if is_simpler(candidate, key)]
         counts.update(candidates=len(candidates), simpler=len(simpler), programs=bool(simpler))
         assert len(candidates) < 1000
-    assert counts["programs"] >= 10, counts
+    assert counts["programs"] >= 5, counts
 
 
 def why_useless(
@@ -117,12 +118,12 @@ XY = ((4,), (4,))
 FULL = "v0 = aten.neg.default(x0)\nv1 = aten.mul.Tensor(v0, x0)\nreturn v0, v1"
 
 OFFERS = [
-    ("drop_tail", FULL, X, "v0 = aten.neg.default(x0)\nreturn (v0,)", X),
+    ("cut_tail", FULL, X, "v0 = aten.neg.default(x0)\nreturn (v0,)", X),
     ("drop_instructions", FULL, X, "v0 = aten.neg.default(x0)\nreturn v0, v0", X),
     ("drop_instructions", FULL, X, "v1 = aten.mul.Tensor(x0, x0)\nreturn x0, v1", X),
     ("drop_instructions", FULL, X, "return ()", X),
-    ("keep_one_output", FULL, X, FULL.replace("v0, v1", "(v1,)"), X),
-    ("keep_one_output", FULL, X, FULL.replace("v0, v1", "()"), X),
+    ("slice_outputs", FULL, X, FULL.replace("v0, v1", "(v1,)"), X),
+    ("slice_outputs", FULL, X, FULL.replace("v0, v1", "()"), X),
     ("drop_outputs", FULL, X, FULL.replace("v0, v1", "(v0,)"), X),
     (
         "drop_result_names",
@@ -267,12 +268,6 @@ def test_separate_storages_gives_an_input_its_own(sharing: Program, is_valid) ->
         [0, 2],
     ]
     assert all(map(is_valid, offered))
-
-
-def test_drop_storages_leaves_out_what_no_input_views(sharing: Program) -> None:
-    (offered,) = input_steps.drop_storages(sharing)
-    assert offered.storages == sharing.storages[:1]
-    assert list(input_steps.drop_storages(offered)) == []
 
 
 def test_drop_inputs_puts_another_in_its_place(sharing: Program) -> None:

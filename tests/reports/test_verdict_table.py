@@ -10,6 +10,7 @@ from oracles.judge import EVERY_ORACLE
 from oracles.missed import Opportunity
 from oracles.verdict import HOLDS, Report, Verdict, Violation
 from programs.trace import Trace
+from reports.run_texts import shown_check
 from reports.verdict_table import print_check
 
 RIGHT = dict.fromkeys(EVERY_ORACLE, HOLDS)
@@ -22,7 +23,9 @@ def printed(*results: TargetResult, width: int = 100) -> str:
     file = io.StringIO()
     by_name = {result.target: result for result in results}
     print_check(
-        Console(file=file, width=width), "mine.py", Check(EagerResult(None, Trace()), by_name)
+        Console(file=file, width=width),
+        "mine.py",
+        shown_check(Check(EagerResult(None, Trace()), by_name)),
     )
     return file.getvalue()
 
@@ -48,3 +51,8 @@ def test_no_verdict_is_cut_off_in_a_narrow_terminal(width):
     assert "…" not in out
     (row,) = (line for line in out.splitlines() if line.startswith("functionalize "))
     assert row.split()[1:] == ["holds"] * len(RIGHT)
+
+
+def test_a_terminal_too_narrow_for_a_table_gets_a_list():
+    out = printed(TargetResult("functionalize", None, WRONG), width=40)
+    assert "functionalize: wrong in values; holds in errors, inputs" in out

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import Tensor
+from torch.fx import symbolic_trace
 
 from oracles.contract import Refusal
 from oracles.observation import observe, observe_eager
@@ -54,6 +55,28 @@ def through_numpy(x: Tensor) -> object:
     return torch.from_numpy(x.numpy() + 1)
 
 
+def assigns_data(x: Tensor) -> object:
+    x.data = x + 1
+    return x.sum()
+
+
+def batch_norm(x: Tensor, mean: Tensor, var: Tensor) -> object:
+    return torch.ops.aten.batch_norm.default(
+        x, None, None, mean, var, training=True, momentum=0.1, eps=1e-5, cudnn_enabled=False
+    )
+
+
+@torch.library.custom_op("refusals_test::bump", mutates_args=("x",))
+def bump(x: Tensor, y: Tensor) -> None:
+    for one, other in zip(x, y, strict=True):
+        one.add_(other)
+
+
+def bump_its_neighbour(x: Tensor) -> object:
+    torch.ops.refusals_test.bump(x[:2], x[1:])
+    return x
+
+
 # By a part of the refusal's pattern: functions, with inputs, that make torch refuse.
 TRIGGERS: dict[str, list[tuple[Function, Callable[[], list[Tensor]]]]] = {
     "tracing tensor": [(read_data, lambda: [matrix()]), (through_numpy, lambda: [matrix()])],
@@ -62,7 +85,15 @@ TRIGGERS: dict[str, list[tuple[Function, Callable[[], list[Tensor]]]]] = {
         (masked, lambda: [matrix()]),
         (read_data, lambda: [matrix()]),
     ],
-    "Refused": [(read_data, lambda: [matrix()])],
+    "data-dependent": [(read_data, lambda: [matrix()])],
+    "through two arguments": [(bump_its_neighbour, lambda: [matrix()])],
+    "goes past the dispatcher": [(assigns_data, lambda: [matrix()])],
+    "schema does not say so": [
+        (symbolic_trace(batch_norm), lambda: [matrix(), torch.zeros(3), torch.ones(3)])
+    ],
+    "more than one element": [
+        (lambda x: x[0].add_(1), lambda: [torch.ones(2).expand(3, 2)]),
+    ],
     "different dtypes": [(lambda x, y: x.zero_(), lambda: [(x := matrix()), x.view(torch.int32)])],
 }
 

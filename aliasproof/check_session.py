@@ -1,0 +1,75 @@
+"""One check, in the process that runs the user's code: first eager, then targets one by one.
+
+That process is isolated, or it is this one. What the functions return can be pickled. The steps
+that they announce say whose code was running if the process dies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+
+from aliasproof import user_file
+from aliasproof.check_request import Begun, CheckRequest
+from aliasproof.checking import DEFAULT_TARGETS, Prepared, check_target, prepare
+from aliasproof.user_file import FileNames, UserFunction
+from programs.errors import UserError
+from programs.program import Program
+from reports.run_texts import shown_eager, shown_target
+from reports.shown_runs import ShownTarget
+from targets.registry import target as target_named
+from trials.isolation import out_of_memory, step
+from trials.worker import quiet_torch
+
+# A process serves one check. It keeps the tensors, and its callers know no more than names.
+_prepared: Prepared | None = None
+
+
+def begin(request: CheckRequest) -> Begun:
+    """Run the user's file, and its function in eager. Raises `UserError` for bad input."""
+    global _prepared  # noqa: PLW0603
+    # Before the user's file runs, which can take long.
+    chosen = [target_named(name) for name in request.targets or DEFAULT_TARGETS]
+    quiet_torch()
+    names = FileNames(*request.names)
+    step("the file")
+
+    def action(given: UserFunction | Program) -> Prepared:
+        step(f"{names.function} in eager")
+        if isinstance(given, Program):
+            return prepare(given)
+        return prepare(given.function, given.inputs, given.second_inputs, file=request.path)
+
+    try:
+        _prepared = user_file.apply_to(request.path, names, action)
+    except UserError as error:
+        # A limit of ours is not an error of theirs, unless they know of it.
+        if out_of_memory(error.__cause__):
+            raise MemoryError from error
+        raise
+    eager = _prepared.eager
+    if eager.observation is not None and out_of_memory(eager.observation.error):
+        raise MemoryError
+    after = {each.name: None if each.after is None else each.after.name for each in chosen}
+    return Begun(shown_eager(eager, _prepared.notes), after)
+
+
+def run_target(name: str, missed: bool, graphs: str) -> ShownTarget:
+    """Compare a target. `graphs` says why the oracles on graphs are left out; empty if not."""
+    assert _prepared is not None
+    # In this process, standard output is for the results.
+    with contextlib.redirect_stdout(sys.stderr):
+        result = check_target(_prepared, target_named(name), missed=missed, without_graphs=graphs)
+    return shown_target(_prepared.eager, result)
+
+
+def run_here(request: CheckRequest) -> Iterator[Begun | ShownTarget]:
+    """The whole check in this process, for debuggers: the eager run, then each target.
+
+    A death of the user's code is one of this process.
+    """
+    begun = begin(request)
+    yield begun
+    for name in begun.targets:
+        yield run_target(name, request.missed, "")

@@ -1,0 +1,113 @@
+"""A check in isolated processes: results as they come, and what a death of such a process means.
+
+The user's file runs in each process, since most of what it makes cannot be sent to another one. So
+there is one process, as long as no target takes long (`trials/crew.py`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from aliasproof.check_request import Begun, CheckRequest
+from oracles.check_result import TargetResult
+from oracles.verdict import Report, Verdict, Violation, decided, not_applicable
+from programs.errors import UserError
+from reports.shown_runs import ShownTarget
+from trials.crew import Crew, RemoteCall
+from trials.isolation import TARGET_STEP, Death, Limits, Outcome, Raised, Returned
+
+# By name: the functions import torch, and this process need not.
+BEGIN, RUN_TARGET = "aliasproof.check_session:begin", "aliasproof.check_session:run_target"
+MOST_STACK = 12  # frames of a stack that are evidence
+
+
+@dataclass(slots=True)
+class IsolatedCheck:
+    """Runs a check in at most `most` processes."""
+
+    request: CheckRequest
+    limits: Limits
+    most: int = field(default_factory=lambda: os.cpu_count() or 1)
+    _first: dict[str, Death] = field(default_factory=dict)
+
+    def results(self) -> Iterator[Begun | ShownTarget]:
+        """First the eager run, then each target when it ends. Raises `UserError` for bad input."""
+        crew = Crew(RemoteCall("", BEGIN, (self.request,)), self.limits, self.most)
+        with crew.at_work():
+            begun = self._begun(crew.prepare())
+            yield begun
+            for name in begun.targets:
+                crew.submit(self._call(name))
+            while crew.pending:
+                key, outcome = crew.take()
+                name = str(key)
+                again = self._again(name, outcome)
+                if again is not None:
+                    crew.submit(again)
+                else:
+                    yield self._shown(name, begun, outcome)
+
+    def _call(self, name: str, graphs: str = "") -> RemoteCall:
+        return RemoteCall(name, RUN_TARGET, (name, self.request.missed, graphs))
+
+    def _begun(self, outcome: Outcome) -> Begun:
+        if isinstance(outcome, Death):
+            raise UserError(f"{self.request.path}: {outcome.step} {self._ending(outcome)}")
+        if isinstance(outcome, Raised):
+            raise outcome.error
+        begun: Begun = outcome.value
+        return begun
+
+    def _ending(self, death: Death) -> str:
+        """How it ended, which limit it met, and the line of the user's file."""
+        path = self.request.path.resolve()
+        line = next((frame.line for frame in death.stack if Path(frame.file) == path), None)
+        option = {"hangs": " (--limit)", "runs out of memory": self._memory}.get(death.kind, "")
+        return death.describe() + option + (f", at line {line}" if line is not None else "")
+
+    @property
+    def _memory(self) -> str:
+        return f" of {self.limits.nbytes / 2**30:.1f} GiB (--memory)"
+
+    def _again(self, name: str, outcome: Outcome) -> RemoteCall | None:
+        """The call that decides what this outcome means; None if nothing is left to decide."""
+        if not isinstance(outcome, Death):
+            return None
+        first = self._first.setdefault(name, outcome)
+        # Each death is followed by one more run at most, and a hang costs the whole limit.
+        if first is not outcome or (outcome.hangs and outcome.step == TARGET_STEP):
+            return None
+        # The oracles on graphs cost the most, and results say more than graphs.
+        reason = "" if outcome.step == TARGET_STEP else self._ending(outcome)
+        return self._call(name, reason)
+
+    def _shown(self, name: str, begun: Begun, outcome: Outcome) -> ShownTarget:
+        if isinstance(outcome, Raised):
+            raise outcome.error
+        first = self._first.get(name)
+        if isinstance(outcome, Death):
+            reports = self._reports(outcome, begun.eager.oracles)
+            return ShownTarget(TargetResult(name, begun.targets[name], reports))
+        assert isinstance(outcome, Returned)
+        shown: ShownTarget = outcome.value
+        if first is not None and first.step == TARGET_STEP:
+            reason = f"seen in one run, but not in a second run: {self._ending(first)}"
+            errors = Report(Verdict.UNKNOWN, reason=reason)
+            result = replace(shown.result, reports={**shown.result.reports, "errors": errors})
+            return replace(shown, result=result)
+        return shown
+
+    def _reports(self, death: Death, oracles: Sequence[str]) -> dict[str, Report]:
+        """The reports on a target whose process died; in both of two runs, unless it hangs."""
+        if death.step != TARGET_STEP:
+            reason = f"not the target: {death.step} {self._ending(death)}"
+            return dict.fromkeys(oracles, Report(Verdict.UNKNOWN, reason=reason))
+        evidence: dict[str, object] = {"process": self._ending(death)}
+        if death.stack:
+            evidence["stack"] = "\n".join(map(str, death.stack[:MOST_STACK]))
+        ended = not_applicable("a run that ended its process has no results to compare")
+        errors = decided([Violation("errors", death.kind, "call", evidence)])
+        return dict.fromkeys(oracles, ended) | {"errors": errors}

@@ -1,0 +1,85 @@
+"""`headline`: a violation in one line, as the title of an issue."""
+
+from __future__ import annotations
+
+import re
+
+from oracles.verdict import Violation
+from programs.ordinary_syntax import ordinary_source
+from programs.program import Program
+
+LONGEST_CALL = 60  # characters of the call that a headline quotes
+
+# What users call the targets.
+_NAMES = {
+    "functionalize": "torch.func.functionalize",
+    "fx-reinplace": "torch.fx.passes.reinplace",
+    "aot": "AOTAutograd",
+    "aot-epilogue": "AOTAutograd",
+    "reference": "reference_pass",
+    "reference-copy": "reference_pass",
+}
+
+# Per start of a kind: what the compiled function does. `{a}` and `{b}` are the two roles.
+_EFFECTS = (
+    ("wrong value", "returns wrong values"),
+    ("wrong number of outputs", "returns another number of outputs"),
+    ("input ends wrong", "leaves wrong values in an input"),
+    ("bytes outside the inputs change", "changes bytes of a storage outside its inputs"),
+    ("storage has another size", "leaves an input with a storage of another size"),
+    ("new alias between output and output", "returns two outputs that share memory"),
+    ("new alias between", "returns an output that shares memory with an input"),
+    ("lost alias between output and output", "returns two outputs that no longer share memory"),
+    ("lost alias between", "returns an output that no longer shares memory with an input"),
+    ("output overlaps itself", "returns an output that overlaps itself"),
+    ("output became an input", "returns an input in place of a new tensor"),
+    ("output is no longer the input itself", "returns another tensor in place of an input"),
+    ("wrong storage offset", "returns an output with a wrong storage offset"),
+    ("wrong ", "returns an output with wrong {rest}"),
+    ("input ends with another ", "leaves an input with another {rest}"),
+    ("dies", "{kind}"),
+    ("hangs", "hangs"),
+)
+
+
+def headline(compiler: str, violation: Violation, program: Program) -> str:
+    """Who does what, and after which write. Nothing is cut, and no number is left out."""
+    name = _name(compiler)
+    return f"{name} {effect(violation)} {_after(program)}"
+
+
+def _name(compiler: str) -> str:
+    """The name of a target or backend for people; variants of a target follow in parentheses."""
+    target, _, variants = compiler.partition(":")
+    if target not in _NAMES:
+        return compiler
+    return _NAMES[target] + (f" ({variants.replace(':', ', ')})" if variants else "")
+
+
+def effect(violation: Violation) -> str:
+    """What the compiled function does differently, as a verb phrase."""
+    kind = violation.kind
+    if violation.oracle == "errors" and not kind.startswith(("dies", "hangs")):
+        error = str(violation.evidence.get("type", "an error"))
+        return f"does not raise {error}" if kind.startswith("does not") else f"raises {error}"
+    for start, phrase in _EFFECTS:
+        if kind.startswith(start):
+            return phrase.format(kind=kind, rest=_plural(kind.removeprefix(start)))
+    return f"does not do what eager does ({kind})"
+
+
+def _plural(aspect: str) -> str:
+    return {"stride": "strides"}.get(aspect, aspect)
+
+
+def _after(program: Program) -> str:
+    """The last write of the program in ordinary syntax, or else the names of its operators."""
+    lines = ordinary_source(program, near=True).splitlines()[1:]
+    writes = [line.strip() for line in lines if re.search(r"\w_\(|out=", line)]
+    quoted = re.sub(r"^(return |\w+ = )", "", writes[-1]) if writes else ""
+    if quoted and len(quoted) <= LONGEST_CALL and "aten." not in quoted:
+        return f"after {quoted}"
+    names = [instruction.op.split(".")[1] for instruction in program.instructions]
+    writers = [n for n, call in zip(names, program.instructions, strict=True) if call.mutates()]
+    used = list(dict.fromkeys(writers or names))[-3:]
+    return f"after {', '.join(used)}" if used else "for a function without operators"

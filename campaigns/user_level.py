@@ -1,0 +1,97 @@
+"""Whether a finding also shows under `torch.compile`, which is what users call.
+
+Once per finding, after it is confirmed: Inductor compiles C++, which takes seconds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from campaigns.finding import Finding
+from campaigns.reproducer import Compiler, Confirmation, confirm, script_for
+from oracles.verdict import Violation
+
+BACKENDS = ("aot_eager", "inductor")
+SHOWS, DOES_NOT_SHOW = "shows", "does not show"
+
+
+@dataclass(frozen=True, slots=True)
+class Reproduced:
+    """A script that showed a finding, and what it printed."""
+
+    script: str
+    output: str
+
+
+@dataclass(slots=True)
+class UserLevel:
+    """What `torch.compile` does with the program of a finding.
+
+    `answers` has for each backend "shows", "does not show", or what happened instead.
+    `reproduced` is the first script that showed the finding; None if none did.
+    """
+
+    answers: dict[str, str] = field(default_factory=dict)
+    reproduced: Reproduced | None = None
+
+
+def at_user_level(
+    finding: Finding, folder: Path, run: Callable[[Path], Confirmation] = confirm
+) -> UserLevel:
+    """Run the finding under each backend, in fresh processes. Scripts are written to the folder."""
+    level = UserLevel()
+    for backend in BACKENDS:
+        for script in _scripts(finding, backend):
+            path = folder / f"with-{backend}.py"
+            path.write_text(script, encoding="utf-8")
+            confirmation = run(path)
+            path.unlink()
+            level.answers[backend] = answer(finding.violation, confirmation)
+            if level.answers[backend] == SHOWS:
+                level.reproduced = level.reproduced or Reproduced(script, confirmation.output)
+                break
+    return level
+
+
+def _scripts(finding: Finding, backend: str) -> list[str]:
+    """The script as a user would write it, and the exact one if that is another."""
+    scripts = [
+        script_for(
+            finding.program,
+            Compiler.of_backend(backend, finding.target, near=near),
+            finding.violation,
+            exact=finding.exact,
+        )
+        for near in (True, False)
+    ]
+    return list(dict.fromkeys(scripts))
+
+
+def answer(violation: Violation, confirmation: Confirmation) -> str:
+    """What a run of a script with `torch.compile` says about a violation."""
+    if confirmation.shown and _same_error(violation, confirmation.output):
+        return SHOWS
+    if confirmation.ending == "exits 0":
+        return DOES_NOT_SHOW
+    lines = [line.strip() for line in confirmation.output.splitlines() if line.strip()]
+    if confirmation.shown:
+        raised = next((line for line in lines if line.startswith("actual:")), "")
+        return f"raises another error: {raised.removeprefix('actual:').strip()}"
+    # An error where values were to be compared: Python prints it last.
+    return f"the script {confirmation.ending}" + (f": {lines[-1]}" if lines else "")
+
+
+def _same_error(violation: Violation, output: str) -> bool:
+    """Whether the output has the error of the violation; true if the violation is none."""
+    if violation.oracle != "errors" or not violation.kind.startswith("raises"):
+        return True
+    lines = str(violation.evidence.get("message", "")).strip().splitlines()
+    # Dynamo wraps errors. Numbers and names of nodes differ, so only words are compared.
+    return _words(lines[0] if lines else "") in _words(output)
+
+
+def _words(text: str) -> str:
+    return " ".join(re.findall(r"[A-Za-z]{3,}", text))

@@ -1,0 +1,35 @@
+"""`as_strided` counts from the start of the storage, and a functional base has another storage."""
+
+from __future__ import annotations
+
+from corpus.known_bug import KnownBug, Mark, calls, view, written
+from programs.program import Program
+
+
+def _as_strided(program: Program) -> bool:
+    return calls(program, "as_strided", "as_strided_", "as_strided_scatter")
+
+
+BUG = KnownBug(
+    "as-strided-of-new-base",
+    "as_strided on a written tensor is applied to a new storage without offset and surroundings",
+    "https://github.com/pytorch/pytorch/issues/120585",
+    written(
+        """
+        aten.add_.Scalar(x0, 0)
+        v0 = aten.as_strided.default(x0, [1], [0], 1)
+        aten.add_.Scalar(v0, 1)
+        return ()
+        """,
+        view(2, offset=1),
+    ),
+    ("functionalize", "aot", "aot-epilogue", "fx-reinplace"),
+    ("2.13",),
+    # In a reduced program, `as_strided` is there because nothing simpler shows the violation.
+    mark=Mark(
+        ("values", "inputs", "metadata", "errors"),
+        r"^wrong|^input ends|setStorage",
+        _as_strided,
+        reduced=True,
+    ),
+)

@@ -1,0 +1,55 @@
+"""All known bugs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+
+from corpus.known import (
+    as_strided_of_new_base,
+    as_strided_scatter_meta,
+    copy_of_odd_storage,
+    dtype_view_of_nothing,
+    expand_inverse,
+    lost_strides,
+    reinplaced_operands,
+    reinplaced_scatter,
+    renumbered_input,
+    square_in_place,
+    synthetic_base_views,
+    unfold_ban,
+    unfold_inverse,
+    written_overlapping_input,
+)
+from corpus.known_bug import KnownBug
+
+# In this order they are tried. A program can show several: the first that explains it counts.
+KNOWN_BUGS: dict[str, KnownBug] = {
+    bug.identifier: bug
+    for bug in (
+        expand_inverse.BUG,
+        unfold_inverse.BUG,
+        unfold_ban.BUG,
+        synthetic_base_views.BUG,
+        renumbered_input.BUG,
+        as_strided_scatter_meta.BUG,
+        copy_of_odd_storage.BUG,
+        dtype_view_of_nothing.BUG,
+        square_in_place.BUG,
+        reinplaced_scatter.BUG,
+        reinplaced_operands.BUG,
+        lost_strides.BUG,
+        written_overlapping_input.BUG,
+        as_strided_of_new_base.BUG,
+    )
+}
+
+
+@contextlib.contextmanager
+def mended(bugs: Iterable[KnownBug]) -> Iterator[None]:
+    """Mend all of these that can be mended."""
+    with contextlib.ExitStack() as stack:
+        for bug in bugs:
+            if bug.mended is not None:
+                stack.enter_context(bug.mended())
+        yield

@@ -1,0 +1,112 @@
+"""Replaces what functionalization does to undo a view, which is written in C++.
+
+Functionalization turns a write through a view into a new base: `ViewMeta::reverse(base, written)`
+(torch/csrc `FunctionalInverses.cpp`). C++ cannot be replaced from Python, but `reverse` calls
+operators, and under a trace each of these passes through a dispatch mode in Python. The stack of
+native frames says whether such a call comes from `reverse` of one kind of view, or from the
+program.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+from unittest import mock
+
+import torch
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
+
+# `call(op, *args)` runs an operator below the mode that is being replaced.
+Call: TypeAlias = Callable[..., Any]
+# Takes `call`, the op and its arguments. Returns NotImplemented where nothing is replaced.
+Replacement: TypeAlias = Callable[[Call, OpOverload, Sequence[Any]], Any]
+
+_MOST_FRAMES = 128  # a call of `reverse` is 10 to 20 frames below the mode
+
+
+@contextlib.contextmanager
+def replaced_in_modes(replacement: Replacement) -> Iterator[None]:
+    """Ask `replacement` about each operator that reaches the tracing or the fake mode."""
+    with contextlib.ExitStack() as stack:
+        for mode in (ProxyTorchDispatchMode, FakeTensorMode):
+            asking = _asking(mode.__torch_dispatch__, replacement)
+            stack.enter_context(mock.patch.object(mode, "__torch_dispatch__", asking))
+        yield
+
+
+def _asking(original: Callable[..., Any], replacement: Replacement) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def dispatch(
+        self: object,
+        func: OpOverload,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        def call(op: OpOverload, *operands: Any, **options: Any) -> Any:
+            return original(self, op, types, operands, options)
+
+        result = replacement(call, func, args)
+        return original(self, func, types, args, kwargs) if result is NotImplemented else result
+
+    return dispatch
+
+
+def undoing(view: str) -> bool:
+    """Whether the current call comes from `reverse` of this kind of view, such as 'expand'."""
+    start, end = _code_of(f"_ZN2at17functionalization{len(view) + 9}{view}_ViewMeta7reverse")
+    frames = (ctypes.c_void_p * _MOST_FRAMES)()
+    count = _libc().backtrace(frames, _MOST_FRAMES)
+    return any(start < (frames[index] or 0) <= end for index in range(count))
+
+
+class _Symbol(ctypes.Structure):
+    """`Dl_info` of <dlfcn.h>."""
+
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("name", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
+
+
+class _ElfSymbol(ctypes.Structure):
+    """`Elf64_Sym` of <elf.h>."""
+
+    _fields_ = (
+        ("name", ctypes.c_uint32),
+        ("info", ctypes.c_ubyte),
+        ("other", ctypes.c_ubyte),
+        ("section", ctypes.c_uint16),
+        ("value", ctypes.c_uint64),
+        ("size", ctypes.c_uint64),
+    )
+
+
+_RTLD_DL_SYMENT = 1  # asks dladdr1 for the entry of the symbol, which has its size
+
+
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
+
+
+@functools.cache
+def _code_of(function: str) -> tuple[int, int]:
+    """The addresses between which the code of an exported function of libtorch_cpu is."""
+    library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+    # `reverse(at::Tensor const&, at::Tensor const&)`, as the Itanium ABI mangles it.
+    start = ctypes.cast(library[f"{function}ERKNS_6TensorES4_"], ctypes.c_void_p).value
+    assert start is not None
+    found, entry = _Symbol(), ctypes.POINTER(_ElfSymbol)()
+    _libc().dladdr1(
+        ctypes.c_void_p(start), ctypes.byref(found), ctypes.byref(entry), _RTLD_DL_SYMENT
+    )
+    return start, start + int(entry.contents.size)

@@ -1,0 +1,93 @@
+"""The table of verdicts, one row per target, printed row by row as targets end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.text import Text
+
+from oracles.verdict import Report, Verdict
+from reports.console import print_lines
+
+# The worst first.
+STYLES = {
+    Verdict.VIOLATED: "bold red",
+    Verdict.DOCUMENTED: "red",
+    Verdict.UNKNOWN: "yellow",
+    Verdict.HOLDS: "green",
+    Verdict.NOT_APPLICABLE: "dim",
+}
+# Short words: one column per oracle has to fit a terminal.
+WORDS = {verdict: verdict.value for verdict in Verdict} | {
+    Verdict.NOT_APPLICABLE: "n/a",
+    Verdict.VIOLATED: "wrong",
+    Verdict.DOCUMENTED: "limit",
+}
+_WORD = max(map(len, WORDS.values()))  # the least columns for a verdict
+
+
+@dataclass(slots=True)
+class VerdictMatrix:
+    """Prints a row when a target ends. The width of all columns is known before the first row."""
+
+    console: Console
+    targets: Sequence[str]
+    oracles: Sequence[str]
+    _begun: bool = False
+    _name: int = field(init=False)
+    _widths: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._name = max(map(len, ["target", *self.targets]))
+        self._widths = [max(len(oracle), _WORD) for oracle in self.oracles]
+        if self._columns > self.console.width:
+            # A heading is broken in two, so that no verdict is cut off.
+            self._widths = [max(_WORD, (len(oracle) + 1) // 2) for oracle in self.oracles]
+
+    @property
+    def _columns(self) -> int:
+        return self._name + sum(width + 1 for width in self._widths)
+
+    def print_row(self, target: str, reports: Mapping[str, Report]) -> None:
+        """Print the verdicts on a target."""
+        words = [
+            Text(WORDS[reports[oracle].verdict], STYLES[reports[oracle].verdict])
+            for oracle in self.oracles
+        ]
+        if self._columns > self.console.width:
+            self._print_list(target, reports)
+            return
+        if not self._begun:
+            self._begun = True
+            self._print_headings()
+        self._print_line(Text(target), words)
+
+    def _print_headings(self) -> None:
+        for line in range(2):
+            parts = [
+                oracle[line * width : (line + 1) * width]
+                for oracle, width in zip(self.oracles, self._widths, strict=True)
+            ]
+            if any(parts):
+                first = Text("" if line else "target", "bold")
+                self._print_line(first, [Text(part, "bold") for part in parts])
+
+    def _print_line(self, first: Text, cells: Sequence[Text]) -> None:
+        line = first.copy()
+        line.align("left", self._name)
+        for cell, width in zip(cells, self._widths, strict=True):
+            cell.align("left", width)
+            line.append(" ").append_text(cell)
+        line.rstrip()
+        self.console.print(line, soft_wrap=True)
+
+    def _print_list(self, target: str, reports: Mapping[str, Report]) -> None:
+        """For narrow terminals: the oracles with each verdict, the worst first."""
+        found: dict[Verdict, list[str]] = {}
+        for oracle in self.oracles:
+            found.setdefault(reports[oracle].verdict, []).append(oracle)
+        in_order = sorted(found, key=list(STYLES).index)
+        parts = [f"{WORDS[verdict]} in {', '.join(found[verdict])}" for verdict in in_order]
+        print_lines(self.console, f"{target}: {'; '.join(parts)}")

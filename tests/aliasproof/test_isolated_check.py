@@ -1,0 +1,149 @@
+"""`check` survives whatever the user's file and the targets do, and says who did it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import aliasproof
+from aliasproof.check_request import Begun, CheckRequest
+from aliasproof.isolated_check import IsolatedCheck
+from oracles.verdict import Verdict
+from programs.errors import UserError
+from reports.shown_runs import ShownTarget
+from trials.isolation import Limits, start_server
+
+ROOT = Path(aliasproof.__file__).parents[1]
+LIMITS = Limits(seconds=3.0, nbytes=1 << 30)
+HEAD = "import ctypes, os, sys, torch\n"
+INPUTS = "def inputs():\n    return torch.arange(4.)\n"
+# In a trace, tensors are fakes or functional wrappers: only the target runs this branch.
+TRACED = (
+    "type(x.detach()) is not torch.Tensor or torch._C._functorch.maybe_current_level() is not None"
+)
+
+Check = Callable[..., dict[str, ShownTarget]]
+
+
+@pytest.fixture
+def check(tmp_path: Path) -> Check:
+    """Checks a file with this text in isolated processes."""
+    start_server(["aliasproof.check_session"])
+
+    def checked(text: str, *targets: str, limits: Limits = LIMITS) -> dict[str, ShownTarget]:
+        (tmp_path / "mine.py").write_text(text)
+        request = CheckRequest(tmp_path / "mine.py", targets=targets or ("identity",))
+        begun, *shown = IsolatedCheck(request, limits).results()
+        assert isinstance(begun, Begun)
+        return {each.result.target: each for each in shown if isinstance(each, ShownTarget)}
+
+    return checked
+
+
+DEADLY = {
+    "ctypes.string_at(0)": "dies of signal 11 (SIGSEGV)",
+    "os._exit(0)": "exits with status 0",
+    "sys.exit(3)": "sys.exit(3)",
+    "os.abort()": "dies of signal 6 (SIGABRT)",
+    "while True: pass": "hangs (no end after 3 s)",
+    "ctypes.CDLL(None).pause()": "hangs (no end after 3 s)",
+    "open('fifo').read()": "hangs (no end after 3 s)",
+    "torch.ones(10**10)": "out of memory",
+}
+
+
+@pytest.mark.parametrize("code", DEADLY)
+def test_the_function_in_eager(check: Check, tmp_path: Path, monkeypatch, code: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("fifo")
+    code = code.replace("'fifo'", repr(str(tmp_path / "fifo")))
+    with pytest.raises(UserError) as raised:
+        check(f"{HEAD}def program(x):\n    {code}\n    return x\n{INPUTS}")
+    message = str(raised.value)
+    assert "program" in message
+    assert "\n" not in message
+    assert DEADLY[code.replace(repr(str(tmp_path / "fifo")), "'fifo'")] in message
+    # Only an exit leaves no stack.
+    assert "line 3" in message or "exit" in code or "ones" in code
+
+
+@pytest.mark.parametrize("code", ["ctypes.string_at(0)", "os._exit(0)", "while True: pass"])
+def test_the_file(check: Check, code: str) -> None:
+    with pytest.raises(UserError, match=r"the file (dies|exits|hangs)"):
+        check(f"{HEAD}{code}\n")
+
+
+@pytest.mark.parametrize("code", ["ctypes.string_at(0)", "os._exit(0)", "while True: pass"])
+def test_the_target(check: Check, code: str) -> None:
+    text = f"{HEAD}def program(x):\n    if {TRACED}:\n        {code}\n    return x + 1\n{INPUTS}"
+    found = check(text, "functionalize", "identity")
+    (violation,) = found["functionalize"].result.violations
+    assert violation.oracle == "errors"
+    assert violation.kind == DEADLY[code].split(" (")[0]
+    assert not found["identity"].result.violated
+    assert found["identity"].result.reports["values"].verdict is Verdict.HOLDS
+
+
+def test_a_slow_target_does_not_delay_the_others(check: Check, tmp_path: Path) -> None:
+    text = (
+        f"{HEAD}def program(x):\n    if {TRACED}:\n        while True: pass\n    return x\n{INPUTS}"
+    )
+    (tmp_path / "mine.py").write_text(text)
+    request = CheckRequest(tmp_path / "mine.py", targets=("functionalize", "identity"))
+    _, first, second = IsolatedCheck(request, Limits(8.0, 1 << 30), most=2).results()
+    assert isinstance(first, ShownTarget)
+    assert isinstance(second, ShownTarget)
+    assert [first.result.target, second.result.target] == ["identity", "functionalize"]
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def command(*arguments: str, **variables: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "aliasproof", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | variables,
+    )
+
+
+def test_json_is_one_object_whatever_is_written(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        f"{HEAD}def program(x):\n    os.write(1, b'one')\n    os.system('echo two')\n"
+        f"    print('three', input)\n    return x\n{INPUTS}"
+    )
+    process = command("check", str(tmp_path / "mine.py"), "--target", "identity", "--json")
+    out, err = process.communicate(timeout=120)
+    assert json.loads(out)["violated"] is False
+    assert "one" in err
+    assert "two" in err
+    assert "three" in err
+
+
+def test_ctrl_c_ends_all_processes(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        f"{HEAD}import subprocess\nchild = subprocess.Popen(['sleep', '1000'])\n"
+        "print(os.getpid(), child.pid, flush=True)\nwhile True: pass\n"
+    )
+    process = command("check", str(tmp_path / "mine.py"))
+    assert process.stderr is not None
+    pids = [int(word) for word in process.stderr.readline().split()]
+    started = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "aliasproof: interrupted\n")
+    assert time.monotonic() - started < 10  # it takes 0.1
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
