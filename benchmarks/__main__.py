@@ -23,6 +23,7 @@ from benchmarks import (
     causes,
     generation,
     lemma_table,
+    limitations,
     overlap,
     pass_cost,
     proof_rates,
@@ -41,6 +42,7 @@ BENCHMARKS: dict[str, Callable[[], Figures]] = {
     "against_torch": against_torch.measure,
     "proof_rates": proof_rates.measure,
     "causes": causes.measure,
+    "limitations": limitations.measure,
 }
 
 
