@@ -168,11 +168,6 @@ def check(
     internal error; 4 nothing could be judged (eager is undefined or raises, or no target can run
     it).
     """
-    from trials.isolation import start_server
-
-    # It imports torch, which this process then need not.
-    if not in_process:
-        start_server(["aliasproof.check_session"])
     from aliasproof.check_request import CheckRequest
     from aliasproof.commands.check import CheckOptions, check_file
 
