@@ -82,6 +82,9 @@ AcceptDocumented = Annotated[
 Strict = Annotated[
     bool, typer.Option("--strict", help="Wrong metadata in a graph counts as a difference.")
 ]
+PastKnown = Annotated[
+    bool, typer.Option("--past-known", help="Mend torch's known bugs first: only new ones show.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Write one JSON object to standard output.")]
 
 
@@ -124,12 +127,7 @@ def fuzz(
         ),
     ] = None,
     workers: Workers = None,
-    past_known: Annotated[
-        bool,
-        typer.Option(
-            "--past-known", help="Mend the known bugs of torch first, so that only new ones show."
-        ),
-    ] = False,
+    past_known: PastKnown = False,
     json: Json = False,
     fail_on_findings: Annotated[
         bool, typer.Option("--fail-on-findings", help="Exit with status 1 if there is a finding.")
@@ -194,6 +192,69 @@ def show(
     from aliasproof.commands.show import show_finding
 
     show_finding(finding, as_json=json)
+
+
+@app.command(short_help="Reduce a program to the instructions that a difference needs.")
+def minimize(
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE", help="FILE.py, PROGRAM.json, or the folder or name of a finding."
+        ),
+    ],
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--target",
+            "-t",
+            metavar="TARGET",
+            help="Keep what this target does wrong. A finding brings its own.",
+        ),
+    ] = None,
+    oracle: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ORACLE",
+            help="Keep the difference that this oracle reports, documented or not.",
+        ),
+    ] = None,
+    interesting: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="SCRIPT",
+            help="Keep what this executable exits with status 0 for. It runs in a new folder, with"
+            " program.py and program.json as arguments.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write the result: .py or .json."),
+    ] = None,
+    function: FunctionName = "program",
+    inputs: InputsName = "inputs",
+    workers: Workers = None,
+    limit: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Time limit per candidate.")
+    ] = 60.0,
+    json: Json = False,
+) -> int:
+    """Reduce a function or a program as long as a target shows the same difference from eager.
+
+    A function in FILE.py is recorded as ATen calls. Ctrl-C ends the reduction with the smallest
+    program so far.
+
+    Exit status: 0 reduced; 2 bad input, or nothing differs; 4 nothing could be judged; 130
+    interrupted.
+    """
+    from trials.isolation import start_server
+
+    start_server(["aliasproof.minimize_session"])  # it imports torch while this process does
+    from aliasproof.commands.minimize import MinimizeOptions, minimize_file
+    from aliasproof.minimize_request import MinimizeRequest
+
+    request = MinimizeRequest(Path(file), (function, inputs), target, oracle)
+    options = MinimizeOptions(interesting, output, workers, limit, json)
+    return minimize_file(file, request, options)
 
 
 @app.command(short_help="Show what the reference pass does to a program, and why.")

@@ -1,4 +1,4 @@
-"""A target and its contract: preconditions, waived promises, documented refusals."""
+"""A target and its contract: preconditions, waived promises, documented refusals, disputes."""
 
 from __future__ import annotations
 
@@ -60,9 +60,10 @@ def _clauses(contract: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         exception = "" if condition is None else f" (it does if {condition})"
         rows.append(("does not promise", f"'{waiver['meaning']}'{exception}", waiver["reason"]))
     rows += [
-        ("may refuse with", f"/{each['message']}/", each["reason"]) for each in contract["refusals"]
+        ("may refuse", f"{each['name']}, with /{each['message']}/", each["reason"])
+        for each in contract["refusals"]
     ]
-    return rows
+    return rows + [("disputed", each["name"], each["reason"]) for each in contract["disputes"]]
 
 
 def _condition(waiver: Waiver) -> str:
@@ -89,6 +90,10 @@ def contract_json(contract: Contract) -> dict[str, object]:
             for precondition in contract.preconditions
         ],
         "refusals": [
-            {"message": refusal.message, "reason": refusal.reason} for refusal in contract.refusals
+            {"name": refusal.name, "message": refusal.message, "reason": refusal.reason}
+            for refusal in contract.refusals
+        ],
+        "disputes": [
+            {"name": dispute.name, "reason": dispute.reason} for dispute in contract.disputes
         ],
     }

@@ -21,6 +21,7 @@ from reports.console import (
     relative,
 )
 from reports.program_code import print_program
+from reports.reduction_table import print_steps
 from reports.side_by_side import print_side_by_side
 from reports.verdict_table import print_violation
 from reports.wording import counted
@@ -40,6 +41,9 @@ def print_finding(console: Console, finding: Finding, summary: str) -> None:
         f"reduced from {len(finding.original)} instructions to {len(finding.program)}:"
         f" {finding.tried} candidates tried, {finding.accepted} accepted",
     )
+    if finding.steps:
+        print_heading(console, "steps of the reduction")
+        print_steps(console, finding.steps)
     print_heading(console, "program")
     print_program(console, finding.program)
     print_heading(console, "violation as it was found")

@@ -37,6 +37,7 @@ def test_targets_as_json(call):
             "waived",
             "preconditions",
             "refusals",
+            "disputes",
             "builds on",
         }
         assert [clause["promise"] for clause in found[name]["waived"]] == [
@@ -44,7 +45,7 @@ def test_targets_as_json(call):
         ]
         assert all(
             clause["reason"]
-            for part in ("waived", "preconditions", "refusals")
+            for part in ("waived", "preconditions", "refusals", "disputes")
             for clause in found[name][part]
         )
     assert found["aot-epilogue"]["builds on"] == "aot"
