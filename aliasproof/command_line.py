@@ -7,6 +7,8 @@ their command when they are called, since it imports torch, and `--help` has to 
 
 from __future__ import annotations
 
+import codecs
+import io
 import os
 import sys
 import traceback
@@ -80,6 +82,9 @@ AcceptDocumented = Annotated[
 Strict = Annotated[
     bool, typer.Option("--strict", help="Wrong metadata in a graph counts as a difference.")
 ]
+PastKnown = Annotated[
+    bool, typer.Option("--past-known", help="Mend torch's known bugs first: only new ones show.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Write one JSON object to standard output.")]
 
 
@@ -122,12 +127,7 @@ def fuzz(
         ),
     ] = None,
     workers: Workers = None,
-    past_known: Annotated[
-        bool,
-        typer.Option(
-            "--past-known", help="Mend the known bugs of torch first, so that only new ones show."
-        ),
-    ] = False,
+    past_known: PastKnown = False,
     json: Json = False,
     fail_on_findings: Annotated[
         bool, typer.Option("--fail-on-findings", help="Exit with status 1 if there is a finding.")
@@ -183,8 +183,12 @@ def check(
 def show(
     finding: Annotated[
         str,
-        typer.Argument(metavar="FINDING", help="Its folder, or its name if it is under runs/."),
+        typer.Argument(
+            metavar="FINDING",
+            help="Folder or name (under runs/) of a finding, a suspicion, an unconfirmed failure.",
+        ),
     ],
+    json: Json = False,
 ) -> None:
     """Show a finding: program, evidence, eager beside the target, graphs, reproducer.
 
@@ -192,7 +196,7 @@ def show(
     """
     from aliasproof.commands.show import show_finding
 
-    show_finding(finding)
+    show_finding(finding, as_json=json)
 
 
 @app.command(short_help="Reduce a program to the instructions that a difference needs.")
@@ -427,8 +431,28 @@ def _command(arguments: Sequence[str]) -> str:
     return f"{arguments[0]} " if arguments and arguments[0] in known else ""
 
 
+# What reports print beyond ASCII.
+_ASCII_FORMS = {"≠": "!=", "→": "->", "…": "...", "─": "-", "×": "x", "–": "-", "≤": "<=", "·": "."}
+
+
+def _ascii_form(error: UnicodeError) -> tuple[str, int]:
+    """An error handler for `codecs`: the ASCII forms of characters that cannot be encoded."""
+    assert isinstance(error, UnicodeEncodeError)
+    text = error.object[error.start : error.end]
+    return "".join(_ASCII_FORMS.get(character, "?") for character in text), error.end
+
+
+def _print_in_any_encoding() -> None:
+    """Let standard output and standard error print ASCII forms where their encoding ends."""
+    codecs.register_error("aliasproof", _ascii_form)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="aliasproof")
+
+
 def main() -> None:
     """The entry point."""
+    _print_in_any_encoding()
     # Torch's C++ code writes warnings itself. It reads this level when torch is imported.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     code = run(sys.argv[1:])

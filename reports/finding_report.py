@@ -8,6 +8,7 @@ import torch
 from rich.console import Console
 
 from campaigns.finding import Finding
+from campaigns.stored import StoredSuspicion
 from oracles.observation import Observation
 from oracles.stage import Stage
 from oracles.verdict import Violation
@@ -49,6 +50,19 @@ def print_finding(console: Console, finding: Finding, summary: str) -> None:
     print_violation(
         console, Violation(finding.oracle, finding.kind, finding.place, finding.evidence)
     )
+
+
+def print_suspicion(console: Console, stored: StoredSuspicion, summary: str) -> None:
+    """Print what is known of a suspicion."""
+    print_lines(console, stored.identifier, "bold")
+    print_lines(console, f"target {stored.target}: {summary}")
+    print_lines(
+        console,
+        f"suspicion: values match, but on {counted(stored.count, 'program')} of the run"
+        f" {stored.oracle} reports '{stored.kind}'; not reduced, and this is the shortest program",
+    )
+    print_heading(console, "program")
+    print_program(console, stored.program)
 
 
 def print_new_run(
