@@ -8,6 +8,7 @@ import torch
 from rich.console import Console
 
 from campaigns.finding import Finding
+from corpus.known_bugs import KNOWN_BUGS
 from oracles.observation import Observation
 from oracles.stage import Stage
 from oracles.verdict import Violation
@@ -39,12 +40,31 @@ def print_finding(console: Console, finding: Finding, summary: str) -> None:
         f"reduced from {len(finding.original)} instructions to {len(finding.program)}:"
         f" {finding.tried} candidates tried, {finding.accepted} accepted",
     )
+    for what, text in _further(finding):
+        print_lines(console, f"{what}: {text}")
     print_heading(console, "program")
     print_program(console, finding.program)
     print_heading(console, "violation as it was found")
     print_violation(
         console, Violation(finding.oracle, finding.kind, finding.place, finding.evidence)
     )
+
+
+def _further(finding: Finding) -> list[tuple[str, str]]:
+    """What else is known of a finding. Those of older versions of aliasproof do not say it."""
+    lines = []
+    if finding.known is not None:
+        bug = KNOWN_BUGS.get(finding.known)
+        title = "" if bug is None else f" ({bug.title}; {bug.link or 'no issue found'})"
+        lines.append(("known bug", f"{finding.known}{title}"))
+    if finding.cause:
+        lines.append(("cause", finding.cause))
+    if finding.latent:
+        lines.append(("latent", "values agree on these inputs, and not on all"))
+    lines += [
+        (f'torch.compile(backend="{name}")', text) for name, text in finding.user_level.items()
+    ]
+    return lines
 
 
 def print_new_run(
@@ -64,7 +84,7 @@ def print_stage(console: Console, stage: Stage) -> None:
 
 
 def print_reproducer(console: Console, script: Path) -> None:
-    """Print the script, and how to run it."""
+    """Print the script, how to run it, and where the issue for PyTorch's tracker is."""
     print_heading(console, "reproducer")
     if not script.is_file():
         print_lines(console, f"{relative(script)} is missing", "yellow")
@@ -73,3 +93,9 @@ def print_reproducer(console: Console, script: Path) -> None:
     console.print()
     print_lines(console, "Run it. Exit status 1: the bug is there. Exit status 0: it is gone.")
     print_exactly(console, f"    {interpreter()} {relative(script)}", "bold")
+    issue = script.with_name("issue.md")
+    if issue.is_file():
+        title = issue.read_text(encoding="utf-8", errors="replace").partition("\n")[0]
+        console.print()
+        print_lines(console, f"For PyTorch's tracker: {relative(issue)}")
+        print_exactly(console, f"    {title}", "bold")
