@@ -8,6 +8,7 @@ import torch
 from rich.console import Console
 
 from campaigns.finding import Finding
+from campaigns.stored import StoredSuspicion
 from corpus.known_bugs import KNOWN_BUGS
 from oracles.observation import Observation
 from oracles.stage import Stage
@@ -21,6 +22,7 @@ from reports.console import (
     relative,
 )
 from reports.program_code import print_program
+from reports.reduction_table import print_steps
 from reports.side_by_side import print_side_by_side
 from reports.verdict_table import print_violation
 from reports.wording import counted
@@ -42,6 +44,9 @@ def print_finding(console: Console, finding: Finding, summary: str) -> None:
     )
     for what, text in _further(finding):
         print_lines(console, f"{what}: {text}")
+    if finding.steps:
+        print_heading(console, "steps of the reduction")
+        print_steps(console, finding.steps)
     print_heading(console, "program")
     print_program(console, finding.program)
     print_heading(console, "violation as it was found")
@@ -65,6 +70,19 @@ def _further(finding: Finding) -> list[tuple[str, str]]:
         (f'torch.compile(backend="{name}")', text) for name, text in finding.user_level.items()
     ]
     return lines
+
+
+def print_suspicion(console: Console, stored: StoredSuspicion, summary: str) -> None:
+    """Print what is known of a suspicion."""
+    print_lines(console, stored.identifier, "bold")
+    print_lines(console, f"target {stored.target}: {summary}")
+    print_lines(
+        console,
+        f"suspicion: values match, but on {counted(stored.count, 'program')} of the run"
+        f" {stored.oracle} reports '{stored.kind}'; not reduced, and this is the shortest program",
+    )
+    print_heading(console, "program")
+    print_program(console, stored.program)
 
 
 def print_new_run(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from rich.console import Console
 from rich.text import Text
@@ -16,10 +16,9 @@ from reports.wording import counted
 FIELD_WIDTH = 8  # columns: the longest is "versions"
 
 
-def print_known_bugs(console: Console, bugs: Iterable[KnownBug]) -> None:
+def print_known_bugs(console: Console, bugs: Collection[KnownBug]) -> None:
     """Print one block per bug."""
-    count = 0
-    for count, bug in enumerate(bugs, 1):
+    for bug in bugs:
         title = Text.assemble((bug.identifier, "bold"), f": {bug.title}")
         console.print(title, soft_wrap=not console.is_terminal)
         table = new_table(header=False)
@@ -31,8 +30,8 @@ def print_known_bugs(console: Console, bugs: Iterable[KnownBug]) -> None:
         console.print()
     print_lines(
         console,
-        f"{counted(count, 'known bug')} of torch (corpus/known/). A finding that vanishes while a bug"
-        " is mended in process is that bug.",
+        f"{counted(len(bugs), 'known bug')} of torch (corpus/known/). A finding that vanishes while"
+        " a bug is mended in process is that bug.",
     )
 
 
