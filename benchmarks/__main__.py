@@ -20,6 +20,7 @@ import z3
 
 from benchmarks import (
     against_torch,
+    causes,
     generation,
     lemma_table,
     limitations,
@@ -41,6 +42,7 @@ BENCHMARKS: dict[str, Callable[[], Figures]] = {
     "against_torch": against_torch.measure,
     "proof_rates": proof_rates.measure,
     "limitations": limitations.measure,
+    "causes": causes.measure,
 }
 
 

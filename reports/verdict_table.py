@@ -225,7 +225,7 @@ def check_json(shown: ShownCheck) -> dict[str, object]:
         "targets": {
             name: {
                 "oracles": {
-                    oracle: _report_json(report) for oracle, report in result.reports.items()
+                    oracle: report_json(report) for oracle, report in result.reports.items()
                 },
                 "verdict": result.verdict.value,
                 "judged": result.judged,
@@ -251,7 +251,8 @@ def _eager_json(eager: ShownEager) -> dict[str, object]:
     }
 
 
-def _report_json(report: Report) -> dict[str, object]:
+def report_json(report: Report) -> dict[str, object]:
+    """The report of an oracle as JSON values."""
     return {
         "verdict": report.verdict.value,
         "judged": report.verdict not in (Verdict.UNKNOWN, Verdict.NOT_APPLICABLE),
