@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -135,6 +135,7 @@ def _print_differences(
         *((each.difference, each.limitation) for each in result.documented),
     ]
     new = 0
+    explained: set[object] = set()
     for violation, limitation in shown:
         earlier = found.already_in(result, violation)
         # Its evidence was printed with the earlier target.
@@ -142,10 +143,19 @@ def _print_differences(
             print_lines(console, f"{violation.oracle}: {violation.describe()}, as in {earlier}")
             continue
         new += 1
-        print_violation(console, violation, limitation)
+        print_violation(console, _without(violation, explained), limitation)
+        explained.add(violation.evidence.get(violation.label))
     if new and beside:
         console.print()
         print_rows(console, beside, result.target)
+
+
+def _without(violation: Violation, explained: set[object]) -> Violation:
+    """The violation without the reason of its label, if that was printed before."""
+    if violation.evidence.get(violation.label) not in explained:
+        return violation
+    rest = {key: value for key, value in violation.evidence.items() if key != violation.label}
+    return replace(violation, evidence=rest)
 
 
 def print_violation(
