@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from oracles.check_result import Check, TargetResult
+from oracles.place_names import renamed
 from oracles.verdict import Limitation, Report, Verdict, Violation
 from reports.console import new_table, print_heading, print_lines, print_table
 from reports.shown_runs import ShownCheck, ShownEager, ShownTarget
@@ -87,7 +88,8 @@ def _print_eager(console: Console, eager: ShownEager) -> None:
     table.add_column("", style="dim")
     table.add_column("", overflow="fold")
     for index, output in enumerate(eager.outputs):
-        table.add_row(f"eager output {index}", output)
+        place = renamed(f"output {index}", eager.names)
+        table.add_row(f"eager {place}", output)
     print_table(console, table)
 
 
@@ -255,6 +257,7 @@ def _eager_json(eager: ShownEager) -> dict[str, object]:
         "reason": eager.unjudged or "",
         "unspecified": eager.unspecified,
         "raises": eager.raised,
+        "names": dict(eager.names),
         "outputs": list(eager.outputs),
         "inputs afterwards": list(eager.inputs),
         "compared with tolerance since": eager.rounded,

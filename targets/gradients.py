@@ -75,6 +75,9 @@ def conditions(
     function: Function, inputs: MakeInputs, second_inputs: MakeInputs | None
 ) -> tuple[Function, MakeInputs]:
     """The function with gradients, and inputs that require them."""
+    # Of a user's function; it returns gradients as outputs already.
+    if getattr(function, "gradients", False):
+        raise Rejected("the function runs autograd itself; check it without the variant")
 
     def made() -> list[torch.Tensor]:
         found = requiring_gradients(list(inputs()))

@@ -16,11 +16,11 @@ from rich.text import Text
 
 from aliasproof import user_file
 from aliasproof.candidate_checks import ScriptCheck, TargetCheck, file_source, outcome_of
-from aliasproof.commands.show import locate
 from aliasproof.minimize_request import MinimizeRequest, Subject, Wanted
 from aliasproof.minimizing import Minimized, minimize
 from aliasproof.user_file import FileNames
 from campaigns.store import read_finding
+from campaigns.stored import locate
 from programs.errors import Rejected, UserError
 from programs.serialization import dumps, to_json
 from reduction.reducer import Reducer

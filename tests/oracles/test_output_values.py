@@ -9,7 +9,7 @@ import oracles.output_values
 from oracles.contract import Contract, Promise, Waiver
 from oracles.output_values import differ, judge
 from oracles.verdict import HOLDS, Verdict
-from programs.trace import EXACT, Tolerance
+from programs.trace import Tolerance
 
 ALL = Contract()
 NAN, INF = float("nan"), float("inf")
@@ -245,8 +245,8 @@ def test_large_tensors_are_compared_in_parts(monkeypatch, shape, wrong) -> None:
     expected = torch.arange(10.0).view(shape)
     actual = expected.clone()
     actual.view(-1)[wrong] += 1
-    whole = differ(expected, actual, EXACT)
+    whole = differ(expected, actual)
     monkeypatch.setattr(oracles.output_values, "PART", 3)
-    assert differ(expected, actual, EXACT) == whole
+    assert differ(expected, actual) == whole
     assert whole is not None
     assert whole["wrong elements"] == len(wrong)
