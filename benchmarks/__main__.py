@@ -43,8 +43,6 @@ BENCHMARKS: dict[str, Callable[[], Figures]] = {
     "proof_rates": proof_rates.measure,
     "limitations": limitations.measure,
     "causes": causes.measure,
-    "causes": causes.measure,
-    "limitations": limitations.measure,
 }
 
 
