@@ -1,0 +1,480 @@
+"""`check` on functions of the kind that people have: each is judged, and each can fail.
+
+`forgetful` loses each write to an input, and `stale` returns what a function returns for the inputs
+of the build. So a function that they get wrong shows that its results are compared.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pytest
+import torch
+
+import aliasproof
+from aliasproof.checking import check
+from oracles.check_result import Check
+from oracles.contract import Contract
+from oracles.judge import ON_GRAPHS
+from oracles.verdict import Verdict
+from programs.values import clone_inputs
+from targets.registry import TARGETS
+from targets.target import Build, Function, Target
+
+SAFE = ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "identity")
+
+
+def stale(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
+    """Computes with inputs that are 1 larger, so everything that depends on them is wrong."""
+
+    def run(*tensors: torch.Tensor) -> object:
+        wrong = [x + 1 if x.is_floating_point() else x for x in clone_inputs(tensors)]
+        return function(*wrong)
+
+    return Build(run, [])
+
+
+@pytest.fixture
+def stale_target(monkeypatch) -> None:
+    monkeypatch.setitem(TARGETS, "stale", Target("stale", "", Contract(), stale, ""))
+
+
+def places(found: Check, target: str, oracle: str) -> set[str]:
+    report = found.results[target].reports[oracle]
+    return {difference.place for difference in report.differences}
+
+
+def judged_equal(found: Check, *targets: str) -> None:
+    """Each oracle on results holds, and none on graphs is violated."""
+    assert found.eager.unjudged is None
+    for target in targets:
+        for oracle, report in found.results[target].reports.items():
+            if oracle in ON_GRAPHS:
+                assert report.verdict is not Verdict.VIOLATED, (target, oracle, report)
+            else:
+                assert report.verdict is Verdict.HOLDS, (target, oracle, report)
+
+
+# --- forms of inputs ------------------------------------------------------------------------------
+
+
+class Scale(NamedTuple):
+    by: torch.Tensor
+    twice: bool
+
+
+@dataclass
+class Cache:
+    k: torch.Tensor
+    v: torch.Tensor
+    position: int
+
+
+def kv_cache(cache: torch.Tensor, new: torch.Tensor, position: int) -> torch.Tensor:
+    cache[:, position : position + 1].copy_(new)
+    return cache[:, : position + 1].sum(1)
+
+
+def test_a_kv_cache_with_an_int_position(forgetful_target):
+    inputs = (torch.zeros(2, 8, 4), torch.ones(2, 1, 4), 3)
+    found = check(kv_cache, inputs, [*SAFE, "forgetful"])
+    judged_equal(found, *SAFE)
+    assert places(found, "forgetful", "inputs") == {"input 'cache'"}
+
+
+def test_keyword_arguments_and_dicts(forgetful_target):
+    def attend(*, cache: dict[str, torch.Tensor], x: torch.Tensor, flag: bool) -> dict:
+        assert flag
+        cache["k"].add_(x)
+        return {"sum": cache["k"] + cache["v"]}
+
+    cache = {"k": torch.zeros(3), "v": torch.ones(3)}
+    inputs = {"cache": cache, "x": torch.ones(3), "flag": True}
+    found = check(attend, inputs, ["aot", "identity", "forgetful"])
+    judged_equal(found, "aot", "identity")
+    assert places(found, "forgetful", "inputs") == {"input 'cache['k']'"}
+    assert torch.equal(cache["k"], torch.zeros(3))
+
+
+def test_dataclasses_named_tuples_and_both_kinds_of_arguments(stale_target):
+    def step(cache: Cache, scale: Scale, mode: str = "keep") -> Cache:
+        assert mode == "add"
+        assert scale.twice
+        cache.k[cache.position].add_(scale.by)
+        cache.v = cache.v * 2
+        cache.position += 1
+        return Cache(cache.k + 1, cache.v, cache.position)
+
+    cache = Cache(torch.zeros(4, 2), torch.ones(4, 2), 2)
+    given = ((cache, Scale(torch.ones(2), True)), {"mode": "add"})
+    found = check(step, given, ["aot", "functionalize", "identity", "stale"])
+    judged_equal(found, "aot", "identity")
+    assert not found.results["functionalize"].violated
+    assert places(found, "stale", "values") == {
+        "output 'k'",
+        "output 'v'",
+        "'cache.v' afterwards",
+    }
+    assert cache.position == 2
+
+
+def test_lists_of_tensors(forgetful_target):
+    def adam(params, grads, means, squares, step):
+        torch._foreach_lerp_(means, grads, 0.1)
+        torch._foreach_mul_(squares, 0.999)
+        torch._foreach_addcmul_(squares, grads, grads, value=0.001)
+        roots = torch._foreach_sqrt(squares)
+        torch._foreach_add_(roots, 1e-8)
+        torch._foreach_addcdiv_(params, means, roots, value=-0.001 / (1 - 0.9**step))
+
+    lists = [[torch.rand(3, 4), torch.rand(5)] for _ in range(4)]
+    found = check(adam, (*lists, 1), [*SAFE, "forgetful"])
+    judged_equal(found, *SAFE)
+    assert "input 'params[1]'" in places(found, "forgetful", "inputs")
+
+
+def test_a_container_that_is_changed(stale_target):
+    def appends(x: torch.Tensor, seen: list[torch.Tensor]) -> None:
+        seen.append(x * 2)
+        seen[0] = x.add_(1)
+
+    found = check(appends, (torch.ones(2), [torch.zeros(2)]), ["aot", "identity", "stale"])
+    judged_equal(found, "aot", "identity")
+    assert places(found, "stale", "values") == {"'seen[0]' afterwards", "'seen[1]' afterwards"}
+
+
+@pytest.mark.parametrize(
+    ("given", "args", "kwargs"),
+    [
+        (torch.ones(1), 1, []),
+        ((torch.ones(1), 3), 2, []),
+        ([torch.ones(1), None], 2, []),
+        ({"x": torch.ones(1)}, 0, ["x"]),
+        (((torch.ones(1),), {"flag": True}), 1, ["flag"]),
+        (([torch.ones(1)], {"flag": True}), 2, []),
+        (Scale(torch.ones(1), True), 1, []),
+        ({1: torch.ones(1)}, 1, []),
+    ],
+)
+def test_forms_of_inputs(given, args, kwargs):
+    def function(*positional: object, **named: object) -> tuple[int, list[str]]:
+        return len(positional), list(named)
+
+    found = check(function, given, ["identity"])
+    assert found.eager.observation is not None
+    assert found.eager.observation.outputs == [args, *kwargs]
+
+
+# --- state around the function --------------------------------------------------------------------
+
+
+class Counting(torch.nn.Module):
+    """A buffer that is written, one that is exchanged, and an attribute that is no tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 3)
+        self.register_buffer("written", torch.zeros(()))
+        self.register_buffer("exchanged", torch.zeros(()))
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.written += 1
+        self.exchanged = self.exchanged + x.sum()
+        self.calls += 1
+        return self.linear(x).relu_()
+
+
+def test_a_module_with_buffers(forgetful_target, stale_target):
+    module = Counting()
+    found = check(module, torch.randn(2, 3), [*SAFE, "forgetful", "stale"])
+    judged_equal(found, *SAFE)
+    assert places(found, "forgetful", "inputs") == {"input 'written'"}
+    assert "'exchanged' afterwards" in places(found, "stale", "values")
+    names = set(found.eager.names.values())
+    assert {"input 'linear.weight'", "'calls' afterwards"} <= names
+    assert module.calls == 0
+    assert module.written == 0
+
+
+STATE = torch.zeros(2)
+
+
+def rebinds(x: torch.Tensor) -> torch.Tensor:
+    global STATE  # noqa: PLW0603
+    STATE = STATE + x
+    return x + 1
+
+
+def test_a_global_that_is_assigned(stale_target):
+    before = STATE
+    found = check(rebinds, torch.ones(2), ["aot", "identity", "stale"])
+    judged_equal(found, "aot", "identity")
+    assert "'STATE' afterwards" in places(found, "stale", "values")
+    assert STATE is before
+
+
+def test_an_argument_and_a_global_of_one_name(stale_target):
+    def uses_both(STATE: torch.Tensor) -> torch.Tensor:  # noqa: N803
+        return rebinds(STATE)
+
+    found = check(uses_both, torch.ones(2), ["identity", "stale"])
+    judged_equal(found, "identity")
+    assert "'STATE (2)' afterwards" in places(found, "stale", "values")
+
+
+# --- autograd -------------------------------------------------------------------------------------
+
+WEIGHT = torch.nn.Parameter(torch.arange(16.0).reshape(4, 4))
+
+
+def loss_of(x: torch.Tensor) -> torch.Tensor:
+    return (x @ WEIGHT).sin().sum()
+
+
+def calls_backward(x: torch.Tensor) -> torch.Tensor:
+    loss = loss_of(x)
+    loss.backward()
+    return loss
+
+
+def calls_grad(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return torch.autograd.grad(loss_of(x), [x, WEIGHT])
+
+
+def test_gradients_are_outputs(stale_target):
+    x = torch.ones(2, 4, requires_grad=True)
+    found = check(calls_backward, x, ["functionalize", "aot", "identity", "stale"])
+    judged_equal(found, "aot", "identity")
+    assert {"gradient of 'x'", "gradient of 'WEIGHT'"} <= places(found, "stale", "values")
+    # What torch.func says that it does not support is neither right nor wrong.
+    errors = found.results["functionalize"].reports["errors"]
+    assert errors.verdict is Verdict.DOCUMENTED
+    assert x.grad is None
+    assert WEIGHT.grad is None
+
+
+def test_gradients_that_are_added_to(forgetful_target):
+    x = torch.ones(2, 4, requires_grad=True)
+    x.grad = torch.ones(2, 4)
+    found = check(calls_backward, x, ["aot", "identity"])
+    judged_equal(found, "aot", "identity")
+    assert found.eager.observation is not None
+    names = list(found.eager.names.values())
+    afterwards = found.eager.observation.inputs[names.index("input 'x.grad'")]
+    loss = loss_of(alone := torch.ones(2, 4, requires_grad=True))
+    (expected,) = torch.autograd.grad(loss, alone)
+    assert torch.allclose(afterwards, expected + 1)
+    assert torch.equal(x.grad, torch.ones(2, 4))
+
+
+def test_autograd_without_a_gradient_left(stale_target):
+    x = torch.ones(2, 4, requires_grad=True)
+    found = check(calls_grad, x, ["aot", "reference", "identity", "stale"])
+    judged_equal(found, "aot", "reference", "identity")
+    assert places(found, "stale", "values") == {"output 0", "output 1"}
+
+
+def test_a_step_of_an_optimizer(forgetful_target):
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+
+    def train(x: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(x).pow(2).sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    before = model.weight.detach().clone()
+    found = check(train, torch.randn(4, 3), ["aot", "identity", "forgetful"])
+    judged_equal(found, "aot", "identity")
+    assert {"input 'model.weight'", "input 'model.bias'"} == places(found, "forgetful", "inputs")
+    assert any("exp_avg" in name for name in found.eager.names.values())
+    assert torch.equal(model.weight, before)
+    assert not optimizer.state
+
+
+def test_inputs_that_require_gradients_but_need_none():
+    x = torch.ones(3, requires_grad=True)
+    found = check(lambda y: y * 2, x, ["aot", "aot:grad"])
+    judged_equal(found, "aot", "aot:grad")
+    assert "aot:grad" in found.notes[0]
+
+
+# --- operators ------------------------------------------------------------------------------------
+
+
+@torch.library.custom_op("aliasproof_test::scale_", mutates_args={"x"})
+def scale_(x: torch.Tensor, factor: float) -> None:
+    x.mul_(factor)
+
+
+def test_a_custom_operator_that_writes(forgetful_target):
+    def scales(x: torch.Tensor) -> torch.Tensor:
+        scale_(x[1:], 3.0)
+        return x + 1
+
+    found = check(scales, torch.arange(4.0), ["functionalize", "aot", "forgetful"])
+    judged_equal(found, "aot")
+    assert found.results["aot"].reports["equivalence"].verdict is Verdict.HOLDS
+    assert places(found, "forgetful", "inputs") == {"input 'x'"}
+    errors = found.results["functionalize"].reports["errors"]
+    assert errors.verdict is Verdict.DOCUMENTED
+
+
+def test_cond(stale_target):
+    def chooses(x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y - 1, (x,))
+
+    found = check(chooses, -torch.ones(2), [*SAFE, "stale"])
+    judged_equal(found, *SAFE)
+    assert places(found, "stale", "values") == {"output 0"}
+    reason = found.results["identity"].reports["equivalence"].reason
+    assert "holds for these inputs only" in reason
+
+
+def test_what_is_undefined_in_a_branch_is_seen():
+    def overlaps(x: torch.Tensor) -> torch.Tensor:
+        def shifted(y: torch.Tensor) -> torch.Tensor:
+            z = y.clone()
+            z[1:].add_(z[:-1])
+            return z
+
+        return torch.cond(x.sum() > 0, shifted, lambda y: y - 1, (x,))
+
+    found = check(overlaps, torch.ones(3), ["identity"])
+    assert "reads memory that it is writing" in (found.eager.unjudged or "")
+
+
+def test_while_loop():
+    def doubles(i: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        loop = torch._higher_order_ops.while_loop.while_loop
+        return loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), (i, x))
+
+    found = check(doubles, (torch.tensor(0), torch.ones(3)), ["functionalize", "identity"])
+    judged_equal(found, "functionalize", "identity")
+
+
+def test_dropout_with_a_seed(stale_target):
+    def drops(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.dropout(x, 0.5).add_(torch.rand(64))
+
+    found = check(drops, torch.ones(64), [*SAFE, "stale"])
+    judged_equal(found, *SAFE)
+    assert places(found, "stale", "values") == {"output 0"}
+
+
+# --- dtypes ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["uint1", "uint4", "uint7", "int3", "uint16", "uint32", "uint64"])
+def test_integers_of_any_size(name, forgetful_target):
+    dtype = getattr(torch, name)
+    x = torch.arange(8, dtype=torch.uint8).repeat(dtype.itemsize).view(dtype)
+
+    def unpacks(packed: torch.Tensor, low: torch.Tensor) -> torch.Tensor:
+        read = packed.view(torch.uint8)
+        low.add_(read & 15)
+        read.bitwise_xor_(1)
+        return packed
+
+    low = torch.zeros(8 * dtype.itemsize)
+    found = check(unpacks, (x, low), ["identity", "forgetful"])
+    judged_equal(found, "identity")
+    assert places(found, "forgetful", "inputs") == {"input 'packed'", "input 'low'"}
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_float8(dtype, forgetful_target):
+    def scales(x: torch.Tensor) -> torch.Tensor:
+        y = x.to(torch.float32) * 2
+        x.copy_(y.to(dtype))
+        return y
+
+    found = check(scales, torch.arange(8.0).to(dtype), ["aot", "identity", "forgetful"])
+    judged_equal(found, "aot", "identity")
+    assert places(found, "forgetful", "inputs") == {"input 'x'"}
+    assert found.results["forgetful"].reports["inputs"].differences[0].evidence["eager"] == "2.0"
+
+
+# --- sizes ----------------------------------------------------------------------------------------
+
+
+def test_a_large_input(forgetful_target):
+    def writes(x: torch.Tensor) -> torch.Tensor:
+        x[0].add_(1)
+        return x.t().mul_(2)[:2] + 0
+
+    found = check(writes, torch.ones(4096, 4096), ["aot", "forgetful"])
+    assert not found.violated or not found.results["aot"].violated
+    assert found.results["aot"].reports["inputs"].verdict is Verdict.HOLDS
+    assert found.results["aot"].reports["equivalence"].verdict is Verdict.UNKNOWN
+    assert "too large" in found.results["aot"].reports["equivalence"].reason
+    assert places(found, "forgetful", "inputs") == {"input 'x'"}
+
+
+def test_a_thousand_writes(forgetful_target):
+    def writes(x: torch.Tensor) -> torch.Tensor:
+        for index in range(1000):
+            x[index % 10].add_(index)
+        return x * 2
+
+    found = check(writes, torch.zeros(10, 2), ["identity", "forgetful"])
+    judged_equal(found, "identity")
+    assert places(found, "forgetful", "inputs") == {"input 'x'"}
+
+
+# --- equivalence ----------------------------------------------------------------------------------
+
+
+def test_equivalence_sees_what_values_hide(monkeypatch):
+    def late(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
+        return Build(lambda x, w: (x.sub_(9), torch.nn.functional.linear(x, w).mul(0))[1], [])
+
+    monkeypatch.setitem(TARGETS, "late", Target("late", "", Contract(), late, ""))
+
+    def early(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        product = torch.nn.functional.linear(x, w).mul(0)
+        x.sub_(9)
+        return product
+
+    found = check(early, (torch.ones(2, 3), torch.ones(4, 3)), ["late", "aot", "functionalize"])
+    judged_equal(found, "aot", "functionalize")
+    for target in ("aot", "functionalize"):
+        assert found.results[target].reports["equivalence"].verdict is Verdict.HOLDS
+    assert found.results["late"].reports["values"].verdict is Verdict.HOLDS
+    assert places(found, "late", "equivalence") == {"output 0"}
+
+
+def test_another_decomposition_of_a_composite_operator_is_no_alarm(monkeypatch):
+    contract = TARGETS["aot"].contract
+
+    def other(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
+        return Build(lambda x: (x * x * x).mean(), [])
+
+    monkeypatch.setitem(TARGETS, "other", Target("other", "", contract, other, ""))
+    found = check(lambda x: torch.linalg.vector_norm(x.pow(3), 1) / 4, torch.ones(4), ["other"])
+    assert found.results["other"].reports["values"].verdict is Verdict.HOLDS
+    assert found.results["other"].reports["equivalence"].verdict is not Verdict.HOLDS
+
+
+def test_products_have_one_meaning():
+    def products(x: torch.Tensor, y: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x @ y, torch.addmm(b, x, y), torch.einsum("ij,jk->ik", x, y), (x[None] @ y)[0]
+
+    inputs = (torch.ones(2, 3), torch.ones(3, 4), torch.ones(4))
+    found = check(products, inputs, ["aot", "functionalize", "reference"])
+    for target in ("aot", "functionalize", "reference"):
+        assert found.results[target].reports["equivalence"].verdict is Verdict.HOLDS
+
+
+# --- second inputs --------------------------------------------------------------------------------
+
+
+def test_second_inputs_differ_in_tensors_alone():
+    first = (torch.zeros(2), 3)
+    found = check(lambda x, n: x.add_(n), first, ["aot:second-call"], second_inputs=first)
+    assert found.eager.unjudged is None
+    with pytest.raises(aliasproof.UserError, match="all arguments but tensors"):
+        check(lambda x, n: x.add_(n), first, ["identity"], second_inputs=(torch.zeros(2), 4))
