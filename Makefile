@@ -1,8 +1,10 @@
 # One door for people and for CI. All that is needed beforehand is make and Python 3.11 or newer.
 
-VENV  := .venv
+# `make test TORCH=2.15.0` uses that version of torch, in a folder of its own.
+VENV  := .venv$(if $(TORCH),-$(TORCH))
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PINS  := $(if $(TORCH),$(VENV)/constraints.txt,constraints.txt)
 
 # The first interpreter that is new enough; override with `make PYTHON=/path/to/python install`.
 PYTHON ?= $(shell for each in python3 python3.11 python3.12 python3.13 python3.14; do \
@@ -14,6 +16,7 @@ PYTHON ?= $(shell for each in python3 python3.11 python3.12 python3.13 python3.1
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "ARGS is handed on: make fuzz ARGS='--target aot --seconds 30', make test ARGS='-k overlap'"
+	@echo "TORCH takes another version of torch: make test TORCH=2.15.0, make fuzz TORCH=2.15.0"
 
 install: $(STAMP) ## create .venv with the pinned versions; does nothing when it is up to date
 
@@ -39,14 +42,14 @@ faults: install ## plant wrong passes and show which oracle kills each (takes a 
 
 mutants: ARGS = 'programs.regions.*' 'reference_pass.regions.*' 'reference_pass.alias_analysis.*' 'reference_pass.fake_execution.*' 'reference_pass.fake_corrections.*' 'oracles.smt.*'
 mutants: install ## change the overlap models and the alias analysis bit by bit: what does no test see? (an hour)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev,mutation]'
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c $(PINS) -e '.[dev,mutation]'
 	CI=true OMP_NUM_THREADS=1 $(BIN)/mutmut run $(ARGS)
 
 bench: install ## print the performance tables
 	$(BIN)/python -m benchmarks $(ARGS)
 
-clean: ## remove .venv and caches; runs/ stays, it holds findings
-	rm -rf $(VENV) build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+clean: ## remove .venv (of every torch) and caches; runs/ stays, it holds findings
+	rm -rf .venv .venv-*/ build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp holds this folder's path: the .venv of a copied or moved checkout still points to the old place.
@@ -60,5 +63,6 @@ $(STAMP): pyproject.toml constraints.txt
 			"Name one: make PYTHON=/path/to/python install" >&2; exit 1; }
 	@echo "Installing into $(VENV) (PyTorch is large: this takes some minutes, once)"
 	@test "$$(cat $@ 2>/dev/null)" = "$(CURDIR)" || $(PYTHON) -m venv --clear $(VENV)
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(if $(TORCH),sed 's/^torch==.*/torch==$(TORCH)/' constraints.txt > $(PINS))
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c $(PINS) -e '.[dev]'
 	@printf '%s' "$(CURDIR)" > $@

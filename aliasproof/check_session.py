@@ -51,7 +51,7 @@ def begin(request: CheckRequest) -> Begun:
     eager = _prepared.eager
     if eager.observation is not None and out_of_memory(eager.observation.error):
         raise MemoryError
-    after = {each.name: None if each.after is None else each.after.name for each in chosen}
+    after = {each.name: each.earlier[-1].name if each.earlier else None for each in chosen}
     return Begun(shown_eager(eager, _prepared.notes), after)
 
 

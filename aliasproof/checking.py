@@ -29,6 +29,7 @@ from targets.registry import target as target_named
 from targets.target import Function, Target
 from trials.examination import examine
 from trials.trial import SEED, Case, EagerRun, Trial, run_eager
+from trials.value_search import Budget
 
 DEFAULT_TARGETS = ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "identity")
 MOST_NAMED = 8  # captured tensors named in a note
@@ -146,8 +147,12 @@ def check_target(
 
 
 def _result(target: Target, reports: Mapping[str, Report], trial: Trial | None) -> TargetResult:
-    after = None if target.after is None else target.after.name
-    return TargetResult(target.name, after, reports, None if trial is None else trial.target)
+    after = target.earlier[-1].name if target.earlier else None
+    if trial is None:
+        return TargetResult(target.name, after, reports)
+    # Under other conditions, eager left something else behind.
+    eager = None if target.conditions is None else trial.eager
+    return TargetResult(target.name, after, reports, trial.target, eager=eager)
 
 
 def _missed(case: Case, result: TargetResult, trial: Trial | None) -> Sequence[Opportunity] | None:
@@ -156,6 +161,8 @@ def _missed(case: Case, result: TargetResult, trial: Trial | None) -> Sequence[O
     None too if there is no graph that runs by itself.
     """
     if result.violated or trial is None or trial.build is None or not trial.build.stages:
+        return None
+    if trial.build.opaque is not None:
         return None
     last = trial.build.stages[-1]
     # A stage that is not whole runs only inside its target's wrapper, on other inputs.
@@ -200,6 +207,7 @@ def _examine_twice(
         every_oracle=True,
         attribute=False,
         without_graphs=without_graphs,
+        search=Budget(),
     )
     found = again()
     reports = found.reports

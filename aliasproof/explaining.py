@@ -14,6 +14,7 @@ from torch import fx
 from torch._ops import OpOverload
 
 from aliasproof.comparable import Comparable
+from aliasproof.definedness_note import definedness_note
 from aliasproof.user_file import raised_text
 from programs.errors import UserError
 from programs.execution import as_graph
@@ -57,21 +58,31 @@ def explain(
         else:
             captured, inputs, notes = _captured(function, inputs)
             code = _source_of(function)
+        note = definedness_note(captured, inputs)
+        notes += [] if note is None else [note]
         program = graph_lines(captured, inputs)
     except Refused as refused:
         raise UserError(f"the reference pass refuses it: {refused}") from refused
     # Tracing runs the user's code, so any exception can come out of it.
     except Exception as error:
         raise UserError(f"it cannot be traced: {raised_text(error, file)}") from error
+    functional, reinplaced = _compiled(captured, inputs, views, note)
+    graphs = (program, graph_lines(functional, inputs), graph_lines(reinplaced, inputs))
+    made = tuple(map(_shown_decision, decisions(reinplaced)))
+    return Explanation(code, *graphs, made, tuple(notes))
+
+
+def _compiled(
+    captured: fx.GraphModule, inputs: Sequence[torch.Tensor], views: Views, note: str | None
+) -> tuple[fx.GraphModule, fx.GraphModule]:
+    """The functional and the reinplaced graph. `note` says why a refusal may be expected."""
     try:
         functional = functionalize(captured, *inputs, views=views)
         # Reinplacing changes the graph that it gets, and both graphs are shown.
-        reinplaced = reinplace(copy.deepcopy(functional), *inputs)
-        graphs = (program, graph_lines(functional, inputs), graph_lines(reinplaced, inputs))
+        return functional, reinplace(copy.deepcopy(functional), *inputs)
     except Refused as refused:
-        raise UserError(f"the reference pass refuses it: {refused}") from refused
-    made = tuple(map(_shown_decision, decisions(reinplaced)))
-    return Explanation(code, *graphs, made, tuple(notes))
+        why = "" if note is None else f"; {note}"
+        raise UserError(f"the reference pass refuses it: {refused}{why}") from refused
 
 
 def _captured(

@@ -16,6 +16,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from aliasproof.comparable import Comparable
+from aliasproof.definedness_note import definedness_note
 from aliasproof.user_file import raised_text
 from oracles import smt
 from oracles.observation import Observation, observe, observe_eager
@@ -91,10 +92,12 @@ def prove_build(
     samples = clone_inputs(comparable.inputs)
     # An eager error would later look like an error of the symbolic run.
     eager = observe(tensors, clone_inputs(samples))
+    note = definedness_note(tensors, samples)
     if eager.error is not None:
-        raise UserError(f"eager raises {raised_text(eager.error, None)}")
+        why = "" if note is None else f"; {note}"
+        raise UserError(f"eager raises {raised_text(eager.error, None)}{why}")
     found = _Proving(tensors, SymbolicInputs(samples), target, build, limit).run(eager, sizes)
-    return replace(found, captured=comparable.captured)
+    return replace(found, captured=comparable.captured, note=note)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -14,9 +15,34 @@ from campaigns.plan import Plan
 from campaigns.statistics import Statistics
 from campaigns.store import Store
 from campaigns.suspicions import Suspicions
+from corpus.known_bug import KnownBug
+from corpus.known_bugs import KNOWN_BUGS
 from programs.program import Program
 from targets.variants import folder_name
 from trials.attribution import Symptom
+
+
+@dataclass(slots=True)
+class Parts:
+    """Seconds of processor time of a campaign, by part.
+
+    `searching` draws programs and runs them, `recognizing` asks whether failures are known bugs,
+    `reducing` makes their programs smaller, `confirming` runs reproducers, `compiling` runs the
+    findings under `torch.compile`.
+    """
+
+    searching: float = 0.0
+    recognizing: float = 0.0
+    reducing: float = 0.0
+    confirming: float = 0.0
+    compiling: float = 0.0
+
+    @property
+    def after_search(self) -> float:
+        """The share of the time that reductions and confirmations take, between 0 and 1."""
+        after = self.reducing + self.confirming + self.compiling
+        whole = self.searching + self.recognizing + after
+        return after / whole if whole else 0.0
 
 
 @dataclass(slots=True)
@@ -27,8 +53,10 @@ class Campaign:
     `unconfirmed` are reduced violations whose reproducer showed nothing in a fresh process, with
     the reason. Neither are findings. `reducing` and `confirming` count what is under way.
     `repeats` counts violations that were not reduced, since enough others with the same symptom
-    were. `not_reproduced` counts violations that the reducer did not see again. `mistakes` are
-    errors of aliasproof itself; each cost one shard or reduction. `elapsed` is in seconds.
+    were. `known` counts the violations that are a known bug, by its identifier. `not_reproduced`
+    counts violations that the reducer did not see again. `mistakes` are errors of aliasproof
+    itself; each cost one shard or reduction. `elapsed` is in seconds, `spent` in seconds of
+    processor time of all processes.
     """
 
     plan: Plan
@@ -40,10 +68,12 @@ class Campaign:
     reducing: int = 0
     confirming: int = 0
     repeats: int = 0
+    known: Counter[str] = field(default_factory=Counter)
     not_reproduced: int = 0
     mistakes: list[str] = field(default_factory=list)
     deaths: int = 0
     elapsed: float = 0.0
+    spent: Parts = field(default_factory=Parts)
     interrupted: bool = False
 
     @property
@@ -66,12 +96,26 @@ class Campaign:
             "targets": list(self.plan.targets),
             "seed": self.plan.seed,
             "seconds": round(self.elapsed, 1),
+            "seconds of processor time": {
+                part: round(seconds, 1) for part, seconds in asdict(self.spent).items()
+            },
+            "past known bugs": self.plan.past_known,
             "interrupted": self.interrupted,
             "worker deaths": self.deaths,
             "programs": {name: counts.to_json() for name, counts in self.statistics.items()},
             "findings": [
                 finding.to_json() | {"folder": str(self.path(finding))}
                 for finding in findings_in_order(self)
+            ],
+            "known bugs": [
+                {
+                    "identifier": bug.identifier,
+                    "title": bug.title,
+                    "link": bug.link,
+                    "attributed": "by mending it" if bug.mended else "by its signature",
+                    "violations": count,
+                }
+                for bug, count in known_in_order(self)
             ],
             "unconfirmed": dict(sorted(self.unconfirmed.items())),
             "suspicions": [suspicion.to_json() for suspicion in suspicions_in_order(self)],
@@ -111,6 +155,12 @@ def findings_in_order(campaign: Campaign) -> list[Finding]:
         return not finding.silent, finding.target, finding.oracle, size, finding.identifier
 
     return sorted(campaign.findings.values(), key=order)
+
+
+def known_in_order(campaign: Campaign) -> list[tuple[KnownBug, int]]:
+    """The known bugs that were hit, and how often, the most frequent first."""
+    hit = sorted(campaign.known.items(), key=lambda item: (-item[1], item[0]))
+    return [(KNOWN_BUGS[identifier], count) for identifier, count in hit]
 
 
 def suspicions_in_order(campaign: Campaign) -> list[Suspicion]:

@@ -2,24 +2,53 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from campaigns.recognition import by_mark, plausible_bugs, recognised
 from campaigns.signature import Signature, signature
+from corpus.known_bugs import mended
 from oracles.verdict import Violation
 from programs.program import Program
-from reduction.reducer import Reducer
+from reduction.reducer import Reducer, StepStatistics
 from targets.registry import target as target_named
-from trials.attribution import Symptom, shows
+from trials.attribution import Symptom, grade, graded
 from trials.trial import Case, run_trial
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A program as it was drawn, the symptom that it shows, and the seed of its shard."""
+    """A program as it was drawn, the symptom that it shows, and the seed of its shard.
+
+    `known` is the identifier of the known bug that it is, or None. `suspected` is a known bug whose
+    mark it has, if that mark says something of reduced programs alone. Without `known`, the symptom
+    is that of torch with all known bugs mended.
+    """
 
     symptom: Symptom
     program: Program
     seed: int
+    known: str | None = None
+    suspected: str | None = None
+
+    @classmethod
+    def of(cls, symptom: Symptom, program: Program, seed: int, *, past_known: bool) -> Failure:
+        """The failure of a program with this symptom.
+
+        `past_known` says that the known bugs are mended already.
+        """
+        left: Symptom | None = symptom
+        if past_known:
+            known = by_mark(program, symptom, reduced=False)
+        else:
+            known, _, left = recognised(program, symptom, reduced=False)
+        if known is not None:
+            return cls(symptom, program, seed, known)
+        # If another symptom is left, a known bug shows the first one and hides this one. If none is
+        # left, the violation depended on chance; its reduction will say so.
+        left = left or symptom
+        return cls(left, program, seed, None, by_mark(program, left, reduced=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +57,7 @@ class ReducedFailure:
 
     `tried` and `accepted` count the candidates of the reduction. `exact` says whether outputs can
     be compared without tolerance. `graph` is the code of the last graph that the target made.
+    `passes` says what each step of the reduction cost.
     """
 
     signature: Signature
@@ -39,33 +69,46 @@ class ReducedFailure:
     accepted: int
     exact: bool
     graph: str = ""
+    passes: Mapping[str, StepStatistics] = field(default_factory=dict)
 
     @classmethod
     def unreduced(cls, failure: Failure, violation: Violation, *, exact: bool) -> ReducedFailure:
         """A failure whose program cannot be reduced, since it ends the worker process."""
         program = failure.program
-        found = signature(failure.symptom, program)
+        found = signature(failure.symptom, program, known=failure.known)
         return cls(found, violation, program, program, failure.seed, 0, 0, exact)
 
 
 def reduce_failure(failure: Failure) -> ReducedFailure | None:
-    """Reduce the program of a failure. None if the program does not fail again."""
-    target, symptom = target_named(failure.symptom.target), failure.symptom
+    """Reduce the program of a failure. None if the program does not fail again.
 
-    def predicate(candidate: Program) -> bool:
-        return shows(candidate, target, symptom)
+    What is not a known bug is reduced with the known bugs mended: otherwise the reduction could end
+    at one of them, since they are near.
+    """
+    bugs = plausible_bugs(failure.program, failure.symptom.target)
+    with mended(bugs if failure.known is None else ()):
+        return _reduce(failure)
 
+
+def _reduce(failure: Failure) -> ReducedFailure | None:
+    target = target_named(failure.symptom.target)
+    predicate = functools.partial(grade, target=target, symptom=failure.symptom)
     # The failure may have depended on what ran before it in its worker. Then it is not a finding.
-    if not predicate(failure.program):
+    if predicate(failure.program) != 1:
         return None
-    reducer = Reducer(failure.program, predicate)
+    reducer = Reducer(failure.program, predicate, best_grade=len(graded(failure.symptom)))
     smallest = reducer.run()
-    # The reducer keeps the symptom. Evidence and place are those of the reduced program.
+    symptom = graded(failure.symptom)[reducer.grade - 1]
+    # Evidence and place are those of the reduced program.
     trial = run_trial(Case.of(smallest), target)
     # If an op rounds differently in eager and target, the reproducer must compare with a tolerance.
     results = (*trial.eager.outputs, *trial.eager.inputs)
+    if failure.known is None:
+        known = by_mark(smallest, symptom, reduced=True)
+    else:  # the reduction may have gone from one known bug to another
+        known = recognised(smallest, symptom, reduced=True).known
     return ReducedFailure(
-        signature(symptom, smallest),
+        signature(symptom, smallest, trial.target.error, known),
         trial.judgement.violations[0],
         smallest,
         failure.program,
@@ -74,4 +117,5 @@ def reduce_failure(failure: Failure) -> ReducedFailure | None:
         reducer.accepted,
         exact=all(map(trial.trace.exact, results)),
         graph=trial.build.stages[-1].graph.code if trial.build and trial.build.stages else "",
+        passes=reducer.passes,
     )

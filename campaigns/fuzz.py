@@ -7,7 +7,7 @@ fresh processes, and the store records them. The parent process only schedules a
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from campaigns.campaign import Campaign, Listener, suspicions_in_order
@@ -76,8 +76,11 @@ class _Loop:
 
     def _write(self) -> None:
         # What the search counted until its end: final counts, the shortest suspicious programs.
-        for finding in self.campaign.findings.values():
-            self.store.rewrite_finding(finding)
+        findings = self.campaign.findings
+        for name, finding in findings.items():
+            if finding.known is not None:  # one program was reduced, and all were counted
+                findings[name] = replace(finding, count=self.campaign.known[finding.known])
+            self.store.rewrite_finding(findings[name])
         for suspicion in suspicions_in_order(self.campaign):
             self.store.write_suspicion(suspicion.folder.name, suspicion.program)
         self.store.remove_leftovers()

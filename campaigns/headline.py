@@ -44,11 +44,10 @@ _EFFECTS = (
 
 def headline(compiler: str, violation: Violation, program: Program) -> str:
     """Who does what, and after which write. Nothing is cut, and no number is left out."""
-    name = _name(compiler)
-    return f"{name} {effect(violation)} {_after(program)}"
+    return f"{name_of(compiler)} {effect(violation)} {_after(program)}"
 
 
-def _name(compiler: str) -> str:
+def name_of(compiler: str) -> str:
     """The name of a target or backend for people; variants of a target follow in parentheses."""
     target, _, variants = compiler.partition(":")
     if target not in _NAMES:
@@ -73,13 +72,14 @@ def _plural(aspect: str) -> str:
 
 
 def _after(program: Program) -> str:
-    """The last write of the program in ordinary syntax, or else the names of its operators."""
-    lines = ordinary_source(program, near=True).splitlines()[1:]
-    writes = [line.strip() for line in lines if re.search(r"\w_\(|out=", line)]
-    quoted = re.sub(r"^(return |\w+ = )", "", writes[-1]) if writes else ""
+    """The last write of the program in ordinary syntax, or else its only call, or its operators."""
+    lines = [line.strip() for line in ordinary_source(program, near=True).splitlines()[1:]]
+    writes = [line for line in lines if re.search(r"\w_\(|out=", line)]
+    calls = writes or [line for line in lines if len(lines) == 1 and len(program.outputs) < 2]
+    quoted = re.sub(r"^(return |[\w, ()]+ = )", "", calls[-1]) if calls else ""
     if quoted and len(quoted) <= LONGEST_CALL and "aten." not in quoted:
-        return f"after {quoted}"
+        return f"{'after' if writes else 'for'} {quoted}"
     names = [instruction.op.split(".")[1] for instruction in program.instructions]
     writers = [n for n, call in zip(names, program.instructions, strict=True) if call.mutates()]
     used = list(dict.fromkeys(writers or names))[-3:]
-    return f"after {', '.join(used)}" if used else "for a function without operators"
+    return f"{'after' if writers else 'for'} {' and '.join(used) or 'a function without calls'}"

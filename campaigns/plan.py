@@ -16,6 +16,7 @@ class Plan:
     """What to run: `programs` per target, or for about `seconds`, whichever ends first.
 
     Without either, a campaign runs until it is interrupted. `workers` is the number of processes.
+    With `past_known`, torch runs with the known bugs mended, so that only new ones show.
     """
 
     targets: tuple[str, ...]
@@ -23,6 +24,7 @@ class Plan:
     programs: int | None = None
     seconds: float | None = None
     workers: int = field(default_factory=lambda: max(os.cpu_count() or 1, 1))
+    past_known: bool = False
 
     def shards(self) -> Iterator[Shard]:
         """The shards in order."""
@@ -37,4 +39,5 @@ class Plan:
             # Equal seeds for all targets, so that they get the same programs. The targets take
             # turns, so that a campaign that ends early has tried all of them.
             for target in self.targets:
-                yield Shard(self.seed * SEEDS_APART + number, target, min(left, PROGRAMS_PER_SHARD))
+                seed, count = self.seed * SEEDS_APART + number, min(left, PROGRAMS_PER_SHARD)
+                yield Shard(seed, target, count, past_known=self.past_known)

@@ -1,7 +1,7 @@
-"""`recognised`: the known bug that a violation is.
+"""`recognised`: the known bug that a violation is, or what is left when all known bugs are mended.
 
-A violation that vanishes while a bug of torch is mended is that bug. Bugs that cannot be mended are
-recognised by a mark on the violation and the program.
+A violation that vanishes while a bug of torch is mended *is* that bug. Bugs that cannot be mended
+are recognised by a mark on the violation and the program.
 """
 
 from __future__ import annotations
@@ -13,79 +13,98 @@ from corpus.known_bug import KnownBug
 from corpus.known_bugs import KNOWN_BUGS, mended
 from oracles.verdict import Violation
 from programs.program import Program
+from targets.registry import target as target_named
 from targets.target import Target
 from trials.attribution import Symptom
-from trials.trial import Case, EagerRun, run_eager, run_trial
+from trials.examination import examine
+from trials.trial import Case, EagerRun, Trial, run_eager, run_trial
 
 
-class Recognised(NamedTuple):
-    """The identifier of a known bug. `exact` says that mending it removed the violation."""
+class Recognition(NamedTuple):
+    """What is known of a violation.
 
-    identifier: str
+    `known` is the identifier of a known bug, or None. `exact` says that mending the bug removed the
+    violation; otherwise it was recognised by its mark. `left` is the symptom that the program has
+    while all known bugs are mended, None if it has none.
+    """
+
+    known: str | None
     exact: bool
+    left: Symptom | None
 
 
-def recognised(
-    program: Program, target: Target, symptom: Symptom, *, reduced: bool
-) -> Recognised | None:
-    """The known bug that the violation with this symptom is, or None.
+def recognised(program: Program, symptom: Symptom, *, reduced: bool) -> Recognition:
+    """The known bug that the violation with this symptom is.
 
     `reduced` says whether nothing can be left out of the program: some marks need that. Raises
     `Rejected` if the program is undefined in eager.
     """
-    known = [
-        bug
-        for bug in KNOWN_BUGS.values()
-        if symptom.target in bug.targets and bug.plausible(program)
-    ]
+    known = plausible_bugs(program, symptom.target)
     mendable = [bug for bug in known if bug.mended is not None]
-    exact = _by_mending(program, target, mendable, symptom)
-    if exact is not None:
-        return Recognised(exact.identifier, exact=True)
-    for bug in known:
+    target = target_named(symptom.target)
+    case = Case.of(program).under(target)
+    # Mends are for targets. Eager runs in torch as it is.
+    eager = run_eager(case)
+    with mended(mendable):
+        found = examine(case, target, eager=eager)
+    if _is_right(found.trial):
+        bug = _which(case, target, eager, mendable)
+        if bug is not None:
+            return Recognition(bug.identifier, exact=True, left=None)
+    left = found.symptom if found.failed else None
+    marked = by_mark(program, left or symptom, reduced=reduced)
+    return Recognition(marked, exact=False, left=left)
+
+
+def by_mark(program: Program, symptom: Symptom, *, reduced: bool) -> str | None:
+    """The known bug that cannot be mended and has the mark of this violation, or None."""
+    for bug in plausible_bugs(program, symptom.target):
         mark = bug.mark
         if mark is None or (mark.reduced and not reduced):
             continue
         if mark.fits(symptom.oracle, symptom.kind, program):
-            return Recognised(bug.identifier, exact=False)
+            return bug.identifier
     return None
 
 
-def _by_mending(
-    program: Program, target: Target, bugs: list[KnownBug], symptom: Symptom
-) -> KnownBug | None:
-    """The first bug without which the program is right."""
-    case = Case.of(program)
-    # Mends are for targets. Eager runs in torch as it is.
-    eager = run_eager(case)
-    main = _main(case, target, eager, [])
-    # What does not fail any more vanishes with each mend, and is none of them.
-    if main is None or (main.oracle, main.kind) != (symptom.oracle, symptom.kind):
+def plausible_bugs(program: Program, target: str) -> list[KnownBug]:
+    """The known bugs that this program could show through this target."""
+    plain = target.split(":", maxsplit=1)[0]  # the variants of a target have its bugs
+    return [bug for bug in KNOWN_BUGS.values() if plain in bug.targets and bug.plausible(program)]
+
+
+def _which(case: Case, target: Target, eager: EagerRun, bugs: list[KnownBug]) -> KnownBug | None:
+    """The bug that is shown, if the program is right with all of these mended.
+
+    None if the program is right without any mend: what does not fail is no bug.
+    """
+    main = _main(_tried(case, target, eager, []))
+    if main is None:
         return None
     for bug in bugs:
-        if _right(case, target, eager, [bug]):
+        if _is_right(_tried(case, target, eager, [bug])):
             return bug
-    # Several bugs at once: all mended, the program is right, and without one it is wrong again as
-    # before.
-    if len(bugs) < 2 or not _right(case, target, eager, bugs):
-        return None
+    # Several at once. The one in question is wrong in the same way if all others are mended.
     for bug in bugs:
         others = [other for other in bugs if other is not bug]
-        if _main(case, target, eager, others) == main:
+        if _main(_tried(case, target, eager, others)) == main:
             return bug
-    return None
+    return bugs[0]
 
 
-def _right(case: Case, target: Target, eager: EagerRun, bugs: Iterable[KnownBug]) -> bool:
-    """Whether the target runs and is right with these bugs mended. A refusal does not count."""
+def _tried(case: Case, target: Target, eager: EagerRun, bugs: Iterable[KnownBug]) -> Trial:
     with mended(bugs):
-        trial = run_trial(case, target, eager=eager)
-    return trial.target.error is None and not trial.judgement.violations
+        return run_trial(case, target, eager=eager)
 
 
-def _main(
-    case: Case, target: Target, eager: EagerRun, bugs: Iterable[KnownBug]
-) -> Violation | None:
-    with mended(bugs):
-        trial = run_trial(case, target, eager=eager)
+def _main(trial: Trial) -> Violation | None:
     return next(iter(trial.judgement.violations), None)
+
+
+def _is_right(trial: Trial | None) -> bool:
+    """Whether the target ran and is right. A documented refusal is no run."""
+    return (
+        trial is not None
+        and not trial.judgement.violations
+        and (trial.target.error is None or trial.eager.error is not None)
+    )

@@ -151,8 +151,7 @@ _CHECKS = {oracle.name: oracle.check for oracle in ORACLES if oracle.check is no
 _MAIN = """
 expected = run(program)
 actual = run(CALL)
-print("expected:", expected)
-print("actual:  ", actual)
+print(f"expected: {expected}\\nactual:   {actual}")
 same = EQUAL
 print("gone: both do the same" if same else f"BUG: {__doc__.splitlines()[0]}")
 raise SystemExit(0 if same else 1)
@@ -261,6 +260,17 @@ class Confirmation:
     output: str
     ending: str
 
+    @classmethod
+    def of(cls, status: int | None, stdout: str, stderr: str, timeout: float) -> Confirmation:
+        """The result of a process with this exit status; None if it was ended after `timeout`."""
+        if status is None:
+            return cls(False, "", f"hangs: no end after {timeout:.0f} s")
+        ending = f"dies of signal {-status}" if status < 0 else f"exits {status}"
+        lines = stdout.strip().splitlines()
+        # Python itself exits 1 after an uncaught exception, so the exit code alone is not enough.
+        shown = status == 1 and bool(lines) and lines[-1].startswith("BUG: ")
+        return cls(shown, stdout + stderr, ending)
+
 
 def confirm(script: Path, timeout: float = TIMEOUT) -> Confirmation:
     """Run a reproducer in a fresh interpreter, isolated from this project's packages and settings.
@@ -282,11 +292,5 @@ def confirm(script: Path, timeout: float = TIMEOUT) -> Confirmation:
             start_new_session=True,
         )
     except subprocess.TimeoutExpired:
-        return Confirmation(False, "", f"hangs: no end after {timeout:.0f} s")
-    ending = (
-        f"dies of signal {-done.returncode}" if done.returncode < 0 else f"exits {done.returncode}"
-    )
-    lines = done.stdout.strip().splitlines()
-    # Python itself exits 1 after an uncaught exception, so the exit code alone is not enough.
-    shown = done.returncode == 1 and bool(lines) and lines[-1].startswith("BUG: ")
-    return Confirmation(shown, done.stdout + done.stderr, ending)
+        return Confirmation.of(None, "", "", timeout)
+    return Confirmation.of(done.returncode, done.stdout, done.stderr, timeout)

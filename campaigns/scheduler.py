@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
@@ -43,10 +44,8 @@ class Scheduler:
     started: float = field(default_factory=time.monotonic)
     _shards: Iterator[Shard] = field(init=False)
     _queue: deque[tuple[Shard, ProcessFuture[ShardResult]]] = field(default_factory=deque)
-    _reductions: deque[tuple[Failure, ProcessFuture[ReducedFailure | None]]] = field(
-        default_factory=deque
-    )
-    _violations: Counter[Symptom] = field(default_factory=Counter)
+    _reductions: deque[tuple[Failure, ProcessFuture[_Reduction]]] = field(default_factory=deque)
+    _violations: Counter[Hashable] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         self._shards = self.campaign.plan.shards()
@@ -111,7 +110,11 @@ class Scheduler:
         self.campaign.statistics[shard.target].add(result.statistics)
         for symptom, (count, program) in result.suspicions.found.items():
             self.campaign.suspicions.add(symptom, program, count)
+        self.campaign.spent.searching += result.searching
+        self.campaign.spent.recognizing += result.recognizing
         for failure in result.failures:
+            if failure.known is not None:
+                self.campaign.known[failure.known] += 1
             self._reduce(failure)
         return None
 
@@ -139,21 +142,26 @@ class Scheduler:
     # --- reductions ---
 
     def _reduce(self, failure: Failure) -> None:
-        self._violations[failure.symptom] += 1
-        if not worth_reducing(failure.symptom, self._violations[failure.symptom]):
-            self.campaign.repeats += 1
+        # Past the known bugs, those that cannot be mended are only counted.
+        if failure.known is not None and self.campaign.plan.past_known:
             return
-        task = self.pool.schedule(reduce_failure, args=(failure,), timeout=TASK_TIMEOUT)
+        alike = failure.known or failure.suspected or failure.symptom
+        self._violations[alike] += 1
+        if not worth_reducing(failure, self._violations[alike]):
+            # A known bug is counted as such, and needs no more than one program as evidence.
+            self.campaign.repeats += failure.known is None
+            return
+        task = self.pool.schedule(_timed_reduction, args=(failure,), timeout=TASK_TIMEOUT)
         self._reductions.append((failure, task))
         self.campaign.reducing = len(self._reductions)
 
     def _take_reduction(
-        self, failure: Failure, future: ProcessFuture[ReducedFailure | None]
+        self, failure: Failure, future: ProcessFuture[_Reduction]
     ) -> ReducedFailure | None:
         self.campaign.reducing = len(self._reductions)
         symptom = failure.symptom
         try:
-            reduced = future.result()
+            reduced, seconds = future.result()
         except (ProcessExpired, TimeoutError) as death:
             # A candidate ended the worker. The failure itself is not lost: it is confirmed with the
             # program as it was drawn.
@@ -165,19 +173,43 @@ class Scheduler:
         except InternalError as mistake:
             self._note_mistake(mistake, f"reduction of {symptom.kind} from shard {failure.seed}")
             return None
+        self.campaign.spent.reducing += seconds
         if reduced is None:
             self.campaign.not_reproduced += 1
+        elif failure.known is None and reduced.signature.known is not None:
+            self.campaign.known[reduced.signature.known] += 1
+            # Only the reduced program told that it is known.
+            if self.campaign.plan.past_known:
+                return None
         return reduced
 
 
-def worth_reducing(symptom: Symptom, number: int) -> bool:
-    """Whether to reduce the `number`-th violation of a symptom, counted from 1.
+def worth_reducing(failure: Failure, number: int) -> bool:
+    """Whether to reduce the `number`-th failure that is alike, counted from 1.
 
-    A reduction takes as long as a hundred programs. The message of an error is its signature, so
-    the first violation is enough, and a second one in case the first is not reproduced. Silent
-    violations of one symptom can have many causes: the first twelve are reduced, then one in four.
+    A reduction takes as long as a hundred programs. Of a known bug, one program is enough. Failures
+    that only look like a known bug are reduced to tell: two of them, then one in eight. The message
+    of an error is nearly its cause, so the first is enough, and a second one in case the first is
+    not reproduced. Silent violations of one symptom can have many causes: the first twelve are
+    reduced, then one in four.
     """
-    return number <= 2 if symptom.oracle == "errors" else number <= 12 or number % 4 == 0
+    if failure.known is not None:
+        return number == 1
+    if failure.suspected is not None:
+        return number <= 2 or number % 8 == 0
+    return number <= 2 if failure.symptom.oracle == "errors" else number <= 12 or number % 4 == 0
+
+
+class _Reduction(NamedTuple):
+    """The result of a reduction, and the seconds of processor time that it took."""
+
+    reduced: ReducedFailure | None
+    seconds: float
+
+
+def _timed_reduction(failure: Failure) -> _Reduction:
+    start = time.process_time()
+    return _Reduction(reduce_failure(failure), time.process_time() - start)
 
 
 def _run_with_blame(shard: Shard, blame: str) -> ShardResult:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from campaigns.failure import Failure
 from campaigns.statistics import Statistics
 from campaigns.suspicions import Suspicions
+from corpus.known_bugs import KNOWN_BUGS, mended
 from generators.features import swarm
 from generators.strategies import sample
 from programs.program import Program
@@ -23,13 +24,15 @@ PROGRAMS_PER_SHARD = 25
 class Shard:
     """`count` programs of one seed through one target. The seed also decides the swarm features.
 
-    The programs with the indices in `skip` do not run: a worker died or hung on them before.
+    The programs with the indices in `skip` do not run: a worker died or hung on them before. With
+    `past_known`, torch runs with the known bugs mended.
     """
 
     seed: int
     target: str
     count: int = PROGRAMS_PER_SHARD
     skip: frozenset[int] = frozenset()
+    past_known: bool = False
 
     def program(self, index: int) -> Program:
         """The program with that index."""
@@ -38,12 +41,17 @@ class Shard:
 
 @dataclass(slots=True)
 class ShardResult:
-    """What a shard found."""
+    """What a shard found, and the seconds of processor time that it took.
+
+    `recognizing` are the seconds spent on whether failures are known bugs, `searching` all others.
+    """
 
     shard: Shard
     statistics: Statistics = field(default_factory=Statistics)
     failures: list[Failure] = field(default_factory=list)
     suspicions: Suspicions = field(default_factory=Suspicions)
+    searching: float = 0.0
+    recognizing: float = 0.0
 
 
 def run_shard(shard: Shard, announce: Callable[[int], None] = lambda index: None) -> ShardResult:
@@ -53,7 +61,7 @@ def run_shard(shard: Shard, announce: Callable[[int], None] = lambda index: None
     can attribute the death of the worker to this program. Raises `InternalError` for an error of
     aliasproof itself.
     """
-    result = ShardResult(shard)
+    result, before = ShardResult(shard), time.process_time()
     programs = sample(swarm(shard.seed), shard.seed, shard.count, result.statistics.instructions)
     for index in range(shard.count):
         start = time.perf_counter()
@@ -61,7 +69,10 @@ def run_shard(shard: Shard, announce: Callable[[int], None] = lambda index: None
         result.statistics.spent.generation += time.perf_counter() - start
         if index not in shard.skip:
             announce(index)
-            _run_program(program, result)
+            # Entered for each program: what a program draws must not depend on mends.
+            with mended(KNOWN_BUGS.values() if shard.past_known else ()):
+                _run_program(program, result)
+    result.searching = time.process_time() - before - result.recognizing
     return result
 
 
@@ -78,4 +89,7 @@ def _run_program(program: Program, result: ShardResult) -> None:
     if found.suspicious:
         result.suspicions.add(found.symptom, program)
     else:
-        result.failures.append(Failure(found.symptom, program, shard.seed))
+        start = time.process_time()
+        failure = Failure.of(found.symptom, program, shard.seed, past_known=shard.past_known)
+        result.failures.append(failure)
+        result.recognizing += time.process_time() - start

@@ -1,9 +1,9 @@
 """`Store`: the folder of a run. All its files can be read with any editor.
 
-`findings/<identifier>/` has `program.json` (the reduced program), `finding.json` (all the rest) and
-`reproducer.py`. `unconfirmed/<identifier>/` has the same for a failure that its reproducer did not
-show, or not yet. `suspicions/<name>/` has a `program.json`. `run.json` is the outcome. Reading a
-store executes and unpickles nothing.
+`findings/<identifier>/` has `program.json` (the reduced program), `finding.json` (all the rest),
+`reproducer.py`, and `issue.md` for PyTorch's tracker. `unconfirmed/<identifier>/` has the first
+three for a failure that its reproducer did not show, or not yet. `suspicions/<name>/` has a
+`program.json`. `run.json` is the outcome. Reading a store executes and unpickles nothing.
 """
 
 from __future__ import annotations
@@ -71,6 +71,12 @@ class Store:
     def confirm(self, finding: Finding) -> None:
         """Move a finding from the unconfirmed ones to the findings, in one step."""
         self._unconfirmed_folder(finding).rename(self.finding_folder(finding.identifier))
+
+    def write_issue(self, finding: Finding, issue: str, script: str) -> None:
+        """Write the issue of a confirmed finding, and the reproducer that it quotes."""
+        folder = self.finding_folder(finding.identifier)
+        _write_text(folder / "reproducer.py", script)
+        _write_text(folder / "issue.md", issue)
 
     def rewrite_finding(self, finding: Finding) -> None:
         """Write a confirmed finding again, with its final count."""

@@ -6,13 +6,15 @@ Once per finding, after it is confirmed: Inductor compiles C++, which takes seco
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from campaigns.finding import Finding
 from campaigns.reproducer import Compiler, Confirmation, confirm, script_for
 from oracles.verdict import Violation
+from targets.registry import target
 
 BACKENDS = ("aot_eager", "inductor")
 SHOWS, DOES_NOT_SHOW = "shows", "does not show"
@@ -26,34 +28,58 @@ class Reproduced:
     output: str
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class UserLevel:
     """What `torch.compile` does with the program of a finding.
 
     `answers` has for each backend "shows", "does not show", or what happened instead.
-    `reproduced` is the first script that showed the finding; None if none did.
+    `reproduced` is the script to show to people: by `torch.compile` if the finding shows there.
     """
 
-    answers: dict[str, str] = field(default_factory=dict)
-    reproduced: Reproduced | None = None
+    answers: Mapping[str, str]
+    reproduced: Reproduced
 
 
 def at_user_level(
-    finding: Finding, folder: Path, run: Callable[[Path], Confirmation] = confirm
+    finding: Finding,
+    shown: Reproduced,
+    run: Callable[[Path], Confirmation] = confirm,
+    backends: Sequence[str] = BACKENDS,
 ) -> UserLevel:
-    """Run the finding under each backend, in fresh processes. Scripts are written to the folder."""
-    level = UserLevel()
-    for backend in BACKENDS:
+    """Run the finding under each backend, each time in a fresh process.
+
+    `shown` is the reproducer that confirmed it. If no backend shows the finding, the reproducer is
+    tried again in ordinary syntax.
+    """
+    answers: dict[str, str] = {}
+    reproduced: Reproduced | None = None
+    for backend in backends:
         for script in _scripts(finding, backend):
-            path = folder / f"with-{backend}.py"
-            path.write_text(script, encoding="utf-8")
-            confirmation = run(path)
-            path.unlink()
-            level.answers[backend] = answer(finding.violation, confirmation)
-            if level.answers[backend] == SHOWS:
-                level.reproduced = level.reproduced or Reproduced(script, confirmation.output)
+            confirmation = _run_script(script, run)
+            answers[backend] = answer(finding.violation, confirmation)
+            if answers[backend] == SHOWS:
+                reproduced = reproduced or Reproduced(script, confirmation.output)
                 break
-    return level
+    return UserLevel(answers, reproduced or with_ordinary_syntax(finding, shown, run))
+
+
+def with_ordinary_syntax(
+    finding: Finding, shown: Reproduced, run: Callable[[Path], Confirmation] = confirm
+) -> Reproduced:
+    """The reproducer of the target as a user would write it, if it still shows the finding."""
+    compiler = replace(Compiler.of_target(target(finding.target)), near=True)
+    script = script_for(finding.program, compiler, finding.violation, exact=finding.exact)
+    if script == shown.script:
+        return shown
+    confirmation = _run_script(script, run)
+    return Reproduced(script, confirmation.output) if confirmation.shown else shown
+
+
+def _run_script(script: str, run: Callable[[Path], Confirmation]) -> Confirmation:
+    with tempfile.TemporaryDirectory(prefix="aliasproof-") as folder:
+        path = Path(folder) / "reproducer.py"
+        path.write_text(script, encoding="utf-8")
+        return run(path)
 
 
 def _scripts(finding: Finding, backend: str) -> list[str]:

@@ -20,7 +20,7 @@ Mend: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How a violation of a bug that cannot be mended is recognised.
+    """How a violation of a bug is recognised that a mend does not remove.
 
     The oracle must be one of `oracles`, and `kind` a regular expression that the violation's kind
     matches. `when` says for which programs: the reason why the mark is conservative. With
@@ -43,12 +43,13 @@ class Mark:
 class KnownBug:
     """A bug of torch with its minimal program.
 
-    `targets` are the targets that show it on `program`, the first of them is at fault. `versions`
-    are the versions of torch in which it was seen, such as '2.13'. `link` is the upstream issue or
+    `targets` are the targets that differ from eager on `program`, the first of them is at fault. A
+    contract can document the difference; then it is no violation. `versions` are the versions of
+    torch in which it was seen, such as '2.13'. `link` is the upstream issue or
     pull request, or empty if a search found none. `mended` corrects torch in this process while it
     is entered: a violation that vanishes then *is* this bug. Where torch cannot be mended from
-    Python, `mark` recognises the bug instead. `plausible` is a cheap test of whether a program can
-    show the bug at all; it only saves time.
+    Python, or not for all forms of the bug, `mark` recognises it. `plausible` is a cheap test of
+    whether a program can show the bug at all; it only saves time.
     """
 
     identifier: str

@@ -103,12 +103,10 @@ def _identities(eager: Observation, target: Observation) -> Iterator[Difference]
 
 
 _MEMORY = """
-def memory(tensor):
+def memory(t):
     \"\"\"The addresses of the bytes of a tensor.\"\"\"
-    count = tensor.untyped_storage().nbytes()  # at least as many as the storage has elements
-    cells = torch.arange(count).as_strided(tensor.shape, tensor.stride()).flatten()
-    starts = [tensor.data_ptr() + cell * tensor.element_size() for cell in cells.tolist()]
-    return {start + byte for start in starts for byte in range(tensor.element_size())}
+    cells = torch.arange(t.untyped_storage().nbytes()).as_strided(t.shape, t.stride()).flatten()
+    return {t.data_ptr() + t.itemsize * int(c) + b for c in cells for b in range(t.itemsize)}
 """
 _SHARED = StandaloneCheck(
     "whether FIRST and SECOND share bytes", "bool(memory(FIRST) & memory(SECOND))", helper=_MEMORY

@@ -42,7 +42,8 @@ class TargetResult:
 
     `after` is the target that this one builds on. `observation` is its run; None if nothing was
     compared. `missed` is what its last graph could have done in place; None if that was not asked,
-    or if the graph is wrong or incomplete.
+    or if the graph is wrong or incomplete. `eager` is the eager run that it was compared with, if
+    that is another one than the check's.
     """
 
     target: str
@@ -50,6 +51,7 @@ class TargetResult:
     reports: Mapping[str, Report]
     observation: Observation | None = None
     missed: Sequence[Opportunity] | None = None
+    eager: Observation | None = None
 
     @property
     def violations(self) -> list[Violation]:

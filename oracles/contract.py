@@ -147,15 +147,19 @@ class Contract:
 
     def limitation(self, difference: Difference, trace: Trace) -> Limitation | None:
         """The clause that covers a difference, the most exact one first; None if none does."""
+        error = difference.error
+        refusal = None if error is None else self.refusal(error, trace)
+        if refusal is not None:
+            return refusal.limitation
+        outside, waiver = self.outside(trace), self.waiver(difference.promise, trace)
+        return outside or (None if waiver is None else waiver.limitation)
+
+    def outside(self, trace: Trace) -> Limitation | None:
+        """Why the target promises nothing for this eager run; None if it promises something."""
         if trace.unspecified is not None:
             return Limitation("unspecified in eager", trace.unspecified)
-        error = difference.error
-        clauses = (
-            None if error is None else self.refusal(error, trace),
-            self.unmet(trace),
-            self.waiver(difference.promise, trace),
-        )
-        return next((clause.limitation for clause in clauses if clause is not None), None)
+        unmet = self.unmet(trace)
+        return None if unmet is None else unmet.limitation
 
     def promises(self, promise: Promise, trace: Trace) -> bool:
         """Whether the promise is made for a function with this trace of its eager run."""

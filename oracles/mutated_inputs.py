@@ -12,7 +12,7 @@ from oracles.standalone_check import StandaloneCheck
 from oracles.verdict import HOLDS, Report, Violation
 from programs.regions import Region
 from programs.storage_bytes import bytes_of
-from programs.trace import Trace
+from programs.trace import Tolerance, Trace
 
 
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Report:
@@ -28,7 +28,7 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
     )
     for index, (as_passed, as_left) in enumerate(pairs):
         # The first difference is enough: the other view often shows the same one.
-        found = (differ(*pair, exact=trace.exact(pair[0])) for pair in (as_passed, as_left))
+        found = (differ(*pair, trace.tolerance(pair[0])) for pair in (as_passed, as_left))
         difference = next((each for each in found if each is not None), None)
         if difference is None:
             continue
@@ -70,13 +70,14 @@ def _around(eager: Observation, target: Observation, trace: Trace) -> tuple[list
         wrong = (ours != theirs) & _uncovered(storage, views)
         # With views of several dtypes, the dtype of these bytes is unknown: they must be equal.
         if len({view.dtype for view in views}) == 1:
-            wrong &= ~_equal_values(ours, theirs, one.dtype, exact=trace.exact(one))
+            wrong &= ~_equal_values(ours, theirs, one.dtype, trace.tolerance(one))
         if not bool(wrong.any()):
             continue
         if trace.bits_open(one):
             unknown = True
             continue
-        evidence = {"first wrong byte": int(wrong.nonzero()[0]), "wrong bytes": int(wrong.sum())}
+        first = int(wrong.view(torch.uint8).argmax())
+        evidence = {"first wrong byte": first, "wrong bytes": int(wrong.sum())}
         violations.append(Violation("inputs", "bytes outside the inputs change", place, evidence))
     return violations, unknown
 
@@ -84,22 +85,28 @@ def _around(eager: Observation, target: Observation, trace: Trace) -> tuple[list
 def _uncovered(storage: torch.UntypedStorage, views: list[torch.Tensor]) -> torch.Tensor:
     """Per byte of the storage, whether no view covers it."""
     uncovered = torch.ones(storage.nbytes(), dtype=torch.bool, device=storage.device)
-    for region in map(Region.of, views):
-        addresses = torch.from_numpy(region.addresses() - storage.data_ptr())
+    for view in views:
+        itemsize = view.element_size()
+        strides = [*(stride * itemsize for stride in view.stride()), 1]
+        offset = int(view.storage_offset()) * itemsize
+        _, end = Region.of(view).interval
         # A run may shrink the storage, so that a view reaches beyond its end.
-        uncovered[addresses[addresses < storage.nbytes()]] = False
+        beyond = max(0, end - storage.data_ptr() - storage.nbytes())
+        whole = torch.cat((uncovered, uncovered.new_empty(beyond))) if beyond else uncovered
+        whole.as_strided([*view.shape, itemsize], strides, offset).fill_(False)
+        uncovered = whole[: storage.nbytes()]
     return uncovered
 
 
 def _equal_values(
-    ours: torch.Tensor, theirs: torch.Tensor, dtype: torch.dtype, *, exact: bool
+    ours: torch.Tensor, theirs: torch.Tensor, dtype: torch.dtype, tolerance: Tolerance
 ) -> torch.Tensor:
-    """Per byte, whether it belongs to equal values: 0.0 and -0.0 are equal, and so are all NaNs."""
+    """Per byte, whether it belongs to equal values: all NaNs are equal."""
     equal = ours == theirs
     if dtype.is_floating_point or dtype.is_complex:
         # The storage may end with a part of an element.
         whole = ours.numel() - ours.numel() % dtype.itemsize
-        elements = equal_elements(ours[:whole].view(dtype), theirs[:whole].view(dtype), exact=exact)
+        elements = equal_elements(ours[:whole].view(dtype), theirs[:whole].view(dtype), tolerance)
         equal[:whole] |= elements.repeat_interleave(dtype.itemsize)
     return equal
 

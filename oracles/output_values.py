@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import cmath
 
+import numpy as np
 import torch
 
 from oracles.contract import Contract, Difference, Promise
@@ -12,17 +13,22 @@ from oracles.oracle import Needs, Oracle
 from oracles.standalone_check import StandaloneCheck
 from oracles.verdict import HOLDS, Report, Verdict, Violation
 from programs.narrow_dtypes import readable
-from programs.trace import Trace
+from programs.trace import EXACT, Tolerance, Trace
 
-# The difference may come from bits that differ from kernel to kernel. They were read as a value of
-# another dtype, so even a large difference proves nothing.
+PART = 1 << 20  # elements that are compared at once
+# The difference may come from bits that differ from kernel to kernel. What was computed from them
+# made it large, so even a large difference proves nothing.
 BITS_OPEN = Report(
-    Verdict.UNKNOWN, reason="a rounding or a NaN was read as another dtype, so its last bits show"
+    Verdict.UNKNOWN,
+    reason=(
+        "what correct kernels may do differently was read as another dtype, or magnified by huge"
+        " numbers"
+    ),
 )
 
 
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Report:
-    """Compare each output; exactly, unless an op that was called may round differently."""
+    """Compare each output bit by bit, except for what correct kernels may do differently."""
     differences: list[Difference] = []
     unknown = False
     if len(eager.outputs) != len(target.outputs):
@@ -30,13 +36,12 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
         shown = Violation("values", "wrong number of outputs", "outputs", evidence)
         return contract.judged([Difference(Promise.VALUES, shown)], trace)
     for index, (expected, actual) in enumerate(zip(eager.outputs, target.outputs, strict=True)):
-        # A Python number may come from any tensor, so any rounding in the run may be in it.
-        exact = (
-            trace.exact(expected)
+        tolerance = (
+            trace.tolerance(expected)
             if isinstance(expected, torch.Tensor)
-            else trace.rounding.first is None
+            else trace.number_tolerance()
         )
-        difference = differ(expected, actual, exact=exact)
+        difference = differ(expected, actual, tolerance)
         if difference is None:
             continue
         if trace.bits_open(expected):
@@ -47,7 +52,9 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
     return contract.judged(differences, trace, BITS_OPEN if unknown else HOLDS)
 
 
-def differ(expected: object, actual: object, *, exact: bool) -> dict[str, object] | None:
+def differ(
+    expected: object, actual: object, tolerance: Tolerance = EXACT
+) -> dict[str, object] | None:
     """The difference between two values, as evidence; None if they are equal.
 
     Tensors of different size, dtype or device are left to the metadata oracle. If one tensor has no
@@ -55,9 +62,7 @@ def differ(expected: object, actual: object, *, exact: bool) -> dict[str, object
     """
     if not isinstance(expected, torch.Tensor) or not isinstance(actual, torch.Tensor):
         # The types must be equal, too: True == 1 in Python.
-        same = type(expected) is type(actual) and (
-            expected == actual or _close(expected, actual, exact)
-        )
+        same = type(expected) is type(actual) and _same_numbers(expected, actual, tolerance)
         return None if same else {"eager": repr(expected), "target": repr(actual)}
     ours = expected.shape, expected.dtype, expected.device
     if ours != (actual.shape, actual.dtype, actual.device):
@@ -66,32 +71,66 @@ def differ(expected: object, actual: object, *, exact: bool) -> dict[str, object
     if not all(in_memory):
         words = ["in memory" if memory else "not in memory" for memory in in_memory]
         return {"eager": words[0], "target": words[1]} if any(in_memory) else None
-    if torch.equal(readable(expected), readable(actual)):
+    # Equal bits are the common case. As numbers, 0.0 would equal -0.0, and NaN would not equal NaN.
+    if torch.equal(_bits(expected), _bits(actual)):
         return None
-    # `torch.equal` counts NaN as different, and it is too strict where kernels round.
-    wrong = ~equal_elements(expected, actual, exact=exact)
-    if not bool(wrong.any()):
+    count, first = _wrong_elements(expected, actual, tolerance)
+    if first is None:
         return None
-    first = tuple(int(position) for position in wrong.nonzero()[0])
     return {
         "first wrong index": list(first),
-        "wrong elements": int(wrong.sum()),
-        "elements": wrong.numel(),
+        "wrong elements": count,
+        "elements": expected.numel(),
         "eager": str(readable(expected)[first].item()),
         "target": str(readable(actual)[first].item()),
     }
 
 
-def _close(expected: object, actual: object, exact: bool) -> bool:
-    """Whether two Python numbers are both NaN, or close where a rounding may differ."""
+def _wrong_elements(
+    expected: torch.Tensor, actual: torch.Tensor, tolerance: Tolerance
+) -> tuple[int, tuple[int, ...] | None]:
+    """How many elements differ, and the first index at which they do.
+
+    Large tensors are compared in parts: masks and the like take several times their memory.
+    """
+    if expected.numel() > PART:
+        return _wrong_in_parts(expected, actual, tolerance)
+    wrong = ~equal_elements(expected, actual, tolerance)
+    count = int(wrong.sum())
+    if not count:
+        return 0, None
+    position = int(wrong.flatten().to(torch.uint8).argmax())
+    return count, tuple(map(int, np.unravel_index(position, wrong.shape)))
+
+
+def _wrong_in_parts(
+    expected: torch.Tensor, actual: torch.Tensor, tolerance: Tolerance
+) -> tuple[int, tuple[int, ...] | None]:
+    dim = max(range(expected.dim()), key=lambda dim: expected.shape[dim])
+    length = max(1, PART * expected.shape[dim] // expected.numel())
+    parts = zip(expected.split(length, dim), actual.split(length, dim), strict=True)
+    count, indices = 0, []
+    for number, (ours, theirs) in enumerate(parts):
+        wrong, first = _wrong_elements(ours, theirs, tolerance)
+        if first is not None:
+            count += wrong
+            start = number * length
+            indices.append((*first[:dim], first[dim] + start, *first[dim + 1 :]))
+    return count, min(indices, default=None)
+
+
+def _same_numbers(expected: object, actual: object, tolerance: Tolerance) -> bool:
+    """Whether two Python values are equal, both NaN, or as close as the tolerance says."""
     if not isinstance(expected, (float, complex)) or not isinstance(actual, (float, complex)):
-        return False
-    # NaN is the only number that differs from itself.
-    if expected != expected and actual != actual:
+        return bool(expected == actual)
+    # The text of a number has the sign of a zero. NaN alone differs from itself.
+    if repr(expected) == repr(actual) or (expected != expected and actual != actual):
+        return True
+    if tolerance.zero_sign and expected == actual:
         return True
     # The number came out of a tensor whose dtype is unknown here. float32 is the usual one.
     rtol, atol = torch.testing._comparison.default_tolerances(torch.float32)
-    return not exact and cmath.isclose(expected, actual, rel_tol=rtol, abs_tol=atol)
+    return tolerance.rounds and cmath.isclose(expected, actual, rel_tol=rtol, abs_tol=atol)
 
 
 def _has_memory(tensor: torch.Tensor) -> bool:
@@ -105,21 +144,56 @@ def _has_memory(tensor: torch.Tensor) -> bool:
     return end <= tensor.untyped_storage().nbytes()
 
 
-def equal_elements(expected: torch.Tensor, actual: torch.Tensor, *, exact: bool) -> torch.Tensor:
-    """Per element, whether both are equal or both NaN.
+# An integer dtype, by item size.
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
-    Two complex elements that are not finite count as equal: which part is infinite or NaN differs
-    from kernel to kernel.
-    """
-    rtol, atol = torch.testing._comparison.default_tolerances(expected.dtype)
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory read as integers; of complex values, both parts."""
+    tensor = tensor.resolve_conj().resolve_neg()
+    parts = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    return parts.view(_BITS[parts.itemsize])
+
+
+def equal_elements(
+    expected: torch.Tensor, actual: torch.Tensor, tolerance: Tolerance
+) -> torch.Tensor:
+    """Per element, whether both are equal as far as the tolerance says. NaN equals NaN."""
+    limits = torch.testing._comparison.default_tolerances(expected.dtype)
     expected, actual = readable(expected), readable(actual)
-    if exact or not (expected.is_floating_point() or expected.is_complex()):
-        equal = (expected == actual) | ((expected != expected) & (actual != actual))
+    if not expected.is_complex():
+        return _equal_real(expected, actual, tolerance, limits)
+    if tolerance.rounds:
+        equal = _close(expected, actual, limits)
     else:
-        equal = torch.isclose(actual, expected, rtol=rtol, atol=atol, equal_nan=True)
-    if expected.is_complex():
+        # By parts: as a number, a complex value with one NaN is not equal to itself.
+        one, other = (torch.view_as_real(each.resolve_conj()) for each in (expected, actual))
+        equal = _equal_real(one, other, tolerance, limits).all(-1)
+    if tolerance.parts:
         equal |= ~torch.isfinite(expected) & ~torch.isfinite(actual)
     return equal
+
+
+def _equal_real(
+    expected: torch.Tensor, actual: torch.Tensor, tolerance: Tolerance, limits: tuple[float, float]
+) -> torch.Tensor:
+    """Per element of real tensors, whether both are equal, also in the sign of a zero, or NaN."""
+    if not expected.is_floating_point():
+        return expected == actual
+    if tolerance.rounds:
+        return _close(expected, actual, limits)
+    equal = expected == actual
+    if not tolerance.zero_sign:
+        equal &= expected.signbit() == actual.signbit()
+    return equal | (expected.isnan() & actual.isnan())
+
+
+def _close(
+    expected: torch.Tensor, actual: torch.Tensor, limits: tuple[float, float]
+) -> torch.Tensor:
+    """Per element, whether both are close; `limits` are relative and absolute."""
+    rtol, atol = limits
+    return torch.isclose(actual, expected, rtol=rtol, atol=atol, equal_nan=True)
 
 
 ORACLE = Oracle(

@@ -24,7 +24,7 @@ from programs.foreach_calls import depends_on_their_order, is_foreach, one_by_on
 from programs.higher_order import eager_steps
 from programs.indexed_stores import stores_twice
 from programs.narrow_dtypes import readable
-from programs.regions import Region, overlap, overlaps_itself
+from programs.regions import Region, covers, overlap, overlaps_itself
 from programs.schemas import Kind
 from programs.trace import InputLocation, StridedChains, Trace
 from programs.uninitialised import UninitialisedMemory
@@ -205,6 +205,7 @@ class Watch(TorchDispatchMode):
         self._uninitialised = UninitialisedMemory()
         self._before_resize = 0  # bytes of the storage that `resize_` is about to change
         self._strided = StridedChains()
+        self._count(inputs, ())
 
     def __torch_dispatch__(
         self,
@@ -223,6 +224,7 @@ class Watch(TorchDispatchMode):
         try:
             self._refuse_undefined(call)
             expected = value_stored(call.op, call.arguments)
+            self._note_operands(call)
             if func is aten.resize_.default:
                 self._before_resize = call.written[0].untyped_storage().nbytes()
         except Rejected:
@@ -255,6 +257,7 @@ class Watch(TorchDispatchMode):
         self.trace.unwatched[str(op)] = None
         for tensor in tensors_in([*args, *kwargs.values(), result]):
             self.trace.written.add(tensor.untyped_storage().data_ptr())
+            self.trace.written_regions.add(Region.of(tensor))
             self.trace.rounding.inexact.add(tensor)
         return result
 
@@ -291,6 +294,11 @@ class Watch(TorchDispatchMode):
         if any(map(self._uninitialised.shown_by, call.read())):
             raise Undefined(f"{call.op} reads memory that was never written")
 
+    def _note_operands(self, call: EagerCall) -> None:
+        """Look at the operands as they are before the call, which may overwrite them."""
+        factor = call.arguments.get("alpha") not in (None, 1, -1)
+        self.trace.rounding.before(call.op, call.read(), factor=factor)
+
     def _note(self, call: EagerCall, result: object) -> None:
         trace = self.trace
         for tensor in call.written:
@@ -303,6 +311,7 @@ class Watch(TorchDispatchMode):
             self._uninitialised.note_write(tensor)
         trace.overlapping_operands = trace.overlapping_operands or _operands_overlap(call)
         returned = [each for each in tensors_in(result) if each.layout is torch.strided]
+        self._count(returned, [*call.only_read, *call.written])
         # A factor of 1 or -1 adds no rounding.
         factor = call.arguments.get("alpha") not in (None, 1, -1)
         operands, made = [*call.only_read, *call.written], [*call.written, *returned]
@@ -314,7 +323,7 @@ class Watch(TorchDispatchMode):
         if call.op is aten.as_strided.default:
             shown, given = Region.of(returned[0]), Region.of(call.only_read[0])
             trace.overlapping_as_strided = trace.overlapping_as_strided or overlaps_itself(shown)
-            trace.outside = trace.outside or not set(shown.addresses()) <= set(given.addresses())
+            trace.outside = trace.outside or not covers(given, shown)
         name = call.op.overloadpacket.__name__
         if name in ALLOCATES:
             for tensor in returned:
@@ -322,6 +331,15 @@ class Watch(TorchDispatchMode):
         elif name == "resize_":
             resized = call.written[0].untyped_storage()
             self._uninitialised.note_resize(resized, self._before_resize)
+
+    def _count(self, tensors: Sequence[torch.Tensor], known: Sequence[torch.Tensor]) -> None:
+        """Add the sizes of the storages that no known tensor has."""
+        counted = {tensor.untyped_storage()._cdata for tensor in known}
+        for tensor in tensors:
+            storage = tensor.untyped_storage()
+            if storage._cdata not in counted:
+                counted.add(storage._cdata)
+                self.trace.nbytes += storage.nbytes()
 
 
 def _operands_overlap(call: EagerCall) -> bool:
@@ -351,6 +369,11 @@ def value_stored(op: OpOverload, arguments: Mapping[str, Any]) -> torch.Tensor |
 
 
 def same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """True if element by element both tensors are equal, or both are NaN."""
+    """True if element by element both tensors are equal, or both are NaN. -0.0 is not 0.0."""
     one, other = readable(one), readable(other)
-    return bool(((one == other) | ((one != one) & (other != other))).all())
+    if one.is_complex():
+        one, other = (torch.view_as_real(each.resolve_conj()) for each in (one, other))
+    equal = one == other
+    if one.is_floating_point():
+        equal &= one.signbit() == other.signbit()
+    return bool((equal | ((one != one) & (other != other))).all())

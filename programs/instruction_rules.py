@@ -170,7 +170,7 @@ def _fits_kind(argument: Argument, kind: str) -> bool:
     if kind.startswith("List["):
         inner = kind[len("List[") : -1]
         return isinstance(argument, tuple) and all(_fits_kind(item, inner) for item in argument)
-    # No program can contain the kinds without an entry, such as devices, generators and strings.
+    # No program can contain the kinds without an entry, such as devices and generators.
     return kind in KINDS and KINDS[kind](argument)
 
 
@@ -191,12 +191,18 @@ def _is_number(argument: Argument) -> bool:
     )
 
 
+def _is_word(argument: Argument) -> bool:
+    # Modes such as "floor". A program comes from a file and is run, so no text can be a path.
+    return isinstance(argument, str) and re.fullmatch(r"\w{1,40}", argument, re.ASCII) is not None
+
+
 KINDS: dict[str, Callable[[Argument], bool]] = {
     "Tensor": lambda argument: isinstance(argument, Ref),
     "int": _is_int,
     "bool": lambda argument: isinstance(argument, int),
     "float": _is_float,
     "number": _is_number,
+    "str": _is_word,
     # The dispatcher takes the next three as the integers of their C++ enumerations. Only dtypes
     # have a value of their own in a program.
     "ScalarType": lambda argument: isinstance(argument, torch.dtype) or _is_int(argument),

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from programs.layouts import dense_strides
 from programs.printing import inputs_source
 from programs.program import Input, Program
 from programs.values import input_tensors
@@ -45,8 +46,11 @@ def _text(program: Program, *, near: bool) -> str | None:
         base, rest = _base(views, buffers[index])
         if len(views) == 1:
             whole = base is not None  # the buffer itself, so there is no view to detach
-            view_text = text if whole else _view_text(text, views[0], buffers[index], near=near)
-            values[views[0].name] = view_text
+            literal = None if "arange" in text else _literal(views[0], buffers[index])
+            text = (
+                text if whole else literal or _view_text(text, views[0], buffers[index], near=near)
+            )
+            values[views[0].name] = text
             continue
         name = base or _unused_name(program, index, len(buffers))
         statements.append(f"{name} = {text}")
@@ -146,6 +150,22 @@ def _buffer_text(buffer: torch.Tensor) -> str | None:
         return f"torch.arange({ends}, dtype={buffer.dtype})"
     elements = ", ".join(map(_element, values))
     return f"torch.tensor([{elements}]{kind})" if len(elements) <= LONGEST_LITERAL else None
+
+
+def _literal(view: Input, buffer: torch.Tensor) -> str | None:
+    """The input as nested lists, if it is all of the buffer in its order."""
+    if view.dtype != buffer.dtype or view.strides != dense_strides(view.sizes) or 0 in view.sizes:
+        return None
+    if math.prod(view.sizes) != len(buffer):
+        return None
+    kind = "" if buffer.dtype in _DTYPES_OF_LITERALS else f", dtype={buffer.dtype}"
+    return f"torch.tensor({_nested(buffer.view(view.sizes).tolist())}{kind})"
+
+
+def _nested(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_nested, value))}]"
+    return _element(value)
 
 
 def _progression(values: Sequence[Any]) -> tuple[float, ...] | None:

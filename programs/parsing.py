@@ -184,7 +184,7 @@ def _argument(node: ast.expr) -> Argument:
             return Ref(name)
         case ast.List(elts=elements):
             return tuple(map(_argument, elements))
-        case ast.Constant(value=None | bool() | int() | float() as value):
+        case ast.Constant(value=None | bool() | int() | float() | str() as value):
             return value
         # Python's grammar has no negative literals: -1 is a minus applied to 1.
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)) if (

@@ -23,7 +23,7 @@ class Ref:
     name: str
 
 
-Argument: TypeAlias = "bool | int | float | torch.dtype | Ref | tuple[Argument, ...] | None"
+Argument: TypeAlias = "bool | int | float | str | torch.dtype | Ref | tuple[Argument, ...] | None"
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,31 @@ class Region:
         return np.unique(addresses)
 
 
+def covers(outer: Region, inner: Region) -> bool:
+    """Whether each byte of the inner region is one of the outer region; exact.
+
+    For an outer region with gaps, it takes as many bytes of memory as the region spans.
+    """
+    low, end = outer.interval
+    inner_low, inner_end = inner.interval
+    if inner_low == inner_end:
+        return True
+    if inner_low < low or inner_end > end:
+        return False
+    # A region as long as its elements together, which share no byte, has no gap.
+    if end - low == outer.numel * outer.itemsize and not overlaps_itself(outer):
+        return True
+    covered = np.zeros(end - low, np.bool_)
+    _entries(covered, outer, low)[...] = True
+    return bool(_entries(covered, inner, low).all())
+
+
+def _entries(per_byte: npt.NDArray[np.bool_], region: Region, low: int) -> npt.NDArray[np.bool_]:
+    """The entries of a region's bytes, as a view; the first entry is that of address `low`."""
+    shape, strides = (*region.sizes, region.itemsize), (*region.strides, 1)
+    return np.ndarray(shape, np.bool_, per_byte.data, region.start - low, strides)
+
+
 def overlap(a: Region, b: Region) -> bool:
     """Whether two regions of one address space have a byte in common; exact."""
     # Most pairs are far apart, so the intervals decide first.

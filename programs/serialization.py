@@ -93,7 +93,7 @@ def _argument_to_json(argument: Argument) -> Json:
     # JSON has no infinity and no NaN.
     if isinstance(argument, float) and not math.isfinite(argument):
         return {"float": str(argument)}
-    if argument is None or isinstance(argument, bool | int | float):
+    if argument is None or isinstance(argument, bool | int | float | str):
         return argument
     raise UserError(f"{shown(argument)} cannot be an argument of a program")
 
@@ -242,7 +242,7 @@ def _arguments(data: object, location: str, depth: int) -> tuple[Argument, ...]:
 
 
 def _argument(data: object, location: str, depth: int = 0) -> Argument:
-    if data is None or isinstance(data, bool | int | float):
+    if data is None or isinstance(data, bool | int | float | str):
         return data
     if isinstance(data, list):
         return _arguments(data, location, depth + 1)
@@ -255,7 +255,7 @@ def _argument(data: object, location: str, depth: int = 0) -> Argument:
         case {"float": name, **others} if not others:
             return _special_float(name, f"{location}.float")
     raise _expected(
-        'null, true, false, a number, a list, {"ref": ...}, {"dtype": ...} or {"float": ...}',
+        'null, a bool, a number, a text, a list, {"ref": ...}, {"dtype": ...} or {"float": ...}',
         data,
         location,
     )

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch._ops import OpOverload
+from torch.multiprocessing.reductions import StorageWeakRef
 
+from programs.narrow_dtypes import readable
 from programs.regions import Region
 from programs.schemas import Kind, facts
+
+PART = 1 << 20  # elements that are looked at at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +34,17 @@ class StorageSet:
     """A set of storages, by identity."""
 
     def __init__(self) -> None:
-        # The storages stay alive here, so that no later storage reuses an identity.
-        self._storages: dict[int, torch.UntypedStorage] = {}
+        # A weak reference frees the data and keeps the identity, so that no later storage has it.
+        self._storages: dict[int, StorageWeakRef] = {}
 
     def add(self, tensor: torch.Tensor) -> None:
         """Add the storage of a tensor."""
         storage = tensor.untyped_storage()
-        self._storages[storage._cdata] = storage
+        self._storages[storage._cdata] = StorageWeakRef(storage)
+
+    def __bool__(self) -> bool:
+        """True if there is a storage in the set."""
+        return bool(self._storages)
 
     def __contains__(self, tensor: torch.Tensor) -> bool:
         """True if the storage of the tensor is in the set."""
@@ -47,22 +55,54 @@ class StorageSet:
         return bool(self._storages) and any(tensor in self for tensor in tensors)
 
 
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """What correct kernels may do differently in one tensor. NaN equals NaN in any case.
+
+    - `rounds`: the last bits may differ, and the sign of a zero.
+    - `zero_sign`: 0.0 and -0.0 are equal.
+    - `parts`: complex values that are not finite are equal. Which part is infinite or NaN differs
+      from kernel to kernel, since `inf * 0` is NaN.
+    """
+
+    rounds: bool = False
+    zero_sign: bool = False
+    parts: bool = False
+
+
+EXACT = Tolerance()
+
+
 @dataclass(slots=True)
 class Rounding:
-    """Which storages have data that kernels may round differently, followed from call to call.
+    """Which storages have data that kernels may compute differently, followed from call to call.
 
     - `inexact`: the last bits of the data depend on the kernel.
+    - `computed`: an op computed the data, so the payload of a NaN, and the parts of a complex
+      value that is not finite, depend on the kernel. What was only moved keeps all its bits.
+    - `zero_signs`: the sign of a zero depends on the kernel.
     - `mixed`: tensors read the storage as more than one dtype.
-    - `bits`: kernel-dependent bits were read as another dtype, so any value may differ. They come
-      from an inexact value, or from a NaN, whose payload depends on the kernel.
+    - `split`: tensors read a complex storage as real numbers.
+    - `bits`: any value may differ, since kernel-dependent bits were read as another dtype, or since
+      what kernels may do differently was magnified (see `_magnifies`).
 
-    `first` names the op where it began.
+    `first` names the op where rounding began.
     """
 
     first: str | None = None
     inexact: StorageSet = field(default_factory=StorageSet)
+    computed: StorageSet = field(default_factory=StorageSet)
+    zero_signs: StorageSet = field(default_factory=StorageSet)
     mixed: StorageSet = field(default_factory=StorageSet)
+    split: StorageSet = field(default_factory=StorageSet)
     bits: StorageSet = field(default_factory=StorageSet)
+    # Of operands that a call under way is about to overwrite: their data must be seen before.
+    _magnified: bool = False
+
+    def before(self, op: OpOverload, read: Sequence[torch.Tensor], *, factor: bool) -> None:
+        """Look at the operands of a call that is about to run."""
+        if facts(op).kind is not Kind.VIEW:
+            self._magnified = self._magnifies(rounding_name(op), read, factor=factor)
 
     def note(
         self,
@@ -82,24 +122,65 @@ class Rounding:
             # dtype changes what the bits mean.
             if op is torch.ops.aten.view.dtype:
                 self.mixed.add(read[0])
-                self._note_bits(read)
+            elif any(view.is_complex() != read[0].is_complex() for view in made):
+                self.split.add(read[0])
+            self._note_bits(read)
             return
         starts = factor or not _rounds_alike(op, [*read, *made])
         if starts:
             self.first = self.first or str(op)
         # What is computed from inexact data is inexact as well.
-        reads_inexact, reads_bits = self.inexact.any(read), self.bits.any(read)
+        inexact, bits = starts or self.inexact.any(read), self._magnified or self.bits.any(read)
+        computed = not _moves(op, [*read, *made])
+        signs = rounding_name(op) in ANY_ZERO or self.zero_signs.any(read)
         for tensor in made:
-            if starts or reads_inexact:
+            if inexact:
                 self.inexact.add(tensor)
-            if reads_bits:
+            if bits:
                 self.bits.add(tensor)
+            if computed or self.computed.any(read):
+                self.computed.add(tensor)
+            # A kernel for complex numbers may multiply by 1 + 0j.
+            if signs or (computed and tensor.is_complex()):
+                self.zero_signs.add(tensor)
         self._note_bits(made)
+
+    def tolerance(self, tensor: torch.Tensor) -> Tolerance:
+        """What correct kernels may do differently in a tensor that the run left."""
+        return Tolerance(tensor in self.inexact, tensor in self.zero_signs, tensor in self.computed)
 
     def _note_bits(self, tensors: Sequence[torch.Tensor]) -> None:
         for tensor in tensors:
-            if tensor in self.mixed and (tensor in self.inexact or _has_nan(tensor)):
+            # Only what is there now counts; what is written later is looked at when it is.
+            as_bits = tensor in self.mixed and (
+                tensor in self.inexact
+                or (tensor in self.computed and _any(tensor, torch.isnan))
+                or (tensor in self.zero_signs and _any(tensor, _is_zero))
+            )
+            as_parts = tensor in self.split and tensor in self.computed
+            if as_bits or (as_parts and _any(tensor, _is_not_finite)):
                 self.bits.add(tensor)
+
+    def _magnifies(self, name: str, read: Sequence[torch.Tensor], *, factor: bool) -> bool:
+        """True if a small difference between correct kernels becomes a large one here.
+
+        1e20 + 1 - 1e20 is 0 or 1, by the order. A rounding error times 1e20 is no small one. A
+        rounding error times infinity is infinite, and 0 times infinity is NaN. 1 / 0.0 has the sign
+        of the zero.
+        """
+        complex_ = any(tensor.is_complex() for tensor in read)
+        orders = factor or name in ADDS_IN_ANY_ORDER or (complex_ and name in MULTIPLIES)
+        inexact = self.inexact.any(read)
+        if (orders or (inexact and name not in MOVES)) and any(map(_huge, read)):
+            return True
+        skips = name in MAY_SKIP_ZEROS or (complex_ and name in READS_ZERO_SIGN)
+        if skips or (inexact and name in MULTIPLIES):
+            return any(_any(tensor, _is_not_finite) for tensor in read)
+        return name in READS_ZERO_SIGN and any(
+            _any(tensor, _is_zero)
+            for tensor in read
+            if tensor in self.zero_signs or tensor in self.inexact
+        )
 
 
 @dataclass(slots=True)
@@ -119,6 +200,7 @@ class Trace:
     - `differentiates`: autograd recorded a call.
     - `custom_write`: an operator of another library than torch wrote a tensor.
     - `unwatched`: the higher-order operators that ran without a look at what they do.
+    - `nbytes`: the bytes of all storages that the run was given or made, freed or not.
     - `captured`: how many of the last inputs a user's function captures; None for a program.
     """
 
@@ -137,6 +219,7 @@ class Trace:
     differentiates: bool = False
     custom_write: bool = False
     unwatched: dict[str, None] = field(default_factory=dict)
+    nbytes: int = 0
     captured: int | None = None
     rounding: Rounding = field(default_factory=Rounding)
 
@@ -144,8 +227,16 @@ class Trace:
         """True if every correct kernel must compute the same bits of a value that the run left."""
         return not isinstance(value, torch.Tensor) or value not in self.rounding.inexact
 
+    def tolerance(self, value: torch.Tensor) -> Tolerance:
+        """What correct kernels may do differently in a tensor that the run left."""
+        return self.rounding.tolerance(value)
+
+    def number_tolerance(self) -> Tolerance:
+        """The same for a Python number, which may come from any tensor of the run."""
+        return Tolerance(self.rounding.first is not None, bool(self.rounding.zero_signs))
+
     def bits_open(self, value: object) -> bool:
-        """True if a value may show kernel-dependent bits, read as another dtype."""
+        """True if any value may be right: see `Rounding.bits`."""
         return isinstance(value, torch.Tensor) and value in self.rounding.bits
 
 
@@ -174,8 +265,45 @@ class StridedChains:
         return id(tensor) in self._made
 
 
-def _has_nan(tensor: torch.Tensor) -> bool:
-    return (tensor.is_floating_point() or tensor.is_complex()) and bool(tensor.isnan().any())
+# --- what is in the data --------------------------------------------------------------------------
+
+
+def _any(tensor: torch.Tensor, test: Callable[[torch.Tensor], torch.Tensor]) -> bool:
+    """Whether one of the numbers, or of the parts of complex ones, passes a test."""
+    if tensor.numel() > PART:  # a mask of a large tensor takes as much memory again
+        dim = max(range(tensor.dim()), key=lambda dim: tensor.shape[dim])
+        length = max(1, PART * tensor.shape[dim] // tensor.numel())
+        return any(_any(part, test) for part in tensor.split(length, dim))
+    tensor = readable(tensor)
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor.resolve_conj())
+    if not tensor.is_floating_point() or not tensor.numel() or tensor.is_meta:
+        return False
+    return bool(test(tensor).any())
+
+
+def _is_zero(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor == 0
+
+
+def _is_not_finite(tensor: torch.Tensor) -> torch.Tensor:
+    return ~tensor.isfinite()
+
+
+def _huge(tensor: torch.Tensor) -> bool:
+    """Whether a finite number is so large that sums in another order differ by more than 1."""
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        return False
+    kind = torch.finfo(tensor.dtype)
+    # Narrow dtypes round small integers already, which their tolerance covers.
+    limit = min(max(1 / kind.eps, 2.0**20), kind.max / 4)
+    return _any(tensor, lambda values: (values.abs() > limit) & values.isfinite())
+
+
+def _moves(op: OpOverload, tensors: Sequence[torch.Tensor]) -> bool:
+    """True if all bits of what the op stores come from one operand, or are a constant."""
+    numbers = {each.dtype for each in tensors if each.is_floating_point() or each.is_complex()}
+    return rounding_name(op) in MOVES and len(numbers) <= 1
 
 
 # --- which ops round ------------------------------------------------------------------------------
@@ -214,9 +342,32 @@ NO_ROUNDING = {
     "index_select", "gather", "scatter", "cat", "stack", "flip", "zeros_like", "full_like",
     "zeros", "ones", "full", "eq", "ne", "gt", "ge", "lt", "le", "logical_not", "bitwise_not",
     "tril", "triu", "amax", "amin", "maximum", "minimum", "_to_copy", "_unsafe_view", "alias",
-    "detach", "lift_fresh", "roll", "repeat", "view_copy",
+    "detach", "lift_fresh", "roll", "repeat", "view_copy", "empty", "empty_like", "empty_strided",
+    "empty_permuted", "new_empty", "new_empty_strided", "new_zeros", "new_ones", "new_full",
+    "ones_like", "arange", "scalar_tensor", "item", "_local_scalar_dense", "isnan", "isinf",
+    "logical_and", "logical_or", "logical_xor", "nonzero", "take",
+}
+
+# These keep the bits of what they move, also those of a NaN.
+MOVES = NO_ROUNDING - {
+    "add", "sub", "rsub", "neg", "abs", "sign", "relu", "clamp", "clamp_min", "clamp_max", "eq",
+    "ne", "gt", "ge", "lt", "le", "logical_not", "bitwise_not", "amax", "amin", "maximum",
+    "minimum", "isnan", "isinf", "logical_and", "logical_or", "logical_xor",
 }
 # fmt: on
+
+# A kernel may give either zero where these compare 0.0 with -0.0.
+ANY_ZERO = {"relu", "clamp", "clamp_min", "clamp_max", "amax", "amin", "maximum", "minimum"}
+
+# Where a number is huge, these differ from kernel to kernel by more than a tolerance.
+ADDS_IN_ANY_ORDER = {
+    *("sum", "cumsum", "mean", "index_add", "scatter_add", "addcmul", "addcdiv", "lerp"),
+    *("mm", "bmm", "mv", "dot", "addmm", "baddbmm", "addmv", "addbmm"),
+}
+MULTIPLIES = {"mul", "square", "pow", "div", "reciprocal", *ADDS_IN_ANY_ORDER}
+# A kernel may leave out products with 0, which are NaN where the other factor is not finite.
+MAY_SKIP_ZEROS = {"mm", "bmm", "mv", "dot", "addmm", "baddbmm", "addmv", "addbmm"}
+READS_ZERO_SIGN = {"div", "reciprocal", "rsqrt", "pow", "atan2", "copysign", "signbit"}
 
 # Correct kernels may differ in these, for the reason given. An op that is in no table is treated
 # the same way: an entry only says that the default is right for the op. Every op that programs are

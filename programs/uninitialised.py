@@ -23,7 +23,8 @@ class UninitialisedStorage:
     mask: npt.NDArray[np.bool_] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.mask = np.arange(self.storage.nbytes()) >= self.initialised
+        self.mask = np.ones(self.storage.nbytes(), np.bool_)
+        self.mask[: self.initialised] = False
 
     def bytes_of(self, tensor: torch.Tensor) -> npt.NDArray[np.bool_]:
         """The part of the mask that the tensor covers, by element and (last dimension) byte."""
@@ -66,7 +67,12 @@ class UninitialisedMemory:
     def note_write(self, tensor: torch.Tensor) -> None:
         """All elements of the tensor were written."""
         state = self._storages.get(tensor.untyped_storage()._cdata)
-        if state is not None:
+        if state is None:
+            return
+        # Most are written as a whole. Without an entry, the storage can be freed.
+        if tensor.is_contiguous() and tensor.nbytes == state.storage.nbytes():
+            del self._storages[state.storage._cdata]
+        else:
             state.bytes_of(tensor)[...] = False
 
     def shown_by(self, tensor: torch.Tensor) -> bool:

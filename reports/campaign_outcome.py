@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
-from campaigns.campaign import Campaign, findings_in_order, suspicions_in_order
+from campaigns.campaign import Campaign, findings_in_order, known_in_order, suspicions_in_order
 from campaigns.finding import Finding
 from programs.printing import source
 from reports.console import (
@@ -34,9 +34,25 @@ def print_outcome(console: Console, campaign: Campaign) -> None:
         print_lines(console, "No findings.", "bold")
     for name, reason in sorted(campaign.unconfirmed.items()):
         print_lines(console, f"not confirmed, so not a finding: {name}: {reason}", "yellow")
+    _print_known(console, campaign)
     _print_suspicions(console, campaign)
     console.print()
     print_lines(console, _summary(campaign))
+
+
+def _print_known(console: Console, campaign: Campaign) -> None:
+    """Print how often each known bug of torch was hit, with the link to its issue."""
+    hit = known_in_order(campaign)
+    if not hit:
+        return
+    console.print()
+    what = f"{counted(sum(count for _, count in hit), 'violation')} by {len(hit)} known bugs"
+    left = "" if campaign.plan.past_known else "; --past-known leaves them out"
+    print_lines(console, f"{what} of torch (corpus/known/){left}:", "bold")
+    for bug, count in hit:
+        # A mark is less than a mend: it says that the violation looks like the bug.
+        how = "" if bug.mended else ", attributed by signature"
+        print_lines(console, f"    {count:5}  {bug.identifier}: {bug.title}{how}  {bug.link}")
 
 
 def _print_suspicions(console: Console, campaign: Campaign) -> None:
@@ -70,6 +86,7 @@ def _print_findings(console: Console, campaign: Campaign, findings: list[Finding
     # The identifier is the folder's name. A line of its own keeps it whole in narrow terminals.
     table.add_column("violation and folder", overflow="fold", ratio=1)
     table.add_column("where", overflow="fold")
+    table.add_column("known", overflow="fold")
     table.add_column("size", justify="right", no_wrap=True)
     table.add_column("count", justify="right", no_wrap=True)
     for finding in findings:
@@ -82,11 +99,13 @@ def _print_findings(console: Console, campaign: Campaign, findings: list[Finding
             (finding.identifier, "dim"),
         )
         size, count = str(len(finding.program)), str(finding.count)
-        table.add_row(finding.target, what, finding.place, size, count)
+        known = finding.known or "-"
+        table.add_row(finding.target, what, finding.place, known, size, count)
     print_table(console, table)
     print_lines(
         console,
-        "size: instructions of the reduced program; count: violations that reduced to this finding",
+        "size: instructions of the reduced program; count: violations with this cause; known: the"
+        " bug in corpus/known/",
         "dim",
     )
 
@@ -127,6 +146,7 @@ def _summary(campaign: Campaign) -> str:
         f"{total.violating} with a violation",
         f"{total.documented} that differ as documented",
         *_optional_counts(campaign),
+        f"{100 * campaign.spent.after_search:.0f} % of the time in reduction and confirmation",
         f"{len(campaign.unconfirmed)} unconfirmed",
         counted(campaign.deaths, "worker death"),
         f"seed {campaign.plan.seed}",

@@ -101,12 +101,19 @@ def _status(campaign: Campaign) -> str:
             f"{total.programs} programs ({by_target})",
             f"{100 * total.discard_rate:.1f} % discarded",
             f"{total.violating} with a violation",
+            *_known(campaign),
             f"{findings} ({silent_findings(campaign)} silent)",
             f"{campaign.reducing} being reduced",
             f"{campaign.confirming} being confirmed",
             _time_left(campaign),
         )
     )
+
+
+def _known(campaign: Campaign) -> list[str]:
+    """How many violations are known bugs, if any is."""
+    total = campaign.known.total()
+    return [f"{total} by {counted(len(campaign.known), 'known bug')}"] if total else []
 
 
 def _share(campaign: Campaign) -> float:
@@ -186,5 +193,6 @@ def _findings_so_far(campaign: Campaign) -> Text:
     findings = counted(len(campaign.findings), "finding")
     return Text.assemble(
         (f"{findings}, {silent_findings(campaign)} of them silent", "bold"),
-        f"; {campaign.reducing} being reduced, {campaign.confirming} being confirmed",
+        f"; {campaign.reducing} being reduced, {campaign.confirming} being confirmed"
+        + "".join(f"; {text}" for text in _known(campaign)),
     )

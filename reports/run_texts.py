@@ -26,13 +26,15 @@ def shown_eager(eager: EagerResult, notes: Sequence[str] = ()) -> ShownEager:
         eager.raised,
         eager.trace.rounding.first if eager.trace is not None else None,
         tuple(notes),
+        eager.trace.unspecified if eager.trace is not None else None,
         eager.names,
     )
 
 
 def shown_target(eager: EagerResult, result: TargetResult) -> ShownTarget:
     """The texts of a target's run. Runs that do not differ are not shown."""
-    seen = eager.observation
+    # A target with conditions of its own has an eager run of its own.
+    seen = result.eager or eager.observation
     differs = any(report.differences for report in result.reports.values())
     beside = (
         tuple(
@@ -44,7 +46,7 @@ def shown_target(eager: EagerResult, result: TargetResult) -> ShownTarget:
         if differs and seen is not None and result.observation is not None
         else ()
     )
-    return ShownTarget(replace(result, observation=None), beside)
+    return ShownTarget(replace(result, observation=None, eager=None), beside)
 
 
 def shown_check(found: Check) -> ShownCheck:

@@ -19,8 +19,9 @@ class ShownEager:
     """The eager run: texts of its outputs and of the inputs afterwards, and why it is not judged.
 
     `rounded` is the op since which values are compared with a tolerance. `notes` say what was done
-    to make the function comparable. `torch` is the version, `oracles` are the names of all oracles,
-    `names` those of inputs and outputs.
+    to make the function comparable. `unspecified` is a call that only this device runs in one way.
+    `torch` is the version, `oracles` are the names of all oracles, `names` those of inputs and
+    outputs.
     """
 
     torch: str
@@ -31,6 +32,7 @@ class ShownEager:
     raised: str | None = None
     rounded: str | None = None
     notes: tuple[str, ...] = ()
+    unspecified: str | None = None
     names: PlaceNames = field(default_factory=dict)
 
 

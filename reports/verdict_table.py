@@ -65,7 +65,7 @@ class CheckPrinter:
                 _print_missed(self.console, result.target, result.missed)
         _print_notes(self.console, check.results)
         self.console.print()
-        print_lines(self.console, *_summary(check))
+        print_lines(self.console, *_summary(check, found.eager.unspecified is not None))
 
 
 def print_check(console: Console, name: str, found: ShownCheck) -> None:
@@ -78,6 +78,9 @@ def print_check(console: Console, name: str, found: ShownCheck) -> None:
 
 
 def _print_eager(console: Console, eager: ShownEager) -> None:
+    if eager.unspecified is not None:
+        how = f"unspecified in eager: {eager.unspecified}; the result is that of this device"
+        print_lines(console, how, "yellow")
     if eager.raised is not None:
         print_lines(console, f"eager raises {eager.raised}")
         return
@@ -183,16 +186,17 @@ def _long(value: object) -> bool:
     return len(str(value)) > LONG_EVIDENCE or "\n" in str(value)
 
 
-def _summary(found: Check) -> tuple[str, str]:
+def _summary(found: Check, unspecified: bool) -> tuple[str, str]:
     """The last line and its style."""
     by_verdict: dict[Verdict, list[str]] = {verdict: [] for verdict in Verdict}
     for name, result in found.results.items():
         by_verdict[result.verdict].append(name)
     wrong, documented = by_verdict[Verdict.VIOLATED], by_verdict[Verdict.DOCUMENTED]
     equal = by_verdict[Verdict.HOLDS]
+    why = "where eager is unspecified" if unspecified else "as documented"
     differs = [
         f"{what}: {', '.join(names)}."
-        for what, names in (("Wrong", wrong), ("Differs from eager, as documented", documented))
+        for what, names in (("Wrong", wrong), (f"Differs from eager, {why}", documented))
         if names
     ]
     if not differs and found.eager.raised is not None:
@@ -223,7 +227,7 @@ def check_json(shown: ShownCheck) -> dict[str, object]:
         "targets": {
             name: {
                 "oracles": {
-                    oracle: _report_json(report) for oracle, report in result.reports.items()
+                    oracle: report_json(report) for oracle, report in result.reports.items()
                 },
                 "verdict": result.verdict.value,
                 "judged": result.judged,
@@ -241,6 +245,7 @@ def _eager_json(eager: ShownEager) -> dict[str, object]:
     return {
         "judged": eager.unjudged is None,
         "reason": eager.unjudged or "",
+        "unspecified": eager.unspecified,
         "raises": eager.raised,
         "names": dict(eager.names),
         "outputs": list(eager.outputs),
@@ -249,7 +254,8 @@ def _eager_json(eager: ShownEager) -> dict[str, object]:
     }
 
 
-def _report_json(report: Report) -> dict[str, object]:
+def report_json(report: Report) -> dict[str, object]:
+    """The report of an oracle as JSON values."""
     return {
         "verdict": report.verdict.value,
         "judged": report.verdict not in (Verdict.UNKNOWN, Verdict.NOT_APPLICABLE),

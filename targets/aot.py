@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
 
 from oracles.contract import (
     Contract,
@@ -22,6 +23,7 @@ from oracles.contract import (
 )
 from oracles.stage import Stage
 from programs.values import clone_inputs
+from targets import torch_functionalize
 from targets.target import Build, Function, Target
 from targets.torch_functionalize import (
     AS_STRIDED_IN_CHAIN,
@@ -104,12 +106,14 @@ def _recorded(
     # Not `whole`: the runtime wrapper of AOTAutograd does a part of the work around the graph.
     stages.append(stage := Stage(name, graph, functional=True, whole=False))
 
-    def run(*args: object) -> object:
-        # The inputs of the first run, before it mutates them: oracles run the stage on these.
-        if stage.inputs is None:
+    def run(args: list[object]) -> object:
+        # The inputs of the first real run, before it mutates them: oracles run the stage on these.
+        if stage.inputs is None and not any(isinstance(arg, FakeTensor) for arg in args):
             stage.inputs = clone_inputs(args)
         return graph(*args)
 
+    # AOTAutograd then passes a list. Otherwise it warns if there is a backward graph.
+    run._boxed_call = True  # type: ignore[attr-defined]
     return run
 
 
@@ -139,6 +143,8 @@ AOT = Target(
     contract=CONTRACT,
     build=functools.partial(build, keep_input_mutations=True),
     recipe=recipe(keep_input_mutations=True),
+    # Both functionalize with the same C++ (FunctionalTensorWrapper, FunctionalInverses).
+    layer=torch_functionalize.TARGET,
 )
 
 AOT_EPILOGUE = Target(

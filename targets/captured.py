@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from oracles.contract import Precondition
+from oracles.contract import Precondition, Refusal
 from oracles.stage import Stage
 from programs.errors import Rejected
 from programs.trace import Trace
@@ -36,6 +36,19 @@ NOT_WRITTEN = Precondition(
     " changes it while it is traced (torch/fx/experimental/proxy_tensor.py, at 'tensor constants"
     " get interned as buffers'; pytorch/pytorch#107538)",
     captured_are_not_written,
+)
+
+
+def _some_captured(trace: Trace) -> bool:
+    """The function captures a tensor."""
+    return True  # of every function that this variant compiles
+
+
+NOT_WRAPPED = Refusal(
+    "a write of an input into what comes from captured tensors alone",
+    r"mutating a non-functional tensor with a functional tensor is not allowed",
+    "functionalize wraps its inputs only, and the error asks to pass all tensors as inputs",
+    _some_captured,
 )
 
 

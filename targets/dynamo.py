@@ -75,16 +75,17 @@ def build(
     """Compile by Dynamo in the first call. For `second_call`, that call is made here."""
     # Imported here: it takes a second, and no other target needs it.
     from torch._dynamo.backends.common import aot_autograd  # noqa: PLC0415
-    from torch._functorch.aot_autograd import (  # type: ignore[attr-defined]  # noqa: PLC0415
-        make_boxed_func,
-    )
 
     stages: list[Stage] = []
 
     def recorded(graph: fx.GraphModule, _: Sequence[object]) -> Callable[..., object]:
         stages.append(Stage("inference graph", graph, functional=True, whole=False))
-        boxed: Callable[..., object] = make_boxed_func(graph)
-        return boxed
+
+        def run(args: list[object]) -> object:
+            return graph(*args)
+
+        run._boxed_call = True  # type: ignore[attr-defined]
+        return run
 
     backend: Any = aot_autograd(
         fw_compiler=recorded,

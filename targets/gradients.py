@@ -17,6 +17,7 @@ from programs.errors import Rejected
 from targets.target import Build, Function, MakeInputs
 
 
+@torch.enable_grad()
 def requiring_gradients(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
     """The inputs, computed from leaves: a leaf, and a view of a leaf, may not be written in place.
 

@@ -39,7 +39,9 @@ class Target:
     `build(function, inputs)` compiles the function for these inputs. It may mutate them, since they
     are not used again. `recipe` is Python source that needs torch alone; it defines
     `compiled(program, inputs)`, which does the same as `build`. `after` is the target that this one
-    builds on: a promise that `after` breaks already is not this target's fault.
+    builds on: a promise that `after` breaks already is not this target's fault. `layer` is a target
+    that this one contains, though it calls it in another way: it is at fault if it breaks the same
+    promise on the same program.
 
     A *variant* of a target is a target too. `varies` are the targets with one variant less. Under
     `conditions`, the function and its inputs are changed before anything runs, eager included. If
@@ -52,6 +54,7 @@ class Target:
     build: Callable[[Function, Sequence[torch.Tensor]], Build]
     recipe: str
     after: Target | None = None
+    layer: Target | None = None
     varies: tuple[Target, ...] = ()
     conditions: Conditions | None = None
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from oracles import equivalence
 from oracles.judge import EVERY_ORACLE, ON_GRAPHS, excluded
 from oracles.verdict import Documented, Report, Verdict, Violation
 from programs.errors import InternalError, Rejected
@@ -17,6 +18,7 @@ from targets.target import Target
 from trials.attribution import Symptom, at_fault
 from trials.graphs import examine_graphs
 from trials.trial import Case, EagerRun, Spent, Trial, run_eager, run_trial
+from trials.value_search import Budget, ShownValues, search_values, told_by_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,7 @@ class Examination:
     `reports` has the report of each oracle that was asked, by its name. `trial` is None if the case
     was rejected, and `rejected` says why: undefined in eager, eager raises, or not for this target.
     `mistake` is an error of aliasproof itself; then the oracles on graphs report UNKNOWN.
+    `shown` has values that show what only *equivalence* saw, if they were searched and found.
     `symptom` is what a campaign counts: the main violation with the target at fault. It is None if
     no oracle reports a violation, or if the caller wanted no attribution.
     """
@@ -36,6 +39,7 @@ class Examination:
     trial: Trial | None = None
     rejected: Rejected | None = None
     mistake: InternalError | None = None
+    shown: ShownValues | None = None
     symptom: Symptom | None = None
     spent: Spent = field(default_factory=Spent)
 
@@ -68,37 +72,58 @@ def examine(
     every_oracle: bool = False,
     attribute: bool = True,
     without_graphs: str = "",
+    search: Budget | None = None,
 ) -> Examination:
     """Run eager, run the target, judge the results, judge the graphs, name the target at fault.
 
     `eager` is the run in eager, if the caller has it; it may have raised. Without it, eager runs
-    here, and a case on which eager raises is rejected. The oracles on graphs judge a run whose
-    results are right; with `every_oracle`, also one whose results are wrong. With `attribute`, the
-    targets that this one builds on run too, to find the first that is wrong. `without_graphs` is
-    the reason not to judge graphs, whose reports then are unknown; empty if there is none.
+    here, and must not raise. The oracles on graphs judge a run whose results are right; with
+    `every_oracle`, any run. With `attribute`, the targets that this one builds on run too, to find
+    the first that is wrong. `without_graphs` is the reason not to judge graphs, or empty. With a
+    budget for the `search`, a difference that only *equivalence* sees is tried with other values.
     """
     spent = Spent()
     if target.conditions is not None and case.conditions is not target.conditions:
         eager = None  # that run was under other conditions
     case = case.under(target)
     try:
-        eager = eager or _returning(run_eager(case, spent))
-        trial = run_trial(case, target, spent, eager)
+        trial = run_trial(case, target, spent, eager or _returning(run_eager(case, spent)))
     except Rejected as reason:
         reports = excluded(str(reason), EVERY_ORACLE).reports
         return Examination(case, target, reports, rejected=reason, spent=spent)
     reports, mistake = trial.judgement.reports, None
     # A wrong result needs no more evidence, so the cost of the oracles on graphs can be saved.
-    main = next(iter(trial.judgement.violations), None)
-    on_graphs: Mapping[str, Report]
-    if main is None or every_oracle:
-        if without_graphs:
-            on_graphs = dict.fromkeys(ON_GRAPHS, Report(Verdict.UNKNOWN, reason=without_graphs))
-        else:
-            on_graphs, mistake = _on_graphs(case, target, trial, spent)
+    right, shown = not trial.judgement.violations, None
+    if without_graphs and (right or every_oracle):
+        unknown = Report(Verdict.UNKNOWN, reason=without_graphs)
+        reports = {**reports, **dict.fromkeys(ON_GRAPHS, unknown)}
+    elif right or every_oracle:
+        on_graphs, mistake = _on_graphs(case, target, trial, spent)
         reports = {**reports, **on_graphs}
+        if search is not None and right and mistake is None:
+            reports, shown = _searched(case, target, trial, reports, search, spent)
     symptom = _symptom(case, target, trial, reports) if attribute else None
-    return Examination(case, target, reports, trial, None, mistake, symptom, spent)
+    return Examination(case, target, reports, trial, None, mistake, shown, symptom, spent)
+
+
+def _searched(
+    case: Case,
+    target: Target,
+    trial: Trial,
+    reports: Mapping[str, Report],
+    budget: Budget,
+    spent: Spent,
+) -> tuple[Mapping[str, Report], ShownValues | None]:
+    """The reports, where that of *equivalence* says which values show its difference, if any do."""
+    report = reports[equivalence.ORACLE.name]
+    # An unknown verdict may hide a difference, since other arithmetic may be right.
+    if report.verdict not in (Verdict.VIOLATED, Verdict.UNKNOWN):
+        return reports, None
+    start = time.perf_counter()
+    shown = search_values(case, target, trial, budget)
+    spent.graphs += time.perf_counter() - start
+    told = told_by_values(report, case, shown, budget)
+    return {**reports, equivalence.ORACLE.name: told}, shown
 
 
 def _returning(eager: EagerRun) -> EagerRun:

@@ -10,9 +10,14 @@ import torch
 from oracles.equivalence import ValueHashes, run_uninterpreted
 from oracles.judge import ON_GRAPHS, GraphRuns, Judgement, excluded, judge_graphs
 from oracles.stage_run import StageRun, run_stage
+from oracles.verdict import Report, Verdict
 from programs.errors import InternalError, Rejected
 from targets.target import Target
 from trials.trial import SEED, Case, Trial
+
+# These oracles take up to 100 bytes of memory per byte of the storages that a run makes.
+MOST_BYTES = 32 << 20
+TOO_LARGE = f"oracles on graphs judge runs of at most {MOST_BYTES:,}"
 
 
 def examine_graphs(case: Case, target: Target, trial: Trial) -> Judgement:
@@ -22,6 +27,9 @@ def examine_graphs(case: Case, target: Target, trial: Trial) -> Judgement:
     `InternalError` if a run that succeeded before fails now, and `Rejected` if an oracle cannot
     judge these graphs.
     """
+    if trial.trace.nbytes > MOST_BYTES:
+        reason = f"too large: the run has {trial.trace.nbytes:,} bytes of storages, {TOO_LARGE}"
+        return Judgement(dict.fromkeys(ON_GRAPHS, Report(Verdict.UNKNOWN, reason=reason)))
     raised = trial.eager.error is not None or trial.target.error is not None
     if trial.build is None or raised:
         return excluded("a run that raised has no graphs to judge", ON_GRAPHS)

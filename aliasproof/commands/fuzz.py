@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -34,6 +34,7 @@ class FuzzOptions:
     seed: int = 0
     run: Path | None = None
     workers: int | None = None
+    past_known: bool = False
 
     def plan(self) -> Plan:
         """The plan. Raises `UserError` for numbers out of range and unknown targets."""
@@ -53,13 +54,9 @@ class FuzzOptions:
         seconds = self.seconds
         if seconds is None and self.programs is None:
             seconds = DEFAULT_SECONDS
+        plan = Plan(names, self.seed, self.programs, seconds, past_known=self.past_known)
         # Without --workers, `Plan` has its own default.
-        plan = Plan(names, self.seed, self.programs, seconds)
-        return (
-            plan
-            if self.workers is None
-            else Plan(names, self.seed, self.programs, seconds, self.workers)
-        )
+        return plan if self.workers is None else replace(plan, workers=self.workers)
 
 
 def run_campaign(options: FuzzOptions, *, as_json: bool) -> bool:

@@ -50,6 +50,7 @@ def prove_file(
 
     quiet_torch()
     found = user_file.apply_to(path, names, action)
+    print_notes([found[0].note] if found[0].note is not None else [])
     if not has_symbols(found[0]):
         print_notes([NO_SYMBOL])
     if as_json:

@@ -24,7 +24,7 @@ BUG = KnownBug(
         view(2, offset=1),
     ),
     ("functionalize", "aot", "aot-epilogue", "fx-reinplace"),
-    ("2.13",),
+    ("2.13", "2.15"),
     # In a reduced program, `as_strided` is there because nothing simpler shows the violation.
     mark=Mark(
         ("values", "inputs", "metadata", "errors"),

@@ -48,7 +48,7 @@ BUG = KnownBug(
         bytes_of={0: 3},
     ),
     ("functionalize", "aot", "aot-epilogue", "fx-reinplace"),
-    ("2.13",),
+    ("2.13", "2.15"),
     mended,
     plausible=lambda program: (
         any(

@@ -48,7 +48,7 @@ BUG = KnownBug(
         view(2, 0, dtype=torch.complex64),
     ),
     ("functionalize", "aot", "aot-epilogue", "fx-reinplace"),
-    ("2.13",),
+    ("2.13", "2.15"),
     mended,
     plausible=lambda program: any("view.dtype" in call.op for call in program.instructions),
 )

@@ -85,7 +85,7 @@ BUG = KnownBug(
         view(),
     ),
     ("functionalize", "aot", "aot-epilogue", "fx-reinplace"),
-    ("2.13",),
+    ("2.13", "2.15"),
     mended,
     # Ops that broadcast their result into a view call `expand` themselves.
     plausible=lambda program: calls(

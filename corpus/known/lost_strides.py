@@ -85,7 +85,7 @@ BUG = KnownBug(
         view(2, strides=(2,)),
     ),
     ("aot", "aot-epilogue"),
-    ("2.13",),
+    ("2.13", "2.15"),
     mended,
     plausible=_writes,
 )

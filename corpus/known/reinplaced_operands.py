@@ -49,6 +49,6 @@ BUG = KnownBug(
         view(2, 2),
     ),
     ("fx-reinplace",),
-    ("2.13",),
+    ("2.13", "2.15"),
     mended,
 )

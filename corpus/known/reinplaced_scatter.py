@@ -37,6 +37,6 @@ BUG = KnownBug(
         view(3),
     ),
     ("fx-reinplace",),
-    ("2.13",),
+    ("2.13", "2.15"),
     mended,
 )

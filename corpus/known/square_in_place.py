@@ -30,7 +30,7 @@ BUG = KnownBug(
         view(),
     ),
     ("functionalize", "fx-reinplace"),
-    ("2.13",),
+    ("2.13", "2.15"),
     mended,
     plausible=lambda program: calls(program, "square_"),
 )

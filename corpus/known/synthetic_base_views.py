@@ -47,7 +47,7 @@ BUG = KnownBug(
         view(2, storage=0),
     ),
     ("aot", "aot-epilogue"),
-    ("2.13", "2.14"),
+    ("2.13", "2.15"),
     mended,
     plausible=inputs_share,
 )

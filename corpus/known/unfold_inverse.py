@@ -54,7 +54,7 @@ BUG = KnownBug(
         view(2),
     ),
     ("functionalize", "aot", "aot-epilogue", "fx-reinplace"),
-    ("2.13",),
+    ("2.13", "2.15"),
     mended,
     plausible=lambda program: calls(program, "unfold"),
 )

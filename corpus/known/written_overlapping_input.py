@@ -27,7 +27,7 @@ BUG = KnownBug(
         view(2, strides=(0,)),
     ),
     ("functionalize", "aot", "aot-epilogue", "fx-reinplace"),
-    ("2.13",),
+    ("2.13", "2.15"),
     # The epilogue is a `copy_` into the input, which the documentation of `expand` refuses.
     mark=Mark(
         ("errors",),

@@ -45,6 +45,7 @@ class TargetProofs:
     `shapes` are the input sizes as symbolic expressions. `assumptions` are Python conditions on the
     symbols. `covered` counts the sizes that satisfy them; None if there are no symbols, or too many
     sizes to count. `captured` are the names of the last inputs, if these are captured tensors.
+    `note` says that eager does not define the function, if that is so.
     """
 
     target: str
@@ -53,6 +54,7 @@ class TargetProofs:
     pairs: tuple[PairProof, ...]
     covered: Covered | None = None
     captured: tuple[str, ...] = ()
+    note: str | None = None
 
     @property
     def counts(self) -> dict[Answer, int]:
@@ -70,6 +72,7 @@ class TargetProofs:
         return {
             "inputs": [list(shape) for shape in self.shapes],
             "captured by the function": list(self.captured),
+            "note": self.note,
             "assumptions": list(self.assumptions),
             "sizes that satisfy them": None
             if self.covered is None

@@ -292,3 +292,30 @@ def test_inputs_are_left_alone():
     tensor = torch.ones(4)
     explain(lambda x: x.add_(1), [tensor])
     assert tensor.tolist() == [1.0] * 4
+
+
+@pytest.mark.parametrize("command", ["explain", "prove"])
+@pytest.mark.parametrize(
+    ("body", "note"),
+    [
+        ("x[2:].masked_fill_(x[:-2] > 0, 1)", None),
+        ("x.expand(3, 4).t()[0].copy_(x[:3])", "undefined in eager, so a compiler may do anything"),
+        ("torch._foreach_add_([x[:2], x[1:3]], 1)", "unspecified in eager, so a compiler may"),
+    ],
+)
+def test_what_eager_does_not_define_is_said(call, write, command, body, note):
+    file = write(
+        f"""
+        import torch
+        def program(x):
+            {body}
+            return x + 0
+        def inputs():
+            return torch.arange(4.)
+        """
+    )
+    outcome = call(command, file)
+    if note is None:
+        assert "in eager" not in outcome.err
+    else:
+        assert note in outcome.err

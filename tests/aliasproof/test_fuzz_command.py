@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import aliasproof
+from corpus.known_bugs import KNOWN_BUGS
 
 ROOT = Path(aliasproof.__file__).parents[1]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "100"}
@@ -79,9 +80,25 @@ def test_what_is_kept(campaign):
         assert {path.name for path in finding.iterdir()} == {
             "program.json",
             "finding.json",
+            "issue.md",
             "reproducer.py",
         }
         assert finding.name in done.stdout
+
+
+def test_each_finding_was_run_under_torch_compile(campaign):
+    _, folder, _ = campaign
+    for finding in folder.glob("runs/*/findings/*"):
+        data = json.loads((finding / "finding.json").read_text())
+        answers, known = data["user level"], data["known"]
+        # What has an issue upstream is not compiled by Inductor, which takes seconds.
+        has_issue = known is not None and KNOWN_BUGS[known].link
+        assert set(answers) == ({"aot_eager"} if has_issue else {"aot_eager", "inductor"})
+        script, issue = ((finding / name).read_text() for name in ("reproducer.py", "issue.md"))
+        assert script in issue
+        assert len(script.splitlines()) <= 45
+        if "shows" in answers.values():
+            assert "torch.compile(program, backend=" in script
 
 
 def test_the_reproducer_shows_the_bug(campaign):

@@ -12,11 +12,13 @@ from pebble import ProcessExpired
 from campaigns.blame import Blame
 from campaigns.campaign import Campaign
 from campaigns.confirmations import Confirmations
+from campaigns.failure import Failure
 from campaigns.plan import Plan
 from campaigns.scheduler import Scheduler, worth_reducing
 from campaigns.shard import PROGRAMS_PER_SHARD, Shard, ShardResult
 from campaigns.statistics import Statistics
 from campaigns.store import Store
+from corpus.known_bugs import KNOWN_BUGS
 from trials.attribution import Symptom
 
 
@@ -33,20 +35,44 @@ class Pool:
         return self.futures[-1]
 
 
-def scheduler(folder: Path, programs: int) -> tuple[Scheduler, Pool]:
+PROGRAM = KNOWN_BUGS["expand-inverse"].program
+
+
+def scheduler(folder: Path, programs: int, *, past_known: bool = False) -> tuple[Scheduler, Pool]:
     """A scheduler for `programs` programs of one target, in a pool that runs nothing."""
     store, pool = Store.create(folder), Pool()
-    plan = Plan(("identity",), programs=programs, workers=1)
+    plan = Plan(("identity",), programs=programs, workers=1, past_known=past_known)
     campaign = Campaign(plan, folder, {"identity": Statistics()})
     return Scheduler(campaign, store, pool), pool  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("oracle", "reduced"), [("errors", 2), ("values", 12 + 22)])
-def test_errors_are_reduced_once_or_twice_and_silent_ones_again_and_again(
-    oracle: str, reduced: int
-) -> None:
-    symptom = Symptom("aot", oracle, "a kind")
-    assert sum(worth_reducing(symptom, number) for number in range(1, 101)) == reduced
+SYMPTOM = Symptom("aot", "values", "a kind")
+ERROR = Symptom("aot", "errors", "a kind")
+
+
+@pytest.mark.parametrize(
+    ("failure", "reduced"),
+    [
+        (Failure(ERROR, PROGRAM, 0), 2),
+        (Failure(SYMPTOM, PROGRAM, 0), 12 + 22),
+        (Failure(SYMPTOM, PROGRAM, 0, known="expand-inverse"), 1),
+        (Failure(SYMPTOM, PROGRAM, 0, suspected="as-strided-of-new-base"), 2 + 12),
+    ],
+)
+def test_what_is_nearly_told_already_is_reduced_less_often(failure: Failure, reduced: int) -> None:
+    assert sum(worth_reducing(failure, number) for number in range(1, 101)) == reduced
+
+
+def test_known_bugs_are_counted_and_reduced_once_or_past_them_never(tmp_path: Path) -> None:
+    for past_known, reductions in ((False, 1), (True, 0)):
+        subject, pool = scheduler(tmp_path / str(past_known), 4, past_known=past_known)
+        subject.fill()
+        known = [Failure(SYMPTOM, PROGRAM, 0, known="expand-inverse")] * 3
+        pool.futures[0].set_result(ShardResult(pool.scheduled[0], failures=known))
+        subject.take()
+        assert subject.campaign.known == {"expand-inverse": 3}
+        assert len(pool.scheduled) == 1 + reductions
+        assert subject.campaign.repeats == 0
 
 
 def test_results_are_taken_in_the_order_of_the_shards(tmp_path: Path) -> None:

@@ -170,8 +170,8 @@ def everything(x: torch.Tensor) -> torch.Tensor:
 
 SAME_AROUND = {
     "a rounding": (lambda x: everything(x).cos_(), lambda x: everything(x).cos_().mul_(1 + 1e-7)),
-    "a zero of the other sign": (
-        lambda x: everything(x).mul_(0.0),
+    "a zero of the other sign out of a clamp": (
+        lambda x: everything(x).mul_(0.0).clamp_(min=0),
         lambda x: everything(x).mul_(-0.0),
     ),
     "another NaN": (lambda x: everything(x).mul_(NAN), lambda x: everything(x).fill_(-NAN)),
@@ -191,6 +191,13 @@ def test_values_outside_the_inputs_are_compared_as_inside(runs, name: str) -> No
     assert [each.kind for each in judge(ALL, *wrong).violations] == [
         "bytes outside the inputs change"
     ]
+
+
+def test_a_zero_of_the_other_sign_outside_the_inputs_is_seen(runs) -> None:
+    eager = lambda x: (everything(x).mul_(0.0), None)[1]  # noqa: E731
+    target = lambda x: (everything(x).mul_(-0.0), None)[1]  # noqa: E731
+    (violation,) = judge(ALL, *runs(eager, target, [around()])).violations
+    assert violation.kind == "input ends wrong"  # it is wrong inside as well
 
 
 @pytest.mark.parametrize("nbytes", [0, 8])

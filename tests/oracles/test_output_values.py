@@ -5,12 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
+import oracles.output_values
 from oracles.contract import Contract, Promise, Waiver
 from oracles.output_values import differ, judge
 from oracles.verdict import HOLDS, Verdict
+from programs.trace import Tolerance
 
 ALL = Contract()
 NAN, INF = float("nan"), float("inf")
+ROUNDS = Tolerance(rounds=True)
 X = torch.arange(1.0, 7).view(2, 3)
 
 
@@ -22,6 +25,12 @@ def with_one_wrong(count: int, position: int) -> torch.Tensor:
 
 def as_complex(tensor: torch.Tensor) -> torch.Tensor:
     return torch.complex(tensor, -tensor)
+
+
+def with_part(x: torch.Tensor, part: int, value: float) -> torch.Tensor:
+    zeros = torch.zeros(x.shape, dtype=torch.complex64)
+    torch.view_as_real(zeros)[..., part].fill_(value)
+    return zeros
 
 
 def next_float(tensor: torch.Tensor) -> torch.Tensor:
@@ -46,6 +55,24 @@ WRONG = {
     "NaN instead of a number": (lambda x: x + 0, lambda x: torch.where(x > 5, NAN, x)),
     "infinity of the other sign": (lambda x: x * INF, lambda x: x * -INF),
     "the next float, though every op is exact": (lambda x: x + 1, lambda x: next_float(x + 1)),
+    "a zero of the other sign": (lambda x: x - x, lambda x: -(x - x)),
+    "a zero of the other sign beside a NaN": (
+        lambda x: torch.stack([x[0] * NAN, x[0] - x[0]]),
+        lambda x: torch.stack([x[0] * NAN, -(x[0] - x[0])]),
+    ),
+    "a zero of the other sign in a number": (
+        lambda x: x[0, 0].item() * 0.0,
+        lambda x: x[0, 0].item() * -0.0,
+    ),
+    "the other part of a complex infinity": (
+        lambda x: with_part(x, 0, INF),
+        lambda x: with_part(x, 1, INF),
+    ),
+    "a zero of the other sign in a part": (
+        lambda x: with_part(x, 1, 0.0),
+        lambda x: with_part(x, 1, -0.0),
+    ),
+    "a float8": (lambda x: x.to(torch.float8_e5m2), lambda x: (x + 1).to(torch.float8_e5m2)),
     "a bool": (lambda x: x > 2, lambda x: x > 3),
     "an int": (lambda x: x.long(), lambda x: x.long() + 1),
     "a bfloat16": (lambda x: x.bfloat16(), lambda x: x.bfloat16() + 1),
@@ -67,6 +94,11 @@ WRONG = {
 RIGHT = {
     "equal": (lambda x: x + 1, lambda x: 1 + x),
     "NaN and infinities": (lambda x: x / (x - x) * NAN, lambda x: x * NAN),
+    "zeros of either sign out of a clamp": (lambda x: (x - x).relu(), lambda x: -(x - x).relu()),
+    "a float8 with a NaN": (
+        lambda x: (x * NAN).to(torch.float8_e5m2),
+        lambda x: (x * NAN).to(torch.float8_e5m2),
+    ),
     "equal infinities": (lambda x: x * INF, lambda x: x * INF),
     "another layout": (lambda x: x + 0, lambda x: x.t().contiguous().t()),
     "no elements": (lambda x: x[:0], lambda x: x[:0] + 1),
@@ -164,8 +196,8 @@ def test_integers_and_bools_are_exact_even_beside_inexact_ops(runs) -> None:
 
 def test_nan_equals_nan_also_with_a_tolerance() -> None:
     tensor = torch.tensor([1.0, NAN])
-    assert differ(tensor, tensor.clone(), exact=False) is None
-    assert differ(tensor, torch.tensor([NAN, 1.0]), exact=False) is not None
+    assert differ(tensor, tensor.clone(), ROUNDS) is None
+    assert differ(tensor, torch.tensor([NAN, 1.0]), ROUNDS) is not None
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.complex64])
@@ -174,8 +206,8 @@ def test_the_tolerance_is_that_of_the_dtype(dtype: torch.dtype) -> None:
         torch.tensor([1.0, number], dtype=torch.float64).to(dtype)
         for number in (1.0, 1 + 1e-3, 1.1)
     )
-    assert differ(one, far, exact=False) is not None
-    assert (differ(one, near, exact=False) is None) == (dtype in (torch.float16, torch.bfloat16))
+    assert differ(one, far, ROUNDS) is not None
+    assert (differ(one, near, ROUNDS) is None) == (dtype in (torch.float16, torch.bfloat16))
 
 
 def test_a_last_bit_that_shows_through_another_dtype_is_undecided(runs) -> None:
@@ -205,3 +237,16 @@ def test_values_that_are_not_promised_are_compared(runs) -> None:
     assert (report.verdict, report.violations) == (Verdict.DOCUMENTED, ())
     assert report.differences == judge(ALL, *runs(lambda x: x + 1, lambda x: x, [X])).violations
     assert judge(contract, *runs(lambda x: x + 1, lambda x: x + 1, [X])) == HOLDS
+
+
+@pytest.mark.parametrize("shape", [(10,), (5, 2), (2, 5), (1, 10), (2, 5, 1)])
+@pytest.mark.parametrize("wrong", [[3], [9, 4], [0]])
+def test_large_tensors_are_compared_in_parts(monkeypatch, shape, wrong) -> None:
+    expected = torch.arange(10.0).view(shape)
+    actual = expected.clone()
+    actual.view(-1)[wrong] += 1
+    whole = differ(expected, actual)
+    monkeypatch.setattr(oracles.output_values, "PART", 3)
+    assert differ(expected, actual) == whole
+    assert whole is not None
+    assert whole["wrong elements"] == len(wrong)

@@ -108,6 +108,12 @@ INPUTS = [
         [Input("x", 0, F32, (2, 2), (1, 0))],
         "return (torch.tensor([1.0, 2.0]).as_strided((2, 2), (1, 0)),)",
     ),
+    ([Storage(F32, 1)], [Input("x", 0, F32, (), ())], "return (torch.tensor(1.0),)"),
+    (
+        [Storage(F32, 2, ("nan", "-0.0"))],
+        [Input("x", 0, F32, (1, 2), (2, 1))],
+        "return (torch.tensor([[torch.nan, -0.0]]),)",
+    ),
     (
         [Storage(F32, 1)],
         [Input("x", 0, torch.int16, (2,), (1,))],

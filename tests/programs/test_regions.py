@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from programs import regions
-from programs.regions import Region, overlap, overlaps_itself
+from programs.regions import Region, covers, overlap, overlaps_itself
 
 
 def element_bytes(region: Region) -> list[int]:
@@ -276,3 +276,14 @@ def test_sizes_and_strides_are_of_one_length(
     ):
         with pytest.raises(ValueError, match="zip"):
             question()
+
+
+def test_covers_agrees_with_the_sets_of_bytes() -> None:
+    draw = random.Random(0)
+    answers = []
+    for _ in range(2000):
+        outer, inner = random_region(draw), random_region(draw)
+        expected = set(element_bytes(inner)) <= set(element_bytes(outer))
+        assert covers(outer, inner) == expected, (outer, inner)
+        answers.append(expected and 0 not in inner.sizes)
+    assert 20 < sum(answers) < len(answers)

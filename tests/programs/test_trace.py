@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 from oracles.observation import observe_eager
 from programs.definedness import Watch
 from programs.regions import Region
-from programs.trace import Trace
+from programs.trace import Tolerance, Trace
 
 NAN = float("nan")
 Function = Callable[..., object]
@@ -160,3 +161,64 @@ def test_the_trace_lists_written_regions_that_overlap_themselves() -> None:
     assert traced(lambda x: (x.expand(3, 4).zero_(), x.add_(1)), x).overlapping_writes == {
         Region(x.data_ptr(), (3, 4), (0, 4), 4)
     }
+
+
+# --- special values -------------------------------------------------------------------------------
+
+INF = float("inf")
+MIXED = lambda x: x.view(torch.int32)  # noqa: E731
+
+
+@pytest.mark.parametrize(
+    ("function", "is_open"),
+    [
+        pytest.param(lambda x: (x * 1e20).sum(), True, id="a sum of huge numbers"),
+        pytest.param(lambda x: (x * INF).sum(), False, id="a sum of infinities"),
+        pytest.param(lambda x: x.sum() * 1e20, False, id="a product of a rounded number"),
+        pytest.param(lambda x: x.sum() * (x * 1e20), True, id="a rounding times 1e20"),
+        pytest.param(lambda x: x.cos() * (x * INF), True, id="a rounding times infinity"),
+        pytest.param(lambda x: x.cos() + x * INF, False, id="a rounding and infinity"),
+        pytest.param(lambda x: (x * INF) @ x, True, id="infinity in a product of vectors"),
+        pytest.param(lambda x: x / (x - x).relu(), True, id="division by a zero of either sign"),
+        pytest.param(lambda x: x / (x - x), False, id="division by a zero of known sign"),
+        pytest.param(lambda x: MIXED((x - x).relu()), True, id="bits of a zero of either sign"),
+        pytest.param(lambda x: MIXED(x.fill_(NAN)), False, id="bits of a NaN that was moved"),
+        pytest.param(
+            lambda x: torch.view_as_real(x.to(torch.complex64) * INF), True, id="parts of NaN"
+        ),
+        pytest.param(
+            lambda x: torch.view_as_real(x.to(torch.complex64) * 2), False, id="parts of numbers"
+        ),
+        pytest.param(lambda x: (x.mul_(1e20).sum(), 0)[0], True, id="overwritten operands"),
+    ],
+)
+def test_a_value_is_open_where_a_small_difference_may_have_become_a_large_one(
+    function: Function, is_open: bool
+) -> None:
+    observed, trace = observe_eager(function, [vector()])
+    assert trace.bits_open(observed.outputs[0]) == is_open
+
+
+@pytest.mark.parametrize(
+    ("function", "tolerance"),
+    [
+        pytest.param(lambda x: x + 1, Tolerance(), id="nothing"),
+        pytest.param(lambda x: x.relu(), Tolerance(zero_sign=True), id="a clamp"),
+        pytest.param(lambda x: x.relu().neg(), Tolerance(zero_sign=True), id="after a clamp"),
+        pytest.param(lambda x: x.cos(), Tolerance(rounds=True), id="a rounding"),
+    ],
+)
+def test_the_trace_says_what_kernels_may_do_differently(
+    function: Function, tolerance: Tolerance
+) -> None:
+    observed, trace = observe_eager(function, [vector()])
+    (output,) = observed.outputs
+    assert isinstance(output, Tensor)
+    assert replace(trace.tolerance(output), parts=False) == tolerance
+
+
+def test_complex_parts_are_open_only_if_they_were_computed() -> None:
+    moved = torch.complex(vector(), vector())
+    observed, trace = observe_eager(lambda x: (x.clone(), x + x), [moved])
+    parts = [trace.tolerance(each).parts for each in observed.outputs if isinstance(each, Tensor)]
+    assert parts == [False, True]

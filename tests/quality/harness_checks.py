@@ -83,6 +83,10 @@ def a_right_compiler_is_not_blamed() -> None:
         assert violations(Case.of_function(function, [vector()]), RIGHT) == []
 
 
+def a_nan_of_other_bits_is_not_blamed() -> None:
+    assert noticed(lambda x: x * float("nan"), lambda x: -(x * float("nan")), vector()) == []
+
+
 def interleaved_outputs_are_no_alias() -> None:
     assert (
         noticed(
@@ -102,6 +106,10 @@ def permuted_values_are_noticed() -> None:
 
 def the_next_float_is_noticed() -> None:
     assert noticed(lambda x: x + 1, lambda x: torch.nextafter(x + 1, x + 9), vector()) == ["values"]
+
+
+def the_sign_of_a_zero_is_noticed() -> None:
+    assert noticed(lambda x: x - x, lambda x: -(x - x), vector()) == ["values"]
 
 
 def a_number_in_place_of_nan_is_noticed() -> None:
@@ -231,9 +239,11 @@ CHECKS: dict[str, Callable[[], None]] = {
     each.__name__: each
     for each in (
         a_right_compiler_is_not_blamed,
+        a_nan_of_other_bits_is_not_blamed,
         interleaved_outputs_are_no_alias,
         a_wrong_value_is_noticed,
         permuted_values_are_noticed,
+        the_sign_of_a_zero_is_noticed,
         the_next_float_is_noticed,
         a_number_in_place_of_nan_is_noticed,
         a_lost_mutation_is_noticed,

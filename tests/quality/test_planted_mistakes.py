@@ -26,6 +26,7 @@ from programs.errors import InternalError
 from programs.execution import ProgramFunction
 from programs.program import Program
 from programs.regions import Region
+from programs.trace import Tolerance
 from programs.values import input_tensors
 from targets.target import Target
 from tests.quality.harness_checks import (
@@ -35,6 +36,7 @@ from tests.quality.harness_checks import (
     a_crash_is_noticed,
     a_lost_mutation_is_noticed,
     a_missing_error_is_noticed,
+    a_nan_of_other_bits_is_not_blamed,
     a_new_alias_is_noticed,
     a_number_in_place_of_nan_is_noticed,
     a_reduced_program_shows_the_bug_that_was_found,
@@ -48,6 +50,7 @@ from tests.quality.harness_checks import (
     interleaved_outputs_are_no_alias,
     permuted_values_are_noticed,
     the_next_float_is_noticed,
+    the_sign_of_a_zero_is_noticed,
     violations,
     what_one_run_does_is_not_seen_by_the_next,
 )
@@ -82,7 +85,9 @@ def replaced(owner: object, name: str, value: object) -> Callable[[pytest.Monkey
 healthy_equal = output_values.equal_elements
 
 
-def differs_in_sum(expected: object, actual: object, *, exact: bool) -> dict[str, object] | None:
+def differs_in_sum(
+    expected: object, actual: object, tolerance: Tolerance
+) -> dict[str, object] | None:
     if (
         isinstance(expected, Tensor)
         and isinstance(actual, Tensor)
@@ -92,8 +97,12 @@ def differs_in_sum(expected: object, actual: object, *, exact: bool) -> dict[str
     return {"different": True}
 
 
-def equal_where_nan(expected: Tensor, actual: Tensor, *, exact: bool) -> Tensor:
-    return healthy_equal(expected, actual, exact=exact) | expected.isnan()
+def equal_where_nan(expected: Tensor, actual: Tensor, tolerance: Tolerance) -> Tensor:
+    return healthy_equal(expected, actual, tolerance) | expected.isnan()
+
+
+def equal_but_for_zeros(expected: Tensor, actual: Tensor, tolerance: Tolerance) -> Tensor:
+    return healthy_equal(expected, actual, replace(tolerance, zero_sign=True))
 
 
 def inputs_apart(program: Program) -> list[Tensor]:
@@ -151,9 +160,15 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "values is tolerant of everything": Mistake(
         replaced(
-            output_values, "equal_elements", lambda a, b, exact: healthy_equal(a, b, exact=False)
+            output_values,
+            "equal_elements",
+            lambda a, b, _: healthy_equal(a, b, Tolerance(rounds=True)),
         ),
         (the_next_float_is_noticed,),
+    ),
+    "-0.0 equals 0.0": Mistake(
+        replaced(output_values, "equal_elements", equal_but_for_zeros),
+        (the_sign_of_a_zero_is_noticed,),
     ),
     "every op counts as inexact": Mistake(
         replaced(tracing, "_rounds_alike", lambda *_: False), (the_next_float_is_noticed,)
@@ -223,8 +238,8 @@ MISTAKES: dict[str, Mistake] = {
         (a_right_compiler_is_not_blamed,),
     ),
     "NaN differs from NaN": Mistake(
-        replaced(output_values, "equal_elements", lambda a, b, exact: a == b),
-        (a_right_compiler_is_not_blamed,),
+        replaced(output_values, "equal_elements", lambda a, b, _: a == b),
+        (a_nan_of_other_bits_is_not_blamed,),
     ),
 }
 PAIRS = [

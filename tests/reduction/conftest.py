@@ -36,8 +36,8 @@ def drawn(is_valid: Callable[[Program], bool]) -> list[Program]:
     fresh = [program for seed in range(30) for program in sample(swarm(seed), seed, 2)]
     halfway = [next(drop_inputs(program)) for program in fresh]
     # Values of their own replace the special fill in the middle of a reduction.
-    named = [list(simplify_fill(program))[-1] for program in map(_special, fresh[:20])]
-    return fresh + list(filter(is_valid, [*halfway, *map(_special, fresh[:20]), *named]))
+    named = [list(simplify_fill(program))[-1] for program in map(_special, fresh[:12])]
+    return fresh + list(filter(is_valid, [*halfway, *map(_special, fresh[:12]), *named]))
 
 
 def _special(program: Program) -> Program:

@@ -1,11 +1,12 @@
 """The outcome of a campaign, printed for consoles of several widths."""
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
-from campaigns.campaign import Campaign
+from campaigns.campaign import Campaign, Parts
 from programs.program import Program
 from reports.campaign_outcome import print_outcome
 from trials.attribution import Symptom
@@ -46,6 +47,26 @@ def test_the_outcome_names_silent_findings_first_and_shows_the_shortest(
     assert "8 with a violation, 1 that differ as documented, 4 of these not reduced" in summary
     assert "2 of these not reduced (the run had ended)" in summary
     assert summary.endswith("1 unconfirmed, 1 worker death, seed 3.")
+
+
+def test_known_bugs_are_listed_with_count_link_and_how_they_were_told(campaign):
+    campaign.known.update({"as-strided-of-new-base": 2, "expand-inverse": 5})
+    text = outcome(campaign, 200)
+    assert "7 violations by 2 known bugs of torch (corpus/known/); --past-known leaves" in text
+    mended, marked = (line for line in text.splitlines() if "https://" in line)
+    assert mended.startswith("        5  expand-inverse: ")
+    assert mended.endswith("  https://github.com/pytorch/pytorch/issues/197448")
+    assert "as-strided-of-new-base" in marked
+    assert "attributed by signature" in marked
+
+
+def test_the_table_names_the_known_bug(campaign, silent_finding):
+    name = silent_finding.identifier
+    campaign.findings[name] = replace(silent_finding, known="lost-strides")
+    assert "lost-strides" in outcome(campaign, 120)
+    assert "30 % of the time in reduction and confirmation" not in outcome(campaign)
+    campaign.spent = Parts(searching=6.0, recognizing=1.0, reducing=2.0, confirming=1.0)
+    assert "30 % of the time in reduction and confirmation" in " ".join(outcome(campaign).split())
 
 
 def test_the_outcome_without_findings(campaign):

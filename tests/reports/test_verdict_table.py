@@ -8,7 +8,15 @@ from rich.console import Console
 from oracles.check_result import Check, EagerResult, TargetResult
 from oracles.judge import EVERY_ORACLE
 from oracles.missed import Opportunity
-from oracles.verdict import HOLDS, Report, Verdict, Violation
+from oracles.verdict import (
+    HOLDS,
+    Documented,
+    Limitation,
+    Report,
+    Verdict,
+    Violation,
+    with_differences,
+)
 from programs.trace import Trace
 from reports.run_texts import shown_check
 from reports.verdict_table import print_check
@@ -19,13 +27,13 @@ WRONG = RIGHT | {
 }
 
 
-def printed(*results: TargetResult, width: int = 100) -> str:
+def printed(*results: TargetResult, width: int = 100, trace: Trace | None = None) -> str:
     file = io.StringIO()
     by_name = {result.target: result for result in results}
     print_check(
         Console(file=file, width=width),
         "mine.py",
-        shown_check(Check(EagerResult(None, Trace()), by_name)),
+        shown_check(Check(EagerResult(None, trace or Trace()), by_name)),
     )
     return file.getvalue()
 
@@ -56,3 +64,52 @@ def test_no_verdict_is_cut_off_in_a_narrow_terminal(width):
 def test_a_terminal_too_narrow_for_a_table_gets_a_list():
     out = printed(TargetResult("functionalize", None, WRONG), width=40)
     assert "functionalize: wrong in values; holds in errors, inputs" in out
+
+
+LIMITED = RIGHT | {
+    "values": with_differences(
+        [],
+        [
+            Documented(
+                Violation("values", "wrong value", "output 0", {"eager": "1"}),
+                Limitation("requires 'no overlap'", "the docs say so"),
+            )
+        ],
+        [],
+    )
+}
+
+
+def test_a_documented_difference_is_shown_with_its_evidence_and_source():
+    out = printed(TargetResult("one", None, LIMITED), TargetResult("two", None, RIGHT))
+    assert "values: wrong value (output 0)" in out
+    assert "documented: requires 'no overlap': the docs say so" in out
+    assert "eager 1" in out
+    assert "Nothing wrong" not in out
+    assert out.strip().endswith("Differs from eager, as documented: one. Equal to eager: two.")
+
+
+def test_what_eager_leaves_open_is_not_called_documented():
+    out = printed(TargetResult("one", None, LIMITED), trace=Trace(unspecified="fold overlaps"))
+    assert "unspecified in eager: fold overlaps" in out
+    assert out.strip().endswith("Differs from eager, where eager is unspecified: one.")
+
+
+def test_disputed_violations_come_last():
+    disputed = Violation("values", "wrong value", "output 0", label="disputed")
+    clear = Violation("values", "wrong value", "output 1")
+    reports = RIGHT | {"values": with_differences([disputed, clear], [], [])}
+    out = printed(TargetResult("one", None, reports))
+    assert out.index("(output 1)") < out.index("(output 0) [disputed]")
+
+
+def test_the_cause_of_notes_is_named_once():
+    notes = [
+        Violation("invariants", "metadata has another offset", name, {"cause": "a forgetful cache"})
+        for name in ("add", "mul")
+    ]
+    reports = RIGHT | {"invariants": with_differences([], [], notes)}
+    out = printed(TargetResult("one", None, reports), TargetResult("two", None, reports))
+    assert out.count("a forgetful cache") == 1
+    assert "2  two  invariants: metadata has another offset" in out
+    assert "Nothing wrong: one, two." in out

@@ -9,6 +9,7 @@ from dataclasses import replace
 import torch
 from torch import fx
 
+import trials.graphs
 from oracles.contract import Contract
 from oracles.judge import ON_GRAPHS
 from oracles.stage import Stage
@@ -81,3 +82,18 @@ def test_the_graphs_of_a_run_that_raised_are_not_judged() -> None:
     target = Target("failing", "", Contract(), fail, "")
     judgement = examine_graphs(case, target, run_trial(case, target))
     assert {report.verdict for report in judgement.reports.values()} == {Verdict.NOT_APPLICABLE}
+
+
+def test_a_run_with_large_storages_is_not_judged(monkeypatch) -> None:
+    monkeypatch.setattr(trials.graphs, "MOST_BYTES", 40)
+    target, case = TARGETS["reference"], Case.of_function(lambda x: x.view(2, 2) + 1, [X])
+    assert judged(case, target) == {Verdict.HOLDS, Verdict.NOT_APPLICABLE}
+    large = Case.of_function(lambda x: (x + 1) * 2, [X])
+    reports = examine_graphs(large, target, run_trial(large, target)).reports
+    assert {report.verdict for report in reports.values()} == {Verdict.UNKNOWN}
+    assert "too large: the run has 48 bytes of storages" in reports["equivalence"].reason
+
+
+def judged(case: Case, target: Target) -> set[Verdict]:
+    found = examine_graphs(case, target, run_trial(case, target)).reports
+    return {report.verdict for report in found.values()}

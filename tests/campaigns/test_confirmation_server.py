@@ -1,0 +1,79 @@
+"""Scripts run in fresh processes that have torch alone, and end as they would by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from campaigns.confirmation_server import ConfirmationServer
+
+SCRIPTS = {
+    "modules": """
+        import sys
+        import torch
+        ours = ("campaigns", "corpus", "oracles", "programs", "targets", "trials")
+        print(sum(name.split(".")[0] in ours for name in sys.modules), torch.ones(1).item())
+        torch.planted = True
+    """,
+    "leaks nothing": "import torch\nprint(hasattr(torch, 'planted'))",
+    "exits": "import sys\nprint(__name__, sys.argv, end='')\nsys.exit(3)",
+    "raises": "1 / 0",
+    "dies": "import os\nos.kill(os.getpid(), 11)",
+    "hangs": "while True: pass",
+}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ConfirmationServer]:
+    started = ConfirmationServer()
+    yield started
+    started.stop()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made: Path = tmp_path_factory.mktemp("scripts")
+    for name, text in SCRIPTS.items():
+        lines = [line.strip() for line in text.strip().splitlines()]
+        (made / f"{name}.py").write_text("\n".join(lines) + "\n")
+    return made
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "stdout", "stderr"),
+    [
+        ("modules", 0, "0 1.0\n", ""),
+        ("leaks nothing", 0, "False\n", ""),
+        ("exits", 3, "__main__ ['exits.py']", ""),
+        ("raises", 1, "", "ZeroDivisionError: division by zero\n"),
+        ("dies", -11, "", ""),
+    ],
+)
+def test_a_script_runs_as_by_itself(
+    name: str, status: int, stdout: str, stderr: str, server: ConfirmationServer, folder: Path
+) -> None:
+    ran = server.run(folder / f"{name}.py")
+    assert (ran.status, ran.stdout) == (status, stdout)
+    assert ran.stderr.endswith(stderr)
+    assert (ran.stderr == "") == (stderr == "")
+
+
+def test_a_script_that_hangs_is_ended_and_holds_up_no_other(
+    server: ConfirmationServer, folder: Path
+) -> None:
+    with ThreadPoolExecutor(2) as executor:
+        hangs = executor.submit(server.run, folder / "hangs.py", 5.0)
+        assert server.run(folder / "exits.py").status == 3
+        assert not hangs.done()
+        assert hangs.result().status is None
+
+
+def test_a_stopped_server_starts_again(server: ConfirmationServer, folder: Path) -> None:
+    before = server.seconds
+    server.stop()
+    server.stop()
+    assert server.run(folder / "exits.py").status == 3
+    assert server.seconds > before

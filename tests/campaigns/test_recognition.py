@@ -1,0 +1,81 @@
+"""A violation that vanishes while a bug is mended is that bug; what is left is another one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from campaigns.failure import Failure, reduce_failure
+from campaigns.recognition import recognised
+from corpus.known_bug import KnownBug
+from corpus.known_bugs import KNOWN_BUGS
+from programs.program import Program
+from targets.registry import TARGETS
+from trials.attribution import Symptom
+from trials.examination import examine
+from trials.trial import Case
+
+VERSION = ".".join(torch.__version__.split(".")[:2])
+# What a contract documents is no violation, so there is nothing to recognise.
+DOCUMENTED = {"renumbered-input", "written-overlapping-input"}
+SHOWN = [
+    bug
+    for bug in KNOWN_BUGS.values()
+    if VERSION in bug.versions and bug.identifier not in DOCUMENTED
+]
+
+
+def symptom_of(program: Program, target: str) -> Symptom:
+    """The symptom of a program that fails."""
+    symptom = examine(Case.of(program), TARGETS[target]).symptom
+    assert symptom is not None
+    return symptom
+
+
+@pytest.mark.parametrize("bug", SHOWN, ids=lambda bug: bug.identifier)
+def test_each_known_bug_is_recognised_through_each_target(bug: KnownBug) -> None:
+    for target in bug.targets:
+        found = recognised(bug.program, symptom_of(bug.program, target), reduced=True)
+        assert found.known == bug.identifier
+        assert found.exact == (bug.mended is not None)
+
+
+def test_what_does_not_fail_is_not_recognised(program) -> None:
+    right = program("v0 = aten.expand.default(x0, [4])\nreturn (v0,)", ())
+    symptom = Symptom("functionalize", "values", "wrong value")
+    assert recognised(right, symptom, reduced=True) == (None, False, None)
+
+
+# Functionalization adds up the copies (known), and AOTAutograd loses the strides of x1 (known too).
+TWO_BUGS = """
+    v0 = aten.expand.default(x0, [2])
+    aten.zero_.default(v0)
+    v1 = aten.copy.default(x1, x1)
+    aten.add_.Scalar(v1, 0)
+    return x0, v1
+"""
+
+
+def test_of_two_known_bugs_the_one_that_is_visible_counts(program) -> None:
+    both = program(TWO_BUGS, (), (2,))
+    found = recognised(both, symptom_of(both, "aot"), reduced=False)
+    assert (found.known, found.exact) == ("expand-inverse", True)
+
+
+def test_what_a_known_bug_hides_is_found_and_reduced_past_it(program, monkeypatch) -> None:
+    monkeypatch.delitem(KNOWN_BUGS, "unfold-inverse")
+    body = """
+        v0 = aten.expand.default(x0, [2])
+        aten.zero_.default(v0)
+        v1 = aten.unfold.default(x1, 0, 1, 2)
+        aten.add_.Scalar(v1, 1)
+        return (x0, x1)
+    """
+    both = program(body, (), (2,))
+    symptom = symptom_of(both, "functionalize")
+    failure = Failure.of(symptom, both, 0, past_known=False)
+    assert failure.known is None
+    reduced = reduce_failure(failure)
+    assert reduced is not None
+    assert reduced.signature.known is None
+    assert [call.op for call in reduced.program.instructions][:1] == ["aten.unfold.default"]

@@ -1,0 +1,75 @@
+"""The verdict on a target, and the exit status of a check."""
+
+from __future__ import annotations
+
+import pytest
+
+from oracles.check_result import Check, EagerResult, TargetResult
+from oracles.judge import EVERY_ORACLE
+from oracles.verdict import (
+    HOLDS,
+    Documented,
+    Limitation,
+    Report,
+    Verdict,
+    Violation,
+    not_applicable,
+    with_differences,
+)
+from programs.trace import Trace
+
+FOUND = Violation("values", "wrong value", "output 0")
+DOCUMENTED = with_differences([], [Documented(FOUND, Limitation("a clause", "a reason"))], [])
+VIOLATED = with_differences([FOUND], [], [])
+NOTED = with_differences([], [], [Violation("invariants", "metadata has another offset", "add")])
+NOTHING = not_applicable("a reason")
+UNKNOWN = Report(Verdict.UNKNOWN, reason="a reason")
+
+
+def result(**reports: Report) -> TargetResult:
+    return TargetResult("aot", None, dict.fromkeys(EVERY_ORACLE, HOLDS) | reports)
+
+
+RAISES = result(**dict.fromkeys(EVERY_ORACLE[1:], NOTHING))
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict"),
+    [
+        pytest.param(result(), Verdict.HOLDS, id="equal"),
+        pytest.param(result(values=VIOLATED), Verdict.VIOLATED, id="violated"),
+        pytest.param(result(values=DOCUMENTED), Verdict.DOCUMENTED, id="documented"),
+        pytest.param(
+            result(values=DOCUMENTED, aliasing=VIOLATED),
+            Verdict.VIOLATED,
+            id="both",
+        ),
+        pytest.param(result(clobbers=VIOLATED), Verdict.VIOLATED, id="in a graph"),
+        pytest.param(result(invariants=NOTED), Verdict.HOLDS, id="a note"),
+        pytest.param(result(equivalence=UNKNOWN), Verdict.HOLDS, id="a graph is unknown"),
+        pytest.param(result(values=UNKNOWN), Verdict.UNKNOWN, id="values are unknown"),
+        pytest.param(RAISES, Verdict.NOT_APPLICABLE, id="both raise"),
+    ],
+)
+def test_the_verdict_on_a_target(found: TargetResult, verdict: Verdict) -> None:
+    assert found.verdict is verdict
+    assert found.judged == (verdict not in (Verdict.UNKNOWN, Verdict.NOT_APPLICABLE))
+
+
+@pytest.mark.parametrize(
+    ("results", "status", "accepting", "strict"),
+    [
+        pytest.param([result()], 0, 0, 0, id="equal"),
+        pytest.param([result(), result(values=VIOLATED)], 1, 1, 1, id="violated"),
+        pytest.param([result(), result(values=DOCUMENTED)], 1, 0, 1, id="documented"),
+        pytest.param([result(invariants=NOTED)], 0, 0, 1, id="a note"),
+        pytest.param([RAISES, result(values=UNKNOWN)], 4, 4, 4, id="nothing judged"),
+        pytest.param([RAISES, result()], 0, 0, 0, id="one judged"),
+    ],
+)
+def test_exit_status(results: list[TargetResult], status: int, accepting: int, strict: int) -> None:
+    by_name = {str(index): found for index, found in enumerate(results)}
+    check = Check(EagerResult(None, Trace()), by_name)
+    assert check.exit_status() == status
+    assert check.exit_status(accept_documented=True) == accepting
+    assert check.exit_status(strict=True) == strict
