@@ -115,19 +115,14 @@ def judge(
         contract = replace(contract, waivers=tuple(others))
     # Most runs are equal, so symbolic values are computed only after a difference.
     runs = spelled() if spelled is not None else (eager, target)
-    shown = [
-        Difference(
-            Promise.EQUIVALENCE,
-            Violation(
-                "equivalence",
-                "wrong symbolic value",
-                f"{what} {index}",
-                _evidence(what, index, *runs),
-            ),
-        )
-        for what, index in wrong
-    ]
-    return contract.judged(shown, trace)
+    return contract.judged([_difference(what, index, *runs) for what, index in wrong], trace)
+
+
+def _difference(what: str, index: int, eager: ValueHashes, target: ValueHashes) -> Difference:
+    evidence = _evidence(what, index, eager, target)
+    place = f"{what} {index}"
+    violation = Violation("equivalence", "wrong symbolic value", place, evidence)
+    return Difference(Promise.EQUIVALENCE, violation)
 
 
 def _other_operators(eager: ValueHashes, target: ValueHashes) -> str | None:
