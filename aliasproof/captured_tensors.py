@@ -22,6 +22,8 @@ from aliasproof.object_graph import leaves
 from aliasproof.surroundings import Surroundings, default_names
 from programs.values import clone_inputs
 
+UNNAMED = "unnamed"
+
 
 class Replacing(TorchFunctionMode):
     """Replaces tensors in the arguments of each torch API call, and passes on each result."""
@@ -192,4 +194,4 @@ def hidden_names(
     """Each hidden tensor with the parameter whose default it is, or as 'unnamed'."""
     names = {id(value): name for name, value in default_names(surroundings.function)}
     for key, tensor in hidden.items():
-        yield names.get(key, "unnamed"), tensor
+        yield names.get(key, UNNAMED), tensor

@@ -39,7 +39,7 @@ def begin(request: CheckRequest) -> Begun:
         step(f"{names.function} in eager")
         if isinstance(given, Program):
             return prepare(given)
-        return prepare(given.function, given.inputs, file=request.path)
+        return prepare(given.function, given.inputs, given.second_inputs, file=request.path)
 
     try:
         _prepared = user_file.apply_to(request.path, names, action)
@@ -61,7 +61,7 @@ def run_target(name: str, missed: bool, graphs: str) -> ShownTarget:
     # In this process, standard output is for the results.
     with contextlib.redirect_stdout(sys.stderr):
         result = check_target(_prepared, target_named(name), missed=missed, without_graphs=graphs)
-    return shown_target(result.eager or _prepared.eager.observation, result)
+    return shown_target(_prepared.eager, result)
 
 
 def run_here(request: CheckRequest) -> Iterator[Begun | ShownTarget]:

@@ -18,6 +18,7 @@ from oracles.judge import EVERY_ORACLE, excluded, judge
 from oracles.missed import Opportunity
 from oracles.missed import missed as opportunities
 from oracles.observation import observe
+from oracles.place_names import renamed_report
 from oracles.verdict import Report, Verdict, in_both
 from programs.errors import Rejected, UserError
 from programs.execution import ProgramFunction
@@ -39,20 +40,22 @@ def check(
     inputs: object = None,
     targets: Sequence[str] = DEFAULT_TARGETS,
     *,
+    second_inputs: object = None,
     file: Path | None = None,
     missed: bool = False,
 ) -> Check:
     """Run a function in eager and through targets, and let every oracle compare the runs.
 
-    Neither the inputs nor the function are changed. A `Program` brings its own inputs. `file` is
-    the file of the function: errors then name their line in it. `missed` also asks what targets
-    could have done in place. Raises `UserError` for an unknown target, or for inputs that cannot
-    be compared.
+    Neither the inputs nor the function are changed. A `Program` brings its own inputs. Inputs are
+    in a form of `CallArguments`. `second_inputs` are those of a second call, for targets that make
+    one; only their tensors may differ. `file` is the file of the function: errors then name their
+    line in it. `missed` also asks what targets could have done in place. Raises `UserError` for an
+    unknown target, or for inputs that cannot be compared.
     """
     chosen = [target_named(name) for name in dict.fromkeys(targets)]
     # The caller's random numbers must not depend on whether something was checked before.
     with torch.random.fork_rng(devices=[]):
-        prepared = prepare(function, inputs, file=file)
+        prepared = prepare(function, inputs, second_inputs, file=file)
         results = {each.name: check_target(prepared, each, missed=missed) for each in chosen}
     return Check(prepared.eager, results, list(prepared.notes))
 
@@ -74,6 +77,7 @@ class Prepared:
 def prepare(
     function: Program | Function,
     inputs: object = None,
+    second_inputs: object = None,
     *,
     file: Path | None = None,
 ) -> Prepared:
@@ -93,16 +97,26 @@ def prepare(
         notes.append(_captured_note(comparable))
     # Each run gets fresh clones, so that no run sees what another wrote.
     case = Case(comparable.function, lambda: _seeded(clone_inputs(comparable.inputs)))
+    if second_inputs is not None:
+        checked(second_inputs, "second_inputs")
+        second = comparable.other_inputs(second_inputs)
+        case.second_inputs = lambda: _seeded(clone_inputs(second))
     eager = _run_eager(case, file)
+    eager = replace(eager, names=comparable.place_names())
     # Only the runs show which types the outputs have.
     opaque = frozenset(comparable.function.opaque)
     if opaque:
         notes.append(_opaque_reason(opaque))
+    if eager.trace is not None and eager.trace.unwatched:
+        notes.append(
+            f"what {', '.join(eager.trace.unwatched)} does was not watched: whether it is defined"
+            " in eager is unknown"
+        )
     return Prepared(case, eager, tuple(notes), opaque)
 
 
 def _captured_note(comparable: Comparable) -> str:
-    named = [f"input {index} ({name})" for index, name in comparable.captured_inputs()]
+    named = comparable.captured
     rest = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
     return f"captured tensors are passed as further inputs: {', '.join(named[:MOST_NAMED])}{rest}"
 
@@ -126,7 +140,9 @@ def check_target(
     reports, trial = _examine_twice(
         case, target, EagerRun(eager.observation, eager.trace), without_graphs
     )
-    result = _result(target, _admit_opaque(reports, prepared.opaque), trial)
+    reports = _admit_opaque(reports, prepared.opaque)
+    reports = {name: renamed_report(report, eager.names) for name, report in reports.items()}
+    result = _result(target, reports, trial)
     return replace(result, missed=_missed(case, result, trial)) if missed else result
 
 

@@ -7,6 +7,8 @@ their command when they are called, since it imports torch, and `--help` has to 
 
 from __future__ import annotations
 
+import codecs
+import io
 import os
 import sys
 import traceback
@@ -80,6 +82,9 @@ AcceptDocumented = Annotated[
 Strict = Annotated[
     bool, typer.Option("--strict", help="Wrong metadata in a graph counts as a difference.")
 ]
+PastKnown = Annotated[
+    bool, typer.Option("--past-known", help="Mend torch's known bugs first: only new ones show.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Write one JSON object to standard output.")]
 
 
@@ -122,12 +127,7 @@ def fuzz(
         ),
     ] = None,
     workers: Workers = None,
-    past_known: Annotated[
-        bool,
-        typer.Option(
-            "--past-known", help="Mend the known bugs of torch first, so that only new ones show."
-        ),
-    ] = False,
+    past_known: PastKnown = False,
     json: Json = False,
     fail_on_findings: Annotated[
         bool, typer.Option("--fail-on-findings", help="Exit with status 1 if there is a finding.")
@@ -183,8 +183,12 @@ def check(
 def show(
     finding: Annotated[
         str,
-        typer.Argument(metavar="FINDING", help="Its folder, or its name if it is under runs/."),
+        typer.Argument(
+            metavar="FINDING",
+            help="Folder or name (under runs/) of a finding, a suspicion, an unconfirmed failure.",
+        ),
     ],
+    json: Json = False,
 ) -> None:
     """Show a finding: program, evidence, eager beside the target, graphs, reproducer.
 
@@ -192,7 +196,70 @@ def show(
     """
     from aliasproof.commands.show import show_finding
 
-    show_finding(finding)
+    show_finding(finding, as_json=json)
+
+
+@app.command(short_help="Reduce a program to the instructions that a difference needs.")
+def minimize(
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE", help="FILE.py, PROGRAM.json, or the folder or name of a finding."
+        ),
+    ],
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--target",
+            "-t",
+            metavar="TARGET",
+            help="Keep what this target does wrong. A finding brings its own.",
+        ),
+    ] = None,
+    oracle: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ORACLE",
+            help="Keep the difference that this oracle reports, documented or not.",
+        ),
+    ] = None,
+    interesting: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="SCRIPT",
+            help="Keep what this executable exits with status 0 for. It runs in a new folder, with"
+            " program.py and program.json as arguments.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write the result: .py or .json."),
+    ] = None,
+    function: FunctionName = "program",
+    inputs: InputsName = "inputs",
+    workers: Workers = None,
+    limit: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Time limit per candidate.")
+    ] = 60.0,
+    json: Json = False,
+) -> int:
+    """Reduce a function or a program as long as a target shows the same difference from eager.
+
+    A function in FILE.py is recorded as ATen calls. Ctrl-C ends the reduction with the smallest
+    program so far.
+
+    Exit status: 0 reduced; 2 bad input, or nothing differs; 4 nothing could be judged; 130
+    interrupted.
+    """
+    from trials.isolation import start_server
+
+    start_server(["aliasproof.minimize_session"])  # it imports torch while this process does
+    from aliasproof.commands.minimize import MinimizeOptions, minimize_file
+    from aliasproof.minimize_request import MinimizeRequest
+
+    request = MinimizeRequest(Path(file), (function, inputs), target, oracle)
+    options = MinimizeOptions(interesting, output, workers, limit, json)
+    return minimize_file(file, request, options)
 
 
 @app.command(short_help="Show what the reference pass does to a program, and why.")
@@ -364,8 +431,28 @@ def _command(arguments: Sequence[str]) -> str:
     return f"{arguments[0]} " if arguments and arguments[0] in known else ""
 
 
+# What reports print beyond ASCII.
+_ASCII_FORMS = {"≠": "!=", "→": "->", "…": "...", "─": "-", "×": "x", "–": "-", "≤": "<=", "·": "."}
+
+
+def _ascii_form(error: UnicodeError) -> tuple[str, int]:
+    """An error handler for `codecs`: the ASCII forms of characters that cannot be encoded."""
+    assert isinstance(error, UnicodeEncodeError)
+    text = error.object[error.start : error.end]
+    return "".join(_ASCII_FORMS.get(character, "?") for character in text), error.end
+
+
+def _print_in_any_encoding() -> None:
+    """Let standard output and standard error print ASCII forms where their encoding ends."""
+    codecs.register_error("aliasproof", _ascii_form)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="aliasproof")
+
+
 def main() -> None:
     """The entry point."""
+    _print_in_any_encoding()
     # Torch's C++ code writes warnings itself. It reads this level when torch is imported.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     code = run(sys.argv[1:])

@@ -15,10 +15,10 @@ import torch
 
 from aliasproof.call_arguments import CallArguments
 from aliasproof.captured_tensors import (
+    UNNAMED,
     Found,
     Replacing,
     comparable_tensors,
-    grad_mode,
     hidden_names,
     search,
     with_gradients,
@@ -57,14 +57,16 @@ class Leaves:
 
     `tensors` are the tensors of the user that the arguments replace, in their order. If
     `gradients`, autograd runs within. If `hidden`, some tensors are found only at each call of
-    torch's API. `output_names` are the names of what the last run returned, and `opaque` collects
-    the types of leaves that cannot be compared; such a leaf becomes the name of its type.
+    torch's API. The last `captured` tensors are no arguments of the function. `output_names` are
+    the names of what the last run returned, and `opaque` collects the types of leaves that cannot
+    be compared; such a leaf becomes the name of its type.
     """
 
     surroundings: Surroundings
     tensors: tuple[NamedTensor, ...]
     gradients: bool = False
     hidden: bool = False
+    captured: int = 0
     output_names: tuple[str, ...] = ()
     opaque: set[str] = field(default_factory=set)
 
@@ -78,11 +80,11 @@ class Leaves:
         replacements = {
             id(original): tensor for original, tensor in zip(originals, used, strict=True)
         }
-        returned = dict(self._left(replacements, parameters, passed))
-        # The caller passed these tensors, and autograd is no part of what is compared.
+        left = list(self._left(replacements, parameters, passed))
+        # The caller passed these tensors, not the leaves.
         back = {id(leaf): passed[index] for index, leaf in parameters.items()}
-        self.output_names = tuple(returned)
-        return [self._comparable(leaf, back) for leaf in returned.values()]
+        self.output_names = tuple(name for name, _ in left)
+        return [self._comparable(leaf, back) for _, leaf in left]
 
     def _left(
         self,
@@ -93,16 +95,17 @@ class Leaves:
         """Run the function. What it returns, what it changed around it, and the gradients."""
         with self.surroundings.copied(replacements) as copied:
             before = dict(copied.leaves())
-            with grad_mode(gradients=self.gradients), self._replacing(replacements):
+            recording = torch.enable_grad() if self.gradients else nullcontext()
+            with recording, self._replacing(replacements):
                 returned = copied.call()
             for path, leaf in leaves(returned):
                 # A captured tensor can be returned without passing through any call.
-                yield f"output {path}".strip(), replacements.get(id(leaf), leaf)
+                yield path and f"output '{path}'", replacements.get(id(leaf), leaf)
             after = dict(copied.leaves())
         for path in dict.fromkeys((*before, *after)):
             one, other = before.get(path, _GONE), after.get(path, _GONE)
             if not _same(one, other):
-                yield f"{path} afterwards", other
+                yield f"'{path}' afterwards", other
         given = {
             each.gradient_of: passed[index]
             for index, each in enumerate(self.tensors)
@@ -110,7 +113,7 @@ class Leaves:
         }
         for index, leaf in parameters.items():
             if leaf.grad is not given.get(index):
-                yield f"gradient of {self.tensors[index].name}", leaf.grad
+                yield f"gradient of '{self.tensors[index].name}'", leaf.grad
 
     def _replacing(
         self, replacements: Mapping[int, torch.Tensor]
@@ -125,7 +128,8 @@ class Leaves:
             leaf = back.get(id(leaf), leaf)
             if not _has_storage(leaf):
                 return self._mark(f"tensor of layout {leaf.layout} on {leaf.device.type}")
-            return leaf.detach() if leaf.requires_grad else leaf
+            # Autograd ran inside, so that it is no part of what is compared.
+            return leaf.detach() if self.gradients and leaf.requires_grad else leaf
         if isinstance(leaf, PLAIN):
             return leaf
         return str(leaf) if isinstance(leaf, _NAMED) else self._mark(type(leaf).__name__)
@@ -183,7 +187,7 @@ class Comparable:
             captured += _given_gradients([*explicit, *captured])
         tensors = (*explicit, *captured)
         return cls(
-            Leaves(surroundings, tensors, gradients, bool(found.hidden)),
+            Leaves(surroundings, tensors, gradients, bool(found.hidden), len(captured)),
             tuple(each.tensor for each in tensors),
             tuple(each.name for each in tensors),
             len(explicit),
@@ -198,6 +202,20 @@ class Comparable:
     def captured_inputs(self) -> list[tuple[int, str]]:
         """The index and the name of each input that is a captured tensor."""
         return list(enumerate(self.captured, self.explicit))
+
+    def place_names(self) -> dict[str, str]:
+        """The names of inputs, and those of outputs that say more than an index."""
+        named = {
+            f"input {index}": f"input '{name}'"
+            for index, name in enumerate(self.names)
+            if name != UNNAMED
+        }
+        # A tuple has its order; the output of a function that returns one value has no path.
+        return named | {
+            f"output {index}": name
+            for index, name in enumerate(self.function.output_names)
+            if name not in ("", f"output '[{index}]'")
+        }
 
     def other_inputs(self, given: object) -> tuple[torch.Tensor, ...]:
         """The inputs of a call with other arguments, which may differ in their tensors alone.
@@ -253,8 +271,8 @@ def _notes(
         yield "the function runs autograd, so gradients are compared as outputs"
     elif requiring:
         yield (
-            "inputs that require gradients are detached: only inference is compared, not the"
-            " backward pass"
+            "inputs that require gradients are detached: only inference is compared; the variant"
+            " 'grad' of a target compares the backward pass (aot:grad)"
         )
     if any(not each.tensor.is_leaf for each in requiring):
         yield "inputs that are results of autograd are taken as leaves"

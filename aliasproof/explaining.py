@@ -66,16 +66,23 @@ def explain(
     # Tracing runs the user's code, so any exception can come out of it.
     except Exception as error:
         raise UserError(f"it cannot be traced: {raised_text(error, file)}") from error
+    functional, reinplaced = _compiled(captured, inputs, views, note)
+    graphs = (program, graph_lines(functional, inputs), graph_lines(reinplaced, inputs))
+    made = tuple(map(_shown_decision, decisions(reinplaced)))
+    return Explanation(code, *graphs, made, tuple(notes))
+
+
+def _compiled(
+    captured: fx.GraphModule, inputs: Sequence[torch.Tensor], views: Views, note: str | None
+) -> tuple[fx.GraphModule, fx.GraphModule]:
+    """The functional and the reinplaced graph. `note` says why a refusal may be expected."""
     try:
         functional = functionalize(captured, *inputs, views=views)
         # Reinplacing changes the graph that it gets, and both graphs are shown.
-        reinplaced = reinplace(copy.deepcopy(functional), *inputs)
-        graphs = (program, graph_lines(functional, inputs), graph_lines(reinplaced, inputs))
+        return functional, reinplace(copy.deepcopy(functional), *inputs)
     except Refused as refused:
         why = "" if note is None else f"; {note}"
         raise UserError(f"the reference pass refuses it: {refused}{why}") from refused
-    made = tuple(map(_shown_decision, decisions(reinplaced)))
-    return Explanation(code, *graphs, made, tuple(notes))
 
 
 def _captured(

@@ -10,7 +10,8 @@ import contextlib
 import copy
 import inspect
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,7 +55,11 @@ class Surroundings:
     @classmethod
     def of(cls, function: Function, arguments: CallArguments) -> Surroundings:
         """Find the variables of a function."""
-        variables = tuple(filter(_is_small, _variables(function, arguments)))
+        found = filter(_is_small, _variables(function, arguments))
+        # A parameter is called as its module calls it, not as its optimizer does.
+        variables = tuple(
+            sorted(found, key=lambda each: isinstance(each.value, torch.optim.Optimizer))
+        )
         return cls(function, arguments.named_for(function), variables)
 
     def call(self) -> object:
@@ -62,15 +67,19 @@ class Surroundings:
         return self.function(*self.arguments.args, **self.arguments.kwargs)
 
     def leaves(self) -> Iterator[tuple[str, object]]:
-        """All leaves with their paths: first those of the arguments."""
-        yield from self._leaves_of(self.arguments.named())
+        """All leaves with their paths: first those of the arguments. No two paths are equal."""
         # A module or a bound method has tensors itself: their names are those that it gives.
-        yield from self._leaves_of([("", self.function)])
-        yield from self._leaves_of((each.name, each.value) for each in self.variables)
-
-    def _leaves_of(self, roots: Iterable[tuple[str, object]]) -> Iterator[tuple[str, object]]:
+        roots = [
+            *self.arguments.named(),
+            ("", self.function),
+            *((variable.name, variable.value) for variable in self.variables),
+        ]
+        taken: Counter[str] = Counter()
         for name, value in roots:
-            yield from leaves(value, name)
+            for path, leaf in leaves(value, name):
+                # A global can be called as an argument is.
+                taken[path] += 1
+                yield (f"{path} ({taken[path]})" if taken[path] > 1 else path), leaf
 
     def tensors(self) -> dict[int, tuple[str, torch.Tensor]]:
         """Each tensor object with its first path, by identity."""

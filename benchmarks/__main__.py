@@ -20,8 +20,10 @@ import z3
 
 from benchmarks import (
     against_torch,
+    causes,
     generation,
     lemma_table,
+    limitations,
     overlap,
     pass_cost,
     proof_rates,
@@ -39,6 +41,8 @@ BENCHMARKS: dict[str, Callable[[], Figures]] = {
     "pass_cost": pass_cost.measure,
     "against_torch": against_torch.measure,
     "proof_rates": proof_rates.measure,
+    "causes": causes.measure,
+    "limitations": limitations.measure,
 }
 
 

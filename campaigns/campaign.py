@@ -27,18 +27,20 @@ class Parts:
     """Seconds of processor time of a campaign, by part.
 
     `searching` draws programs and runs them, `recognizing` asks whether failures are known bugs,
-    `reducing` makes their programs smaller, `confirming` runs reproducers.
+    `reducing` makes their programs smaller, `confirming` runs reproducers, `compiling` runs the
+    findings under `torch.compile`.
     """
 
     searching: float = 0.0
     recognizing: float = 0.0
     reducing: float = 0.0
     confirming: float = 0.0
+    compiling: float = 0.0
 
     @property
     def after_search(self) -> float:
         """The share of the time that reductions and confirmations take, between 0 and 1."""
-        after = self.reducing + self.confirming
+        after = self.reducing + self.confirming + self.compiling
         whole = self.searching + self.recognizing + after
         return after / whole if whole else 0.0
 

@@ -76,6 +76,7 @@ class ConfirmationServer:
     _waiting: dict[int, Future[Ran]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _number: int = 0
+    _reader: threading.Thread | None = None
 
     def run(self, script: Path, timeout: float = TIMEOUT) -> Ran:
         """Run a script, with its folder as the working folder. `timeout` is in seconds."""
@@ -100,6 +101,9 @@ class ConfirmationServer:
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.close()
             process.wait()
+            # It tells those that wait that nothing comes, which must not reach the next server.
+            if self._reader is not None:
+                self._reader.join()
 
     def _start(self) -> subprocess.Popen[bytes]:
         # -I ignores PYTHONPATH, the working folder and the user's packages.
@@ -112,7 +116,8 @@ class ConfirmationServer:
             # A session of its own: Ctrl-C ends the search, not the confirmation of its findings.
             start_new_session=True,
         )
-        threading.Thread(target=self._take_answers, args=(process,), daemon=True).start()
+        self._reader = threading.Thread(target=self._take_answers, args=(process,), daemon=True)
+        self._reader.start()
         return process
 
     def _take_answers(self, process: subprocess.Popen[bytes]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter, deque
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +16,8 @@ from campaigns.finding import Finding
 from campaigns.issue_text import issue_text
 from campaigns.reproducer import Confirmation, render
 from campaigns.store import Store
-from campaigns.user_level import Reproduced, UserLevel, at_user_level
+from campaigns.user_level import BACKENDS, Reproduced, UserLevel, at_user_level
+from corpus.known_bugs import KNOWN_BUGS
 from targets.registry import target as target_named
 
 # Reproducers that run at the same time, each in a process of its own. Few, since the workers of the
@@ -74,6 +76,7 @@ class Confirmations:
     def take_finished(self) -> None:
         """Take the results that are there: findings, and unconfirmed failures with the reason."""
         self.campaign.spent.confirming = self.server.seconds
+        self.campaign.spent.compiling = self._compilers.seconds
         while self._pending and self._pending[0][1].done():
             finding, future = self._pending.popleft()
             confirmation, name = future.result(), finding.identifier
@@ -95,9 +98,8 @@ class Confirmations:
         shown = Reproduced(script, confirmation.output)
         # Until the answer is there, the issue is about the target alone.
         self.store.write_issue(finding, issue_text(finding, shown), script)
-        task = self._background.submit(
-            at_user_level, finding, shown, functools.partial(_run, self._compilers)
-        )
+        run = functools.partial(_run, self._compilers)
+        task = self._background.submit(at_user_level, finding, shown, run, _backends(finding))
         self._compiled.append((finding, task))
 
     def _take_compiled(self) -> None:
@@ -117,6 +119,12 @@ class Confirmations:
             executor.shutdown(wait=False, cancel_futures=True)
         for server in (self.server, self._compilers):
             server.stop()
+
+
+def _backends(finding: Finding) -> Sequence[str]:
+    """The backends to ask. Inductor compiles C++ for seconds, so only if there is no issue yet."""
+    known = KNOWN_BUGS.get(finding.known or "")
+    return BACKENDS if known is None or not known.link else BACKENDS[:1]
 
 
 def _run(server: ConfirmationServer, script: Path) -> Confirmation:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from campaigns.recognition import by_mark, plausible_bugs, recognised
 from campaigns.signature import Signature, signature
 from corpus.known_bugs import mended
 from oracles.verdict import Violation
 from programs.program import Program
-from reduction.reducer import Reducer
+from reduction.reducer import Reducer, StepStatistics
 from targets.registry import target as target_named
-from trials.attribution import Symptom, shows
+from trials.attribution import Symptom, grade, graded
 from trials.trial import Case, run_trial
 
 
@@ -55,6 +57,7 @@ class ReducedFailure:
 
     `tried` and `accepted` count the candidates of the reduction. `exact` says whether outputs can
     be compared without tolerance. `graph` is the code of the last graph that the target made.
+    `passes` says what each step of the reduction cost.
     """
 
     signature: Signature
@@ -66,6 +69,7 @@ class ReducedFailure:
     accepted: int
     exact: bool
     graph: str = ""
+    passes: Mapping[str, StepStatistics] = field(default_factory=dict)
 
     @classmethod
     def unreduced(cls, failure: Failure, violation: Violation, *, exact: bool) -> ReducedFailure:
@@ -87,17 +91,15 @@ def reduce_failure(failure: Failure) -> ReducedFailure | None:
 
 
 def _reduce(failure: Failure) -> ReducedFailure | None:
-    target, symptom = target_named(failure.symptom.target), failure.symptom
-
-    def predicate(candidate: Program) -> bool:
-        return shows(candidate, target, symptom)
-
+    target = target_named(failure.symptom.target)
+    predicate = functools.partial(grade, target=target, symptom=failure.symptom)
     # The failure may have depended on what ran before it in its worker. Then it is not a finding.
-    if not predicate(failure.program):
+    if predicate(failure.program) != 1:
         return None
-    reducer = Reducer(failure.program, predicate)
+    reducer = Reducer(failure.program, predicate, best_grade=len(graded(failure.symptom)))
     smallest = reducer.run()
-    # The reducer keeps the symptom. Evidence and place are those of the reduced program.
+    symptom = graded(failure.symptom)[reducer.grade - 1]
+    # Evidence and place are those of the reduced program.
     trial = run_trial(Case.of(smallest), target)
     # If an op rounds differently in eager and target, the reproducer must compare with a tolerance.
     results = (*trial.eager.outputs, *trial.eager.inputs)
@@ -115,4 +117,5 @@ def _reduce(failure: Failure) -> ReducedFailure | None:
         reducer.accepted,
         exact=all(map(trial.trace.exact, results)),
         graph=trial.build.stages[-1].graph.code if trial.build and trial.build.stages else "",
+        passes=reducer.passes,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ from oracles.verdict import Violation
 from programs.errors import UserError
 from programs.program import Program
 from programs.serialization import from_json, to_json
+from reduction.reducer import StepStatistics
 
 VERSION = 2
 READABLE = (1, VERSION)  # version 1 says nothing about cause, known bugs and `torch.compile`
@@ -51,6 +53,7 @@ class Finding:
     user_level: Mapping[str, str] = field(default_factory=dict)
     exact: bool = True
     graph: str = ""
+    steps: Mapping[str, StepStatistics] = field(default_factory=dict)
 
     @classmethod
     def of(cls, reduced: ReducedFailure, count: int = 1) -> Finding:
@@ -74,6 +77,7 @@ class Finding:
             known=reduced.signature.known,
             exact=reduced.exact,
             graph=reduced.graph,
+            steps=reduced.passes,
         )
 
     @property
@@ -109,6 +113,7 @@ class Finding:
                 "candidates tried": self.tried,
                 "accepted": self.accepted,
                 "from": len(self.original),
+                "steps": {name: dataclasses.asdict(spent) for name, spent in self.steps.items()},
             },
             "seed": self.seed,
             "torch": self.torch_version,
@@ -152,6 +157,12 @@ class Finding:
                 },
                 exact=bool(data.get("exact", True)),
                 graph=str(data.get("graph", "")),
+                steps={
+                    str(name): StepStatistics(
+                        int(spent["candidates"]), int(spent["accepted"]), float(spent["seconds"])
+                    )
+                    for name, spent in data["reduction"].get("steps", {}).items()
+                },
             )
         except (ValueError, KeyError, TypeError, AttributeError) as reason:
             raise UserError(

@@ -14,6 +14,7 @@ import torch
 from campaigns.finding import Finding
 from campaigns.headline import effect, headline, name_of
 from campaigns.user_level import Reproduced
+from corpus.known_bugs import KNOWN_BUGS
 from programs.ordinary_syntax import with_short_names
 
 LONGEST_LOG = 30  # lines
@@ -105,12 +106,16 @@ def _analysis(finding: Finding) -> str:
 def _what_happens(finding: Finding) -> str:
     base = finding.target.split(":")[0]
     part = _PARTS.get(base, f"`{finding.target}`")
-    if finding.cause:
-        return f"The cause: {finding.cause.rstrip('.')}."
+    bug = KNOWN_BUGS.get(finding.known or "")
+    if bug is not None:
+        return f"It is known: {bug.title} ({bug.link or 'no issue was found in the tracker'})."
     if finding.violation.kind.startswith(("dies", "hangs")):
         return f"The process {finding.kind} in {part}."
     if finding.oracle == "errors":
-        return f"The exception comes from {part}: {_message(finding)}"
+        # The cause of an error is 'error in FILE: FUNCTION' where Python raised it.
+        frame = finding.cause.removeprefix("error in ")
+        where = f" (`{frame}`)" if frame != finding.cause else ""
+        return f"The exception comes from {part}{where}: {_message(finding)}"
     details = _difference(finding)
     earlier = (
         ", while the functionalized graph before it is right" if base == "fx-reinplace" else ""
@@ -159,9 +164,14 @@ def _how_it_was_found(finding: Finding) -> str:
         if finding.exact
         else "Outputs are compared with the default tolerances of `torch.testing.assert_close`."
     )
+    kept = (
+        f", which keep what cannot be left out ({finding.cause})"
+        if finding.cause and finding.silent
+        else ""
+    )
     return (
         "Found by a fuzzer for aliasing and mutation, and reduced from"
-        f" {len(finding.original)} to {len(finding.program)} operators. {compared}"
+        f" {len(finding.original)} to {len(finding.program)} operators{kept}. {compared}"
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -41,7 +41,10 @@ class UserLevel:
 
 
 def at_user_level(
-    finding: Finding, shown: Reproduced, run: Callable[[Path], Confirmation] = confirm
+    finding: Finding,
+    shown: Reproduced,
+    run: Callable[[Path], Confirmation] = confirm,
+    backends: Sequence[str] = BACKENDS,
 ) -> UserLevel:
     """Run the finding under each backend, each time in a fresh process.
 
@@ -50,7 +53,7 @@ def at_user_level(
     """
     answers: dict[str, str] = {}
     reproduced: Reproduced | None = None
-    for backend in BACKENDS:
+    for backend in backends:
         for script in _scripts(finding, backend):
             confirmation = _run_script(script, run)
             answers[backend] = answer(finding.violation, confirmation)

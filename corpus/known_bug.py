@@ -20,7 +20,7 @@ Mend: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How a violation of a bug that cannot be mended is recognised.
+    """How a violation of a bug is recognised that a mend does not remove.
 
     The oracle must be one of `oracles`, and `kind` a regular expression that the violation's kind
     matches. `when` says for which programs: the reason why the mark is conservative. With
@@ -48,8 +48,8 @@ class KnownBug:
     torch in which it was seen, such as '2.13'. `link` is the upstream issue or
     pull request, or empty if a search found none. `mended` corrects torch in this process while it
     is entered: a violation that vanishes then *is* this bug. Where torch cannot be mended from
-    Python, `mark` recognises the bug instead. `plausible` is a cheap test of whether a program can
-    show the bug at all; it only saves time.
+    Python, or not for all forms of the bug, `mark` recognises it. `plausible` is a cheap test of
+    whether a program can show the bug at all; it only saves time.
     """
 
     identifier: str

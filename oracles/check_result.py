@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from oracles.place_names import PlaceNames
 from oracles.verdict import FROM_WORST, Documented, Report, Verdict, Violation
 
 # The process that prints a check imports no torch, which takes more than a second.
@@ -24,13 +25,15 @@ class EagerResult:
 
     `unjudged` says why no target can be compared with this run; None if targets can be.
     `raised` is the exception in one line; None if eager returns. There is no observation if the run
-    is undefined, and neither observation nor trace if it is in another process.
+    is undefined, and neither observation nor trace if it is in another process. `names` are those
+    of inputs and outputs, where the function has names for them.
     """
 
     observation: Observation | None
     trace: Trace | None
     unjudged: str | None = None
     raised: str | None = None
+    names: PlaceNames = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

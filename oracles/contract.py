@@ -210,7 +210,17 @@ def written_inputs_disjoint(trace: Trace) -> bool:
 
 def as_written(trace: Trace) -> bool:
     """Each call can be decomposed in one way only."""
-    return trace.as_written
+    return trace.as_written is True
+
+
+def differentiates(trace: Trace) -> bool:
+    """Autograd runs inside of the function."""
+    return trace.differentiates
+
+
+def calls_a_custom_write(trace: Trace) -> bool:
+    """An operator of another library than torch writes a tensor."""
+    return trace.custom_write
 
 
 def no_overlapping_as_strided(trace: Trace) -> bool:

@@ -1,10 +1,11 @@
 """`OpHashes`: the value hashes of what a functional op computes.
 
-There are three sorts of ops:
+There are four sorts of ops:
 
 - A move (`clone`, `cat`, `flip`, a view copy) passes on the hashes that it reads.
 - Of a pointwise op, the hash of an element depends on the op, its plain arguments, and the elements
   that it reads at its position.
+- Of a matrix product, it depends on the elements of one row and one column (see `products`).
 - Of any other op, it depends on the op, its plain arguments, all elements that the op reads, and
   its own position. Such an op is *opaque*: of what it computes, only the schema is known.
 """
@@ -12,6 +13,7 @@ There are three sorts of ops:
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -34,6 +36,7 @@ from oracles.calls import (
 )
 from oracles.forms import view_of_copy
 from oracles.hashed_memory import HashedMemory
+from oracles.products import PRODUCTS, WITH_ADDEND, is_plain_sum, product
 from oracles.symbolic_values import element
 from oracles.value_hashes import (
     OPERANDS,
@@ -55,10 +58,14 @@ aten = torch.ops.aten
 
 
 class OpHashes:
-    """Computes the hashes of results. It counts the random draws of the run: each is different."""
+    """Computes the hashes of results. It counts the random draws of the run: each is different.
+
+    `computing` counts the calls of ops that compute, by what `call_name` gives.
+    """
 
     def __init__(self, memory: HashedMemory) -> None:
         self.memory = memory
+        self.computing: Counter[str] = Counter()
         self._draws = 0
 
     def computed(
@@ -76,10 +83,15 @@ class OpHashes:
         # Before the rules for pointwise ops: constants hash like the bytes that they are.
         if is_constant(op, given):
             return [self.memory.constant(tensor) for tensor in results]
+        if op in PRODUCTS:
+            return [self._product(op, given, results[0])]
+        if op in WITH_ADDEND and is_plain_sum(given):
+            return [self._with_addend(op, args, results[0])]
         if torch_name(op).startswith("_foreach_"):
             per_item = self._per_item(op, given, result, results)
             if per_item is not None:
                 return per_item
+        self.computing[call_name(op, given)] += 1
         is_pointwise = facts(op).pointwise and len(results) == 1
         if is_pointwise and not is_random(op) and not takes_lists(given):
             return [self._pointwise(op, given, results[0])]
@@ -106,6 +118,26 @@ class OpHashes:
             # The view of the operand shows exactly what the copy has.
             return [self.memory.read(tensor) for tensor in tensors_in(view(*args, **kwargs))]
         return None
+
+    def _product(self, op: OpOverload, given: dict[str, Any], result: torch.Tensor) -> Array:
+        self.computing["matrix product"] += 1
+        left, right = tensors_in(list(given.values()))
+        elements = product(self.memory, left, right)
+        made = spread(elements, result.element_size())
+        if self.memory.symbols is not None:
+            name = functools.partial(element, f"{_label(op, [])} 0", tuple(result.shape))
+            self.memory.symbols.note(combined(made), name)
+        return made
+
+    def _with_addend(self, op: OpOverload, args: Sequence[Any], result: torch.Tensor) -> Array:
+        addend, left, right = args[:3]
+        # The product as a tensor of its own, and then `add`: `linear` may call either.
+        alone = WITH_ADDEND[op](left, right)
+        (hashes,) = self.computed(WITH_ADDEND[op], (left, right), {}, alone)
+        self.memory.make(alone, hashes)
+        (total,) = self.computed(aten.add.Tensor, (alone, addend), {}, result)
+        assert total is not None
+        return total
 
     def _per_item(
         self,
@@ -202,6 +234,16 @@ class OpHashes:
             name = functools.partial(element, f"{label} {index}", sizes)
             self.memory.symbols.note(combined(made), name)
         return made
+
+
+def call_name(op: OpOverload, given: Mapping[str, Any]) -> str:
+    """The name that all forms of an op share, with the plain arguments: 'add[other=1]'."""
+    plain = [
+        (argument, value)
+        for argument, value in given.items()
+        if not any(True for _ in tensors_in(value)) and matters(op, argument, value)
+    ]
+    return _label(op, plain)
 
 
 # --- moves ----------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ read as one combination of the hashes of its bytes, and stored as one hash per b
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -41,7 +42,7 @@ from oracles.calls import (
 )
 from oracles.forms import SCATTERS, functional_form
 from oracles.hashed_memory import HashedMemory
-from oracles.op_hashes import OpHashes
+from oracles.op_hashes import OpHashes, call_name
 from oracles.symbolic_values import SymbolicValues
 from oracles.value_hashes import Array
 from programs.definedness import ALLOCATES
@@ -55,7 +56,8 @@ class UninterpretedMode(TorchDispatchMode):
     """Computes the value hashes of all that runs within it.
 
     `data_dependent_op` names the first op that returned tensor data to Python or as a size (`item`,
-    `nonzero`). What runs after it may depend on the data of these inputs.
+    `nonzero`). What runs after it may depend on the data of these inputs. `composites` are the
+    composite ops that computed something; the mode meets them in inference mode alone.
     """
 
     supports_higher_order_operators = True
@@ -66,7 +68,13 @@ class UninterpretedMode(TorchDispatchMode):
         super().__init__()
         self.memory = HashedMemory(inputs, symbols)
         self.data_dependent_op: str | None = None
+        self.composites: dict[str, None] = {}
         self._ops = OpHashes(self.memory)
+
+    @property
+    def computing(self) -> Counter[str]:
+        """How often each op ran that computes, with its plain arguments."""
+        return self._ops.computing
 
     def __torch_dispatch__(
         self,
@@ -77,8 +85,12 @@ class UninterpretedMode(TorchDispatchMode):
     ) -> Any:
         kwargs = dict(kwargs or {})
         if (run_steps := steps(func)) is not None:
+            before = self.computing.total()
             with self:
-                return run_steps(*args, **kwargs)
+                result = run_steps(*args, **kwargs)
+            if isinstance(func, OpOverload) and self.computing.total() > before:
+                self.composites[str(func)] = None
+            return result
         # Its schema hides that it writes the running statistics.
         if func in BATCH_NORMS:
             func, args, kwargs = batch_norm_with_true_schema(func, args, kwargs)
@@ -103,7 +115,8 @@ class UninterpretedMode(TorchDispatchMode):
             isinstance(leaf, (torch.Tensor, list, tuple, type(None))) for leaf in leaves
         )
         # An op of torch has a tag if the number it returns is data, not metadata.
-        if returns_number and op.namespace not in TORCH:
+        # Of no tensor it can read no data.
+        if returns_number and op.namespace not in TORCH and any(True for _ in tensors_in(args)):
             self.data_dependent_op = self.data_dependent_op or str(op)
         if op is aten.index.Tensor and all(
             index.dtype != torch.bool for index in tensors_in(args[1])
@@ -175,6 +188,8 @@ class UninterpretedMode(TorchDispatchMode):
     ) -> tuple[list[Array], list[torch.dtype], Any]:
         """Run an op without a functional form, or a random one, as an opaque op."""
         key = None if is_constant(op, given) else self._ops.opaque_key(op, given)
+        if key is not None:
+            self.computing[call_name(op, given)] += 1
         result = op(*args, **kwargs)
         # New results first, as a functional form would return them.
         left = [*_not_in(written, result), *written]

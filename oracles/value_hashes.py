@@ -98,6 +98,14 @@ def digest(elements: Array) -> int:
     return int(mixed(flat) @ weights[: flat.size]) ^ int(hashed(elements.shape))
 
 
+def digests(elements: Array) -> Array:
+    """One hash per row of the last dim, which depends on the order in the row."""
+    count = elements.shape[-1]
+    weights = _POSITIONS if count <= _POSITIONS.size else sequence(_STEP, count)
+    per_row: Array = mixed(elements) @ weights[:count]
+    return per_row
+
+
 # --- bytes and bits -------------------------------------------------------------------------------
 
 

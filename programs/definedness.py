@@ -303,6 +303,7 @@ class Watch(TorchDispatchMode):
         trace = self.trace
         for tensor in call.written:
             trace.written.add(tensor.untyped_storage().data_ptr())
+            trace.custom_write = trace.custom_write or call.op.namespace not in ("aten", "prims")
             trace.written_regions.add(region := Region.of(tensor))
             if overlaps_itself(region):
                 trace.overlapping_writes.add(region)

@@ -193,11 +193,12 @@ class Trace:
     - `written_as_strided`: a write went through a chain of views with `as_strided` in it.
     - `overlapping_operands`: a call wrote memory that another operand of it covers.
     - `outside`: an `as_strided` showed bytes that its argument does not cover.
+    - `as_written`: the function calls no composite op that computes; None if nobody looked yet.
     - `data_dependent`: the first op that read tensor data into Python or into a size.
     - `unspecified`: a call that this device runs in one way, and torch specifies none; how.
     - `is_program`: the function is a `Program`, so it does nothing but call ATen ops.
-    - `as_written`: the function is known to call no composite op.
     - `differentiates`: autograd recorded a call.
+    - `custom_write`: an operator of another library than torch wrote a tensor.
     - `unwatched`: the higher-order operators that ran without a look at what they do.
     - `nbytes`: the bytes of all storages that the run was given or made, freed or not.
     - `captured`: how many of the last inputs a user's function captures; None for a program.
@@ -211,11 +212,12 @@ class Trace:
     written_as_strided: bool = False
     overlapping_operands: bool = False
     outside: bool = False
+    as_written: bool | None = None
     data_dependent: str | None = None
     unspecified: str | None = None
     is_program: bool = False
-    as_written: bool = False
     differentiates: bool = False
+    custom_write: bool = False
     unwatched: dict[str, None] = field(default_factory=dict)
     nbytes: int = 0
     captured: int | None = None

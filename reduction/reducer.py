@@ -14,7 +14,7 @@ from programs.program import Program
 from programs.validation import first_defect
 from reduction.edits import tidied
 from reduction.simplicity import is_simpler, simplicity
-from reduction.steps import GROUPS, ReductionStep, StepGroups
+from reduction.steps import BETTER, GROUPS, ReductionStep, StepGroups
 
 # Candidates tried in one reduction: far above what a fixpoint needs, a bound against surprises.
 MOST_CANDIDATES = 2000
@@ -66,8 +66,11 @@ class Reducer:
 
     - *Soundness*. `current` always satisfies the predicate. That a candidate is defined in eager,
       and fails in the same way as the first program, is the predicate's matter.
-    - *Progress*. Each accepted candidate is simpler, and the order is well-founded. So a reduction
-      ends if each step ends, and `MOST_CANDIDATES` bounds how often it asks the predicate.
+    - *Progress*. Each accepted candidate is simpler, or it has a larger grade, of which there are
+      few. The order is well-founded. So a reduction ends if each step ends, and `MOST_CANDIDATES`
+      bounds how often it asks the predicate.
+    - *Better failures*. At a fixpoint, while the grade is below `best_grade`, the steps in `BETTER`
+      offer programs that are not simpler. One with a larger grade is accepted, and reduced in turn.
     - *Determinism*. Nothing is random, and steps depend on `current` alone. The same program with
       the same predicate reduces to the same result, with the same counts. That holds for each
       `evaluate`: answers are taken in the order of the candidates, whoever computed them.
@@ -97,6 +100,7 @@ class Reducer:
     predicate: Predicate
     evaluate: Evaluate = one_by_one
     grade: int = 1
+    best_grade: int = 1
     passes: dict[str, StepStatistics] = field(default_factory=dict)
     _rejected: set[Program] = field(default_factory=set)
 
@@ -118,6 +122,8 @@ class Reducer:
             before = self.current
             for group in groups:
                 self._fixate(group)
+            if self.grade < self.best_grade:
+                self._next_success(BETTER, Place(0, 0), better=True)
         return self.current.renamed()
 
     def _fixate(self, steps: tuple[ReductionStep, ...]) -> None:
@@ -132,10 +138,11 @@ class Reducer:
                 start = place._replace(candidate=max(place.candidate - 2**row + 1, 0))
 
     def _next_success(
-        self, steps: tuple[ReductionStep, ...], start: Place
+        self, steps: tuple[ReductionStep, ...], start: Place, *, better: bool = False
     ) -> tuple[Place, int] | None:
         """Ask about the candidates from a place on, until one is accepted.
 
+        If `better`, only a larger grade is accepted, of a candidate that need not be simpler.
         Returns its place, and how many were asked about. None at the end of the last step, or if
         the predicate was asked often enough.
         """
@@ -145,7 +152,7 @@ class Reducer:
         offers: deque[Offer] = deque()
 
         def candidates() -> Iterator[Program]:
-            for offer in self._offers(steps, start):
+            for offer in self._offers(steps, start, better=better):
                 offers.append(offer)
                 yield offer.candidate
 
@@ -153,7 +160,7 @@ class Reducer:
         with contextlib.closing(self.evaluate(self.predicate, candidates())) as grades:
             for grade in grades:
                 offer, now = offers.popleft(), time.perf_counter()
-                accepted = self._take(offer, grade, now - since)
+                accepted = self._take(offer, grade, now - since, better=better)
                 since = now
                 if accepted:
                     return offer.place, self.tried - before
@@ -161,19 +168,21 @@ class Reducer:
                     return None
         return None
 
-    def _take(self, offer: Offer, grade: int, seconds: float) -> bool:
+    def _take(self, offer: Offer, grade: int, seconds: float, *, better: bool) -> bool:
         """Note the answer about an offer. True if the candidate is accepted."""
         spent = self.passes.setdefault(offer.step, StepStatistics())
         spent.candidates += 1
         spent.seconds += seconds
-        if grade < max(self.grade, 1):
+        if grade < self.grade + better:
             self._rejected.add(offer.candidate.renamed())
             return False
         spent.accepted += 1
         self.current, self.grade = offer.candidate, grade
         return True
 
-    def _offers(self, steps: tuple[ReductionStep, ...], start: Place) -> Iterator[Offer]:
+    def _offers(
+        self, steps: tuple[ReductionStep, ...], start: Place, *, better: bool
+    ) -> Iterator[Offer]:
         """What the steps offer from a place on, each program once."""
         key, offered = simplicity(self.current), set()
         for index, step in enumerate(steps[start.step :], start.step):
@@ -188,5 +197,5 @@ class Reducer:
                 if canonical in offered or canonical in self._rejected:
                     continue
                 offered.add(canonical)
-                if is_simpler(candidate, key):
+                if better or is_simpler(candidate, key):
                     yield Offer(Place(index, position), step.__name__, candidate)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from programs.program import Program
+from reduction.better_steps import write_at_the_end
 from reduction.input_steps import (
     drop_dimensions,
     drop_inputs,
@@ -72,3 +73,5 @@ PLAINER_PARTS: tuple[ReductionStep, ...] = (
 # Each group is repeated until it changes nothing, before the next one begins.
 GROUPS: StepGroups = (FEWER_INSTRUCTIONS, PLAINER_PARTS)
 STEPS: tuple[ReductionStep, ...] = FEWER_INSTRUCTIONS + PLAINER_PARTS
+# What may turn a failure into a better one. These programs are not simpler.
+BETTER: tuple[ReductionStep, ...] = (write_at_the_end,)

@@ -1,72 +1,69 @@
-"""A target and its contract: preconditions, waived promises, documented refusals."""
+"""A target and its contract: preconditions, waived promises, documented refusals, disputes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
-from oracles.contract import Contract, Waiver
 from reports.console import new_table, print_table
 
+# A list that is in the cache is printed without torch.
+if TYPE_CHECKING:
+    from oracles.contract import Contract, Waiver
+
+EVERYTHING = ("promises", "everything that eager does", "")
 CLAUSE_WIDTH = 16  # columns: the longest is "does not promise"
 
 
-def print_target(
-    console: Console, name: str, summary: str, contract: Contract, after: str | None
-) -> None:
-    """Print a target. `after` is the target that it builds on."""
-    title = Text.assemble((name, "bold"), f": {summary}")
-    console.print(title, soft_wrap=not console.is_terminal)
-    table = new_table(header=False)
-    table.add_column("", width=CLAUSE_WIDTH, style="dim")
-    table.add_column("", overflow="fold")
-    for clause, text, reason in _clauses(contract):
+def print_target(console: Console, target: Mapping[str, Any]) -> None:
+    """Print a target, which is given as JSON values."""
+    table = _begin(console, target["name"], target["summary"])
+    for clause, text, reason in _clauses(target) or [EVERYTHING]:
         table.add_row(clause, Text.assemble(text, (f": {reason}" if reason else "", "dim")))
     # Why a campaign can report a finding of another target than the one that it tests.
-    if after is not None:
+    if (after := target["builds on"]) is not None:
         attribution = f"{after}: a violation that {after} shows too is attributed to {after}"
         table.add_row("builds on", attribution)
     print_table(console, table)
     console.print()
 
 
-def print_variant(
-    console: Console, name: str, summary: str, targets: Sequence[str], contract: Contract
-) -> None:
-    """Print a variant. `targets` have it, `contract` has the clauses that it adds."""
-    title = Text.assemble((f"TARGET:{name}", "bold"), f": {summary}")
-    console.print(title, soft_wrap=not console.is_terminal)
-    table = new_table(header=False)
-    table.add_column("", width=CLAUSE_WIDTH, style="dim")
-    table.add_column("", overflow="fold")
-    table.add_row("targets", ", ".join(targets))
-    if contract != Contract():
-        for clause, text, reason in _clauses(contract):
-            table.add_row(clause, Text.assemble(text, (f": {reason}", "dim")))
+def print_variant(console: Console, variant: Mapping[str, Any]) -> None:
+    """Print a variant, which is given as JSON values: who has it, and the clauses that it adds."""
+    table = _begin(console, f"TARGET:{variant['name']}", variant["summary"])
+    table.add_row("targets", ", ".join(variant["targets"]))
+    for clause, text, reason in _clauses(variant):
+        table.add_row(clause, Text.assemble(text, (f": {reason}", "dim")))
     print_table(console, table)
     console.print()
 
 
-def _clauses(contract: Contract) -> list[tuple[str, str, str]]:
+def _begin(console: Console, name: str, summary: str) -> Table:
+    """Print the title. Returns an empty table of clauses."""
+    title = Text.assemble((name, "bold"), f": {summary}")
+    console.print(title, soft_wrap=not console.is_terminal)
+    table = new_table(header=False)
+    table.add_column("", width=CLAUSE_WIDTH, style="dim")
+    table.add_column("", overflow="fold")
+    return table
+
+
+def _clauses(contract: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """The clauses of a contract: the kind of clause, what it is about, and the reason."""
-    rows = [
-        ("requires", precondition.name, precondition.reason)
-        for precondition in contract.preconditions
-    ]
+    rows = [("requires", each["name"], each["reason"]) for each in contract["preconditions"]]
+    for waiver in contract["waived"]:
+        condition = waiver["unless"]
+        exception = "" if condition is None else f" (it does if {condition})"
+        rows.append(("does not promise", f"'{waiver['meaning']}'{exception}", waiver["reason"]))
     rows += [
-        ("does not promise", f"'{waiver.promise.value}'{_exception(waiver)}", waiver.reason)
-        for waiver in contract.waivers
+        ("may refuse", f"{each['name']}, with /{each['message']}/", each["reason"])
+        for each in contract["refusals"]
     ]
-    rows += [
-        ("may refuse with", f"/{refusal.message}/", refusal.reason) for refusal in contract.refusals
-    ]
-    return rows or [("promises", "everything that eager does", "")]
-
-
-def _exception(waiver: Waiver) -> str:
-    return "" if waiver.unless is None else f" (it does if {_condition(waiver)})"
+    return rows + [("disputed", each["name"], each["reason"]) for each in contract["disputes"]]
 
 
 def _condition(waiver: Waiver) -> str:
@@ -93,6 +90,10 @@ def contract_json(contract: Contract) -> dict[str, object]:
             for precondition in contract.preconditions
         ],
         "refusals": [
-            {"message": refusal.message, "reason": refusal.reason} for refusal in contract.refusals
+            {"name": refusal.name, "message": refusal.message, "reason": refusal.reason}
+            for refusal in contract.refusals
+        ],
+        "disputes": [
+            {"name": dispute.name, "reason": dispute.reason} for dispute in contract.disputes
         ],
     }

@@ -8,6 +8,7 @@ import torch
 from rich.console import Console
 
 from campaigns.finding import Finding
+from campaigns.stored import StoredSuspicion
 from oracles.observation import Observation
 from oracles.stage import Stage
 from oracles.verdict import Violation
@@ -20,6 +21,7 @@ from reports.console import (
     relative,
 )
 from reports.program_code import print_program
+from reports.reduction_table import print_steps
 from reports.side_by_side import print_side_by_side
 from reports.verdict_table import print_violation
 from reports.wording import counted
@@ -39,12 +41,28 @@ def print_finding(console: Console, finding: Finding, summary: str) -> None:
         f"reduced from {len(finding.original)} instructions to {len(finding.program)}:"
         f" {finding.tried} candidates tried, {finding.accepted} accepted",
     )
+    if finding.steps:
+        print_heading(console, "steps of the reduction")
+        print_steps(console, finding.steps)
     print_heading(console, "program")
     print_program(console, finding.program)
     print_heading(console, "violation as it was found")
     print_violation(
         console, Violation(finding.oracle, finding.kind, finding.place, finding.evidence)
     )
+
+
+def print_suspicion(console: Console, stored: StoredSuspicion, summary: str) -> None:
+    """Print what is known of a suspicion."""
+    print_lines(console, stored.identifier, "bold")
+    print_lines(console, f"target {stored.target}: {summary}")
+    print_lines(
+        console,
+        f"suspicion: values match, but on {counted(stored.count, 'program')} of the run"
+        f" {stored.oracle} reports '{stored.kind}'; not reduced, and this is the shortest program",
+    )
+    print_heading(console, "program")
+    print_program(console, stored.program)
 
 
 def print_new_run(

@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich.console import Console
 
 from reports.console import new_table, print_lines, print_table
 
-
-@dataclass(frozen=True, slots=True)
-class OpRow:
-    """An op. `group` is a swarm switch, `writes` are the arguments that the op writes."""
-
-    op: str
-    kind: str
-    group: str
-    writes: Sequence[str]
-    schema: str
-
-    def to_json(self) -> dict[str, object]:
-        """The row as JSON values."""
-        return asdict(self)
+NAMES = ("op", "kind", "group", "writes")
 
 
-def print_ops(console: Console, rows: Sequence[OpRow]) -> None:
-    """Print one row per op."""
-    table = new_table()
-    for name in ("op", "kind", "group", "writes"):
-        table.add_column(name, no_wrap=True)
-    for row in rows:
-        table.add_row(row.op, row.kind, row.group, ", ".join(row.writes))
-    print_table(console, table)
+def print_ops(console: Console, ops: Sequence[Mapping[str, Any]]) -> None:
+    """Print one row per op; `ops` are JSON values. `group` is a swarm switch."""
+    rows = [(*(str(op[name]) for name in NAMES[:-1]), ", ".join(op["writes"])) for op in ops]
+    columns = zip(NAMES, *rows, strict=True)
+    if sum(max(map(len, column)) + 2 for column in columns) <= console.width:
+        table = new_table()
+        for name in NAMES:
+            table.add_column(name, no_wrap=True)
+        for row in rows:
+            table.add_row(*row)
+        print_table(console, table)
+    else:  # a narrow terminal would cut the names
+        for op, kind, group, writes in rows:
+            what = f"{kind}, group {group}, writes {writes or 'nothing'}"
+            print_lines(console, f"{op}: {what}")
     console.print()
     print_lines(
         console,

@@ -9,9 +9,9 @@ import torch
 
 from oracles.check_result import Check, EagerResult, TargetResult
 from oracles.judge import EVERY_ORACLE
-from oracles.observation import Observation
+from oracles.place_names import renamed
 from reports.shown_runs import ShownCheck, ShownEager, ShownTarget
-from reports.side_by_side import rows, value_text
+from reports.side_by_side import SHARED, rows, value_text
 
 
 def shown_eager(eager: EagerResult, notes: Sequence[str] = ()) -> ShownEager:
@@ -27,22 +27,29 @@ def shown_eager(eager: EagerResult, notes: Sequence[str] = ()) -> ShownEager:
         eager.trace.rounding.first if eager.trace is not None else None,
         tuple(notes),
         eager.trace.unspecified if eager.trace is not None else None,
+        eager.names,
     )
 
 
-def shown_target(eager: Observation | None, result: TargetResult) -> ShownTarget:
+def shown_target(eager: EagerResult, result: TargetResult) -> ShownTarget:
     """The texts of a target's run. Runs that do not differ are not shown."""
+    # A target with conditions of its own has an eager run of its own.
+    seen = result.eager or eager.observation
     differs = any(report.differences for report in result.reports.values())
     beside = (
-        tuple(rows(eager, result.observation))
-        if differs and eager is not None and result.observation is not None
+        tuple(
+            (renamed(place, eager.names), renamed(ours, eager.names), renamed(theirs, eager.names))
+            if place == SHARED
+            else (renamed(place, eager.names), ours, theirs)
+            for place, ours, theirs in rows(seen, result.observation)
+        )
+        if differs and seen is not None and result.observation is not None
         else ()
     )
-    return ShownTarget(replace(result, observation=None), beside)
+    return ShownTarget(replace(result, observation=None, eager=None), beside)
 
 
 def shown_check(found: Check) -> ShownCheck:
     """The texts of a check that has ended."""
-    seen = found.eager.observation
-    targets = {name: shown_target(seen, result) for name, result in found.results.items()}
+    targets = {name: shown_target(found.eager, result) for name, result in found.results.items()}
     return ShownCheck(shown_eager(found.eager, found.notes), targets)

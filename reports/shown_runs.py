@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from oracles.check_result import Check, EagerResult, TargetResult
+from oracles.place_names import PlaceNames
 from reports.two_runs import Row
 
 
@@ -19,7 +20,8 @@ class ShownEager:
 
     `rounded` is the op since which values are compared with a tolerance. `notes` say what was done
     to make the function comparable. `unspecified` is a call that only this device runs in one way.
-    `torch` is the version, `oracles` are the names of all oracles.
+    `torch` is the version, `oracles` are the names of all oracles, `names` those of inputs and
+    outputs.
     """
 
     torch: str
@@ -31,6 +33,7 @@ class ShownEager:
     rounded: str | None = None
     notes: tuple[str, ...] = ()
     unspecified: str | None = None
+    names: PlaceNames = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,6 @@ class ShownCheck:
     @property
     def check(self) -> Check:
         """The check without its runs."""
-        eager = EagerResult(None, None, self.eager.unjudged, self.eager.raised)
+        eager = EagerResult(None, None, self.eager.unjudged, self.eager.raised, self.eager.names)
         results = {name: shown.result for name, shown in self.targets.items()}
         return Check(eager, results, self.eager.notes)

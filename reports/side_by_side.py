@@ -13,6 +13,7 @@ from programs.regions import Region, overlap
 from programs.storage_bytes import bytes_of
 from reports.two_runs import Row, print_rows
 
+SHARED = "share bytes"  # the row with the pairs that do
 MOST_ELEMENTS = 80  # shown of a tensor
 LONGEST_MESSAGE = 160  # characters of an error's first line; the evidence has all of it
 MOST_BYTES = 64  # shown of a storage
@@ -58,7 +59,7 @@ def rows(eager: Observation, target: Observation) -> Iterator[Row]:
     if eager.error is None and target.error is None:
         in_eager, in_target = _aliases(eager), _aliases(target)
         if in_eager or in_target:
-            yield "share bytes", "\n".join(in_eager) or "none", "\n".join(in_target) or "none"
+            yield SHARED, "\n".join(in_eager) or "none", "\n".join(in_target) or "none"
 
 
 def _raised(error: Exception | None) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from oracles.check_result import Check, TargetResult
+from oracles.place_names import renamed
 from oracles.verdict import Limitation, Report, Verdict, Violation
 from reports.console import new_table, print_heading, print_lines, print_table
 from reports.shown_runs import ShownCheck, ShownEager, ShownTarget
@@ -87,7 +88,8 @@ def _print_eager(console: Console, eager: ShownEager) -> None:
     table.add_column("", style="dim")
     table.add_column("", overflow="fold")
     for index, output in enumerate(eager.outputs):
-        table.add_row(f"eager output {index}", output)
+        place = renamed(f"output {index}", eager.names)
+        table.add_row(f"eager {place}", output)
     print_table(console, table)
 
 
@@ -225,7 +227,7 @@ def check_json(shown: ShownCheck) -> dict[str, object]:
         "targets": {
             name: {
                 "oracles": {
-                    oracle: _report_json(report) for oracle, report in result.reports.items()
+                    oracle: report_json(report) for oracle, report in result.reports.items()
                 },
                 "verdict": result.verdict.value,
                 "judged": result.judged,
@@ -245,13 +247,15 @@ def _eager_json(eager: ShownEager) -> dict[str, object]:
         "reason": eager.unjudged or "",
         "unspecified": eager.unspecified,
         "raises": eager.raised,
+        "names": dict(eager.names),
         "outputs": list(eager.outputs),
         "inputs afterwards": list(eager.inputs),
         "compared with tolerance since": eager.rounded,
     }
 
 
-def _report_json(report: Report) -> dict[str, object]:
+def report_json(report: Report) -> dict[str, object]:
+    """The report of an oracle as JSON values."""
     return {
         "verdict": report.verdict.value,
         "judged": report.verdict not in (Verdict.UNKNOWN, Verdict.NOT_APPLICABLE),

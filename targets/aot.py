@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
 
 from oracles.contract import (
     Contract,
@@ -106,8 +107,8 @@ def _recorded(
     stages.append(stage := Stage(name, graph, functional=True, whole=False))
 
     def run(args: list[object]) -> object:
-        # The inputs of the first run, before it mutates them: oracles run the stage on these.
-        if stage.inputs is None:
+        # The inputs of the first real run, before it mutates them: oracles run the stage on these.
+        if stage.inputs is None and not any(isinstance(arg, FakeTensor) for arg in args):
             stage.inputs = clone_inputs(args)
         return graph(*args)
 

@@ -17,6 +17,7 @@ from programs.errors import Rejected
 from targets.target import Build, Function, MakeInputs
 
 
+@torch.enable_grad()
 def requiring_gradients(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
     """The inputs, computed from leaves: a leaf, and a view of a leaf, may not be written in place.
 
@@ -74,6 +75,9 @@ def conditions(
     function: Function, inputs: MakeInputs, second_inputs: MakeInputs | None
 ) -> tuple[Function, MakeInputs]:
     """The function with gradients, and inputs that require them."""
+    # Of a user's function; it returns gradients as outputs already.
+    if getattr(function, "gradients", False):
+        raise Rejected("the function runs autograd itself; check it without the variant")
 
     def made() -> list[torch.Tensor]:
         found = requiring_gradients(list(inputs()))

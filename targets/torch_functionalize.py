@@ -16,7 +16,9 @@ from oracles.contract import (
     Waiver,
     as_strided_stays_inside,
     as_written,
+    calls_a_custom_write,
     depends_on_data,
+    differentiates,
     no_overlapping_as_strided,
     overlapping_writes_come_from_expand,
     writes_overlapping_input,
@@ -51,6 +53,20 @@ DATA_OF_A_TRACER = Refusal(
     "a trace can neither read tensor data nor enter other compiled code, as the error says"
     " (torch/fx/experimental/proxy_tensor.py)",
     depends_on_data,
+)
+AUTOGRAD_INSIDE = Refusal(
+    "autograd inside of a transform",
+    r"inside (of a function being transformed by )?a functorch transform",
+    "torch.func.functionalize is a functorch transform, and these neither set requires_grad nor run"
+    " backward, as the error says (torch/csrc/functorch/init.cpp)",
+    differentiates,
+)
+CUSTOM_WRITE = Refusal(
+    "custom operator that writes",
+    r"Found a custom \(non-ATen\) operator whose output has alias annotations",
+    "functionalization in C++ knows ATen operators alone, as the error says; AOTAutograd wraps"
+    " custom operators in auto_functionalized",
+    calls_a_custom_write,
 )
 # Only oracle *equivalence* sees these: the values are equal up to rounding.
 OTHER_DECOMPOSITION = Waiver(
@@ -142,7 +158,13 @@ CONTRACT = Contract(
         ),
         OVERLAP_BEYOND_EXPAND,
     ),
-    refusals=(AS_STRIDED_IN_CHAIN, DATA_OF_A_TRACER, OVERLAPPING_INPUT),
+    refusals=(
+        AS_STRIDED_IN_CHAIN,
+        DATA_OF_A_TRACER,
+        OVERLAPPING_INPUT,
+        AUTOGRAD_INSIDE,
+        CUSTOM_WRITE,
+    ),
     disputes=(DISPUTED_EXPAND,),
 )
 

@@ -63,7 +63,6 @@ class Variant:
 
 _ON_MAKE_FX = ("functionalize", "fx-reinplace")
 _ON_AOT = ("aot", "aot-epilogue")
-_REFERENCE = ("reference", "reference-copy")
 
 # In the order in which a name lists them.
 VARIANTS: Mapping[str, Variant] = {
@@ -86,7 +85,8 @@ VARIANTS: Mapping[str, Variant] = {
         Variant(
             "symbolic",
             "traced with sizes as symbols; the run satisfies the guards of the trace",
-            _ON_MAKE_FX + _ON_AOT + _REFERENCE,
+            # Not the reference pass: it takes a program as its graph, and would have to trace it.
+            _ON_MAKE_FX + _ON_AOT,
             Contract(refusals=(DATA_DEPENDENT_SHAPE,)),
         ),
         Variant(

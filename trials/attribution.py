@@ -66,16 +66,38 @@ def shows(program: Program, target: Target, symptom: Symptom) -> bool:
     The *main* violation must have the oracle and the kind of the symptom, and the target at fault
     must be the symptom's. Two runs, since a failure that depends on chance cannot be reduced.
     """
+    return grade(program, target, symptom) == 1
+
+
+def grade(program: Program, target: Target, symptom: Symptom) -> int:
+    """Which of `graded(symptom)` the program shows, counted from 1; 0 if it shows none."""
     case = Case.of(program)
     try:
         first, main = _main_violation(case, target)
-        if main is None or (main.oracle, main.kind) != (symptom.oracle, symptom.kind):
-            return False
+        if main is None:
+            return 0
+        found = (main.oracle, main.kind)
+        kinds = [(each.oracle, each.kind) for each in graded(symptom)]
+        if found not in kinds:
+            return 0
         # Equal violations, not only equal symptoms: another place would be another failure.
         _, again = _main_violation(case, target)
     except Rejected:
-        return False
-    return main == again and at_fault(case, target, first, main)[0].name == symptom.target
+        return 0
+    if main != again or at_fault(case, target, first, main)[0].name != symptom.target:
+        return 0
+    return kinds.index(found) + 1
+
+
+def graded(symptom: Symptom) -> tuple[Symptom, ...]:
+    """A symptom, and the better ones that a program near it may have, the best last.
+
+    A wrong value says more than a wrong layout or alias that may lead to one.
+    """
+    if symptom.oracle not in ("aliasing", "metadata"):
+        return (symptom,)
+    inputs = Symptom(symptom.target, "inputs", "input ends wrong")
+    return (symptom, inputs, Symptom(symptom.target, "values", "wrong value"))
 
 
 def _main_violation(

@@ -42,9 +42,25 @@ def examine_graphs(case: Case, target: Target, trial: Trial) -> Judgement:
         eager = _value_hashes(case.function, case, named=named)
         return eager, _value_hashes(function, case, named=named)
 
+    if trial.trace.as_written is None:
+        trial.trace.as_written = _is_as_written(case, trial)
     stages = _stage_runs(case, trial)
     runs = GraphRuns(value_hashes(), lambda: value_hashes(named=True), stages)
     return judge_graphs(target.contract, runs, trial.trace)
+
+
+def _is_as_written(case: Case, trial: Trial) -> bool:
+    """Whether a user's function is known to call no composite operator that computes."""
+    # Composite operators show in inference mode alone, and there is no autograd in it.
+    if trial.trace.differentiates:
+        return False
+    try:
+        return (
+            run_uninterpreted(case.function, case.fresh_inputs(), composites=True).composites == ()
+        )
+    # A function may need what inference mode forbids. Then nothing is known.
+    except Exception:  # noqa: BLE001 - see above
+        return False
 
 
 def _stage_runs(case: Case, trial: Trial) -> list[StageRun]:

@@ -1,114 +1,153 @@
-"""The command `show`: print a finding, and run it again in the installed torch."""
+"""The command `show`: print what a run has stored, and run it again in the installed torch."""
 
 from __future__ import annotations
 
+import contextlib
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from rich.console import Console
 
 from campaigns.finding import Finding
 from campaigns.reproducer import DEATHS, confirm
-from campaigns.store import read_finding
-from programs.errors import Rejected, UserError, did_you_mean
-from reports.console import print_lines, results
-from reports.finding_report import print_finding, print_new_run, print_reproducer, print_stage
+from campaigns.stored import StoredSuspicion, locate, read_stored
+from oracles.verdict import Violation
+from programs.printing import source
+from reports.console import print_lines, results, write_json
+from reports.finding_report import (
+    print_finding,
+    print_new_run,
+    print_reproducer,
+    print_stage,
+    print_suspicion,
+)
+from reports.side_by_side import rows
+from reports.verdict_table import print_violation, report_json
 from targets.registry import target as target_named
 from targets.target import Target
-from trials.trial import Case, Trial, run_trial
+from trials.examination import Examination, examine
+from trials.trial import Case
 from trials.worker import quiet_torch
 
-RUNS = Path("runs")
 
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What became of a stored violation in the installed torch.
 
-def show_finding(given: str) -> None:
-    """Print a finding, its program run again, its reproducer, and whether it still fails."""
-    folder = locate(given)
-    try:
-        finding = read_finding(folder)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{folder} cannot be read: {error}") from error
-    # A finding can be older than this version, and its target gone.
-    target = target_named(finding.target)
-    quiet_torch()
-    console = results()
-    print_finding(console, finding, target.summary)
-    script = folder / "reproducer.py"
-    if finding.kind.startswith(DEATHS):
-        # The program would end this process too.
-        verdict = _run_reproducer(script)
-    else:
-        verdict = _run_again(console, finding, target)
-    print_reproducer(console, script)
-    console.print()
-    print_lines(console, *verdict)
-
-
-def locate(finding: str) -> Path:
-    """The folder of a finding, from its path, the path of a file in it, or its name.
-
-    If several runs have a finding of that name, the newest is taken. Raises `UserError`.
+    `word` is one of 'still there', 'another violation', 'documented', 'not judged', 'not run' and
+    'gone'. `text` is a sentence.
     """
-    path = Path(finding)
-    if path.is_file():
-        if not (path.parent / "finding.json").is_file():
-            raise UserError(
-                f"{finding} is not a file of a finding; give the folder or the name of one"
-            )
-        path = path.parent
-    if path.is_dir():
-        if (path / "findings").is_dir():
-            names = sorted(folder.name for folder in (path / "findings").iterdir())
-            raise UserError(
-                f"{path} is a run; name one of its findings: {', '.join(names) or 'it has none'}"
-            )
-        return path
-    # By time: a name is the same in every run that found the bug.
-    folders = sorted(RUNS.glob("*/findings/*/"), key=lambda folder: folder.stat().st_mtime)
-    named = [folder for folder in folders if folder.name == finding]
-    if named:
-        return named[-1]
-    names = [folder.name for folder in folders]
-    advice = "give its folder, such as runs/<run>/findings/<name>"
-    hint = did_you_mean(finding, names, otherwise=advice)
-    raise UserError(f"no finding '{finding}' here or under {RUNS}/*/findings{hint}")
+
+    word: str
+    text: str
+
+    @property
+    def style(self) -> str:
+        """The style of the sentence."""
+        styles = {"gone": "bold green", "still there": "bold red", "another violation": "bold red"}
+        return styles.get(self.word, "yellow")
 
 
-def _run_again(console: Console, finding: Finding, target: Target) -> tuple[str, str]:
-    """Run the program in eager and through the target, print both, and say if it still fails."""
-    try:
-        trial = run_trial(Case.of(finding.program), target)
-    except Rejected as reason:
-        here = f"Not judged in torch {torch.__version__}"
-        return f"{here}: the program is undefined in eager: {reason}.", "yellow"
-    print_new_run(console, target.name, trial.eager, trial.target)
-    for stage in trial.build.stages if trial.build is not None else []:
-        print_stage(console, stage)
-    return _still(finding, trial)
+def show_finding(given: str, *, as_json: bool) -> None:
+    """Print a stored case, its program run again, its reproducer, and whether it still fails."""
+    folder = locate(given)
+    stored = read_stored(folder)
+    # It can be older than this version, and its target gone.
+    target = target_named(stored.target)
+    quiet_torch()
+    script = folder / "reproducer.py"
+    found = None
+    # What a worker reported dead would end this process too.
+    if not stored.kind.startswith(DEATHS):
+        with contextlib.redirect_stdout(sys.stderr):
+            found = examine(Case.of(stored.program), target, every_oracle=True, attribute=False)
+    status = _run_reproducer(script) if found is None else _status(stored, found)
+    if as_json:
+        write_json(_to_json(stored, folder, found, status))
+        return
+    _print(stored, target, script, found)
+    results().print()
+    print_lines(results(), status.text, status.style)
 
 
-def _run_reproducer(script: Path) -> tuple[str, str]:
+def _print(
+    stored: Finding | StoredSuspicion, target: Target, script: Path, found: Examination | None
+) -> None:
+    console = results()
+    if isinstance(stored, Finding):
+        print_finding(console, stored, target.summary)
+    else:
+        print_suspicion(console, stored, target.summary)
+    if found is not None and found.trial is not None:
+        print_new_run(console, target.name, found.trial.eager, found.trial.target)
+        # A stored finding has the evidence of its own violation; of a suspicion, nobody wrote it.
+        for violation in () if isinstance(stored, Finding) else found.violations:
+            print_violation(console, violation)
+        for stage in found.trial.build.stages if found.trial.build is not None else []:
+            print_stage(console, stage)
+    # A script with torch alone cannot show what only oracles on graphs see.
+    if isinstance(stored, Finding):
+        print_reproducer(console, script)
+
+
+def _run_reproducer(script: Path) -> Status:
     """Run the reproducer in a process of its own, and say if it still fails."""
     if not script.is_file():
-        return "Not run again: the reproducer is missing.", "yellow"
+        return Status("not run", "Not run again: the reproducer is missing.")
     done = confirm(script)
     if done.shown:
-        return f"Still there in torch {torch.__version__}.", "bold red"
-    return f"Gone in torch {torch.__version__}: the reproducer {done.ending}.", "bold green"
+        return Status("still there", f"Still there in torch {torch.__version__}.")
+    return Status("gone", f"Gone in torch {torch.__version__}: the reproducer {done.ending}.")
 
 
-def _still(finding: Finding, trial: Trial) -> tuple[str, str]:
-    """Whether a new run shows the finding, as a line and its style."""
-    here, violations = f"in torch {torch.__version__}", trial.judgement.violations
+def _status(stored: Finding | StoredSuspicion, found: Examination) -> Status:
+    """Whether a new run shows the stored violation."""
+    here = f"in torch {torch.__version__}"
+    if found.rejected is not None:
+        return Status(
+            "not judged",
+            f"Not judged {here}: the program is undefined in eager: {found.rejected}.",
+        )
     # The place and the evidence can change with the version of torch.
-    kind = (finding.oracle, finding.kind)
+    kind, violations = (stored.oracle, stored.kind), found.violations
     if any((violation.oracle, violation.kind) == kind for violation in violations):
-        return f"Still there {here}.", "bold red"
+        return Status("still there", f"Still there {here}.")
     if violations:
-        other = f"{violations[0].oracle}: {violations[0].describe()}"
-        return f"Another violation {here}: {other}.", "bold red"
-    documented = trial.judgement.documented
-    if documented:
-        found, limitation = documented[0].difference, documented[0].limitation
-        return f"Documented {here}: {found.describe()}: {limitation.reason}.", "yellow"
-    return f"Gone {here}: target and eager do the same.", "bold green"
+        other = _named(violations[0])
+        return Status("another violation", f"Another violation {here}: {other}.")
+    if found.documented:
+        first = found.documented[0]
+        reason = f"{first.difference.describe()}: {first.limitation.reason}"
+        return Status("documented", f"Documented {here}: {reason}.")
+    return Status("gone", f"Gone {here}: target and eager do the same.")
+
+
+def _named(violation: Violation) -> str:
+    return f"{violation.oracle}: {violation.describe()}"
+
+
+def _to_json(
+    stored: Finding | StoredSuspicion, folder: Path, found: Examination | None, status: Status
+) -> dict[str, object]:
+    trial = found.trial if found is not None else None
+    script = folder / "reproducer.py"
+    stages = trial.build.stages if trial is not None and trial.build is not None else []
+    return {
+        "folder": str(folder),
+        "stored as": "finding" if isinstance(stored, Finding) else "suspicion",
+        "stored": stored.to_json(),
+        "program": source(stored.program),
+        "reproducer": str(script) if script.is_file() else None,
+        "torch": str(torch.__version__),
+        "status": status.word,
+        "explanation": status.text,
+        "oracles": {name: report_json(each) for name, each in found.reports.items()}
+        if found is not None
+        else {},
+        "eager beside target": [
+            {"what": what, "eager": ours, "target": theirs}
+            for what, ours, theirs in (rows(trial.eager, trial.target) if trial is not None else ())
+        ],
+        "graphs": {stage.name: stage.graph.print_readable(print_output=False) for stage in stages},
+    }

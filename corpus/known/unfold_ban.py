@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
-from corpus.known_bug import KnownBug, calls, view, written
+from corpus.known_bug import KnownBug, Mark, calls, view, written
 from corpus.overrides import kernel_replaced
 
 
@@ -44,5 +44,7 @@ BUG = KnownBug(
     ("functionalize", "aot", "aot-epilogue", "fx-reinplace"),
     ("2.13", "2.15"),
     mended,
+    # The ban itself, also where several windows overlap.
+    mark=Mark(("errors",), "While executing unfold, functionalization encountered a tensor being"),
     plausible=lambda program: calls(program, "unfold"),
 )

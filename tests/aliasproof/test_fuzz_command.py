@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import aliasproof
+from corpus.known_bugs import KNOWN_BUGS
 
 ROOT = Path(aliasproof.__file__).parents[1]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "100"}
@@ -88,8 +89,11 @@ def test_what_is_kept(campaign):
 def test_each_finding_was_run_under_torch_compile(campaign):
     _, folder, _ = campaign
     for finding in folder.glob("runs/*/findings/*"):
-        answers = json.loads((finding / "finding.json").read_text())["user level"]
-        assert set(answers) == {"aot_eager", "inductor"}
+        data = json.loads((finding / "finding.json").read_text())
+        answers, known = data["user level"], data["known"]
+        # What has an issue upstream is not compiled by Inductor, which takes seconds.
+        has_issue = known is not None and KNOWN_BUGS[known].link
+        assert set(answers) == ({"aot_eager"} if has_issue else {"aot_eager", "inductor"})
         script, issue = ((finding / name).read_text() for name in ("reproducer.py", "issue.md"))
         assert script in issue
         assert len(script.splitlines()) <= 45

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 import aliasproof
+import aliasproof.listing_cache
+from aliasproof.listing_cache import _state
 from generators.operators import OPERATORS
 from targets.registry import TARGETS
 
@@ -35,6 +37,7 @@ def test_targets_as_json(call):
             "waived",
             "preconditions",
             "refusals",
+            "disputes",
             "builds on",
         }
         assert [clause["promise"] for clause in found[name]["waived"]] == [
@@ -42,7 +45,7 @@ def test_targets_as_json(call):
         ]
         assert all(
             clause["reason"]
-            for part in ("waived", "preconditions", "refusals")
+            for part in ("waived", "preconditions", "refusals", "disputes")
             for clause in found[name][part]
         )
     assert found["aot-epilogue"]["builds on"] == "aot"
@@ -125,3 +128,63 @@ def test_a_closed_pipe_is_not_an_error():
         "print(one.stderr.read().decode())\n"
     )
     assert python("-c", code).stdout.strip() == ""
+
+
+# --- the cache ------------------------------------------------------------------------------------
+
+
+def test_a_listing_is_computed_once(tmp_path):
+    code = (
+        "import os, sys\n"
+        f"os.environ['XDG_CACHE_HOME'] = {str(tmp_path)!r}\n"
+        "from aliasproof.command_line import run\n"
+        "code = run(['ops', '--json'])\n"
+        "print('torch' in sys.modules, code, file=sys.stderr)\n"
+    )
+    first, second = python("-c", code), python("-c", code)
+    assert (first.stderr, second.stderr) == ("True 0\n", "False 0\n")
+    assert first.stdout == second.stdout
+    assert len(json.loads(first.stdout)["ops"]) == len(OPERATORS)
+
+
+def test_a_listing_follows_the_sources(tmp_path, monkeypatch):
+    monkeypatch.setattr(aliasproof.listing_cache, "ROOT", tmp_path)
+    source = tmp_path / "targets" / "registry.py"
+    source.parent.mkdir()
+    states = {_state()}
+    for text in ("a", "bb"):
+        source.write_text(text)
+        states.add(_state())
+    source.with_name("other.py").touch()
+    states.add(_state())
+    monkeypatch.setattr(aliasproof.listing_cache, "version", lambda package: "2.99")
+    states.add(_state())
+    assert len(states) == 5
+    assert _state() in states
+
+
+@pytest.mark.parametrize("command", ["targets", "ops"])
+def test_a_narrow_terminal_in_ascii(call, command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    lines = call(command).out.splitlines()
+    assert not any("…" in line for line in lines)
+    names = OPERATORS if command == "ops" else TARGETS.values()
+    assert all(any(line.startswith(each.name) for line in lines) for each in names)
+
+
+def test_an_encoding_without_our_signs():
+    code = (
+        "from aliasproof import command_line\n"
+        "command_line.run = lambda arguments: print('≠ → … ─ ü')\n"
+        "command_line.main()\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(
+        [sys.executable, "-X", "utf8", "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env=environment,
+    )
+    assert done.stdout == "!= -> ... - ?\n"

@@ -1,7 +1,9 @@
 """`aliasproof show`: the report on a finding, and whether it still fails."""
 
+import json
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,9 +12,12 @@ import aliasproof.commands.show
 from campaigns.finding import Finding
 from campaigns.reproducer import Confirmation, render
 from campaigns.store import write_finding
+from oracles.contract import Contract
 from oracles.verdict import Violation
 from programs.program import Input, Instruction, Program, Ref, Storage
+from programs.serialization import dumps
 from targets.registry import TARGETS
+from targets.target import Target
 
 PROGRAM = Program(
     (Storage(torch.float32, 2),),
@@ -124,7 +129,7 @@ def test_a_target_that_died_is_not_run_in_this_process(
     call, keep, monkeypatch, confirmation, ending
 ):
     monkeypatch.setattr(aliasproof.commands.show, "confirm", lambda script: confirmation)
-    monkeypatch.setattr(aliasproof.commands.show, "run_trial", None)
+    monkeypatch.setattr(aliasproof.commands.show, "examine", None)
     keep(
         replace(
             FINDING,
@@ -151,3 +156,69 @@ def test_a_target_that_no_longer_exists(call, keep, monkeypatch):
     outcome = call("show", FINDING.identifier)
     assert outcome.code == 2
     assert "unknown target 'forgetful'" in outcome.err
+
+
+def test_json(call, keep):
+    folder = keep(FINDING)
+    found = json.loads(call("show", FINDING.identifier, "--json").out)
+    assert found["folder"] == str(folder.relative_to(Path.cwd()))
+    assert (found["stored as"], found["status"]) == ("finding", "still there")
+    assert found["stored"]["kind"] == FINDING.kind
+    assert found["oracles"]["inputs"]["verdict"] == "violated"
+    row = {"what": "input 0 afterwards", "eager": "tensor([2., 3.])", "target": "tensor([1., 2.])"}
+    assert row in found["eager beside target"]
+    assert "aten.add_.Scalar(x0, 1)" in found["program"]
+
+
+SUSPICIOUS = {
+    "target": "misnoted",
+    "oracle": "invariants",
+    "kind": "metadata has another size",
+    "count": 3,
+    "folder": "elsewhere/suspicions/misnoted-invariants-1",
+}
+
+
+@pytest.fixture
+def suspicion(tmp_path, monkeypatch):
+    """Stores a suspicion about a target whose graph has wrong metadata."""
+
+    def misnoted(function, inputs):
+        build = TARGETS["reference"].build(function, inputs)
+        (node,) = (node for node in build.stages[-1].graph.graph.nodes if "add" in node.name)
+        node.meta["val"] = torch.empty(7)
+        return build
+
+    monkeypatch.setitem(TARGETS, "misnoted", Target("misnoted", "", Contract(), misnoted, ""))
+    folder = tmp_path / "runs" / "some-run" / "suspicions" / "misnoted-invariants-1"
+    folder.mkdir(parents=True)
+    (folder / "program.json").write_text(dumps(PROGRAM))
+    (folder.parents[1] / "run.json").write_text(json.dumps({"suspicions": [SUSPICIOUS]}))
+    return folder
+
+
+def test_a_suspicion(call, suspicion):
+    outcome = call("show", "misnoted-invariants-1")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "values match, but on 3 programs of the run invariants reports" in outcome.out
+    assert "noted [7], in the run [2]" in outcome.out
+    assert "graph: reinplaced" in outcome.out
+    assert outcome.out.strip().endswith(f"Still there in torch {torch.__version__}.")
+    found = json.loads(call("show", suspicion / "program.json", "--json").out)
+    assert (found["stored as"], found["status"]) == ("suspicion", "still there")
+    assert found["reproducer"] is None
+
+
+def test_a_suspicion_without_its_run(call, suspicion):
+    (suspicion.parents[1] / "run.json").unlink()
+    outcome = call("show", "misnoted-invariants-1")
+    assert outcome.code == 2
+    assert "run without run.json; 'aliasproof check runs/some-run/suspicions" in outcome.err
+
+
+def test_an_unconfirmed_failure(call, keep):
+    folder = keep(FINDING)
+    unconfirmed = folder.parents[1] / "unconfirmed" / folder.name
+    unconfirmed.parent.mkdir()
+    folder.rename(unconfirmed)
+    assert "Still there in torch" in call("show", FINDING.identifier).out

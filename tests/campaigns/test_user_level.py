@@ -193,3 +193,18 @@ def test_an_error_is_quoted_in_full_and_logged() -> None:
     assert "a stack" not in described
     assert "a stack" in logs
     assert "#" not in text.splitlines()[0]
+
+
+def test_an_issue_says_that_the_bug_is_known() -> None:
+    text = issue_text(found(known="expand-inverse"), Reproduced("import torch\n", "BUG: it"))
+    assert "It is known: a write through expand adds up the copies" in text
+    assert "https://github.com/pytorch/pytorch/issues/197448" in text
+
+
+def test_an_issue_says_what_could_not_be_left_out() -> None:
+    text = issue_text(found(cause="write through expand"), Reproduced("import torch\n", "BUG: it"))
+    assert "to 3 operators, which keep what cannot be left out (write through expand)" in text
+    error = found(
+        oracle="errors", kind=RAISES.kind, evidence=RAISES.evidence, cause="error in a.py: f"
+    )
+    assert "(`a.py: f`)" in issue_text(error, Reproduced("import torch\n", "BUG: it"))

@@ -42,7 +42,7 @@ RAISES = result(**dict.fromkeys(EVERY_ORACLE[1:], NOTHING))
         pytest.param(
             result(values=DOCUMENTED, aliasing=VIOLATED),
             Verdict.VIOLATED,
-            id="a violation is worse",
+            id="both",
         ),
         pytest.param(result(clobbers=VIOLATED), Verdict.VIOLATED, id="in a graph"),
         pytest.param(result(invariants=NOTED), Verdict.HOLDS, id="a note"),

@@ -345,8 +345,9 @@ BY_REASON = [
 
 @pytest.mark.parametrize(("function", "inputs"), DEFINED)
 def test_defined(function: Function, inputs: tuple[Tensor, ...]) -> None:
-    observed, _ = observe_eager(function, [tensor.clone() for tensor in inputs])
+    observed, trace = observe_eager(function, [tensor.clone() for tensor in inputs])
     assert observed.error is None
+    assert trace.unspecified is None
 
 
 @pytest.mark.parametrize(("reason", "function", "inputs"), BY_REASON)
@@ -354,37 +355,6 @@ def test_undefined(reason: str, function: Function, inputs: tuple[Tensor, ...]) 
     with pytest.raises(Undefined) as raised:
         observe_eager(function, [tensor.clone() for tensor in inputs])
     assert reason == str(raised.value)
-
-
-@torch.library.custom_op("definedness_test::fold", mutates_args=("x",))
-def fold(x: Tensor, y: Tensor) -> None:
-    for one, other in zip(x, y, strict=True):
-        one.add_(other)
-
-
-# One meaning on the device at hand, though torch specifies none.
-UNSPECIFIED = [
-    case("slices that overlap", lambda x: torch._foreach_add_([x[:3], x[1:]], 1), vector()),
-    case("the same twice", lambda x: torch._foreach_add_([x, x], 1), vector()),
-    case(
-        "one reads what another writes",
-        lambda x: torch._foreach_add_([x[:2], x[2:]], [x[2:], x[:2]]),
-        vector(),
-    ),
-    case("a Python operator", lambda x: torch.ops.definedness_test.fold(x[1:], x[:-1]), vector()),
-]
-
-
-@pytest.mark.parametrize(("function", "inputs"), UNSPECIFIED)
-def test_unspecified(function: Function, inputs: tuple[Tensor, ...]) -> None:
-    observed, trace = observe_eager(function, [tensor.clone() for tensor in inputs])
-    assert observed.error is None
-    assert trace.unspecified is not None
-
-
-@pytest.mark.parametrize(("function", "inputs"), DEFINED)
-def test_what_is_defined_is_specified(function: Function, inputs: tuple[Tensor, ...]) -> None:
-    assert observe_eager(function, [tensor.clone() for tensor in inputs])[1].unspecified is None
 
 
 def test_nothing_runs_once_a_call_is_undefined() -> None:

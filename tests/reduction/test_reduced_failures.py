@@ -11,13 +11,13 @@ import torch
 from oracles.observation import observe_eager
 from oracles.verdict import Violation
 from programs.execution import ProgramFunction
-from programs.program import Program
+from programs.program import Instruction, Program
 from programs.validation import validate
 from programs.values import input_tensors
 from reduction.reducer import Reducer
 from targets.registry import target
 from targets.target import Target
-from trials.attribution import Symptom, shows
+from trials.attribution import Symptom, grade, shows
 from trials.trial import Case, run_trial
 
 known_bug = pytest.mark.skipif(
@@ -149,6 +149,102 @@ def test_the_fault_of_one_target_does_not_slip_to_the_one_before(compiler, noisy
     )
     start = replace(start, outputs=("y",))
     assert ops(reduced(start, both, WRONG_VALUE)) == ["neg_.default"]
+
+
+NEW_ALIAS = "new alias between input and output"
+
+
+# --- what is kept ---------------------------------------------------------------------------------
+
+
+def test_an_input_that_must_be_there_is_used(compiler, program) -> None:
+    """The compiler forgets a write if another input shares the storage, whoever uses it."""
+
+    def rewrite(candidate: Program) -> Program:
+        shared = len(candidate.inputs) > len({view.storage for view in candidate.inputs})
+        return forgets("aten.zero_.default")(candidate) if shared else candidate
+
+    start = program(
+        "aten.zero_.default(x0)\nv0 = aten.mul.Tensor(x1, x1)\nreturn v0, x0", (4,), (4,)
+    )
+    start = replace(start, inputs=(start.inputs[0], replace(start.inputs[1], storage=0)))
+    result = reduced(start, compiler(rewrite), WRONG_VALUE)
+    assert len(result.inputs) == 2
+    assert {name for call in result.instructions for name in call.refs} >= {"x0", "x1"}
+
+
+def test_an_unused_input_that_does_not_matter_is_gone(compiler, program) -> None:
+    start = program("aten.zero_.default(x0)\nreturn (x0,)", (4,), (4,))
+    start = replace(start, inputs=(start.inputs[0], replace(start.inputs[1], storage=0)))
+    result = reduced(start, compiler(forgets("aten.zero_.default")), WRONG_VALUE)
+    assert len(result.inputs) == 1
+
+
+def raises_on(op: str) -> Callable[[Program], Program]:
+    def rewrite(candidate: Program) -> Program:
+        if op in [call.op for call in candidate.instructions]:
+            raise IndexError("planted")
+        return candidate
+
+    return rewrite
+
+
+PLANTED = Symptom("planted", "errors", "raises IndexError: planted")
+
+
+def test_a_write_that_changes_nothing_is_not_simpler(compiler, program) -> None:
+    start = program("aten.add_.Scalar(x0, 5)\nreturn (x0,)", (4,))
+    result = reduced(start, compiler(raises_on("aten.add_.Scalar")), PLANTED)
+    assert result.instructions[0].args[1] == 1
+    start = program("aten.add_.Scalar(x0, 0)\nreturn (x0,)", (4,))
+    result = reduced(start, compiler(raises_on("aten.add_.Scalar")), PLANTED)
+    assert result.instructions[0].args[1] == 1
+
+
+def test_windows_without_elements_are_not_simpler(compiler, program) -> None:
+    """As with the inverse of `unfold` in torch: wrong if windows leave elements out."""
+
+    def rewrite(candidate: Program) -> Program:
+        for call in candidate.instructions:
+            match call:
+                case Instruction("aten.unfold.default", (_, _, int(size), int(step))) if (
+                    size < step
+                ):
+                    raise IndexError("planted")
+        return candidate
+
+    for body in ("v0 = aten.unfold.default(x0, 0, 2, 3)", "v0 = aten.unfold.default(x0, 0, 0, 1)"):
+        start = program(f"{body}\naten.neg_.default(v0)\nreturn (x0,)", (6,))
+        result = reduced(start, compiler(rewrite), PLANTED)
+        assert result.instructions[0].args[1:] == (0, 1, 2)
+        assert result.inputs[0].sizes in ((), (1,))
+
+
+def test_an_alias_gives_way_to_a_wrong_value(compiler, program) -> None:
+    """The compiler drops a clone. A write afterwards shows that in values too."""
+
+    def rewrite(candidate: Program) -> Program:
+        views = (
+            replace(call, op="aten.alias.default") if call.op == "aten.clone.default" else call
+            for call in candidate.instructions
+        )
+        return replace(candidate, instructions=tuple(views))
+
+    faulty, symptom = compiler(rewrite), Symptom("planted", "aliasing", NEW_ALIAS)
+    start = program(
+        "v0 = aten.mul.Tensor(x0, x0)\nv1 = aten.clone.default(x0)\nreturn v0, v1", (4,)
+    )
+    assert grade(start, faulty, symptom) == 1
+
+    def predicate(candidate: Program) -> int:
+        return grade(candidate, faulty, symptom)
+
+    better = Reducer(start, predicate, best_grade=3)
+    better.run()
+    assert better.grade == 3
+    assert ops(better.current) == ["clone.default", "add_.Scalar"]
+    assert shows(better.current, faulty, WRONG_VALUE)
+    assert ops(Reducer(start, predicate).run()) == ["clone.default"]
 
 
 # --- known bugs of torch --------------------------------------------------------------------------

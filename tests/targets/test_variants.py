@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch._inductor import decomposition
 
 from campaigns.reproducer import confirm, render
 from campaigns.signature import Signature
@@ -18,7 +22,10 @@ from oracles.observation import Observation, observe
 from oracles.verdict import Verdict
 from programs.errors import Rejected, UserError
 from programs.parsing import parse_source
+from programs.printing import source
 from programs.program import Input, Program, Storage
+from programs.values import input_tensors
+from targets import captured
 from targets.dynamo import first_inputs
 from targets.gradients import WithGradients
 from targets.registry import TARGETS, target
@@ -40,11 +47,17 @@ def matrix() -> Tensor:
     return torch.arange(1.0, 10).view(3, 3)
 
 
-def of_vectors(body: str, *storages: int, length: int = 4) -> Program:
-    """A program of vectors x0, x1, ...; each is a whole storage, given by its number."""
-    kept = tuple(Storage(torch.float32, length) for _ in set(storages))
+def of_vectors(
+    body: str,
+    *storages: int,
+    sizes: tuple[int, ...] = (4,),
+    dtypes: Sequence[torch.dtype] = (torch.float32, torch.float32),
+) -> Program:
+    """A program of tensors x0, x1, ...; each is a whole storage, given by its number."""
+    kept = tuple(Storage(dtypes[number], math.prod(sizes)) for number in sorted(set(storages)))
+    strides = torch.empty(sizes).stride()
     inputs = tuple(
-        Input(f"x{index}", storage, torch.float32, (length,), (1,))
+        Input(f"x{index}", storage, dtypes[storage], sizes, strides)
         for index, storage in enumerate(storages)
     )
     names = ", ".join(view.name for view in inputs)
@@ -72,7 +85,7 @@ def test_the_order_of_variants_does_not_matter() -> None:
         ("aot:secondcall", "unknown variant 'secondcall' of target 'aot'; did you mean"),
         ("aot:zzz", f"variants: {', '.join(VARIANTS)}"),
         ("aott:grad", "unknown target 'aott'; did you mean 'aot'?"),
-        ("reference:grad", "'reference' has no variant 'grad' (it has symbolic;"),
+        ("reference:grad", "'reference' has no variant 'grad' (it has none;"),
         ("functionalize:captured:symbolic", "exclude each other: a symbolic trace takes no"),
         ("aot:", "unknown variant ''"),
     ],
@@ -91,7 +104,7 @@ def test_the_tables_name_targets_and_variants_that_exist() -> None:
 
 
 def test_an_identifier_is_a_name_of_a_folder_on_every_system() -> None:
-    found = Signature(Symptom("aot:second-call", "values", "wrong value"), ()).identifier
+    found = Signature(Symptom("aot:second-call", "values", "wrong value"), "a cause").identifier
     assert found.startswith("aot.second-call-values-")
 
 
@@ -156,6 +169,54 @@ def test_identity_is_right_about_all_programs_under_the_same_conditions(name: st
     assert judged >= 20
 
 
+# --- recipes --------------------------------------------------------------------------------------
+
+
+def as_function(program: Program) -> Function:
+    """A program as a reproducer has it. Dynamo compiles its code object."""
+    namespace: dict[str, Any] = {"torch": torch, "aten": torch.ops.aten}
+    exec(source(program), namespace)
+    function: Function = namespace["program"]
+    return function
+
+
+def ends(case: Case, compile_: Callable[[Function, Sequence[Tensor]], Function]) -> object:
+    """What a run leaves behind, in a form that can be compared."""
+
+    def run(*inputs: Tensor) -> object:
+        return compile_(case.function, case.fresh_inputs())(*inputs)
+
+    seen = observe(run, case.fresh_inputs())
+    if seen.error is not None:
+        return type(seen.error)
+    return [
+        (tensor.dtype, tensor.stride(), tensor.storage_offset(), tensor.tolist())
+        for tensor in seen.tensors().values()
+    ]
+
+
+@pytest.mark.parametrize("name", [*SINGLE, *DOUBLE])
+def test_a_recipe_does_what_build_does(name: str) -> None:
+    accused, compared = target(name), 0
+    namespace: dict[str, Any] = {"torch": torch}
+    exec(accused.recipe, namespace)
+    # Programs of several features, as many as it takes to compare two.
+    for program in (drawn for seed in range(20) for drawn in sample(swarm(seed), seed, 1)):
+        plain = Case(as_function(program), functools.partial(input_tensors, program))
+        case = plain.under(accused)
+        try:
+            built = ends(case, lambda function, inputs: accused.build(function, inputs).function)
+        except Rejected:
+            continue
+        if "conditions" in namespace:
+            case = Case(*namespace["conditions"](plain.function, plain.fresh_inputs))
+        assert ends(case, namespace["compiled"]) == built
+        compared += 1
+        if compared == 2:
+            return
+    pytest.fail("no program can be compared")
+
+
 # --- each variant is another target ---------------------------------------------------------------
 
 
@@ -170,6 +231,28 @@ def test_decompose_leaves_simpler_operators() -> None:
     assert "flip" in graph("functionalize", body)
     for name in ("functionalize:decompose", "aot:decompose"):
         assert "aten.flip" not in graph(name, body)
+
+
+def test_a_wrong_decomposition_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = of_vectors("v0 = aten.flip.default(x0, [0])\nreturn (v0,)", 0)
+
+    def wrong(x: Tensor, dims: list[int]) -> Tensor:
+        return x.clone()
+
+    monkeypatch.setitem(decomposition.decompositions, torch.ops.aten.flip.default, wrong)
+    for name in ("functionalize", "aot"):
+        assert examine(Case.of(program), target(name)).symptom is None
+        found = examine(Case.of(program), target(f"{name}:decompose")).symptom
+        assert found == Symptom(f"{name}:decompose", "values", "wrong value")
+
+
+@known_bug
+def test_the_size_of_a_tensor_in_a_graph_breaks_reinplacing() -> None:
+    program = of_vectors("v0 = aten.flatten.using_ints(x0)\nreturn ()", 0, sizes=(1, 4))
+    found = examine(Case.of(program), target("fx-reinplace:symbolic")).symptom
+    assert found is not None
+    assert (found.target, found.oracle) == ("fx-reinplace:symbolic", "errors")
+    assert "'int' object has no attribute 'numel'" in found.kind
 
 
 def test_symbolic_sizes_are_in_the_graph() -> None:
@@ -231,6 +314,20 @@ def test_a_wrong_gradient_is_a_violation() -> None:
     assert [found.describe() for found in trial.judgement.violations] == ["wrong value (output 1)"]
 
 
+@known_bug
+def test_a_reproducer_shows_a_wrong_training_graph(tmp_path: Path) -> None:
+    """Two inputs are written, one requires gradients, and the other one is returned."""
+    body = "aten.add_.Scalar(x0, 1)\naten.add_.Scalar(x1, 1)\nreturn (x1,)"
+    program = of_vectors(body, 0, 1, dtypes=(torch.float32, torch.int64))
+    found = examine(Case.of(program), target("aot:grad"))
+    assert found.symptom is not None
+    assert found.symptom.target == "aot:grad"
+    path = tmp_path / "reproducer.py"
+    path.write_text(render(program, target("aot:grad"), found.violations[0], exact=True))
+    confirmation = confirm(path)
+    assert confirmation.shown, confirmation.output
+
+
 def test_inputs_on_one_storage_have_one_leaf() -> None:
     program = of_vectors("aten.mul_.Scalar(x0, 3)\nv0 = aten.add.Scalar(x1, 1)\nreturn (v0,)", 0, 0)
     trial = run_trial(Case.of(program), target("identity:grad"))
@@ -243,6 +340,16 @@ def test_without_an_input_that_can_require_gradients_nothing_is_judged() -> None
         (Storage(torch.int64, 2),), (Input("x0", 0, torch.int64, (2,), (1,)),), (), ("x0",)
     )
     assert "gradients" in str(examine(Case.of(program), target("aot:grad")).rejected)
+
+
+# --- Dynamo ---------------------------------------------------------------------------------------
+
+
+@known_bug
+def test_dynamo_loses_a_write_to_a_number_of_64_bits() -> None:
+    program = of_vectors("aten.add_.Scalar(x0, 1)\nreturn ()", 0, sizes=(), dtypes=(torch.float64,))
+    found = examine(Case.of(program), target("aot:second-call"))
+    assert found.symptom == Symptom("aot:dynamo", "inputs", "input ends wrong")
 
 
 # --- the second call ------------------------------------------------------------------------------
@@ -268,13 +375,17 @@ def test_the_first_call_has_inputs_of_other_sharing_and_equal_sizes() -> None:
 
 @known_bug
 @pytest.mark.parametrize("storages", [(0, 0), (0, 1)])
-def test_a_second_call_with_other_sharing_shows_a_missing_guard(
-    storages: tuple[int, int], tmp_path: Path
-) -> None:
+def test_a_second_call_with_other_sharing_shows_a_missing_guard(storages: tuple[int, int]) -> None:
     """pytorch/pytorch#139789."""
     program = of_vectors(WRITE_ONE_READ_OTHER, *storages)
     found = examine(Case.of(program), target("aot:second-call"))
     assert found.symptom == Symptom("aot:second-call", "values", "wrong value")
+
+
+@known_bug
+def test_a_reproducer_makes_the_first_call(tmp_path: Path) -> None:
+    program = of_vectors(WRITE_ONE_READ_OTHER, 0, 1)
+    found = examine(Case.of(program), target("aot:second-call"), attribute=False)
     path = tmp_path / "reproducer.py"
     path.write_text(render(program, target("aot:second-call"), found.violations[0], exact=True))
     assert confirm(path).shown
@@ -320,6 +431,21 @@ def test_captured_tensors_are_attributes_of_the_graph() -> None:
     (stage,) = trial.build.stages
     assert [node.op for node in stage.graph.graph.nodes][:2] == ["placeholder", "get_attr"]
     assert not trial.judgement.violations
+
+
+def test_a_stale_captured_tensor_is_a_violation() -> None:
+    def stale(function: Function, inputs: Sequence[Tensor]) -> Build:
+        first = function(*inputs)
+        return Build(lambda *tensors: first, [])
+
+    program = of_vectors("v0 = aten.add.Tensor(x0, x1)\nreturn (v0,)", 0, 1)
+    wrong = replace(target("identity:captured"), build=functools.partial(captured.build, stale))
+    case = Case.of(program)
+    drawn = iter(range(10))
+    # The build gets other values than the run.
+    moving = replace(case, fresh_inputs=lambda: [x + next(drawn) // 2 for x in case.fresh_inputs()])
+    assert not examine(case, wrong).violations
+    assert examine(moving, wrong).violations
 
 
 def test_a_write_to_a_captured_tensor_is_documented() -> None:

@@ -1,0 +1,263 @@
+"""The command `minimize`: a user's function, a program or a finding, reduced to what matters."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.live import Live
+from rich.text import Text
+
+from aliasproof import user_file
+from aliasproof.candidate_checks import ScriptCheck, TargetCheck, file_source, outcome_of
+from aliasproof.minimize_request import MinimizeRequest, Subject, Wanted
+from aliasproof.minimizing import Minimized, minimize
+from aliasproof.user_file import FileNames
+from campaigns.store import read_finding
+from campaigns.stored import locate
+from programs.errors import Rejected, UserError
+from programs.serialization import dumps, to_json
+from reduction.reducer import Reducer
+from reports.console import notes, print_code, print_lines, print_notes, results, write_json
+from reports.reduction_table import print_steps
+from reports.wording import clock, counted
+from trials.attribution import Symptom, graded
+from trials.isolation import (
+    TARGET_STEP,
+    Death,
+    Isolated,
+    Limits,
+    Outcome,
+    Raised,
+    memory_available,
+)
+
+NOT_JUDGED, INTERRUPTED = 4, 130
+MEMORY_SHARE = 0.8  # of the memory that is available, for all workers together
+REDRAWN_EVERY = 0.2  # seconds
+LINE_EVERY = 10.0  # seconds, where nothing can be redrawn
+# By name: the functions run in the other process.
+SESSION = "aliasproof.minimize_session"
+
+
+@dataclass(frozen=True, slots=True)
+class MinimizeOptions:
+    """How to reduce: the script that decides instead of a target, and where the result goes."""
+
+    interesting: Path | None = None
+    output: Path | None = None
+    workers: int | None = None
+    limit: float = 60.0
+    as_json: bool = False
+
+    @property
+    def count(self) -> int:
+        """The number of workers."""
+        return self.workers or len(os.sched_getaffinity(0))
+
+    @property
+    def limits(self) -> Limits:
+        """What one process may take."""
+        return Limits(self.limit, int(MEMORY_SHARE * memory_available() / self.count))
+
+    def validate(self, request: MinimizeRequest) -> None:
+        """Raises `UserError` for options that do not fit together."""
+        if (self.interesting is None) == (request.target is None):
+            raise UserError("give either --target or --interesting: one of them says what to keep")
+        if self.interesting is not None and request.oracle is not None:
+            raise UserError("--oracle belongs to --target; with --interesting, the script decides")
+        if self.workers is not None and self.workers < 1:
+            raise UserError(f"--workers {self.workers}: give at least 1")
+        if not 0 < self.limit < float("inf"):
+            raise UserError(f"--limit {self.limit:g}: give a number above 0")
+        if self.interesting is not None and not os.access(self.interesting, os.X_OK):
+            raise UserError(f"{self.interesting} is not an executable file; try chmod +x")
+        if self.output is not None and self.output.suffix not in (".py", ".json"):
+            raise UserError(f"--output {self.output}: give a name that ends in .py or .json")
+
+
+def minimize_file(given: str, request: MinimizeRequest, options: MinimizeOptions) -> int:
+    """Reduce what is in a file, and print the result. Returns the exit status."""
+    request = _located(given, request, by_target=options.interesting is None)
+    options.validate(request)
+    try:
+        if options.interesting is not None:
+            return _finish(_by_script(request, options), request, options, None)
+        found, wanted = _by_target(request, options)
+    except Rejected as reason:
+        print_lines(notes(), f"aliasproof: {request.path} cannot be judged: {reason}")
+        return NOT_JUDGED
+    return _finish(found, request, options, wanted)
+
+
+def _located(given: str, request: MinimizeRequest, *, by_target: bool) -> MinimizeRequest:
+    """The request with the path of the file. A finding brings its target."""
+    path = Path(given)
+    if not path.exists() and path.suffix not in (".py", ".json"):
+        path = locate(given)
+    if by_target and request.target is None and (path / "finding.json").is_file():
+        return replace(request, path=path, target=read_finding(path).target)
+    return replace(request, path=path)
+
+
+@contextlib.contextmanager
+def _process(options: MinimizeOptions) -> Iterator[Isolated]:
+    process = Isolated(options.limits)
+    try:
+        yield process
+    finally:
+        process.stop()
+
+
+def _value(outcome: Outcome, request: MinimizeRequest) -> Any:
+    """What a call returned. Raises what it raised, and `UserError` if it ended its process."""
+    if isinstance(outcome, Raised):
+        raise outcome.error
+    if isinstance(outcome, Death):
+        raise UserError(f"{request.path}: {outcome.step} {outcome.describe()}")
+    return outcome.value
+
+
+def _begun(process: Isolated, request: MinimizeRequest) -> Subject:
+    """The program to reduce. This process, too, must know the operators that it calls."""
+    subject: Subject = _value(outcome_of(process, f"{SESSION}:begin", request), request)
+    print_notes(subject.notes)
+    if subject.user_code:
+        with contextlib.redirect_stdout(sys.stderr):
+            user_file.read(request.path, FileNames(*request.names))
+    return subject
+
+
+def _wanted(outcome: Outcome, request: MinimizeRequest) -> Wanted:
+    """The difference that must stay."""
+    if isinstance(outcome, Death) and outcome.step == TARGET_STEP and request.target is not None:
+        return Wanted(request.target, "errors", outcome.kind, death=True)
+    wanted: Wanted = _value(outcome, request)
+    return wanted
+
+
+# --- the reduction --------------------------------------------------------------------------------
+
+
+def _by_script(request: MinimizeRequest, options: MinimizeOptions) -> Minimized:
+    assert options.interesting is not None
+    with _process(options) as process:
+        subject = _begun(process, request)
+    check = ScriptCheck(options.interesting, options.limit)
+    if not check(subject.program):
+        raise UserError(
+            f"{options.interesting} does not find {request.path} interesting: its exit status is"
+            " not 0 for the program as it was given"
+        )
+    with _progress() as listener:
+        return minimize(subject.program, check, options.count, listener)
+
+
+def _by_target(
+    request: MinimizeRequest, options: MinimizeOptions
+) -> tuple[Minimized, tuple[Wanted, str]]:
+    """The result, what was kept, and the identifier that a campaign gives to the result."""
+    with _process(options) as process:
+        subject = _begun(process, request)
+        outcome = outcome_of(process, f"{SESSION}:find", subject.program, request)
+    wanted = _wanted(outcome, request)
+    print_lines(notes(), f"keeps {wanted.oracle}: {wanted.kind}, target {wanted.target}")
+    check = TargetCheck(request, subject, wanted, options.limits)
+    best = len(graded(_symptom(wanted))) if wanted.exact and not wanted.death else 1
+    with check.at_work(options.count), _progress() as listener:
+        found = minimize(subject.program, check, options.count, listener, best)
+    if check.mistakes:
+        what = counted(check.mistakes, "candidate")
+        print_notes([f"{what} ended in an internal error of aliasproof, and did not count"])
+    with _process(options) as process:
+        _value(outcome_of(process, f"{SESSION}:attend", request, subject), request)
+        named = outcome_of(process, f"{SESSION}:identifier", found.program, wanted, found.grade)
+        return found, (wanted, _value(named, request))
+
+
+def _symptom(wanted: Wanted) -> Symptom:
+    return Symptom(wanted.target, wanted.oracle, wanted.kind)
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[Reducer], None]]:
+    """A listener that shows the reduction: a line that changes, or one every ten seconds."""
+    console, started, drawn = notes(), time.monotonic(), -REDRAWN_EVERY
+    every = REDRAWN_EVERY if console.is_terminal else LINE_EVERY
+    with contextlib.ExitStack() as stack:
+        live = Live(console=console, auto_refresh=False, transient=True)
+        if console.is_terminal:
+            stack.enter_context(live)
+
+        def show(reducer: Reducer) -> None:
+            nonlocal drawn
+            now = time.monotonic() - started
+            if now - drawn < every:
+                return
+            drawn = now
+            size = counted(len(reducer.current), "instruction")
+            tried = counted(reducer.tried, "candidate")
+            line = f"{clock(now)}  {size}, {tried} tried, {reducer.accepted} accepted"
+            if console.is_terminal:
+                live.update(Text(line), refresh=True)
+            else:
+                print_lines(console, line)
+
+        yield show
+
+
+# --- its result -----------------------------------------------------------------------------------
+
+
+def _finish(
+    found: Minimized,
+    request: MinimizeRequest,
+    options: MinimizeOptions,
+    wanted: tuple[Wanted, str] | None,
+) -> int:
+    """Write and print the result. `wanted` is what was kept, and the identifier of the result."""
+    text = file_source(found.program)
+    if options.output is not None:
+        written = dumps(found.program) if options.output.suffix == ".json" else text
+        try:
+            options.output.write_text(written, encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"{options.output} cannot be written: {error.strerror}") from error
+    if options.as_json:
+        write_json({"file": str(request.path)} | _as_json(found, wanted) | {"source": text})
+    else:
+        print_code(results(), text)
+        print_steps(notes(), found.steps)
+        print_lines(notes(), _summary(found, None if wanted is None else wanted[1]))
+    return INTERRUPTED if found.interrupted else 0
+
+
+def _summary(found: Minimized, identifier: str | None) -> str:
+    sizes = f"{len(found.original)} to {counted(len(found.program), 'instruction')}"
+    cost = f"{counted(found.tried, 'candidate')} tried, {found.accepted} accepted"
+    name = f"; {identifier}" if identifier else ""
+    ended = "interrupted, the smallest so far: " if found.interrupted else ""
+    return f"{ended}{sizes}, {cost}, {found.seconds:.1f} s{name}"
+
+
+def _as_json(found: Minimized, wanted: tuple[Wanted, str] | None) -> dict[str, object]:
+    kept: dict[str, object] = {"signature": None, "kept": None}
+    if wanted is not None:
+        what, identifier = wanted
+        symptom = graded(_symptom(what))[found.grade - 1]
+        kept = {"signature": identifier, "kept": asdict(symptom)}
+    return kept | {
+        "instructions": {"before": len(found.original), "after": len(found.program)},
+        "candidates tried": found.tried,
+        "accepted": found.accepted,
+        "seconds": round(found.seconds, 3),
+        "interrupted": found.interrupted,
+        "steps": {name: asdict(spent) for name, spent in found.steps.items()},
+        "program": to_json(found.program),
+    }

@@ -1,0 +1,52 @@
+"""What the process that prints a reduction and those that try candidates send to each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # it imports torch, and this module must not
+    from programs.program import Program
+
+
+@dataclass(frozen=True, slots=True)
+class MinimizeRequest:
+    """What to reduce: a file, the names of function and inputs in it, and what must stay.
+
+    That is a difference that `target` shows. `oracle` names the oracle that reports it, also one
+    that is documented or that only graphs show; without it, the main violation is meant. Without a
+    target, a script of the user decides.
+    """
+
+    path: Path
+    names: tuple[str, str] = ("program", "inputs")
+    target: str | None = None
+    oracle: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The program to reduce, and notes on how it was lifted.
+
+    `user_code` is true if the program calls operators that the user's file defines.
+    """
+
+    program: Program
+    notes: tuple[str, ...] = ()
+    user_code: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The difference that must stay: of which target, reported by which oracle, of which kind.
+
+    If `exact`, a campaign would count it: it is the main violation, and `target` is at fault.
+    Otherwise the oracle must report it, documented or not. `death` is true if it ends the process.
+    """
+
+    target: str
+    oracle: str
+    kind: str
+    exact: bool = True
+    death: bool = False

@@ -1,0 +1,151 @@
+"""The part of a reduction that runs code of the user and of targets, in isolated processes."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+
+import torch
+
+from aliasproof import user_file
+from aliasproof.call_arguments import checked
+from aliasproof.comparable import Comparable
+from aliasproof.minimize_request import MinimizeRequest, Subject, Wanted
+from aliasproof.user_file import FileNames, UserFunction
+from campaigns.recognition import recognised
+from campaigns.signature import signature
+from oracles.judge import EVERY_ORACLE, ON_GRAPHS
+from programs.errors import Rejected, UserError, did_you_mean
+from programs.lifting import LiftedProgram, lift_program
+from programs.program import Program
+from programs.values import clone_inputs
+from targets.registry import target as target_named
+from trials.attribution import Symptom, grade, graded
+from trials.examination import examine
+from trials.isolation import step
+from trials.trial import SEED, Case, run_eager, run_trial
+from trials.worker import quiet_torch
+
+OUR_NAMESPACES = {"aten", "prims"}
+
+# The function that was lifted, if a function was given. A process serves one reduction.
+_function: Case | None = None
+
+
+def begin(request: MinimizeRequest) -> Subject:
+    """The program in a file, or that of the function in it.
+
+    Raises `UserError` for bad input, and `Rejected` if the function raises in eager.
+    """
+    if request.target is not None:  # before the user's file runs, which can take long
+        target_named(request.target)
+    if request.oracle is not None and request.oracle not in EVERY_ORACLE:
+        hint = did_you_mean(request.oracle, EVERY_ORACLE)
+        raise UserError(f"there is no oracle '{request.oracle}'{hint}")
+    quiet_torch()
+    step("the file")
+    lifted = user_file.apply_to(request.path, FileNames(*request.names), _lifted)
+    namespaces = {call.op.split(".")[0] for call in lifted.program.instructions}
+    return Subject(lifted.program, lifted.notes, not namespaces <= OUR_NAMESPACES)
+
+
+def _lifted(given: UserFunction | Program) -> LiftedProgram:
+    if isinstance(given, Program):
+        return LiftedProgram(given)
+    global _function  # noqa: PLW0603
+    checked(given.inputs, "inputs")
+    comparable = Comparable.of(given.function, given.inputs)
+    _function = Case.of_function(comparable.function, comparable.inputs)
+    step("the function in eager")
+    torch.manual_seed(SEED)
+    try:
+        with torch.no_grad():
+            return lift_program(comparable.function, clone_inputs(comparable.inputs))
+    except UserError:
+        raise
+    except Exception as error:  # the user's function may raise anything
+        raise Rejected(f"eager raises {type(error).__name__}: {error}") from error
+
+
+def attend(request: MinimizeRequest, subject: Subject) -> None:
+    """Prepare this process to try candidates."""
+    quiet_torch()
+    if subject.user_code:  # only the user's file registers these operators
+        with contextlib.redirect_stdout(sys.stderr):
+            user_file.read(request.path, FileNames(*request.names))
+
+
+# --- what is wrong --------------------------------------------------------------------------------
+
+
+def find(program: Program, request: MinimizeRequest) -> Wanted:
+    """The difference that must stay.
+
+    Raises `UserError` if there is none, and `Rejected` if nothing can be judged.
+    """
+    found = _found(Case.of(program), request)
+    if isinstance(found, Wanted):
+        return found
+    # What depends on more than ATen calls, such as autograd, is lost in a program.
+    original = None if _function is None else _found(_function, request)
+    if isinstance(original, Wanted):
+        raise UserError(
+            f"the function differs ({original.oracle}: {original.kind}, target"
+            f" {original.target}), but the program of its ATen calls does not: {found}. What is"
+            " wrong depends on something that a program does not keep"
+        )
+    raise UserError(f"nothing to reduce: {found}")
+
+
+def _found(case: Case, request: MinimizeRequest) -> Wanted | str:
+    """The difference that a case shows, or why there is none."""
+    assert request.target is not None
+    target = target_named(request.target)
+    if run_eager(case).observation.error is not None:
+        raise Rejected("eager raises")
+    found = examine(case, target, every_oracle=True)
+    if found.rejected is not None:
+        raise found.rejected
+    reporting = [name for name, report in found.reports.items() if report.differences]
+    if request.oracle is not None:
+        for difference in found.reports[request.oracle].differences:
+            return Wanted(target.name, request.oracle, difference.kind, exact=False)
+        known = f"; these do: {', '.join(reporting)}" if reporting else ""
+        return f"the oracle '{request.oracle}' reports no difference of {target.name}{known}"
+    if found.failed and found.symptom is not None:
+        symptom = found.symptom
+        return Wanted(symptom.target, symptom.oracle, symptom.kind)
+    if reporting:
+        return (
+            f"{target.name} breaks no promise that results show, but a difference is reported by"
+            f" {', '.join(reporting)}; name one of them with --oracle"
+        )
+    return f"{target.name} does what eager does"
+
+
+# --- candidates -----------------------------------------------------------------------------------
+
+
+def grade_of(program: Program, wanted: Wanted) -> int:
+    """0 if a candidate does not show what is wanted; else 1, or more if it shows better."""
+    target = target_named(wanted.target)
+    if wanted.exact:
+        return grade(program, target, Symptom(wanted.target, wanted.oracle, wanted.kind))
+    every = wanted.oracle in ON_GRAPHS
+    found = examine(Case.of(program), target, every_oracle=every, attribute=False)
+    report = found.reports.get(wanted.oracle)
+    if report is None or found.rejected is not None:
+        return 0
+    return int(any(each.kind == wanted.kind for each in report.differences))
+
+
+def identifier(program: Program, wanted: Wanted, grade: int) -> str:
+    """The identifier that a campaign gives to the reduced program."""
+    target = target_named(wanted.target)
+    symptom = Symptom(wanted.target, wanted.oracle, wanted.kind)
+    if wanted.death or not wanted.exact:
+        return signature(symptom, program).identifier
+    symptom = graded(symptom)[grade - 1]
+    trial = run_trial(Case.of(program), target)
+    known = recognised(program, symptom, reduced=True).known
+    return signature(symptom, program, trial.target.error, known).identifier

@@ -1,0 +1,78 @@
+"""`minimize`: reduce a program as long as a check finds it interesting, on several workers."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol
+
+from programs.program import Program
+from reduction.reducer import Predicate, Reducer, StepStatistics
+from reduction.speculation import ahead
+
+
+class CandidateCheck(Protocol):
+    """Says whether a candidate is interesting, in any thread."""
+
+    def __call__(self, candidate: Program, /) -> int: ...
+
+    def stop(self) -> None:
+        """Give up all checks that are under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Minimized:
+    """The smallest program that was found, and what it cost. `grade` is that of the predicate."""
+
+    program: Program
+    original: Program
+    grade: int
+    tried: int
+    accepted: int
+    steps: Mapping[str, StepStatistics]
+    seconds: float
+    interrupted: bool
+
+
+def minimize(
+    program: Program,
+    check: CandidateCheck,
+    workers: int,
+    listener: Callable[[Reducer], None],
+    best_grade: int = 1,
+) -> Minimized:
+    """Reduce a program that the check finds interesting.
+
+    The result does not depend on the number of workers. Ctrl-C ends it with the best program so
+    far. `listener` is called after each candidate.
+    """
+    started, interrupted = time.monotonic(), False
+    with ThreadPoolExecutor(workers) as executor:
+        several = ahead(executor, workers)
+
+        def evaluate(ask: Predicate, candidates: Iterable[Program]) -> Generator[int, None, None]:
+            with contextlib.closing(several(ask, candidates)) as grades:
+                for grade in grades:
+                    listener(reducer)
+                    yield grade
+
+        reducer = Reducer(program, check, evaluate, best_grade=best_grade)
+        try:
+            reducer.run()
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            check.stop()  # what was asked ahead need not end
+    return Minimized(
+        reducer.current.renamed(),
+        program,
+        reducer.grade,
+        reducer.tried,
+        reducer.accepted,
+        reducer.passes,
+        time.monotonic() - started,
+        interrupted,
+    )

@@ -1,0 +1,44 @@
+"""Names of inputs and outputs, as a user's function calls them, in place of their indices."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TypeAlias
+
+from oracles.verdict import Documented, Report, Violation
+
+# The name of each place, such as "input 'cache.k'" for 'input 0'.
+PlaceNames: TypeAlias = Mapping[str, str]
+
+_PLACE = re.compile(r"\b(?:input|output) \d+\b")
+
+
+def renamed(text: str, names: PlaceNames) -> str:
+    """A text with names in place of indices."""
+    return _PLACE.sub(lambda place: names.get(place[0], place[0]), text) if names else text
+
+
+def renamed_report(report: Report, names: PlaceNames) -> Report:
+    """A report with names in place of indices."""
+    if not names:
+        return report
+    return replace(
+        report,
+        reason=renamed(report.reason, names),
+        violations=tuple(_violation(found, names) for found in report.violations),
+        documented=tuple(
+            Documented(_violation(found.difference, names), found.limitation)
+            for found in report.documented
+        ),
+        notes=tuple(_violation(found, names) for found in report.notes),
+    )
+
+
+def _violation(violation: Violation, names: PlaceNames) -> Violation:
+    evidence = {
+        key: renamed(value, names) if isinstance(value, str) else value
+        for key, value in violation.evidence.items()
+    }
+    return replace(violation, place=renamed(violation.place, names), evidence=evidence)

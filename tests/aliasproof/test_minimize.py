@@ -1,0 +1,164 @@
+"""`minimize`: by a target and by a script, what is kept, what ends it, and the exit status."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from aliasproof.candidate_checks import ScriptCheck
+from aliasproof.minimizing import minimize
+from programs.program import Program
+from programs.serialization import loads
+
+known_bug = pytest.mark.skipif(
+    not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"
+)
+
+MINE = """
+import torch
+
+def program(x, y):
+    z = torch.relu(y * 2)
+    wide = x[1:].expand(3, 3)
+    wide.zero_()
+    return x + 0, torch.div(z, 3, rounding_mode="floor")
+
+def inputs():
+    return torch.arange(4.), torch.arange(4.)
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    """A function with a write that functionalization of torch 2.13 gets wrong."""
+    path = tmp_path / "mine.py"
+    path.write_text(MINE)
+    return path
+
+
+@known_bug
+def test_a_function_is_reduced_by_a_target(call, mine: Path) -> None:
+    done = call("minimize", mine, "-t", "aot", "--json", "-o", "small.json", "--workers", 2)
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert found["instructions"] == {"before": 7, "after": 2}
+    assert found["kept"] == {"target": "functionalize", "oracle": "values", "kind": "wrong value"}
+    assert found["signature"]
+    assert found["candidates tried"] == sum(step["candidates"] for step in found["steps"].values())
+    small = loads(Path("small.json").read_text())
+    assert [each.op for each in small.instructions] == [
+        "aten.expand.default",
+        "aten.zero_.default",
+    ]
+    # What it wrote can be reduced, too, and is a fixpoint.
+    again = call("minimize", "small.json", "-t", "functionalize", "--workers", 1)
+    assert again.code == 0, again.err
+    assert "2 to 2 instructions" in again.err
+    assert "def inputs():" in again.out
+
+
+def test_a_function_that_does_not_differ_is_bad_input(call, mine: Path) -> None:
+    done = call("minimize", mine, "-t", "identity")
+    assert (done.code, done.out) == (2, "")
+    assert "nothing to reduce: identity does what eager does" in done.err
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("return x.undefined_method()", "eager raises AttributeError"),
+        ("x = x + torch.empty(4)", "reads memory that was never written"),
+    ],
+)
+def test_what_cannot_be_judged_has_a_status_of_its_own(call, tmp_path, body: str, why: str) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(MINE.replace("    z = torch.relu(y * 2)", f"    z = y * 2\n    {body}"))
+    done = call("minimize", path, "-t", "identity")
+    assert done.code == 4
+    assert why in done.err
+
+
+BAD = [
+    ((), "give either --target or --interesting"),
+    (("-t", "aot", "--interesting", "mine.py"), "give either --target or --interesting"),
+    (("--interesting", "mine.py"), "not an executable file"),
+    (("-t", "aot", "-o", "small.txt"), "ends in .py or .json"),
+    (("-t", "aot", "--oracle", "value"), "did you mean 'values'?"),
+    (("-t", "aott"), "did you mean 'aot'?"),
+]
+
+
+@pytest.mark.parametrize(("options", "why"), BAD)
+def test_bad_options_are_named(call, mine: Path, options: tuple[str, ...], why: str) -> None:
+    done = call("minimize", mine.name, *options)
+    assert done.code == 2
+    assert why in done.err
+
+
+# --- a script -------------------------------------------------------------------------------------
+
+
+def script(path: Path, text: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_a_function_is_reduced_by_a_script(call, mine: Path, tmp_path: Path) -> None:
+    wanted = script(tmp_path / "wanted.sh", 'grep -q relu "$1" && grep -q \'"op"\' program.json')
+    done = call("minimize", mine, "--interesting", wanted, "-o", "small.py")
+    assert done.code == 0, done.err
+    assert Path("small.py").read_text() == done.out
+    assert "aten.relu.default" in done.out
+    assert "7 to 1 instruction" in done.err
+
+
+def test_a_script_that_rejects_the_program_is_bad_input(call, mine: Path, tmp_path: Path) -> None:
+    done = call("minimize", mine, "--interesting", script(tmp_path / "no.sh", "exit 1"))
+    assert done.code == 2
+    assert "does not find" in done.err
+
+
+def test_a_script_that_hangs_finds_nothing_interesting(program, tmp_path: Path) -> None:
+    start = program("aten.zero_.default(x0)\nreturn (x0,)", (4,))
+    assert ScriptCheck(script(tmp_path / "hang.sh", "sleep 60"), 0.2)(start) == 0
+    assert ScriptCheck(script(tmp_path / "yes.sh", "exit 0"), 60.0)(start) == 1
+
+
+# --- interrupted ----------------------------------------------------------------------------------
+
+
+class Writes:
+    """Interesting: programs with a write."""
+
+    def __init__(self) -> None:
+        self.stopped = threading.Event()
+
+    def __call__(self, candidate: Program, /) -> int:
+        return int(any(each.mutates() for each in candidate.instructions))
+
+    def stop(self) -> None:
+        self.stopped.set()
+
+
+def test_ctrl_c_leaves_the_smallest_so_far(program: Callable[..., Program]) -> None:
+    body = "\n".join([*(["aten.neg_.default(x0)"] * 8), "return (x0,)"])
+
+    def interrupt(reducer: object) -> None:
+        if len(getattr(reducer, "current")) < 8:  # noqa: B009 - any listener will do
+            raise KeyboardInterrupt
+
+    check = Writes()
+    found = minimize(program(body, (4,)), check, 2, interrupt)
+    assert found.interrupted
+    assert check.stopped.is_set()
+    assert 1 <= len(found.program) < 8
+    assert check(found.program)
+    whole = minimize(program(body, (4,)), Writes(), 2, lambda reducer: None)
+    assert not whole.interrupted
+    assert len(whole.program) == 1

@@ -1,0 +1,38 @@
+"""docs/limitations.md: each program still shows its limitation, and every difference is flagged."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aliasproof.checking import check
+from oracles.verdict import Verdict
+
+PAGE = (Path(__file__).parents[2] / "docs" / "limitations.md").read_text(encoding="utf-8")
+SECTION = re.compile(r"## (.+)\n\nTarget (\S+)\. [^`]*```python\n(.*?)```", re.DOTALL)
+
+
+def test_every_limitation_has_a_program() -> None:
+    names = re.findall(r"^\| \[(.+)\]\(#\d+\) \|", PAGE, re.MULTILINE)
+    assert names
+    assert [found[0] for found in SECTION.findall(PAGE)] == names
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "code"),
+    [pytest.param(*found, id=f"{found[1]}: {found[0]}") for found in SECTION.findall(PAGE)],
+)
+def test_the_program_shows_the_limitation(name: str, target: str, code: str) -> None:
+    defined: dict[str, Any] = {}
+    exec(compile(code, name, "exec"), defined)
+    result = check(defined["program"], defined["inputs"](), [target]).results[target]
+    assert result.verdict is Verdict.DOCUMENTED
+    assert name in {found.limitation.name for found in result.documented}
+
+
+def test_check_flags_every_program_that_differs() -> None:
+    (counts,) = re.findall(r"Of (\d+) programs that differ .* `check` flags (\d+):", PAGE)
+    assert counts[0] == counts[1]
