@@ -94,7 +94,7 @@ def new_contents_are_a_sum(graph_module: fx.GraphModule) -> None:
 
 
 def adding_zero_is_dropped(graph_module: fx.GraphModule) -> None:
-    """X + 0 becomes a copy of x, although -0.0 + 0 is 0.0."""
+    """A sum with zero becomes a copy, although -0.0 + 0 is 0.0."""
     for node in graph_module.graph.nodes:
         if node.target is aten.add.Scalar and node.args[1] == 0:
             node.target, node.args, node.kwargs = aten.clone.default, node.args[:1], {}
