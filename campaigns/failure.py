@@ -14,7 +14,7 @@ from programs.program import Program
 from reduction.reducer import Reducer, StepStatistics
 from targets.registry import target as target_named
 from trials.attribution import Symptom, grade, graded
-from trials.trial import Case, run_trial
+from trials.trial import Case, Trial, run_trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +115,14 @@ def _reduce(failure: Failure) -> ReducedFailure | None:
         reducer.tried,
         reducer.accepted,
         exact=all(map(trial.trace.exact, results)),
-        graph=trial.build.stages[-1].graph.code if trial.build and trial.build.stages else "",
+        graph=last_graph(trial),
         passes=reducer.passes,
     )
+
+
+def last_graph(trial: Trial | None) -> str:
+    """The code of the last graph that a target made; empty if there is none."""
+    if trial is None or trial.build is None or not trial.build.stages:
+        return ""
+    code: str = trial.build.stages[-1].graph.code
+    return code
