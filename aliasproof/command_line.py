@@ -250,6 +250,14 @@ def prove(
     return FOUND if prove_file(file, target, sizes, limit, names, as_json=json) else 0
 
 
+@app.command(short_help="List the known bugs of torch, and the versions that have them.")
+def known(json: Json = False) -> None:
+    """List the known bugs of torch: title, issue, program, versions, targets that show them."""
+    from aliasproof.commands.known import list_known_bugs
+
+    list_known_bugs(as_json=json)
+
+
 @app.command(short_help="List the targets.")
 def targets(json: Json = False) -> None:
     """List the targets, and what each promises."""
