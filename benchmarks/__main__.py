@@ -43,8 +43,8 @@ BENCHMARKS: dict[str, Callable[[], Figures]] = {
     "against_torch": against_torch.measure,
     "proof_rates": proof_rates.measure,
     "long_reductions": long_reductions.measure,
-    "causes": causes.measure,
     "limitations": limitations.measure,
+    "causes": causes.measure,
 }
 
 
