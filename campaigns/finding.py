@@ -75,6 +75,7 @@ class Finding:
             torch_version=torch.__version__,
             cause=reduced.signature.cause,
             known=reduced.signature.known,
+            latent=symptom.latent,
             exact=reduced.exact,
             graph=reduced.graph,
             steps=reduced.passes,

@@ -95,7 +95,7 @@ def judge(
 
     `spelled` repeats both runs and keeps the symbolic values, so that the evidence shows them.
     """
-    wrong = _differences(eager, target)
+    wrong = differences(eager, target)
     if not wrong:
         op = eager.data_dependent_op or target.data_dependent_op
         limit = f"{op} reads tensor data, so the verdict holds for these inputs only"
@@ -115,19 +115,14 @@ def judge(
         contract = replace(contract, waivers=tuple(others))
     # Most runs are equal, so symbolic values are computed only after a difference.
     runs = spelled() if spelled is not None else (eager, target)
-    differences = [
-        Difference(
-            Promise.EQUIVALENCE,
-            Violation(
-                "equivalence",
-                "wrong symbolic value",
-                f"{what} {index}",
-                _evidence(what, index, *runs),
-            ),
-        )
-        for what, index in wrong
-    ]
-    return contract.judged(differences, trace)
+    return contract.judged([_difference(what, index, *runs) for what, index in wrong], trace)
+
+
+def _difference(what: str, index: int, eager: ValueHashes, target: ValueHashes) -> Difference:
+    evidence = _evidence(what, index, eager, target)
+    place = f"{what} {index}"
+    violation = Violation("equivalence", "wrong symbolic value", place, evidence)
+    return Difference(Promise.EQUIVALENCE, violation)
 
 
 def _other_operators(eager: ValueHashes, target: ValueHashes) -> str | None:
@@ -136,7 +131,7 @@ def _other_operators(eager: ValueHashes, target: ValueHashes) -> str | None:
     return ", ".join(sorted(called)) or None
 
 
-def _differences(eager: ValueHashes, target: ValueHashes) -> list[tuple[str, int]]:
+def differences(eager: ValueHashes, target: ValueHashes) -> list[tuple[str, int]]:
     """What has other hashes: 'storage', 'input' or 'output', and its index.
 
     Tensors of other sizes are left to *metadata*.

@@ -72,6 +72,13 @@ def test_targets_as_json(call):
     assert found["aot-epilogue"]["builds on"] == "aot"
 
 
+def test_targets_lists_the_variants(call):
+    assert "TARGET:second-call: as dynamo" in call("targets").out
+    found = {each["name"]: each for each in json.loads(call("targets", "--json").out)["variants"]}
+    assert found["second-call"]["targets"] == ["aot"]
+    assert found["captured"]["preconditions"][0]["name"] == "captured tensors are not written"
+
+
 def test_ops(call):
     lines = call("ops").out.splitlines()
     assert lines[0].split() == ["op", "kind", "group", "writes"]
