@@ -6,9 +6,9 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from campaigns.recognition import by_mark, plausible_bugs, recognised
+from campaigns.recognition import by_mark, recognised
 from campaigns.signature import Signature, signature
-from corpus.known_bugs import mended
+from corpus.known_bugs import KNOWN_BUGS, mended
 from oracles.verdict import Violation
 from programs.program import Program
 from reduction.reducer import Reducer, StepStatistics
@@ -85,8 +85,7 @@ def reduce_failure(failure: Failure) -> ReducedFailure | None:
     What is not a known bug is reduced with the known bugs mended: otherwise the reduction could end
     at one of them, since they are near.
     """
-    bugs = plausible_bugs(failure.program, failure.symptom.target)
-    with mended(bugs if failure.known is None else ()):
+    with mended(KNOWN_BUGS.values() if failure.known is None else ()):
         return _reduce(failure)
 
 

@@ -102,7 +102,7 @@ def judge(
 
     `spelled` repeats both runs and keeps the symbolic values, so that the evidence shows them.
     """
-    wrong = _differences(eager, target)
+    wrong = differences(eager, target)
     if not wrong:
         op = eager.data_dependent_op or target.data_dependent_op
         limit = f"{op} reads tensor data, so the verdict holds for these inputs only"
@@ -132,7 +132,7 @@ def _other_operators(eager: ValueHashes, target: ValueHashes) -> str | None:
     return ", ".join(sorted(called)) or None
 
 
-def _differences(eager: ValueHashes, target: ValueHashes) -> list[tuple[str, int]]:
+def differences(eager: ValueHashes, target: ValueHashes) -> list[tuple[str, int]]:
     """What has other hashes: 'storage', 'input' or 'output', and its index.
 
     Tensors of other sizes are left to *metadata*.

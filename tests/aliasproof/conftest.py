@@ -13,6 +13,7 @@ from programs.program import Input, Instruction, Program, Ref, Storage
 from targets.registry import TARGETS
 from targets.symbolic_sizes import SYMBOLIC, SymbolicBuild
 from targets.target import Build, Function, Target
+from tests.aliasproof.planted_targets import stale
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,12 @@ def forgetful_target(monkeypatch) -> Target:
     target = Target("forgetful", "loses mutations", Contract(), forgetful, "")
     monkeypatch.setitem(TARGETS, target.name, target)
     return target
+
+
+@pytest.fixture
+def stale_target(monkeypatch) -> None:
+    """A target that computes with other inputs."""
+    monkeypatch.setitem(TARGETS, "stale", Target("stale", "", Contract(), stale, ""))
 
 
 @pytest.fixture

@@ -1,0 +1,42 @@
+"""Wrong targets that show that what they get wrong is compared, and what a right one looks like."""
+
+from collections.abc import Sequence
+
+import torch
+
+from oracles.check_result import Check
+from oracles.judge import ON_GRAPHS
+from oracles.verdict import Verdict
+from programs.values import clone_inputs
+from targets.target import Build, Function
+
+
+def stale(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
+    """Computes with inputs that are 1 larger, so everything that depends on them is wrong."""
+
+    def run(*tensors: torch.Tensor) -> object:
+        wrong = [x + 1 if x.is_floating_point() else x for x in clone_inputs(tensors)]
+        return function(*wrong)
+
+    return Build(run, [])
+
+
+def losing(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
+    """Runs on copies of any dtype, so that no input is ever written."""
+    return Build(lambda *tensors: function(*clone_inputs(tensors)), [])
+
+
+def places(found: Check, target: str, oracle: str) -> set[str]:
+    report = found.results[target].reports[oracle]
+    return {difference.place for difference in report.differences}
+
+
+def judged_equal(found: Check, *targets: str) -> None:
+    """Each oracle on results holds, and none on graphs is violated."""
+    assert found.eager.unjudged is None
+    for target in targets:
+        for oracle, report in found.results[target].reports.items():
+            if oracle in ON_GRAPHS:
+                assert report.verdict is not Verdict.VIOLATED, (target, oracle, report)
+            else:
+                assert report.verdict is Verdict.HOLDS, (target, oracle, report)

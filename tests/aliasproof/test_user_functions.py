@@ -1,0 +1,279 @@
+"""`check` on functions of the kind that people have: each is judged, and each can fail.
+
+`forgetful` loses each write to an input, and `stale` returns what a function returns for the inputs
+of the build. So a function that they get wrong shows that its results are compared.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+
+import aliasproof
+from aliasproof.checking import check
+from oracles.verdict import Verdict
+from tests.aliasproof.planted_targets import judged_equal, places
+
+SAFE = ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "identity")
+
+
+# --- forms of inputs ------------------------------------------------------------------------------
+
+
+class Scale(NamedTuple):
+    by: torch.Tensor
+    twice: bool
+
+
+@dataclass
+class Cache:
+    k: torch.Tensor
+    v: torch.Tensor
+    position: int
+
+
+def kv_cache(cache: torch.Tensor, new: torch.Tensor, position: int) -> torch.Tensor:
+    cache[:, position : position + 1].copy_(new)
+    return cache[:, : position + 1].sum(1)
+
+
+def test_a_kv_cache_with_an_int_position(forgetful_target):
+    inputs = (torch.zeros(2, 8, 4), torch.ones(2, 1, 4), 3)
+    found = check(kv_cache, inputs, [*SAFE, "forgetful"])
+    judged_equal(found, *SAFE)
+    assert places(found, "forgetful", "inputs") == {"input 'cache'"}
+
+
+def test_keyword_arguments_and_dicts(forgetful_target):
+    def attend(*, cache: dict[str, torch.Tensor], x: torch.Tensor, flag: bool) -> dict:
+        assert flag
+        cache["k"].add_(x)
+        return {"sum": cache["k"] + cache["v"]}
+
+    cache = {"k": torch.zeros(3), "v": torch.ones(3)}
+    inputs = {"cache": cache, "x": torch.ones(3), "flag": True}
+    found = check(attend, inputs, ["aot", "identity", "forgetful"])
+    judged_equal(found, "aot", "identity")
+    assert places(found, "forgetful", "inputs") == {"input 'cache['k']'"}
+    assert torch.equal(cache["k"], torch.zeros(3))
+
+
+def test_dataclasses_named_tuples_and_both_kinds_of_arguments(stale_target):
+    def step(cache: Cache, scale: Scale, mode: str = "keep") -> Cache:
+        assert mode == "add"
+        assert scale.twice
+        cache.k[cache.position].add_(scale.by)
+        cache.v = cache.v * 2
+        cache.position += 1
+        return Cache(cache.k + 1, cache.v, cache.position)
+
+    cache = Cache(torch.zeros(4, 2), torch.ones(4, 2), 2)
+    given = ((cache, Scale(torch.ones(2), True)), {"mode": "add"})
+    found = check(step, given, ["aot", "functionalize", "identity", "stale"])
+    judged_equal(found, "aot", "identity")
+    assert not found.results["functionalize"].violated
+    assert places(found, "stale", "values") == {
+        "output 'k'",
+        "output 'v'",
+        "'cache.v' afterwards",
+    }
+    assert cache.position == 2
+
+
+def test_lists_of_tensors(forgetful_target):
+    def adam(params, grads, means, squares, step):
+        torch._foreach_lerp_(means, grads, 0.1)
+        torch._foreach_mul_(squares, 0.999)
+        torch._foreach_addcmul_(squares, grads, grads, value=0.001)
+        roots = torch._foreach_sqrt(squares)
+        torch._foreach_add_(roots, 1e-8)
+        torch._foreach_addcdiv_(params, means, roots, value=-0.001 / (1 - 0.9**step))
+
+    lists = [[torch.rand(3, 4), torch.rand(5)] for _ in range(4)]
+    found = check(adam, (*lists, 1), [*SAFE, "forgetful"])
+    judged_equal(found, *SAFE)
+    assert "input 'params[1]'" in places(found, "forgetful", "inputs")
+
+
+def test_a_container_that_is_changed(stale_target):
+    def appends(x: torch.Tensor, seen: list[torch.Tensor]) -> None:
+        seen.append(x * 2)
+        seen[0] = x.add_(1)
+
+    found = check(appends, (torch.ones(2), [torch.zeros(2)]), ["aot", "identity", "stale"])
+    judged_equal(found, "aot", "identity")
+    assert places(found, "stale", "values") == {"'seen[0]' afterwards", "'seen[1]' afterwards"}
+
+
+@pytest.mark.parametrize(
+    ("given", "args", "kwargs"),
+    [
+        (torch.ones(1), 1, []),
+        ((torch.ones(1), 3), 2, []),
+        ([torch.ones(1), None], 2, []),
+        ({"x": torch.ones(1)}, 0, ["x"]),
+        (((torch.ones(1),), {"flag": True}), 1, ["flag"]),
+        (([torch.ones(1)], {"flag": True}), 2, []),
+        (Scale(torch.ones(1), True), 1, []),
+        ({1: torch.ones(1)}, 1, []),
+    ],
+)
+def test_forms_of_inputs(given, args, kwargs):
+    def function(*positional: object, **named: object) -> tuple[int, list[str]]:
+        return len(positional), list(named)
+
+    found = check(function, given, ["identity"])
+    assert found.eager.observation is not None
+    assert found.eager.observation.outputs == [args, *kwargs]
+
+
+# --- state around the function --------------------------------------------------------------------
+
+
+class Counting(torch.nn.Module):
+    """A buffer that is written, one that is exchanged, and an attribute that is no tensor."""
+
+    written: torch.Tensor
+    exchanged: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 3)
+        self.register_buffer("written", torch.zeros(()))
+        self.register_buffer("exchanged", torch.zeros(()))
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> Any:
+        self.written += 1
+        self.exchanged = self.exchanged + x.sum()
+        self.calls += 1
+        return self.linear(x).relu_()
+
+
+def test_a_module_with_buffers(forgetful_target, stale_target):
+    module = Counting()
+    found = check(module, torch.randn(2, 3), [*SAFE, "forgetful", "stale"])
+    judged_equal(found, *SAFE)
+    assert places(found, "forgetful", "inputs") == {"input 'written'"}
+    assert "'exchanged' afterwards" in places(found, "stale", "values")
+    names = set(found.eager.names.values())
+    assert {"input 'linear.weight'", "'calls' afterwards"} <= names
+    assert module.calls == 0
+    assert module.written == 0
+
+
+STATE = torch.zeros(2)
+
+
+def rebinds(x: torch.Tensor) -> Any:
+    global STATE  # noqa: PLW0603
+    STATE = STATE + x
+    return x + 1
+
+
+def test_a_global_that_is_assigned(stale_target):
+    before = STATE
+    found = check(rebinds, torch.ones(2), ["aot", "identity", "stale"])
+    judged_equal(found, "aot", "identity")
+    assert "'STATE' afterwards" in places(found, "stale", "values")
+    assert STATE is before
+
+
+def test_an_argument_and_a_global_of_one_name(stale_target):
+    def uses_both(STATE: torch.Tensor) -> Any:  # noqa: N803
+        return rebinds(STATE)
+
+    found = check(uses_both, torch.ones(2), ["identity", "stale"])
+    judged_equal(found, "identity")
+    assert "'STATE (2)' afterwards" in places(found, "stale", "values")
+
+
+# --- autograd -------------------------------------------------------------------------------------
+
+WEIGHT = torch.nn.Parameter(torch.arange(16.0).reshape(4, 4))
+
+
+def loss_of(x: torch.Tensor) -> Any:
+    return (x @ WEIGHT).sin().sum()
+
+
+def calls_backward(x: torch.Tensor) -> Any:
+    loss = loss_of(x)
+    loss.backward()
+    return loss
+
+
+def calls_grad(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return torch.autograd.grad(loss_of(x), [x, WEIGHT])
+
+
+def test_gradients_are_outputs(stale_target):
+    x = torch.ones(2, 4, requires_grad=True)
+    found = check(calls_backward, x, ["functionalize", "aot", "identity", "stale"])
+    judged_equal(found, "aot", "identity")
+    assert {"gradient of 'x'", "gradient of 'WEIGHT'"} <= places(found, "stale", "values")
+    # What torch.func says that it does not support is neither right nor wrong.
+    errors = found.results["functionalize"].reports["errors"]
+    assert errors.verdict is Verdict.DOCUMENTED
+    assert x.grad is None
+    assert WEIGHT.grad is None
+
+
+def test_gradients_that_are_added_to(forgetful_target):
+    x = torch.ones(2, 4, requires_grad=True)
+    x.grad = torch.ones(2, 4)
+    found = check(calls_backward, x, ["aot", "identity"])
+    judged_equal(found, "aot", "identity")
+    assert found.eager.observation is not None
+    names = list(found.eager.names.values())
+    afterwards = found.eager.observation.inputs[names.index("input 'x.grad'")]
+    loss = loss_of(alone := torch.ones(2, 4, requires_grad=True))
+    (expected,) = torch.autograd.grad(loss, alone)
+    assert torch.allclose(afterwards, expected + 1)
+    assert torch.equal(x.grad, torch.ones(2, 4))
+
+
+def test_autograd_without_a_gradient_left(stale_target):
+    x = torch.ones(2, 4, requires_grad=True)
+    found = check(calls_grad, x, ["aot", "reference", "identity", "stale"])
+    judged_equal(found, "aot", "reference", "identity")
+    assert places(found, "stale", "values") == {"output 0", "output 1"}
+
+
+def test_a_step_of_an_optimizer(forgetful_target):
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+
+    def train(x: torch.Tensor) -> Any:
+        optimizer.zero_grad()
+        loss = model(x).pow(2).sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    before = model.weight.detach().clone()
+    found = check(train, torch.randn(4, 3), ["aot", "identity", "forgetful"])
+    judged_equal(found, "aot", "identity")
+    assert {"input 'model.weight'", "input 'model.bias'"} == places(found, "forgetful", "inputs")
+    assert any("exp_avg" in name for name in found.eager.names.values())
+    assert torch.equal(model.weight, before)
+    assert not optimizer.state
+
+
+def test_inputs_that_require_gradients_but_need_none():
+    x = torch.ones(3, requires_grad=True)
+    found = check(lambda y: y * 2, x, ["aot", "aot:grad"])
+    judged_equal(found, "aot", "aot:grad")
+    assert "aot:grad" in found.notes[0]
+
+
+# --- second inputs --------------------------------------------------------------------------------
+
+
+def test_second_inputs_differ_in_tensors_alone():
+    first = (torch.zeros(2), 3)
+    found = check(lambda x, n: x.add_(n), first, ["aot:second-call"], second_inputs=first)
+    assert found.eager.unjudged is None
+    with pytest.raises(aliasproof.UserError, match="all arguments but tensors"):
+        check(lambda x, n: x.add_(n), first, ["identity"], second_inputs=(torch.zeros(2), 4))

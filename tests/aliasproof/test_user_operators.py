@@ -1,0 +1,184 @@
+"""`check` on operators, dtypes and sizes that people use; and on all values (*equivalence*)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch._higher_order_ops.while_loop import while_loop
+
+from aliasproof.checking import check
+from oracles.contract import Contract
+from oracles.verdict import Verdict
+from targets.registry import TARGETS
+from targets.target import Build, Function, Target
+from tests.aliasproof.planted_targets import judged_equal, losing, places
+
+SAFE = ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "identity")
+
+
+# --- operators ------------------------------------------------------------------------------------
+
+
+@torch.library.custom_op("aliasproof_test::scale_", mutates_args={"x"})
+def scale_(x: torch.Tensor, factor: float) -> None:
+    x.mul_(factor)
+
+
+def test_a_custom_operator_that_writes(forgetful_target):
+    def scales(x: torch.Tensor) -> torch.Tensor:
+        scale_(x[1:], 3.0)
+        return x + 1
+
+    found = check(scales, torch.arange(4.0), ["functionalize", "aot", "forgetful"])
+    judged_equal(found, "aot")
+    assert found.results["aot"].reports["equivalence"].verdict is Verdict.HOLDS
+    assert places(found, "forgetful", "inputs") == {"input 'x'"}
+    errors = found.results["functionalize"].reports["errors"]
+    assert errors.verdict is Verdict.DOCUMENTED
+
+
+def test_cond(stale_target):
+    def chooses(x: torch.Tensor) -> Any:
+        return torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y - 1, (x,))
+
+    found = check(chooses, -torch.ones(2), [*SAFE, "stale"])
+    judged_equal(found, *SAFE)
+    assert places(found, "stale", "values") == {"output 0"}
+    reason = found.results["identity"].reports["equivalence"].reason
+    assert "holds for these inputs only" in reason
+
+
+def test_what_is_undefined_in_a_branch_is_seen():
+    def overlaps(x: torch.Tensor) -> Any:
+        def shifted(y: torch.Tensor) -> Any:
+            z = y.clone()
+            z[1:].add_(z[:-1])
+            return z
+
+        return torch.cond(x.sum() > 0, shifted, lambda y: y - 1, (x,))
+
+    found = check(overlaps, torch.ones(3), ["identity"])
+    assert "reads memory that it is writing" in (found.eager.unjudged or "")
+
+
+def test_while_loop():
+    def doubles(i: torch.Tensor, x: torch.Tensor) -> Any:
+        return while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), (i, x))
+
+    found = check(doubles, (torch.tensor(0), torch.ones(3)), ["functionalize", "identity"])
+    judged_equal(found, "functionalize", "identity")
+
+
+def test_dropout_with_a_seed(stale_target):
+    def drops(x: torch.Tensor) -> Any:
+        return torch.nn.functional.dropout(x, 0.5).add_(torch.rand(64))
+
+    found = check(drops, torch.ones(64), [*SAFE, "stale"])
+    judged_equal(found, *SAFE)
+    assert places(found, "stale", "values") == {"output 0"}
+
+
+# --- dtypes ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["uint1", "uint4", "uint7", "int3", "uint16", "uint32", "uint64"])
+def test_integers_of_any_size(name, monkeypatch):
+    monkeypatch.setitem(TARGETS, "losing", Target("losing", "", Contract(), losing, ""))
+    dtype = getattr(torch, name)
+    x = torch.arange(8, dtype=torch.uint8).repeat(dtype.itemsize).view(dtype)
+
+    def unpacks(packed: torch.Tensor, low: torch.Tensor) -> torch.Tensor:
+        read = packed.view(torch.uint8)
+        low.add_(read & 15)
+        read.bitwise_xor_(1)
+        return packed
+
+    low = torch.zeros(8 * dtype.itemsize)
+    found = check(unpacks, (x, low), ["identity", "losing"])
+    judged_equal(found, "identity")
+    assert places(found, "losing", "inputs") == {"input 'packed'", "input 'low'"}
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_float8(dtype, forgetful_target):
+    def scales(x: torch.Tensor) -> torch.Tensor:
+        y = x.to(torch.float32) * 2
+        x.copy_(y.to(dtype))
+        return y
+
+    found = check(scales, torch.arange(8.0).to(dtype), ["aot", "identity", "forgetful"])
+    judged_equal(found, "aot", "identity")
+    assert places(found, "forgetful", "inputs") == {"input 'x'"}
+    assert found.results["forgetful"].reports["inputs"].differences[0].evidence["eager"] == "2.0"
+
+
+# --- sizes ----------------------------------------------------------------------------------------
+
+
+def test_a_large_input(forgetful_target):
+    def writes(x: torch.Tensor) -> torch.Tensor:
+        x[0].add_(1)
+        return x.t().mul_(2)[:2] + 0
+
+    found = check(writes, torch.ones(4096, 4096), ["aot", "forgetful"])
+    assert not found.violated or not found.results["aot"].violated
+    assert found.results["aot"].reports["inputs"].verdict is Verdict.HOLDS
+    assert found.results["aot"].reports["equivalence"].verdict is Verdict.UNKNOWN
+    assert "too large" in found.results["aot"].reports["equivalence"].reason
+    assert places(found, "forgetful", "inputs") == {"input 'x'"}
+
+
+def test_a_thousand_writes(forgetful_target):
+    def writes(x: torch.Tensor) -> torch.Tensor:
+        for index in range(1000):
+            x[index % 10].add_(index)
+        return x * 2
+
+    found = check(writes, torch.zeros(10, 2), ["identity", "forgetful"])
+    judged_equal(found, "identity")
+    assert places(found, "forgetful", "inputs") == {"input 'x'"}
+
+
+# --- equivalence ----------------------------------------------------------------------------------
+
+
+def test_equivalence_sees_what_values_hide(monkeypatch):
+    def late(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
+        return Build(lambda x, w: (x.sub_(9), torch.nn.functional.linear(x, w).mul(0))[1], [])
+
+    monkeypatch.setitem(TARGETS, "late", Target("late", "", Contract(), late, ""))
+
+    def early(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        product = torch.nn.functional.linear(x, w).mul(0)
+        x.sub_(9)
+        return product
+
+    found = check(early, (torch.ones(2, 3), torch.ones(4, 3)), ["late", "aot", "functionalize"])
+    judged_equal(found, "aot", "functionalize")
+    for target in ("aot", "functionalize"):
+        assert found.results[target].reports["equivalence"].verdict is Verdict.HOLDS
+    assert found.results["late"].reports["values"].verdict is Verdict.HOLDS
+    assert places(found, "late", "equivalence") == {"output 0"}
+
+
+def test_another_decomposition_of_a_composite_operator_is_no_alarm(monkeypatch):
+    contract = TARGETS["aot"].contract
+
+    def other(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
+        return Build(lambda x: (x * x * x).mean(), [])
+
+    monkeypatch.setitem(TARGETS, "other", Target("other", "", contract, other, ""))
+    found = check(lambda x: torch.linalg.vector_norm(x.pow(3), 1) / 4, torch.ones(4), ["other"])
+    assert found.results["other"].reports["values"].verdict is Verdict.HOLDS
+    assert found.results["other"].reports["equivalence"].verdict is not Verdict.HOLDS
+
+
+def test_products_have_one_meaning():
+    def products(x: torch.Tensor, y: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x @ y, torch.addmm(b, x, y), torch.einsum("ij,jk->ik", x, y), (x[None] @ y)[0]
+
+    inputs = (torch.ones(2, 3), torch.ones(3, 4), torch.ones(4))
+    found = check(products, inputs, ["aot", "functionalize", "reference"])
+    for target in ("aot", "functionalize", "reference"):
+        assert found.results[target].reports["equivalence"].verdict is Verdict.HOLDS
