@@ -15,7 +15,7 @@ import torch
 
 from targets.target import Build, Function
 from targets.tracing import Tracing
-from targets.variants import TRACED
+from targets.variants import TRACED, VARIANTS
 
 SymbolicBuild: TypeAlias = Callable[[Function, Sequence[torch.Tensor]], Function]
 
@@ -30,8 +30,12 @@ def _symbolic(
     return build(function, fakes, Tracing(symbolic=True)).function
 
 
+_PLAIN = {name: functools.partial(_symbolic, traced.build) for name, traced in TRACED.items()}
+
 # A target without an entry has no symbolic form: `prove` answers unknown.
 SYMBOLIC: dict[str, SymbolicBuild] = {
     "identity": _identity,
-    **{name: functools.partial(_symbolic, traced.build) for name, traced in TRACED.items()},
+    **_PLAIN,
+    # That is what the variant does anyway.
+    **{f"{name}:symbolic": _PLAIN[name] for name in VARIANTS["symbolic"].targets},
 }
