@@ -88,7 +88,7 @@ CASES = [
     pytest.param(writes_through_parts_are_lost, 11, marks=pytest.mark.slow),
     pytest.param(clones_are_aliases, 10, marks=pytest.mark.slow),
     pytest.param(clones_are_aliases, 12, marks=pytest.mark.slow),
-    pytest.param(operands_are_overwritten, 10, marks=pytest.mark.slow),
+    pytest.param(operands_are_overwritten, 11, marks=pytest.mark.slow),
 ]
 
 
