@@ -177,8 +177,7 @@ def minimize(
     A function in FILE.py is recorded as ATen calls. Ctrl-C ends the reduction with the smallest
     program so far.
 
-    Exit status: 0 reduced; 2 bad input, or nothing differs; 4 nothing could be judged; 130
-    interrupted.
+    Exit status: 0 reduced; 2 bad input, or nothing differs; 4 not judged; 130 interrupted.
     """
     from trials.isolation import start_server
 

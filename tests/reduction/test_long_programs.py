@@ -84,11 +84,8 @@ def reduced(seed: int, faulty: Target) -> tuple[Program, list[int]]:
 CASES = [
     (writes_through_parts_are_lost, 14),
     (clones_are_aliases, 15),
-    pytest.param(writes_through_parts_are_lost, 10, marks=pytest.mark.slow),
     pytest.param(writes_through_parts_are_lost, 11, marks=pytest.mark.slow),
-    pytest.param(clones_are_aliases, 10, marks=pytest.mark.slow),
-    pytest.param(clones_are_aliases, 12, marks=pytest.mark.slow),
-    pytest.param(operands_are_overwritten, 10, marks=pytest.mark.slow),
+    pytest.param(operands_are_overwritten, 11, marks=pytest.mark.slow),
 ]
 
 

@@ -257,7 +257,9 @@ EXPANDED_ZERO = """    v9 = aten.expand.default(x0, [2, 3, 3])
 @known_bug
 @pytest.mark.parametrize("name", ["functionalize", "aot"])
 def test_a_write_through_expand_reduces_to_two_instructions(name: str, noisy) -> None:
-    result = reduced(noisy(EXPANDED_ZERO), target(name), Symptom(name, "values", "wrong value"))
+    # AOTAutograd calls functionalization, which is at fault for both.
+    symptom = Symptom("functionalize", "values", "wrong value")
+    result = reduced(noisy(EXPANDED_ZERO), target(name), symptom)
     assert ops(result) == ["expand.default", "zero_.default"]
     assert len(result.inputs) == len(result.outputs) == 1
 
