@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from campaigns.recognition import by_mark, recognised
 from campaigns.signature import Signature, signature
+from corpus.known_bug import KnownBug
 from corpus.known_bugs import KNOWN_BUGS, mended
 from oracles.verdict import Violation
 from programs.program import Program
 from reduction.reducer import Reducer, StepStatistics
 from targets.registry import target as target_named
 from trials.attribution import Symptom, grade, graded
+from trials.examination import examine
 from trials.trial import Case, Trial, run_trial
 
 
@@ -85,8 +87,18 @@ def reduce_failure(failure: Failure) -> ReducedFailure | None:
     What is not a known bug is reduced with the known bugs mended: otherwise the reduction could end
     at one of them, since they are near.
     """
-    with mended(KNOWN_BUGS.values() if failure.known is None else ()):
+    if failure.known is not None:
+        return _minimal(failure, KNOWN_BUGS[failure.known]) or _reduce(failure)
+    with mended(KNOWN_BUGS.values()):
         return _reduce(failure)
+
+
+def _minimal(failure: Failure, bug: KnownBug) -> ReducedFailure | None:
+    """The minimal program of a known bug, if the target fails on it. It is the best evidence."""
+    found = examine(Case.of(bug.program), target_named(failure.symptom.target))
+    if found.symptom is None or not found.failed:
+        return None
+    return _described(failure, found.symptom, bug.program, bug.identifier)
 
 
 def _reduce(failure: Failure) -> ReducedFailure | None:
@@ -98,25 +110,31 @@ def _reduce(failure: Failure) -> ReducedFailure | None:
     reducer = Reducer(failure.program, predicate, best_grade=len(graded(failure.symptom)))
     smallest = reducer.run()
     symptom = graded(failure.symptom)[reducer.grade - 1]
-    # Evidence and place are those of the reduced program.
-    trial = run_trial(Case.of(smallest), target)
-    # If an op rounds differently in eager and target, the reproducer must compare with a tolerance.
-    results = (*trial.eager.outputs, *trial.eager.inputs)
     if failure.known is None:
         known = by_mark(smallest, symptom, reduced=True)
     else:  # the reduction may have gone from one known bug to another
         known = recognised(smallest, symptom, reduced=True).known
+    reduced = _described(failure, symptom, smallest, known)
+    return replace(reduced, tried=reducer.tried, accepted=reducer.accepted, passes=reducer.passes)
+
+
+def _described(
+    failure: Failure, symptom: Symptom, program: Program, known: str | None
+) -> ReducedFailure:
+    """What a run of the reduced program shows: evidence and place are those of this program."""
+    trial = run_trial(Case.of(program), target_named(symptom.target))
+    # If an op rounds differently in eager and target, the reproducer must compare with a tolerance.
+    results = (*trial.eager.outputs, *trial.eager.inputs)
     return ReducedFailure(
-        signature(symptom, smallest, trial.target.error, known),
+        signature(symptom, program, trial.target.error, known),
         trial.judgement.violations[0],
-        smallest,
+        program,
         failure.program,
         failure.seed,
-        reducer.tried,
-        reducer.accepted,
+        tried=0,
+        accepted=0,
         exact=all(map(trial.trace.exact, results)),
         graph=last_graph(trial),
-        passes=reducer.passes,
     )
 
 

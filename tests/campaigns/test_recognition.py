@@ -79,3 +79,14 @@ def test_what_a_known_bug_hides_is_found_and_reduced_past_it(program, monkeypatc
     assert reduced is not None
     assert reduced.signature.known is None
     assert [call.op for call in reduced.program.instructions][:1] == ["aten.unfold.default"]
+
+
+def test_the_evidence_of_a_known_bug_is_its_minimal_program(program) -> None:
+    drawn = program(TWO_BUGS, (), (2,))
+    failure = Failure.of(symptom_of(drawn, "aot"), drawn, 7, past_known=False)
+    reduced = reduce_failure(failure)
+    assert reduced is not None
+    assert reduced.signature.identifier == "known-expand-inverse"
+    assert reduced.program == KNOWN_BUGS["expand-inverse"].program
+    assert (reduced.original, reduced.seed, reduced.tried) == (drawn, 7, 0)
+    assert reduced.violation.kind == "wrong value"
