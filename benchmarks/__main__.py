@@ -21,6 +21,7 @@ import z3
 from benchmarks import (
     against_torch,
     causes,
+    check_cost,
     generation,
     lemma_table,
     limitations,
@@ -43,6 +44,7 @@ BENCHMARKS: dict[str, Callable[[], Figures]] = {
     "against_torch": against_torch.measure,
     "proof_rates": proof_rates.measure,
     "long_reductions": long_reductions.measure,
+    "check_cost": check_cost.measure,
     "limitations": limitations.measure,
     "causes": causes.measure,
 }
