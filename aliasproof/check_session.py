@@ -6,9 +6,11 @@ that they announce say whose code was running if the process dies.
 
 from __future__ import annotations
 
-import contextlib
-import sys
+import random
 from collections.abc import Iterator
+
+import numpy as np
+import torch
 
 from aliasproof import user_file
 from aliasproof.check_request import Begun, CheckRequest
@@ -16,10 +18,12 @@ from aliasproof.checking import DEFAULT_TARGETS, Prepared, check_target, prepare
 from aliasproof.user_file import FileNames, UserFunction
 from programs.errors import UserError
 from programs.program import Program
+from reports.console import output_for_results
 from reports.run_texts import shown_eager, shown_target
 from reports.shown_runs import ShownTarget
 from targets.registry import target as target_named
 from trials.isolation import out_of_memory, step
+from trials.trial import SEED
 from trials.worker import quiet_torch
 
 # A process serves one check. It keeps the tensors, and its callers know no more than names.
@@ -33,10 +37,13 @@ def begin(request: CheckRequest) -> Begun:
     chosen = [target_named(name) for name in request.targets or DEFAULT_TARGETS]
     quiet_torch()
     names = FileNames(*request.names)
+    # The file may run in several processes, and should make the same inputs in each.
+    for seed in (torch.manual_seed, np.random.seed, random.seed):
+        seed(SEED)
     step("the file")
 
     def action(given: UserFunction | Program) -> Prepared:
-        step(f"{names.function} in eager")
+        step(f"{names.function}() in eager")
         if isinstance(given, Program):
             return prepare(given)
         return prepare(given.function, given.inputs, given.second_inputs, file=request.path)
@@ -59,7 +66,7 @@ def run_target(name: str, missed: bool, graphs: str) -> ShownTarget:
     """Compare a target. `graphs` says why the oracles on graphs are left out; empty if not."""
     assert _prepared is not None
     # In this process, standard output is for the results.
-    with contextlib.redirect_stdout(sys.stderr):
+    with output_for_results():
         result = check_target(_prepared, target_named(name), missed=missed, without_graphs=graphs)
     return shown_target(_prepared.eager, result)
 

@@ -18,6 +18,26 @@ from typing import Annotated
 
 import typer
 
+from aliasproof.options import (
+    AcceptDocumented,
+    CandidateLimit,
+    File,
+    FunctionName,
+    InProcess,
+    InputsName,
+    Interesting,
+    Json,
+    KeptOracle,
+    Limit,
+    Memory,
+    MinimizedFile,
+    MinimizedTarget,
+    Output,
+    PastKnown,
+    Strict,
+    Targets,
+    Workers,
+)
 from programs.errors import InternalError, UserError
 
 FOUND, BAD_INPUT, INTERNAL_ERROR, INTERRUPTED = 1, 2, 3, 130
@@ -32,60 +52,6 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help takes a third of the time
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-Targets = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--target",
-        "-t",
-        metavar="TARGET",
-        help="Target to test. Repeat the option for more targets. See 'aliasproof targets'.",
-    ),
-]
-File = Annotated[
-    Path, typer.Argument(metavar="FILE", help="FILE.py, PROGRAM.json or the folder of a finding.")
-]
-FunctionName = Annotated[
-    str, typer.Option(metavar="NAME", help="The function in FILE.py. It is called with the inputs.")
-]
-InputsName = Annotated[
-    str,
-    typer.Option(metavar="NAME", help="The function in FILE.py that returns the input tensors."),
-]
-Workers = Annotated[
-    int | None, typer.Option(metavar="NUMBER", help="Worker processes. Default: one per core.")
-]
-Limit = Annotated[
-    float,
-    typer.Option(
-        metavar="SECONDS", help="Time limit of the file, of the run in eager, and of each target."
-    ),
-]
-Memory = Annotated[
-    float | None,
-    typer.Option(
-        metavar="GIB",
-        help="Memory limit of the process that runs them. Default: 80 % of what is available.",
-    ),
-]
-InProcess = Annotated[
-    bool,
-    typer.Option("--in-process", help="Run all in this process, without limits, for debuggers."),
-]
-AcceptDocumented = Annotated[
-    bool,
-    typer.Option(
-        "--accept-documented",
-        help="Differences that a target documents do not change the exit status.",
-    ),
-]
-Strict = Annotated[
-    bool, typer.Option("--strict", help="Wrong metadata in a graph counts as a difference.")
-]
-PastKnown = Annotated[
-    bool, typer.Option("--past-known", help="Mend torch's known bugs first: only new ones show.")
-]
-Json = Annotated[bool, typer.Option("--json", help="Write one JSON object to standard output.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -166,11 +132,6 @@ def check(
     internal error; 4 nothing could be judged (eager is undefined or raises, or no target can run
     it).
     """
-    from trials.isolation import start_server
-
-    # It imports torch, which this process then need not.
-    if not in_process:
-        start_server(["aliasproof.check_session"])
     from aliasproof.check_request import CheckRequest
     from aliasproof.commands.check import CheckOptions, check_file
 
@@ -201,46 +162,15 @@ def show(
 
 @app.command(short_help="Reduce a program to the instructions that a difference needs.")
 def minimize(
-    file: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE", help="FILE.py, PROGRAM.json, or the folder or name of a finding."
-        ),
-    ],
-    target: Annotated[
-        str | None,
-        typer.Option(
-            "--target",
-            "-t",
-            metavar="TARGET",
-            help="Keep what this target does wrong. A finding brings its own.",
-        ),
-    ] = None,
-    oracle: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ORACLE",
-            help="Keep the difference that this oracle reports, documented or not.",
-        ),
-    ] = None,
-    interesting: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="SCRIPT",
-            help="Keep what this executable exits with status 0 for. It runs in a new folder, with"
-            " program.py and program.json as arguments.",
-        ),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write the result: .py or .json."),
-    ] = None,
+    file: MinimizedFile,
+    target: MinimizedTarget = None,
+    oracle: KeptOracle = None,
+    interesting: Interesting = None,
+    output: Output = None,
     function: FunctionName = "program",
     inputs: InputsName = "inputs",
     workers: Workers = None,
-    limit: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Time limit per candidate.")
-    ] = 60.0,
+    limit: CandidateLimit = 60.0,
     json: Json = False,
 ) -> int:
     """Reduce a function or a program as long as a target shows the same difference from eager.
@@ -318,6 +248,14 @@ def prove(
 
     names = FileNames(function, inputs)
     return FOUND if prove_file(file, target, sizes, limit, names, as_json=json) else 0
+
+
+@app.command(short_help="List the known bugs of torch, and the versions that have them.")
+def known(json: Json = False) -> None:
+    """List the known bugs of torch: title, issue, program, versions, targets that show them."""
+    from aliasproof.commands.known import list_known_bugs
+
+    list_known_bugs(as_json=json)
 
 
 @app.command(short_help="List the targets.")

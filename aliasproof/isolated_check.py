@@ -19,6 +19,8 @@ from reports.shown_runs import ShownTarget
 from trials.crew import Crew, RemoteCall
 from trials.isolation import TARGET_STEP, Death, Limits, Outcome, Raised, Returned
 
+# What processes have imported when they start. The first dispatch mode imports Dynamo.
+PRELOADED = ("aliasproof.check_session", "torch._dynamo")
 # By name: the functions import torch, and this process need not.
 BEGIN, RUN_TARGET = "aliasproof.check_session:begin", "aliasproof.check_session:run_target"
 MOST_STACK = 12  # frames of a stack that are evidence

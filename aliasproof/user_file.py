@@ -6,7 +6,6 @@ with a file is a `UserError` that names the place.
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import inspect
 import sys
@@ -21,6 +20,8 @@ from aliasproof.call_arguments import CallArguments, checked
 from programs.errors import UserError
 from programs.program import Program
 from programs.serialization import loads
+from reports.console import output_for_results
+from trials.isolation import step
 
 MODULE_NAME = "aliasproof_user_file"
 GIVE = "give FILE.py, PROGRAM.json or the folder of a finding"
@@ -61,8 +62,7 @@ def apply_to(
     Standard output of the user's code goes to standard error. Raises `UserError` with the path if
     the action does, or if the user's function exits.
     """
-    # Standard output is for the results of the command, one JSON object in the extreme.
-    with contextlib.redirect_stdout(sys.stderr):
+    with output_for_results():
         given = read(path, names)
         try:
             return action(given)
@@ -82,6 +82,8 @@ def read(path: Path, names: FileNames) -> UserFunction | Program:
         path = path / "program.json"
     if not path.exists():
         raise UserError(f"{path} does not exist; {GIVE}")
+    if not path.is_file():  # a fifo would be read without an end
+        raise UserError(f"{path} is not a regular file; {GIVE}")
     if path.suffix == ".py":
         return _from_module(path, names)
     if path.suffix == ".json":
@@ -114,6 +116,7 @@ def _from_module(path: Path, names: FileNames) -> UserFunction:
 def _returned(path: Path, module: ModuleType, name: str) -> object:
     """What a function returns that makes inputs. Raises `UserError` if these are none."""
     make_inputs = _callable(module, name, path, f"a function without arguments; {FORMS}")
+    step(f"{name}()")
     try:
         made = make_inputs()
     except (Exception, SystemExit) as error:

@@ -41,8 +41,8 @@ BENCHMARKS: dict[str, Callable[[], Figures]] = {
     "pass_cost": pass_cost.measure,
     "against_torch": against_torch.measure,
     "proof_rates": proof_rates.measure,
-    "causes": causes.measure,
     "limitations": limitations.measure,
+    "causes": causes.measure,
 }
 
 

@@ -50,6 +50,7 @@ class Campaign:
     """Statistics by target, findings by identifier, and counts of everything else.
 
     `suspicions` are programs with right results, on which an oracle on graphs reports a violation.
+    `latent` are those of *equivalence* that no values showed, reduced, by identifier.
     `unconfirmed` are reduced violations whose reproducer showed nothing in a fresh process, with
     the reason. Neither are findings. `reducing` and `confirming` count what is under way.
     `repeats` counts violations that were not reduced, since enough others with the same symptom
@@ -65,6 +66,7 @@ class Campaign:
     findings: dict[str, Finding] = field(default_factory=dict)
     unconfirmed: dict[str, str] = field(default_factory=dict)
     suspicions: Suspicions = field(default_factory=Suspicions)
+    latent: dict[str, Finding] = field(default_factory=dict)
     reducing: int = 0
     confirming: int = 0
     repeats: int = 0
@@ -118,6 +120,7 @@ class Campaign:
                 for bug, count in known_in_order(self)
             ],
             "unconfirmed": dict(sorted(self.unconfirmed.items())),
+            "latent": [finding.to_json() for finding in self.latent.values()],
             "suspicions": [suspicion.to_json() for suspicion in suspicions_in_order(self)],
             "not reduced": self.repeats,
             "not reproduced": self.not_reproduced,

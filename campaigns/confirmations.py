@@ -55,7 +55,10 @@ class Confirmations:
         finding = Finding.of(reduced)
         name = finding.identifier
         self._counts[name] += 1
-        if self._counts[name] == 1:
+        if finding.latent:  # no script that needs torch alone can show it
+            self.store.write_latent(finding)
+            self.campaign.latent[name] = replace(finding, count=self._counts[name])
+        elif self._counts[name] == 1:
             self._submit(finding, reduced)
         elif name in self.campaign.findings:  # otherwise the count is set on confirmation
             known = self.campaign.findings[name]

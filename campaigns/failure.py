@@ -6,15 +6,15 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from campaigns.recognition import by_mark, plausible_bugs, recognised
+from campaigns.recognition import by_mark, recognised
 from campaigns.signature import Signature, signature
-from corpus.known_bugs import mended
+from corpus.known_bugs import KNOWN_BUGS, mended
 from oracles.verdict import Violation
 from programs.program import Program
 from reduction.reducer import Reducer, StepStatistics
 from targets.registry import target as target_named
 from trials.attribution import Symptom, grade, graded
-from trials.trial import Case, run_trial
+from trials.trial import Case, Trial, run_trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +85,7 @@ def reduce_failure(failure: Failure) -> ReducedFailure | None:
     What is not a known bug is reduced with the known bugs mended: otherwise the reduction could end
     at one of them, since they are near.
     """
-    bugs = plausible_bugs(failure.program, failure.symptom.target)
-    with mended(bugs if failure.known is None else ()):
+    with mended(KNOWN_BUGS.values() if failure.known is None else ()):
         return _reduce(failure)
 
 
@@ -116,6 +115,14 @@ def _reduce(failure: Failure) -> ReducedFailure | None:
         reducer.tried,
         reducer.accepted,
         exact=all(map(trial.trace.exact, results)),
-        graph=trial.build.stages[-1].graph.code if trial.build and trial.build.stages else "",
+        graph=last_graph(trial),
         passes=reducer.passes,
     )
+
+
+def last_graph(trial: Trial | None) -> str:
+    """The code of the last graph that a target made; empty if there is none."""
+    if trial is None or trial.build is None or not trial.build.stages:
+        return ""
+    code: str = trial.build.stages[-1].graph.code
+    return code

@@ -75,6 +75,7 @@ class Finding:
             torch_version=torch.__version__,
             cause=reduced.signature.cause,
             known=reduced.signature.known,
+            latent=symptom.latent,
             exact=reduced.exact,
             graph=reduced.graph,
             steps=reduced.passes,
@@ -148,23 +149,28 @@ class Finding:
                 accepted=int(data["reduction"]["accepted"]),
                 count=int(data["count"]),
                 torch_version=str(data["torch"]),
-                cause=str(data.get("cause", "")),
-                known=None if data.get("known") is None else str(data["known"]),
-                latent=bool(data.get("latent", False)),
-                user_level={
-                    str(backend): str(answer)
-                    for backend, answer in data.get("user level", {}).items()
-                },
-                exact=bool(data.get("exact", True)),
-                graph=str(data.get("graph", "")),
-                steps={
-                    str(name): StepStatistics(
-                        int(spent["candidates"]), int(spent["accepted"]), float(spent["seconds"])
-                    )
-                    for name, spent in data["reduction"].get("steps", {}).items()
-                },
+                **_since_version_2(data),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as reason:
             raise UserError(
                 f"{where} is not a finding of aliasproof: {type(reason).__name__}: {reason}"
             ) from reason
+
+
+def _since_version_2(data: Any) -> dict[str, Any]:
+    """The fields that version 1 does not have, from JSON values of either version."""
+    known, steps = data.get("known"), data["reduction"].get("steps", {})
+    return {
+        "cause": str(data.get("cause", "")),
+        "known": None if known is None else str(known),
+        "latent": bool(data.get("latent", False)),
+        "user_level": {str(name): str(said) for name, said in data.get("user level", {}).items()},
+        "exact": bool(data.get("exact", True)),
+        "graph": str(data.get("graph", "")),
+        "steps": {
+            str(name): StepStatistics(
+                int(spent["candidates"]), int(spent["accepted"]), float(spent["seconds"])
+            )
+            for name, spent in steps.items()
+        },
+    }

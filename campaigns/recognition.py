@@ -39,16 +39,15 @@ def recognised(program: Program, symptom: Symptom, *, reduced: bool) -> Recognit
     `reduced` says whether nothing can be left out of the program: some marks need that. Raises
     `Rejected` if the program is undefined in eager.
     """
-    known = plausible_bugs(program, symptom.target)
-    mendable = [bug for bug in known if bug.mended is not None]
     target = target_named(symptom.target)
     case = Case.of(program).under(target)
     # Mends are for targets. Eager runs in torch as it is.
     eager = run_eager(case)
-    with mended(mendable):
+    with mended(KNOWN_BUGS.values()):
         found = examine(case, target, eager=eager)
     if _is_right(found.trial):
-        bug = _which(case, target, eager, mendable)
+        likely = plausible_bugs(program, symptom.target)
+        bug = _which(case, target, eager, [bug for bug in likely if bug.mended is not None])
         if bug is not None:
             return Recognition(bug.identifier, exact=True, left=None)
     left = found.symptom if found.failed else None
@@ -74,9 +73,10 @@ def plausible_bugs(program: Program, target: str) -> list[KnownBug]:
 
 
 def _which(case: Case, target: Target, eager: EagerRun, bugs: list[KnownBug]) -> KnownBug | None:
-    """The bug that is shown, if the program is right with all of these mended.
+    """The bug that is shown, if the program is right with all known bugs mended.
 
-    None if the program is right without any mend: what does not fail is no bug.
+    None if the program is right without any mend, since what does not fail is no bug; and if all of
+    these bugs together are not the reason.
     """
     main = _main(_tried(case, target, eager, []))
     if main is None:
@@ -84,6 +84,8 @@ def _which(case: Case, target: Target, eager: EagerRun, bugs: list[KnownBug]) ->
     for bug in bugs:
         if _is_right(_tried(case, target, eager, [bug])):
             return bug
+    if len(bugs) < 2 or not _is_right(_tried(case, target, eager, bugs)):
+        return None
     # Several at once. The one in question is wrong in the same way if all others are mended.
     for bug in bugs:
         others = [other for other in bugs if other is not bug]

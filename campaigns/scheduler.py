@@ -18,6 +18,7 @@ from pebble import ProcessExpired, ProcessFuture, ProcessPool
 from campaigns.blame import Blame
 from campaigns.campaign import Campaign
 from campaigns.failure import Failure, ReducedFailure, reduce_failure
+from campaigns.latent import reduce_latent
 from campaigns.shard import Shard, ShardResult, run_shard
 from campaigns.store import Store
 from oracles.verdict import Violation
@@ -190,14 +191,15 @@ def worth_reducing(failure: Failure, number: int) -> bool:
     A reduction takes as long as a hundred programs. Of a known bug, one program is enough. Failures
     that only look like a known bug are reduced to tell: two of them, then one in eight. The message
     of an error is nearly its cause, so the first is enough, and a second one in case the first is
-    not reproduced. Silent violations of one symptom can have many causes: the first twelve are
-    reduced, then one in four.
+    not reproduced; so it is with what is latent. Silent violations of one symptom can have many
+    causes: the first twelve are reduced, then one in four.
     """
     if failure.known is not None:
         return number == 1
     if failure.suspected is not None:
         return number <= 2 or number % 8 == 0
-    return number <= 2 if failure.symptom.oracle == "errors" else number <= 12 or number % 4 == 0
+    few = failure.symptom.latent or failure.symptom.oracle == "errors"
+    return number <= 2 if few else number <= 12 or number % 4 == 0
 
 
 class _Reduction(NamedTuple):
@@ -209,7 +211,8 @@ class _Reduction(NamedTuple):
 
 def _timed_reduction(failure: Failure) -> _Reduction:
     start = time.process_time()
-    return _Reduction(reduce_failure(failure), time.process_time() - start)
+    reduced = reduce_latent(failure) if failure.symptom.latent else reduce_failure(failure)
+    return _Reduction(reduced, time.process_time() - start)
 
 
 def _run_with_blame(shard: Shard, blame: str) -> ShardResult:

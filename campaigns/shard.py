@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from campaigns.failure import Failure
+from campaigns.latent import latent_failure
 from campaigns.statistics import Statistics
 from campaigns.suspicions import Suspicions
 from corpus.known_bugs import KNOWN_BUGS, mended
@@ -16,6 +17,7 @@ from programs.program import Program
 from targets.registry import target as target_named
 from trials.examination import examine
 from trials.trial import Case
+from trials.value_search import CAMPAIGN_BUDGET
 
 PROGRAMS_PER_SHARD = 25
 
@@ -79,17 +81,24 @@ def run_shard(shard: Shard, announce: Callable[[int], None] = lambda index: None
 def _run_program(program: Program, result: ShardResult) -> None:
     """Examine one program and add what it shows to the result."""
     shard = result.shard
-    found = examine(Case.of(program), target_named(shard.target))
+    target = target_named(shard.target)
+    found = examine(Case.of(program), target, search=CAMPAIGN_BUDGET)
+    if found.shown is not None:  # with these values, it is a failure like any other
+        program = found.shown.as_program(program)
+        found = examine(Case.of(program), target)
     result.statistics.count(found)
     # After an error of ours no verdict of this shard is to be trusted.
     if found.mistake is not None:
         raise found.mistake
     if found.symptom is None:
         return
-    if found.suspicious:
-        result.suspicions.add(found.symptom, program)
-    else:
-        start = time.process_time()
+    start = time.process_time()
+    if not found.suspicious:
         failure = Failure.of(found.symptom, program, shard.seed, past_known=shard.past_known)
         result.failures.append(failure)
-        result.recognizing += time.process_time() - start
+    else:
+        result.suspicions.add(found.symptom, program)
+        if found.symptom.latent:
+            latent = latent_failure(found.symptom, program, shard.seed)
+            result.failures += [] if latent is None else [latent]
+    result.recognizing += time.process_time() - start

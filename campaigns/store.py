@@ -89,6 +89,10 @@ class Store:
         folder.mkdir(parents=True)
         _write_text(folder / "program.json", dumps(program))
 
+    def write_latent(self, finding: Finding) -> None:
+        """Write a latent finding, beside the suspicions: nothing confirmed it."""
+        write_finding(self.suspicion_folder(finding.identifier), finding)
+
     def write_outcome(self, outcome: Mapping[str, object]) -> None:
         """Write `run.json`, the last file of a run."""
         _write_text(self.folder / "run.json", json.dumps(outcome, indent=1) + "\n")

@@ -18,6 +18,7 @@ from targets.registry import target
 
 BACKENDS = ("aot_eager", "inductor")
 SHOWS, DOES_NOT_SHOW = "shows", "does not show"
+NOT_RUN = "not run, since the bug is known"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,8 @@ class Reproduced:
 class UserLevel:
     """What `torch.compile` does with the program of a finding.
 
-    `answers` has for each backend "shows", "does not show", or what happened instead.
+    `answers` has for each backend "shows", "does not show", or what happened instead. A known bug
+    that has an issue is not run under each.
     `reproduced` is the script to show to people: by `torch.compile` if the finding shows there.
     """
 
@@ -46,12 +48,12 @@ def at_user_level(
     run: Callable[[Path], Confirmation] = confirm,
     backends: Sequence[str] = BACKENDS,
 ) -> UserLevel:
-    """Run the finding under each backend, each time in a fresh process.
+    """Run the finding under these backends, each time in a fresh process.
 
     `shown` is the reproducer that confirmed it. If no backend shows the finding, the reproducer is
     tried again in ordinary syntax.
     """
-    answers: dict[str, str] = {}
+    answers = dict.fromkeys(BACKENDS, NOT_RUN)
     reproduced: Reproduced | None = None
     for backend in backends:
         for script in _scripts(finding, backend):

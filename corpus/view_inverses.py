@@ -58,9 +58,18 @@ def _asking(original: Callable[..., Any], replacement: Replacement) -> Callable[
     return dispatch
 
 
+def reachable(view: str) -> bool:
+    """Whether calls from `reverse` of this kind of view can be told: on Linux with glibc."""
+    try:
+        _code_of(view)
+    except (AttributeError, OSError):
+        return False
+    return True
+
+
 def undoing(view: str) -> bool:
     """Whether the current call comes from `reverse` of this kind of view, such as 'expand'."""
-    start, end = _code_of(f"_ZN2at17functionalization{len(view) + 9}{view}_ViewMeta7reverse")
+    start, end = _code_of(view)
     frames = (ctypes.c_void_p * _MOST_FRAMES)()
     count = _libc().backtrace(frames, _MOST_FRAMES)
     return any(start < (frames[index] or 0) <= end for index in range(count))
@@ -99,11 +108,14 @@ def _libc() -> ctypes.CDLL:
 
 
 @functools.cache
-def _code_of(function: str) -> tuple[int, int]:
-    """The addresses between which the code of an exported function of libtorch_cpu is."""
+def _code_of(view: str) -> tuple[int, int]:
+    """The addresses between which the code of `reverse` is. It is exported by libtorch_cpu."""
     library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
-    # `reverse(at::Tensor const&, at::Tensor const&)`, as the Itanium ABI mangles it.
-    start = ctypes.cast(library[f"{function}ERKNS_6TensorES4_"], ctypes.c_void_p).value
+    # at::functionalization::<view>_ViewMeta::reverse(at::Tensor const&, at::Tensor const&), as the
+    # Itanium ABI mangles it.
+    owner = f"{view}_ViewMeta"
+    name = f"_ZN2at17functionalization{len(owner)}{owner}7reverseERKNS_6TensorES4_"
+    start = ctypes.cast(library[name], ctypes.c_void_p).value
     assert start is not None
     found, entry = _Symbol(), ctypes.POINTER(_ElfSymbol)()
     _libc().dladdr1(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import fx
 
-from faults.fault import Fault, Inputs, Passes, fault
+from faults.fault import Fault, Inputs, Passes, after_noops, fault
 from programs.values import clone_inputs
 from reference_pass.operator_forms import aten
 from targets.target import Build, Function
@@ -78,6 +78,28 @@ def writes_that_change_nothing_are_dropped(graph_module: fx.GraphModule, inputs:
                 graph_module.graph.erase_node(node)
 
 
+def new_contents_are_a_sum(graph_module: fx.GraphModule) -> None:
+    """New contents are written as old + (new - old), which is NaN or 0 for special values alone."""
+    for node in graph_module.graph.nodes:
+        if node.target is not aten.copy_.default:
+            continue
+        old, new = node.args[:2]
+        value = new.meta["val"]
+        if not value.is_floating_point() or value.shape != old.meta["val"].shape:
+            continue
+        with graph_module.graph.inserting_before(node):
+            difference = graph_module.graph.call_function(aten.sub.Tensor, (new, old))
+            total = graph_module.graph.call_function(aten.add.Tensor, (old, difference))
+        node.args = (old, total, *node.args[2:])
+
+
+def adding_zero_is_dropped(graph_module: fx.GraphModule) -> None:
+    """A sum with zero becomes a copy, although -0.0 + 0 is 0.0."""
+    for node in graph_module.graph.nodes:
+        if node.target is aten.add.Scalar and node.args[1] == 0:
+            node.target, node.args, node.kwargs = aten.clone.default, node.args[:1], {}
+
+
 def _on_sample_inputs(wrong: Callable[[fx.GraphModule, Inputs], None], source: str) -> Fault:
     def make(function: Function, inputs: Inputs) -> Build:
         sample = clone_inputs(inputs)
@@ -96,4 +118,6 @@ FAULTS: tuple[Fault, ...] = (
         writes_that_change_nothing_are_dropped,
         "rule of all passes: one graph for all values of the inputs",
     ),
+    after_noops(new_contents_are_a_sum, "pytorch/pytorch#114302"),
+    after_noops(adding_zero_is_dropped, "rule of IEEE 754: a sum of zeros of both signs is 0.0"),
 )

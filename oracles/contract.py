@@ -151,8 +151,11 @@ class Contract:
         refusal = None if error is None else self.refusal(error, trace)
         if refusal is not None:
             return refusal.limitation
-        outside, waiver = self.outside(trace), self.waiver(difference.promise, trace)
-        return outside or (None if waiver is None else waiver.limitation)
+        waiver = self.waiver(difference.promise, trace)
+        # To compute by other arithmetic is no difference of its own (`oracles.equivalence`).
+        if waiver is not None and waiver.promise is not Promise.EQUIVALENCE:
+            return waiver.limitation
+        return self.outside(trace)
 
     def outside(self, trace: Trace) -> Limitation | None:
         """Why the target promises nothing for this eager run; None if it promises something."""

@@ -7,7 +7,7 @@ import torch
 from oracles.contract import Contract, Difference, Promise
 from oracles.observation import Observation
 from oracles.oracle import Needs, Oracle
-from oracles.output_values import BITS_OPEN, differ, equal_elements
+from oracles.output_values import BITS_OPEN, ZERO_CHECK, differ, equal_elements, kind_of
 from oracles.standalone_check import StandaloneCheck
 from oracles.verdict import HOLDS, Report, Violation
 from programs.regions import Region
@@ -28,14 +28,18 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
     )
     for index, (as_passed, as_left) in enumerate(pairs):
         # The first difference is enough: the other view often shows the same one.
-        found = (differ(*pair, trace.tolerance(pair[0])) for pair in (as_passed, as_left))
-        difference = next((each for each in found if each is not None), None)
-        if difference is None:
+        for pair in (as_passed, as_left):
+            tolerance = trace.tolerance(pair[0])
+            difference = differ(*pair, tolerance)
+            if difference is not None:
+                break
+        else:
             continue
         if trace.bits_open(as_passed[0]) or trace.bits_open(as_left[0]):
             unknown = True
         else:
-            violations.append(Violation("inputs", "input ends wrong", f"input {index}", difference))
+            kind = kind_of(*pair, tolerance, "input ends wrong")
+            violations.append(Violation("inputs", kind, f"input {index}", difference))
     # A wrong input is wrong in its storage as well: one difference is reported once.
     if not violations:
         violations, open_around = _around(eager, target, trace)
@@ -120,15 +124,18 @@ ORACLE = Oracle(
         "the inputs afterwards",
         "args",
         "all(torch.allclose(*pair, TOLERANCE, equal_nan=True) for pair in zip(actual, expected))",
-        by_kind=tuple(
-            (
-                kind,
-                StandaloneCheck(
-                    "the bytes of the storages of the inputs afterwards",
-                    "[arg.untyped_storage().tolist() for arg in args]",
-                ),
-            )
-            for kind in ("bytes outside the inputs change", "storage has another size")
+        by_kind=(
+            ZERO_CHECK,
+            *(
+                (
+                    kind,
+                    StandaloneCheck(
+                        "the bytes of the storages of the inputs afterwards",
+                        "[arg.untyped_storage().tolist() for arg in args]",
+                    ),
+                )
+                for kind in ("bytes outside the inputs change", "storage has another size")
+            ),
         ),
     ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import cmath
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -47,9 +48,20 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
         if trace.bits_open(expected):
             unknown = True
         else:
-            shown = Violation("values", "wrong value", f"output {index}", difference)
+            kind = kind_of(expected, actual, tolerance, "wrong value")
+            shown = Violation("values", kind, f"output {index}", difference)
             differences.append(Difference(Promise.VALUES, shown))
     return contract.judged(differences, trace, BITS_OPEN if unknown else HOLDS)
+
+
+# Such a difference is a kind of its own: whether it matters, people may judge in another way.
+OTHER_ZERO = "zero of the other sign"
+
+
+def kind_of(expected: object, actual: object, tolerance: Tolerance, otherwise: str) -> str:
+    """The kind of a difference: `OTHER_ZERO` if nothing but signs of zeros differs."""
+    lenient = replace(tolerance, zero_sign=True)
+    return OTHER_ZERO if differ(expected, actual, lenient) is None else otherwise
 
 
 def differ(
@@ -196,6 +208,9 @@ def _close(
     return torch.isclose(actual, expected, rtol=rtol, atol=atol, equal_nan=True)
 
 
+# In the text of a number, -0.0 has its sign, and NaN equals NaN.
+ZERO_CHECK = (OTHER_ZERO, StandaloneCheck("the numbers as text", "str(FIRST.tolist())"))
+
 ORACLE = Oracle(
     "values",
     "outputs equal eager's",
@@ -206,6 +221,9 @@ ORACLE = Oracle(
         "outputs",
         # NaN equals NaN.
         "all(torch.allclose(*pair, TOLERANCE, equal_nan=True) for pair in zip(actual, expected))",
-        by_kind=(("wrong number", StandaloneCheck("the number of outputs", "len(outputs)")),),
+        by_kind=(
+            ("wrong number", StandaloneCheck("the number of outputs", "len(outputs)")),
+            ZERO_CHECK,
+        ),
     ),
 )

@@ -35,6 +35,7 @@ def print_outcome(console: Console, campaign: Campaign) -> None:
     for name, reason in sorted(campaign.unconfirmed.items()):
         print_lines(console, f"not confirmed, so not a finding: {name}: {reason}", "yellow")
     _print_known(console, campaign)
+    _print_latent(console, campaign)
     _print_suspicions(console, campaign)
     console.print()
     print_lines(console, _summary(campaign))
@@ -53,6 +54,21 @@ def _print_known(console: Console, campaign: Campaign) -> None:
         # A mark is less than a mend: it says that the violation looks like the bug.
         how = "" if bug.mended else ", attributed by signature"
         print_lines(console, f"    {count:5}  {bug.identifier}: {bug.title}{how}  {bug.link}")
+
+
+def _print_latent(console: Console, campaign: Campaign) -> None:
+    """Print the reduced programs that are right on all values tried, by graphs that are wrong."""
+    if not campaign.latent:
+        return
+    console.print()
+    print_lines(
+        console,
+        f"{len(campaign.latent)} latent: the target computes something else, but no values that"
+        " were tried show it. 'aliasproof show NAME' has both expressions:",
+        "bold",
+    )
+    for finding in campaign.latent.values():
+        print_lines(console, f"    {len(finding.program)} instructions  {finding.identifier}")
 
 
 def _print_suspicions(console: Console, campaign: Campaign) -> None:

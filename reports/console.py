@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import json
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from rich.console import Console
@@ -33,6 +35,26 @@ def _console(*, stderr: bool) -> Console:
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = FILE_WIDTH
     return console
+
+
+@contextlib.contextmanager
+def output_for_results() -> Iterator[None]:
+    """Standard output becomes standard error, for code of a user that runs in this process.
+
+    That holds for files too: C code and other processes write to them. So standard output has the
+    results of a command and nothing else, one JSON object in the extreme.
+    """
+    with contextlib.ExitStack() as stack, contextlib.redirect_stdout(sys.stderr):
+        # A process can also be started with one of them closed.
+        with contextlib.suppress(OSError):
+            kept = os.dup(1)
+            stack.callback(os.close, kept)
+            sys.stdout.flush()
+            os.dup2(2, 1)
+            stack.callback(os.dup2, kept, 1)
+            # C code has a buffer of its own.
+            stack.callback(ctypes.CDLL(None).fflush, None)
+        yield
 
 
 def write_json(data: Mapping[str, object]) -> None:

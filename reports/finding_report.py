@@ -9,6 +9,7 @@ from rich.console import Console
 
 from campaigns.finding import Finding
 from campaigns.stored import StoredSuspicion
+from corpus.known_bugs import KNOWN_BUGS
 from oracles.observation import Observation
 from oracles.stage import Stage
 from oracles.verdict import Violation
@@ -41,6 +42,8 @@ def print_finding(console: Console, finding: Finding, summary: str) -> None:
         f"reduced from {len(finding.original)} instructions to {len(finding.program)}:"
         f" {finding.tried} candidates tried, {finding.accepted} accepted",
     )
+    for what, text in _further(finding):
+        print_lines(console, f"{what}: {text}")
     if finding.steps:
         print_heading(console, "steps of the reduction")
         print_steps(console, finding.steps)
@@ -50,6 +53,23 @@ def print_finding(console: Console, finding: Finding, summary: str) -> None:
     print_violation(
         console, Violation(finding.oracle, finding.kind, finding.place, finding.evidence)
     )
+
+
+def _further(finding: Finding) -> list[tuple[str, str]]:
+    """What else is known of a finding. Those of older versions of aliasproof do not say it."""
+    lines = []
+    if finding.known is not None:
+        bug = KNOWN_BUGS.get(finding.known)
+        title = "" if bug is None else f" ({bug.title}; {bug.link or 'no issue found'})"
+        lines.append(("known bug", f"{finding.known}{title}"))
+    if finding.cause:
+        lines.append(("cause", finding.cause))
+    if finding.latent:
+        lines.append(("latent", "values agree on these inputs, and not on all"))
+    lines += [
+        (f'torch.compile(backend="{name}")', text) for name, text in finding.user_level.items()
+    ]
+    return lines
 
 
 def print_suspicion(console: Console, stored: StoredSuspicion, summary: str) -> None:
@@ -82,7 +102,7 @@ def print_stage(console: Console, stage: Stage) -> None:
 
 
 def print_reproducer(console: Console, script: Path) -> None:
-    """Print the script, and how to run it."""
+    """Print the script, how to run it, and where the issue for PyTorch's tracker is."""
     print_heading(console, "reproducer")
     if not script.is_file():
         print_lines(console, f"{relative(script)} is missing", "yellow")
@@ -91,3 +111,9 @@ def print_reproducer(console: Console, script: Path) -> None:
     console.print()
     print_lines(console, "Run it. Exit status 1: the bug is there. Exit status 0: it is gone.")
     print_exactly(console, f"    {interpreter()} {relative(script)}", "bold")
+    issue = script.with_name("issue.md")
+    if issue.is_file():
+        title = issue.read_text(encoding="utf-8", errors="replace").partition("\n")[0]
+        console.print()
+        print_lines(console, f"For PyTorch's tracker: {relative(issue)}")
+        print_exactly(console, f"    {title}", "bold")

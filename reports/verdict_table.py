@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -136,7 +136,7 @@ def _print_differences(
         *((violation, None) for violation in sorted(result.violations, key=lambda one: one.label)),
         *((each.difference, each.limitation) for each in result.documented),
     ]
-    new = 0
+    new, labels = 0, {}
     for violation, limitation in shown:
         earlier = found.already_in(result, violation)
         # Its evidence was printed with the earlier target.
@@ -144,7 +144,14 @@ def _print_differences(
             print_lines(console, f"{violation.oracle}: {violation.describe()}, as in {earlier}")
             continue
         new += 1
+        # The reason of a label is that of all violations that have it, so it is printed once.
+        if reason := violation.evidence.get(violation.label):
+            labels[violation.label] = reason
+            evidence = {k: v for k, v in violation.evidence.items() if k != violation.label}
+            violation = replace(violation, evidence=evidence)
         print_violation(console, violation, limitation)
+    for label, reason in labels.items():
+        print_lines(console, f"{label}: {reason}")
     if new and beside:
         console.print()
         print_rows(console, beside, result.target)

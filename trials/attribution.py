@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from oracles import equivalence
 from oracles.verdict import Violation
 from programs.errors import Rejected
 from programs.program import Program
 from targets.target import Target
+from trials.graphs import examine_graphs
 from trials.trial import Case, EagerRun, Trial, run_trial
 
 
@@ -22,6 +24,11 @@ class Symptom:
     target: str
     oracle: str
     kind: str
+
+    @property
+    def latent(self) -> bool:
+        """True if results do not show it: only the value hashes of the whole run do."""
+        return self.oracle == equivalence.ORACLE.name
 
 
 def at_fault(
@@ -72,6 +79,8 @@ def shows(program: Program, target: Target, symptom: Symptom) -> bool:
 def grade(program: Program, target: Target, symptom: Symptom) -> int:
     """Which of `graded(symptom)` the program shows, counted from 1; 0 if it shows none."""
     case = Case.of(program)
+    if symptom.latent:
+        return int(_shows_latent(case, target, symptom))
     try:
         first, main = _main_violation(case, target)
         if main is None:
@@ -98,6 +107,40 @@ def graded(symptom: Symptom) -> tuple[Symptom, ...]:
         return (symptom,)
     inputs = Symptom(symptom.target, "inputs", "input ends wrong")
     return (symptom, inputs, Symptom(symptom.target, "values", "wrong value"))
+
+
+# --- latent: results are right, and the graph is wrong for other values ---------------------------
+
+
+def latent_violation(case: Case, target: Target) -> Violation | None:
+    """The first violation of *equivalence*, if results are right. Raises `Rejected`."""
+    trial = run_trial(case, target)
+    if trial.judgement.violations:
+        return None
+    report = examine_graphs(case, target, trial).reports[equivalence.ORACLE.name]
+    return next(iter(report.violations), None)
+
+
+def latent_at_fault(case: Case, target: Target) -> Target:
+    """The earliest of this target, which is latent, and those that it builds on."""
+    for earlier in target.earlier:
+        try:
+            latent = latent_violation(case, earlier)
+        except Rejected:  # the earlier target is not for this case, so it is not at fault
+            continue
+        if latent is not None:
+            return latent_at_fault(case, earlier)
+    return target
+
+
+def _shows_latent(case: Case, target: Target, symptom: Symptom) -> bool:
+    try:
+        latent = latent_violation(case, target)
+    except Rejected:
+        return False
+    if latent is None or latent.kind != symptom.kind:
+        return False
+    return latent_at_fault(case, target).name == symptom.target
 
 
 def _main_violation(

@@ -15,7 +15,7 @@ from oracles.judge import EVERY_ORACLE, ON_GRAPHS, excluded
 from oracles.verdict import Documented, Report, Verdict, Violation
 from programs.errors import InternalError, Rejected
 from targets.target import Target
-from trials.attribution import Symptom, at_fault
+from trials.attribution import Symptom, at_fault, latent_at_fault
 from trials.graphs import examine_graphs
 from trials.trial import Case, EagerRun, Spent, Trial, run_eager, run_trial
 from trials.value_search import Budget, ShownValues, search_values, told_by_values
@@ -164,6 +164,8 @@ def _symptom(
     guilty = target
     if trial.judgement.violations:
         guilty, main = at_fault(case, target, trial, main)
+    elif main.oracle == equivalence.ORACLE.name:
+        guilty = latent_at_fault(case, target)
     else:  # the graphs of a target with one variant less are no stages of this one
         for fewer in target.varies:
             symptom = examine(case, fewer).symptom

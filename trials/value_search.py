@@ -13,6 +13,7 @@ time for runs that are slow.
 from __future__ import annotations
 
 import itertools
+import math
 import random
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -46,6 +47,10 @@ class Budget:
 
     runs: int = 80
     seconds: float = 5.0
+
+
+# Without a limit of time, so that a seed of a campaign finds the same on every machine.
+CAMPAIGN_BUDGET = Budget(seconds=math.inf)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from aliasproof.check_request import Begun, CheckRequest
-from aliasproof.isolated_check import IsolatedCheck
+from aliasproof.isolated_check import PRELOADED, IsolatedCheck
 from oracles.check_result import Check
 from programs.errors import UserError
 from reports.console import print_notes, results, write_json
 from reports.shown_runs import ShownCheck, ShownTarget
 from reports.verdict_table import CheckPrinter, check_json
-from trials.isolation import Limits, memory_available
+from trials.isolation import Limits, memory_available, start_server
 
 MEMORY_SHARE = 0.8  # of the memory that is available, without --memory
 
@@ -62,7 +62,10 @@ def check_file(request: CheckRequest, options: CheckOptions) -> Check:
 
 def _events(request: CheckRequest, options: CheckOptions) -> Iterator[Begun | ShownTarget]:
     if not options.in_process:
-        return IsolatedCheck(request, options.limits()).results()
+        limits = options.limits()
+        # It imports torch, which this process then need not.
+        start_server(PRELOADED)
+        return IsolatedCheck(request, limits).results()
     from aliasproof.check_session import run_here  # noqa: PLC0415 - it imports torch
 
     return run_here(request)

@@ -161,8 +161,8 @@ def _by_script(request: MinimizeRequest, options: MinimizeOptions) -> Minimized:
 
 def _by_target(
     request: MinimizeRequest, options: MinimizeOptions
-) -> tuple[Minimized, tuple[Wanted, str]]:
-    """The result, what was kept, and the identifier that a campaign gives to the result."""
+) -> tuple[Minimized, tuple[Wanted, str | None]]:
+    """The result, what was kept, and the identifier that a campaign gives to it."""
     with _process(options) as process:
         subject = _begun(process, request)
         outcome = outcome_of(process, f"{SESSION}:find", subject.program, request)
@@ -175,6 +175,8 @@ def _by_target(
     if check.mistakes:
         what = counted(check.mistakes, "candidate")
         print_notes([f"{what} ended in an internal error of aliasproof, and did not count"])
+    if found.interrupted:  # whoever pressed Ctrl-C does not want to wait for another run
+        return found, (wanted, None)
     with _process(options) as process:
         _value(outcome_of(process, f"{SESSION}:attend", request, subject), request)
         named = outcome_of(process, f"{SESSION}:identifier", found.program, wanted, found.grade)
@@ -219,7 +221,7 @@ def _finish(
     found: Minimized,
     request: MinimizeRequest,
     options: MinimizeOptions,
-    wanted: tuple[Wanted, str] | None,
+    wanted: tuple[Wanted, str | None] | None,
 ) -> int:
     """Write and print the result. `wanted` is what was kept, and the identifier of the result."""
     text = file_source(found.program)
@@ -246,7 +248,7 @@ def _summary(found: Minimized, identifier: str | None) -> str:
     return f"{ended}{sizes}, {cost}, {found.seconds:.1f} s{name}"
 
 
-def _as_json(found: Minimized, wanted: tuple[Wanted, str] | None) -> dict[str, object]:
+def _as_json(found: Minimized, wanted: tuple[Wanted, str | None] | None) -> dict[str, object]:
     kept: dict[str, object] = {"signature": None, "kept": None}
     if wanted is not None:
         what, identifier = wanted

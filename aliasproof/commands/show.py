@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +12,7 @@ from campaigns.reproducer import DEATHS, confirm
 from campaigns.stored import StoredSuspicion, locate, read_stored
 from oracles.verdict import Violation
 from programs.printing import source
-from reports.console import print_lines, results, write_json
+from reports.console import output_for_results, print_lines, results, write_json
 from reports.finding_report import (
     print_finding,
     print_new_run,
@@ -60,7 +58,7 @@ def show_finding(given: str, *, as_json: bool) -> None:
     found = None
     # What a worker reported dead would end this process too.
     if not stored.kind.startswith(DEATHS):
-        with contextlib.redirect_stdout(sys.stderr):
+        with output_for_results():
             found = examine(Case.of(stored.program), target, every_oracle=True, attribute=False)
     status = _run_reproducer(script) if found is None else _status(stored, found)
     if as_json:

@@ -3,35 +3,40 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 
 from corpus.known_bug import KnownBug, view, written
-from corpus.overrides import kernel_added
+from corpus.overrides import kernel_replaced
 
 
 @contextlib.contextmanager
 def mended() -> Iterator[None]:
-    """The clone has the strides of the view, but not the rest of its storage.
+    """The whole storage is cloned as bytes, so it may have any length.
 
-    Torch clones the whole storage as elements of the view's dtype
-    (`clone_preserve_strides`, aten/src/ATen/native/TensorShape.cpp).
+    Torch clones it as elements of the view's dtype (`clone_preserve_strides`,
+    aten/src/ATen/native/TensorShape.cpp).
     """
-
-    def copy(x: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
-        return _like(x).copy_(source, non_blocking)
-
     with contextlib.ExitStack() as stack:
         for key in ("CPU", "Meta"):
-            stack.enter_context(kernel_added("copy", key, copy))
+            stack.enter_context(kernel_replaced("copy", key, _copy))
         yield
 
 
-def _like(x: torch.Tensor) -> torch.Tensor:
-    if torch._debug_has_internal_overlap(x) == 1:
-        return torch.empty_like(x)
-    return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
+def _copy(
+    original: Callable[..., torch.Tensor],
+    x: torch.Tensor,
+    source: torch.Tensor,
+    non_blocking: bool = False,
+) -> torch.Tensor:
+    storage = x.untyped_storage()
+    # What torch does not get wrong is left to torch. It clones an overlapping view without storage.
+    if storage.nbytes() % x.itemsize == 0 or torch._debug_has_internal_overlap(x) == 1:
+        return original(x, source, non_blocking)
+    copied = torch.empty(0, dtype=x.dtype, device=x.device)
+    copied.set_(storage.clone(), x.storage_offset(), x.shape, x.stride())
+    return copied.copy_(source, non_blocking)
 
 
 BUG = KnownBug(

@@ -10,7 +10,7 @@ import torch
 from torch._ops import OpOverload
 
 from corpus.known_bug import KnownBug, view, written
-from corpus.view_inverses import Call, replaced_in_modes, undoing
+from corpus.view_inverses import Call, reachable, replaced_in_modes, undoing
 
 aten = torch.ops.aten
 
@@ -49,6 +49,6 @@ BUG = KnownBug(
     ),
     ("functionalize", "aot", "aot-epilogue", "fx-reinplace"),
     ("2.13", "2.15"),
-    mended,
+    mended if reachable("view_dtype") else None,
     plausible=lambda program: any("view.dtype" in call.op for call in program.instructions),
 )

@@ -10,7 +10,7 @@ import torch
 from torch._ops import OpOverload
 
 from corpus.known_bug import KnownBug, calls, view, written
-from corpus.view_inverses import Call, replaced_in_modes, undoing
+from corpus.view_inverses import Call, reachable, replaced_in_modes, undoing
 
 aten = torch.ops.aten
 
@@ -86,7 +86,7 @@ BUG = KnownBug(
     ),
     ("functionalize", "aot", "aot-epilogue", "fx-reinplace"),
     ("2.13", "2.15"),
-    mended,
+    mended if reachable("expand") else None,
     # Ops that broadcast their result into a view call `expand` themselves.
     plausible=lambda program: calls(
         program, "expand", "expand_as", "broadcast_to", "broadcast_tensors", "meshgrid"

@@ -15,14 +15,14 @@ import pytest
 
 import aliasproof
 from aliasproof.check_request import Begun, CheckRequest
-from aliasproof.isolated_check import IsolatedCheck
+from aliasproof.isolated_check import PRELOADED, IsolatedCheck
 from oracles.verdict import Verdict
 from programs.errors import UserError
 from reports.shown_runs import ShownTarget
 from trials.isolation import Limits, start_server
 
 ROOT = Path(aliasproof.__file__).parents[1]
-LIMITS = Limits(seconds=3.0, nbytes=1 << 30)
+LIMITS = Limits(seconds=5.0, nbytes=1 << 30)
 HEAD = "import ctypes, os, sys, torch\n"
 INPUTS = "def inputs():\n    return torch.arange(4.)\n"
 # In a trace, tensors are fakes or functional wrappers: only the target runs this branch.
@@ -36,7 +36,7 @@ Check = Callable[..., dict[str, ShownTarget]]
 @pytest.fixture
 def check(tmp_path: Path) -> Check:
     """Checks a file with this text in isolated processes."""
-    start_server(["aliasproof.check_session"])
+    start_server(PRELOADED)
 
     def checked(text: str, *targets: str, limits: Limits = LIMITS) -> dict[str, ShownTarget]:
         (tmp_path / "mine.py").write_text(text)
@@ -53,9 +53,9 @@ DEADLY = {
     "os._exit(0)": "exits with status 0",
     "sys.exit(3)": "sys.exit(3)",
     "os.abort()": "dies of signal 6 (SIGABRT)",
-    "while True: pass": "hangs (no end after 3 s)",
-    "ctypes.CDLL(None).pause()": "hangs (no end after 3 s)",
-    "open('fifo').read()": "hangs (no end after 3 s)",
+    "while True: pass": "hangs (no end after 5 s)",
+    "ctypes.CDLL(None).pause()": "hangs (no end after 5 s)",
+    "open('fifo').read()": "hangs (no end after 5 s)",
     "torch.ones(10**10)": "out of memory",
 }
 
@@ -98,10 +98,38 @@ def test_a_slow_target_does_not_delay_the_others(check: Check, tmp_path: Path) -
     )
     (tmp_path / "mine.py").write_text(text)
     request = CheckRequest(tmp_path / "mine.py", targets=("functionalize", "identity"))
-    _, first, second = IsolatedCheck(request, Limits(8.0, 1 << 30), most=2).results()
+    _, first, second = IsolatedCheck(request, Limits(10.0, 1 << 30), most=2).results()
     assert isinstance(first, ShownTarget)
     assert isinstance(second, ShownTarget)
     assert [first.result.target, second.result.target] == ["identity", "functionalize"]
+
+
+def test_a_file_that_has_no_end(check: Check, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "endless.py")
+    request = CheckRequest(tmp_path / "endless.py")
+    with pytest.raises(UserError, match=r"endless.py is not a regular file"):
+        next(IsolatedCheck(request, LIMITS).results())
+
+
+def test_out_of_memory_in_the_file_and_in_a_target(check: Check) -> None:
+    with pytest.raises(UserError, match=r"the file runs out of memory of 1.0 GiB \(--memory\)"):
+        check(f"{HEAD}x = torch.ones(10**10)\n")
+    text = (
+        f"{HEAD}def program(x):\n    if {TRACED}:\n        torch.ones(10**10)\n    return x + 1\n"
+    )
+    found = check(text + INPUTS, "functionalize")
+    (violation,) = found["functionalize"].result.violations
+    assert (violation.oracle, "allocate memory" in violation.kind) == ("errors", True)
+
+
+def test_each_process_makes_the_same_inputs(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import random, torch\ndef program(x, y):\n    return x + y\n"
+        "def inputs():\n    return torch.rand(2), torch.tensor([random.random()])\n"
+    )
+    request = CheckRequest(tmp_path / "mine.py", targets=("identity",))
+    begun = [next(IsolatedCheck(request, LIMITS).results()) for _ in range(2)]
+    assert begun[0] == begun[1]
 
 
 # --- the command ----------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import pytest
 import aliasproof
 import aliasproof.listing_cache
 from aliasproof.listing_cache import _state
+from corpus.known_bugs import KNOWN_BUGS
 from generators.operators import OPERATORS
 from targets.registry import TARGETS
 
@@ -25,6 +26,26 @@ def test_targets(call):
         assert target.name in outcome.out
         assert target.summary in outcome.out
     assert all(line == line.rstrip() for line in outcome.out.splitlines())
+
+
+def test_known_bugs(call):
+    outcome = call("known")
+    assert outcome.code == 0
+    for bug in KNOWN_BUGS.values():
+        for part in (f"{bug.identifier}: {bug.title}", ", ".join(bug.versions), bug.link):
+            assert part in outcome.out
+    assert "x.expand(2).zero_()" in outcome.out
+    assert all(line == line.rstrip() for line in outcome.out.splitlines())
+
+
+def test_known_bugs_as_json(call):
+    found = json.loads(call("known", "--json").out)["known"]
+    assert [entry["identifier"] for entry in found] == list(KNOWN_BUGS)
+    for entry, bug in zip(found, KNOWN_BUGS.values(), strict=True):
+        assert entry["versions"] == list(bug.versions)
+        assert entry["mendable"] == (bug.mended is not None)
+        assert entry["link"] == (bug.link or None)
+        assert entry["program"].startswith("def program(")
 
 
 def test_targets_as_json(call):
@@ -49,6 +70,13 @@ def test_targets_as_json(call):
             for clause in found[name][part]
         )
     assert found["aot-epilogue"]["builds on"] == "aot"
+
+
+def test_targets_lists_the_variants(call):
+    assert "TARGET:second-call: as dynamo" in call("targets").out
+    found = {each["name"]: each for each in json.loads(call("targets", "--json").out)["variants"]}
+    assert found["second-call"]["targets"] == ["aot"]
+    assert found["captured"]["preconditions"][0]["name"] == "captured tensors are not written"
 
 
 def test_ops(call):

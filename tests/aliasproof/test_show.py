@@ -71,6 +71,25 @@ def test_everything_is_there(call, keep):
     assert outcome.out.strip().endswith(f"Still there in torch {torch.__version__}.")
 
 
+def test_what_is_known_of_a_finding(call, keep):
+    told = replace(
+        FINDING,
+        cause="write through expand",
+        known="expand-inverse",
+        latent=True,
+        user_level={"aot_eager": "shows", "inductor": "does not show"},
+    )
+    (keep(told) / "issue.md").write_text("torch.compile is wrong after x.add_(1)\n\n### Bug\n")
+    out = call("show", FINDING.identifier).out
+    assert "known bug: expand-inverse (a write through expand adds up the copies" in out
+    assert "cause: write through expand" in out
+    assert "latent: " in out
+    assert 'torch.compile(backend="aot_eager"): shows' in out
+    assert 'torch.compile(backend="inductor"): does not show' in out
+    assert "runs/some-run/findings/forgetful-inputs-12345678/issue.md" in out
+    assert "    torch.compile is wrong after x.add_(1)\n" in out
+
+
 def test_eager_is_beside_the_target(call, keep):
     keep(FINDING)
     lines = call("show", "forgetful-inputs-12345678").out.splitlines()

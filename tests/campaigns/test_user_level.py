@@ -90,6 +90,13 @@ def test_the_exact_syntax_is_tried_where_the_ordinary_one_shows_nothing() -> Non
     assert len(scripts) == 4
 
 
+def test_a_backend_that_is_not_asked_is_named() -> None:
+    scripts, run = run_by({"": SHOWN})
+    level = at_user_level(found(), RECIPE, run, ["aot_eager"])  # type: ignore[arg-type]
+    assert level.answers == {"aot_eager": "shows", "inductor": "not run, since the bug is known"}
+    assert len(scripts) == 1
+
+
 def test_the_recipe_stays_where_no_backend_shows_it() -> None:
     _, run = run_by({"torch.compile": GONE, "aot_function": SHOWN})
     level = at_user_level(found(), RECIPE, run)  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from aliasproof.checking import check
 from oracles.verdict import Verdict
 
 PAGE = (Path(__file__).parents[2] / "docs" / "limitations.md").read_text(encoding="utf-8")
-SECTION = re.compile(r"## (.+)\n\nTarget (\S+)\. [^`]*```python\n(.*?)```", re.DOTALL)
+SECTION = re.compile(r"## ([^\n]+)\n\nTarget (\S+)\. [^`]*```python\n(.*?)```", re.DOTALL)
 
 
 def test_every_limitation_has_a_program() -> None:

@@ -7,6 +7,7 @@ import torch
 
 from oracles.contract import Contract, Promise, Waiver
 from oracles.mutated_inputs import judge
+from oracles.output_values import OTHER_ZERO
 from oracles.verdict import HOLDS, Verdict
 
 ALL = Contract()
@@ -197,7 +198,7 @@ def test_a_zero_of_the_other_sign_outside_the_inputs_is_seen(runs) -> None:
     eager = lambda x: (everything(x).mul_(0.0), None)[1]  # noqa: E731
     target = lambda x: (everything(x).mul_(-0.0), None)[1]  # noqa: E731
     (violation,) = judge(ALL, *runs(eager, target, [around()])).violations
-    assert violation.kind == "input ends wrong"  # it is wrong inside as well
+    assert violation.kind == OTHER_ZERO  # it is wrong inside as well
 
 
 @pytest.mark.parametrize("nbytes", [0, 8])

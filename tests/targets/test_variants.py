@@ -103,6 +103,13 @@ def test_the_tables_name_targets_and_variants_that_exist() -> None:
         assert pair <= set(VARIANTS)
 
 
+def test_the_documentation_has_the_table() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "targets.md").read_text()
+    rows = [[cell.strip() for cell in line.split("|")] for line in text.splitlines()]
+    table = {row[1]: row[3].split(", ") for row in rows if len(row) == 5 and "`" in row[1]}
+    assert table == {f"`{name}`": [*variant.targets] for name, variant in VARIANTS.items()}
+
+
 def test_an_identifier_is_a_name_of_a_folder_on_every_system() -> None:
     found = Signature(Symptom("aot:second-call", "values", "wrong value"), "a cause").identifier
     assert found.startswith("aot.second-call-values-")

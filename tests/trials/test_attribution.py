@@ -168,3 +168,21 @@ def test_what_functionalize_breaks_is_not_the_fault_of_those_that_build_on_it(pr
     assert not shows(
         expanded, target("fx-reinplace"), Symptom("fx-reinplace", "values", "wrong value")
     )
+
+
+# --- a layer that is called in another way --------------------------------------------------------
+
+
+def test_a_layer_is_at_fault_only_if_it_breaks_the_same_promise(compiler, zeroed: Program) -> None:
+    whole = compiler(without("aten.zero_.default"), "whole")
+    for rewrite, name in (
+        (without("aten.zero_.default"), "layer"),
+        (right, "whole"),
+        (crash, "whole"),  # an error does not explain a wrong value
+    ):
+        assert blamed(zeroed, replace(whole, layer=compiler(rewrite, "layer"))) == name
+
+
+def test_aotautograd_is_not_blamed_for_functionalization(program) -> None:
+    body = "v0 = aten.unfold.default(x0, 0, 1, 2)\naten.add_.Scalar(v0, 1)\nreturn (x0,)"
+    assert blamed(program(body, (2,)), target("aot")) == "functionalize"

@@ -1,0 +1,17 @@
+"""The command `known`: the known bugs of torch, and the versions that have them."""
+
+from __future__ import annotations
+
+from corpus.known_bugs import KNOWN_BUGS
+from reports.console import results, write_json
+from reports.known_bug_table import known_bug_json, print_known_bugs
+from trials.worker import quiet_torch
+
+
+def list_known_bugs(*, as_json: bool) -> None:
+    """Print each known bug."""
+    quiet_torch()
+    if as_json:
+        write_json({"known": [known_bug_json(bug) for bug in KNOWN_BUGS.values()]})
+    else:
+        print_known_bugs(results(), KNOWN_BUGS.values())

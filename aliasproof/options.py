@@ -1,0 +1,97 @@
+"""The options of the command line that have a long description, or that commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Targets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--target",
+        "-t",
+        metavar="TARGET",
+        help="Target to test. Repeat the option for more targets. See 'aliasproof targets'.",
+    ),
+]
+File = Annotated[
+    Path, typer.Argument(metavar="FILE", help="FILE.py, PROGRAM.json or the folder of a finding.")
+]
+FunctionName = Annotated[
+    str, typer.Option(metavar="NAME", help="The function in FILE.py. It is called with the inputs.")
+]
+InputsName = Annotated[
+    str,
+    typer.Option(metavar="NAME", help="The function in FILE.py that returns the input tensors."),
+]
+Workers = Annotated[
+    int | None, typer.Option(metavar="NUMBER", help="Worker processes. Default: one per core.")
+]
+Limit = Annotated[
+    float,
+    typer.Option(
+        metavar="SECONDS", help="Time limit of the file, of the run in eager, and of each target."
+    ),
+]
+Memory = Annotated[
+    float | None,
+    typer.Option(
+        metavar="GIB",
+        help="Memory limit of the process that runs them. Default: 80 % of what is available.",
+    ),
+]
+InProcess = Annotated[
+    bool,
+    typer.Option("--in-process", help="Run all in this process, without limits, for debuggers."),
+]
+AcceptDocumented = Annotated[
+    bool,
+    typer.Option(
+        "--accept-documented",
+        help="Differences that a target documents do not change the exit status.",
+    ),
+]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Wrong metadata in a graph counts as a difference.")
+]
+PastKnown = Annotated[
+    bool, typer.Option("--past-known", help="Mend torch's known bugs first: only new ones show.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Write one JSON object to standard output.")]
+MinimizedFile = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE", help="FILE.py, PROGRAM.json, or the folder or name of a finding."
+    ),
+]
+MinimizedTarget = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        "-t",
+        metavar="TARGET",
+        help="Keep what this target does wrong. A finding brings its own.",
+    ),
+]
+KeptOracle = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ORACLE",
+        help="Keep the difference that this oracle reports, documented or not.",
+    ),
+]
+Interesting = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="SCRIPT",
+        help="Keep what this executable exits with status 0 for. It runs in a new folder, with"
+        " program.py and program.json as arguments.",
+    ),
+]
+Output = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Write the result: .py or .json."),
+]
+CandidateLimit = Annotated[float, typer.Option(metavar="SECONDS", help="Time limit per candidate.")]

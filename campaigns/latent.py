@@ -1,0 +1,67 @@
+"""Latent failures: results are right on all values that were tried, but the graph is wrong.
+
+Only oracle *equivalence* reports them. They are reduced like other failures. No script that needs
+torch alone can show them, so they are not confirmed, and they are stored with the suspicions.
+"""
+
+from __future__ import annotations
+
+from campaigns.failure import Failure, ReducedFailure, last_graph, reduce_failure
+from campaigns.recognition import plausible_bugs
+from campaigns.signature import signature
+from corpus.known_bugs import mended
+from oracles import equivalence
+from oracles.verdict import Violation
+from programs.errors import Rejected
+from programs.program import Program
+from reduction.reducer import Reducer
+from targets.registry import target as target_named
+from trials.attribution import Symptom, latent_violation, shows
+from trials.examination import examine
+from trials.trial import Case
+from trials.value_search import CAMPAIGN_BUDGET
+
+
+def latent_failure(symptom: Symptom, program: Program, seed: int) -> Failure | None:
+    """The failure of a program with a latent symptom; None if a known bug is behind it."""
+    target = target_named(symptom.target)
+    mendable = [bug for bug in plausible_bugs(program, target.name) if bug.mended is not None]
+    try:
+        with mended(mendable):
+            left = latent_violation(Case.of(program), target)
+    except Rejected:
+        return None
+    return None if left is None else Failure(symptom, program, seed)
+
+
+def reduce_latent(failure: Failure) -> ReducedFailure | None:
+    """Reduce the program of a latent failure. None if the program does not show it again.
+
+    A smaller program may have values that show the difference. Then it is a failure of results.
+    """
+    target, symptom = target_named(failure.symptom.target), failure.symptom
+    bugs = plausible_bugs(failure.program, target.name)
+    with mended(bugs):
+        if not shows(failure.program, target, symptom):
+            return None
+        reducer = Reducer(failure.program, lambda program: shows(program, target, symptom))
+        smallest = reducer.run()
+        found = examine(Case.of(smallest), target, search=CAMPAIGN_BUDGET)
+        if found.shown is not None:
+            shown = found.shown.as_program(smallest)
+            visible = examine(Case.of(shown), target).symptom
+            if visible is not None and not visible.latent:
+                return reduce_failure(Failure(visible, shown, failure.seed))
+    violation = next(iter(found.reports[equivalence.ORACLE.name].violations), None)
+    return ReducedFailure(
+        signature(symptom, smallest),
+        violation or Violation(symptom.oracle, symptom.kind, "graph"),
+        smallest,
+        failure.program,
+        failure.seed,
+        reducer.tried,
+        reducer.accepted,
+        exact=True,
+        graph=last_graph(found.trial),
+        passes=reducer.passes,
+    )

@@ -1,0 +1,64 @@
+"""The known bugs of torch: which versions have them, which targets show them, and the issue."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from rich.console import Console
+from rich.text import Text
+
+from corpus.known_bug import KnownBug
+from programs.ordinary_inputs import ordinary_inputs
+from programs.ordinary_syntax import ordinary_source, with_short_names
+from reports.console import new_table, print_lines, print_table
+from reports.wording import counted
+
+FIELD_WIDTH = 8  # columns: the longest is "versions"
+
+
+def print_known_bugs(console: Console, bugs: Collection[KnownBug]) -> None:
+    """Print one block per bug."""
+    for bug in bugs:
+        title = Text.assemble((bug.identifier, "bold"), f": {bug.title}")
+        console.print(title, soft_wrap=not console.is_terminal)
+        table = new_table(header=False)
+        table.add_column("", width=FIELD_WIDTH, style="dim")
+        table.add_column("", overflow="fold")
+        for field, text in _fields(bug):
+            table.add_row(field, text)
+        print_table(console, table)
+        console.print()
+    print_lines(
+        console,
+        f"{counted(len(bugs), 'known bug')} of torch (corpus/known/). A finding that vanishes while"
+        " a bug is mended in process is that bug.",
+    )
+
+
+def _fields(bug: KnownBug) -> list[tuple[str, str]]:
+    return [
+        ("versions", ", ".join(bug.versions)),
+        ("targets", ", ".join(bug.targets)),
+        ("program", _program(bug)),
+        ("mendable", "yes" if bug.mended is not None else "no: it is recognised by its mark"),
+        ("issue", bug.link or "none found in the tracker"),
+    ]
+
+
+def _program(bug: KnownBug) -> str:
+    """The program and its inputs. What they share is a part of the bug."""
+    program = with_short_names(bug.program)
+    return f"{ordinary_source(program, near=True)}\n{ordinary_inputs(program, near=True)}".strip()
+
+
+def known_bug_json(bug: KnownBug) -> dict[str, object]:
+    """A known bug as JSON values."""
+    return {
+        "identifier": bug.identifier,
+        "title": bug.title,
+        "link": bug.link or None,
+        "versions": list(bug.versions),
+        "targets": list(bug.targets),
+        "mendable": bug.mended is not None,
+        "program": _program(bug),
+    }

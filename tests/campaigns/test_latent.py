@@ -1,0 +1,103 @@
+"""Latent failures: reduced by *equivalence*, kept apart from findings, and seen as known bugs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from campaigns import latent as latent_failures
+from campaigns.campaign import Campaign
+from campaigns.confirmations import Confirmations
+from campaigns.failure import Failure
+from campaigns.finding import Finding
+from campaigns.latent import latent_failure, reduce_latent
+from campaigns.plan import Plan
+from campaigns.store import Store, read_finding
+from oracles.contract import Contract
+from oracles.stage import Stage
+from programs.execution import ProgramFunction, as_graph
+from programs.program import Program
+from targets.target import Build, Function, Target
+from trials.attribution import Symptom
+
+LATENT = Symptom("planted", "equivalence", "wrong symbolic value")
+TEXT = """
+    v0 = aten.neg.default(x1)
+    v1 = aten.add.Scalar(x0, 1)
+    v2 = aten.mul.Scalar(v1, {factor})
+    aten.copy_.default(x1, v0)
+    v3 = aten.add.Tensor(v2, v0)
+    return v2, v3, x1
+"""
+
+
+def add_two(function: Function, inputs: Sequence[Tensor]) -> Build:
+    """Adds 2 where the program adds 1."""
+    assert isinstance(function, ProgramFunction)
+    graph = torch.fx.GraphModule({}, as_graph(function.program))
+    for node in graph.graph.nodes:
+        if node.target is torch.ops.aten.add.Scalar and node.args[1] == 1:
+            node.args = (node.args[0], 2)
+    graph.recompile()
+    return Build(graph, [Stage("planted", graph, functional=False)])
+
+
+@pytest.fixture
+def planted(monkeypatch: pytest.MonkeyPatch) -> Target:
+    target = Target("planted", "for this test", Contract(), add_two, "")
+    monkeypatch.setattr(latent_failures, "target_named", lambda name: target)
+    return target
+
+
+@pytest.fixture
+def written(program: Callable[..., Program]) -> Callable[[int], Program]:
+    """A product of integers with a factor. With 0, no values show what is added before it."""
+
+    def write(factor: int) -> Program:
+        plain = program(TEXT.format(factor=factor), (4,), (4,))
+        storages = tuple(replace(each, dtype=torch.int64) for each in plain.storages)
+        inputs = tuple(replace(each, dtype=torch.int64) for each in plain.inputs)
+        return replace(plain, storages=storages, inputs=inputs)
+
+    return write
+
+
+def test_a_latent_failure_is_reduced_and_explained(planted, written) -> None:
+    failure = latent_failure(LATENT, written(0), 7)
+    assert failure == Failure(LATENT, written(0), 7)
+    reduced = reduce_latent(failure)
+    assert reduced is not None
+    assert [call.op for call in reduced.program.instructions] == [
+        "aten.add.Scalar",
+        "aten.mul.Scalar",
+    ]
+    evidence = reduced.violation.evidence
+    assert evidence["eager"] == "mul[other=0](add[other=1](x0))"
+    assert evidence["target"] == "mul[other=0](add[other=2](x0))"
+    assert "latent" in str(evidence["values that show it"])
+
+
+def test_what_results_show_is_not_latent(planted, written) -> None:
+    assert latent_failure(LATENT, written(3), 7) is None
+    assert reduce_latent(Failure(LATENT, written(3), 7)) is None
+
+
+def test_it_is_stored_without_a_reproducer(planted, written, tmp_path: Path) -> None:
+    reduced = reduce_latent(Failure(LATENT, written(0), 7))
+    assert reduced is not None
+    store, campaign = Store.create(tmp_path / "run"), Campaign(Plan(("aot",)), tmp_path / "run")
+    confirmations = Confirmations(campaign, store)
+    for _ in range(2):
+        confirmations.add(reduced)
+    confirmations.stop()
+    assert not confirmations.pending
+    assert not campaign.findings
+    (finding,) = campaign.latent.values()
+    assert (finding.latent, finding.count) == (True, 2)
+    stored = read_finding(store.suspicion_folder(finding.identifier))
+    assert stored == replace(Finding.of(reduced), count=1)
