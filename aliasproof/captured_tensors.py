@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from aliasproof.call_arguments import not_comparable
 from aliasproof.object_graph import leaves
@@ -138,14 +139,14 @@ def comparable_tensors(surroundings: Surroundings) -> dict[int, tuple[str, torch
 class _Search:
     """Notes which of the copies are used, and each tensor that it does not know.
 
-    `copies` has the identity of the original by that of the copy. It keeps every tensor that it
-    saw, so that no identity is used twice.
+    `copies` has the identity of the original by that of the copy. What the function makes is known
+    as long as it lives: an entry ends with its tensor, before another one has its identity.
     """
 
     copies: Mapping[int, int]
     used: set[int] = field(default_factory=set)
     hidden: dict[int, torch.Tensor] = field(default_factory=dict)
-    made: dict[int, torch.Tensor] = field(default_factory=dict)
+    made: WeakTensorKeyDictionary = field(default_factory=WeakTensorKeyDictionary)
     stand_ins: dict[int, torch.Tensor] = field(default_factory=dict)
     storages: dict[int, torch.UntypedStorage] = field(default_factory=dict)
 
@@ -153,7 +154,7 @@ class _Search:
         if id(tensor) in self.copies:
             self.used.add(self.copies[id(tensor)])
             return tensor
-        if id(tensor) in self.made:
+        if tensor in self.made:
             return tensor
         # The bytes of some tensors cannot be copied (sparse, meta): the function gets those.
         if not_comparable(tensor) is not None:
@@ -161,7 +162,7 @@ class _Search:
         if id(tensor) not in self.hidden:
             self.hidden[id(tensor)] = tensor
             stand_in = self.stand_ins[id(tensor)] = self._copy(tensor)
-            self.made[id(stand_in)] = stand_in
+            self.made[stand_in] = None
         return self.stand_ins[id(tensor)]
 
     def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -179,7 +180,7 @@ class _Search:
         # What a call returns is a new tensor, or a view or a copy of a known one: not captured.
         for leaf in pytree.tree_leaves(result):
             if isinstance(leaf, torch.Tensor) and id(leaf) not in self.copies:
-                self.made[id(leaf)] = leaf
+                self.made[leaf] = None
 
     def note_returned(self, returned: object) -> None:
         """A tensor may also be returned without passing through any call."""

@@ -24,6 +24,7 @@ from benchmarks import (
     generation,
     lemma_table,
     limitations,
+    long_reductions,
     overlap,
     pass_cost,
     proof_rates,
@@ -41,6 +42,7 @@ BENCHMARKS: dict[str, Callable[[], Figures]] = {
     "pass_cost": pass_cost.measure,
     "against_torch": against_torch.measure,
     "proof_rates": proof_rates.measure,
+    "long_reductions": long_reductions.measure,
     "limitations": limitations.measure,
     "causes": causes.measure,
 }

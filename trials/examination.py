@@ -16,7 +16,7 @@ from oracles.verdict import Documented, Report, Verdict, Violation
 from programs.errors import InternalError, Rejected
 from targets.target import Target
 from trials.attribution import Symptom, at_fault, latent_at_fault
-from trials.graphs import examine_graphs
+from trials.graphs import MOST_BYTES, examine_graphs
 from trials.trial import Case, EagerRun, Spent, Trial, run_eager, run_trial
 from trials.value_search import Budget, ShownValues, search_values, told_by_values
 
@@ -118,6 +118,8 @@ def _searched(
     report = reports[equivalence.ORACLE.name]
     # An unknown verdict may hide a difference, since other arithmetic may be right.
     if report.verdict not in (Verdict.VIOLATED, Verdict.UNKNOWN):
+        return reports, None
+    if trial.trace.nbytes > MOST_BYTES:  # it was too large for the oracle
         return reports, None
     start = time.perf_counter()
     shown = search_values(case, target, trial, budget)
