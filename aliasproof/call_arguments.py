@@ -81,6 +81,15 @@ class CallArguments:
                     found.setdefault(id(leaf), (path, leaf))
         return dict(found.values())
 
+    def tensors_by_path(self) -> dict[str, torch.Tensor]:
+        """The tensors by their paths; an object that occurs twice has both."""
+        return {
+            path: leaf
+            for name, value in self.named()
+            for path, leaf in leaves(value, name)
+            if isinstance(leaf, torch.Tensor)
+        }
+
     def constants(self) -> list[tuple[str, object]]:
         """The leaves that are no tensors, by their paths."""
         return [

@@ -226,14 +226,17 @@ class Comparable:
         ours, theirs = self.function.surroundings.arguments, arguments
         if list(map(_text, ours.constants())) != list(map(_text, theirs.constants())):
             raise UserError("all arguments but tensors must be those of the first call")
-        tensors = theirs.tensors()
-        names = list(self.names[: self.explicit])
-        if list(tensors) != names:
+        names, passed = list(ours.tensors_by_path()), theirs.tensors_by_path()
+        if list(passed) != names:
             raise UserError(
                 f"the tensors of the first call are {', '.join(names)}; here they are"
-                f" {', '.join(tensors)}"
+                f" {', '.join(passed)}"
             )
-        return (*tensors.values(), *self.inputs[self.explicit :])
+        # A function that was adapted for one object in two places cannot get two objects.
+        explicit = self.names[: self.explicit]
+        if len(explicit) < len(names) and len(set(map(id, passed.values()))) > len(explicit):
+            raise UserError("the first call passes one tensor twice, the second does not")
+        return (*(passed[name] for name in explicit), *self.inputs[self.explicit :])
 
 
 def _text(constant: tuple[str, object]) -> tuple[str, str]:

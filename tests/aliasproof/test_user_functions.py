@@ -271,6 +271,15 @@ def test_inputs_that_require_gradients_but_need_none():
 # --- second inputs --------------------------------------------------------------------------------
 
 
+def test_second_inputs_may_share_one_tensor():
+    once = torch.zeros(2)
+    given = (torch.zeros(2), torch.ones(2))
+    found = check(
+        lambda x, y: (x.add_(1), y * 2)[1], given, ["identity"], second_inputs=(once, once)
+    )
+    assert found.eager.unjudged is None
+
+
 def test_second_inputs_differ_in_tensors_alone():
     first = (torch.zeros(2), 3)
     found = check(lambda x, n: x.add_(n), first, ["aot:second-call"], second_inputs=first)
