@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import fx
+from torch._guards import active_fake_mode
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from oracles.contract import (
     Contract,
@@ -22,6 +24,7 @@ from oracles.contract import (
     written_inputs_apart,
 )
 from oracles.stage import Stage
+from programs.execution import ProgramFunction
 from programs.values import clone_inputs
 from targets import torch_functionalize
 from targets.target import Build, Function, Target
@@ -87,7 +90,7 @@ def build(
     from torch._functorch.aot_autograd import aot_function  # noqa: PLC0415
 
     compiled = aot_function(
-        function,
+        _with_shape_env(function),
         fw_compiler=functools.partial(_recorded, stages, "forward graph"),
         bw_compiler=functools.partial(_recorded, stages, "backward graph"),
         inference_compiler=functools.partial(_recorded, stages, "inference graph"),
@@ -97,6 +100,28 @@ def build(
         enable_log=False,
     )
     return Build(compiled, stages)
+
+
+def _with_shape_env(function: Function) -> Function:
+    """The function, traced by a fake mode with a `ShapeEnv`, as Dynamo has one.
+
+    Operators such as `while_loop` need it, and `aot_function` makes none for static sizes. The
+    sizes stay static. A program cannot call these operators, so recipes do without.
+    """
+    if isinstance(function, ProgramFunction):
+        return function
+
+    @functools.wraps(function, updated=())
+    def traced(*inputs: torch.Tensor) -> object:
+        mode = active_fake_mode()
+        if mode is not None and mode.shape_env is None:
+            # What reads tensor data is refused as without a `ShapeEnv`.
+            mode.shape_env = ShapeEnv(
+                allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False
+            )
+        return function(*inputs)
+
+    return traced
 
 
 def _recorded(

@@ -62,12 +62,17 @@ def test_what_is_undefined_in_a_branch_is_seen():
     assert "reads memory that it is writing" in (found.eager.unjudged or "")
 
 
-def test_while_loop():
+def test_while_loop(stale_target):
     def doubles(i: torch.Tensor, x: torch.Tensor) -> Any:
         return while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), (i, x))
 
-    found = check(doubles, (torch.tensor(0), torch.ones(3)), ["functionalize", "identity"])
-    judged_equal(found, "functionalize", "identity")
+    found = check(doubles, (torch.tensor(0), torch.ones(3)), [*SAFE, "stale"])
+    judged_equal(found, "functionalize", "aot", "aot-epilogue", "identity")
+    assert places(found, "stale", "values") == {"output 1"}
+    # The pass runs the graph in a FakeTensorMode of its own, which has no ShapeEnv.
+    errors = found.results["fx-reinplace"].reports["errors"]
+    assert errors.verdict is Verdict.VIOLATED
+    assert "ignore_fresh_unbacked_symbols" in errors.violations[0].kind
 
 
 def test_dropout_with_a_seed(stale_target):

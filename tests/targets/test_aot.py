@@ -1,0 +1,47 @@
+"""Target *aot*: a function of a user is traced as a program is, and with a `ShapeEnv`."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+)
+
+from generators.features import swarm
+from generators.strategies import sample
+from oracles.observation import observe
+from programs.execution import ProgramFunction
+from programs.program import Program
+from programs.values import input_tensors
+from targets.aot import AOT
+from targets.target import Function
+
+
+def traced(function: Function, program: Program) -> object:
+    """What AOTAutograd makes of a function: its graphs with their metadata, or its error."""
+    torch.manual_seed(0)
+    FakeTensorMode.cache_clear()
+    build = AOT.build(function, input_tensors(program))
+    seen = observe(build.function, input_tensors(program))
+    return repr(seen.error), [
+        (stage.graph.code, [repr(node.meta.get("val")) for node in stage.graph.graph.nodes])
+        for stage in build.stages
+    ]
+
+
+def test_a_function_of_a_user_has_the_graphs_of_a_program() -> None:
+    for seed in range(3):
+        for program in sample(swarm(seed), seed, 4):
+            function = ProgramFunction(program)
+            assert traced(function.__call__, program) == traced(function, program)
+
+
+@pytest.mark.parametrize("reads", [torch.nonzero, torch.Tensor.item, torch.Tensor.unique])
+def test_data_dependent_shapes_are_refused_as_without_a_shape_env(reads: Function) -> None:
+    function = AOT.build(reads, [torch.ones(1)]).function
+    refusals = (DynamicOutputShapeException, DataDependentOutputException)
+    with pytest.raises(refusals, match=r"aten\."):
+        function(torch.ones(1))
