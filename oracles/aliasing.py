@@ -99,7 +99,7 @@ def _identities(eager: Observation, target: Observation) -> Iterator[Difference]
         elif ours is not None and (theirs is None or target.inputs[ours] is not actual):
             kind = "output is no longer the input itself"
             shown = Violation("aliasing", kind, f"output {index}, input {ours}")
-            yield Difference(Promise.IDENTITY, shown)
+            yield Difference(Promise.IDENTITY, shown, of_input=ours)
 
 
 _MEMORY = """

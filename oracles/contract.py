@@ -6,8 +6,9 @@ into violations, documented differences and notes.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -43,11 +44,16 @@ ON_GRAPHS_ALONE = {Promise.GRAPHS, Promise.GRAPH_METADATA}
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A difference from eager and the promise that it breaks; `error` is what the target raised."""
+    """A difference from eager and the promise that it breaks.
+
+    `error` is what the target raised. `of_input` is the index of the input that the promise is
+    about, if it is about one.
+    """
 
     promise: Promise
     shown: Violation
     error: Exception | None = None
+    of_input: int | None = None
 
 
 # --- clauses --------------------------------------------------------------------------------------
@@ -57,17 +63,25 @@ class Difference:
 class Waiver:
     """A promise that is not made, and the reason: a sentence with its source.
 
-    For eager runs with `unless`, the promise is made after all.
+    For eager runs with `unless`, the promise is made after all. With `only`, it is waived for the
+    inputs for which that holds, given by index.
     """
 
     promise: Promise
     reason: str
     unless: Callable[[Trace], bool] | None = field(default=None, repr=False)
+    only: Callable[[Trace, int], bool] | None = field(default=None, repr=False)
 
     @property
     def limitation(self) -> Limitation:
         """What it is called where it explains a difference."""
         return Limitation(f"does not promise '{self.promise.value}'", self.reason)
+
+    def applies(self, trace: Trace, of_input: int | None) -> bool:
+        """Whether the promise is waived for this eager run and this input."""
+        if self.unless is not None and self.unless(trace):
+            return False
+        return self.only is None or (of_input is not None and self.only(trace, of_input))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +165,7 @@ class Contract:
         refusal = None if error is None else self.refusal(error, trace)
         if refusal is not None:
             return refusal.limitation
-        waiver = self.waiver(difference.promise, trace)
+        waiver = self.waiver(difference.promise, trace, difference.of_input)
         # To compute by other arithmetic is no difference of its own (`oracles.equivalence`).
         if waiver is not None and waiver.promise is not Promise.EQUIVALENCE:
             return waiver.limitation
@@ -168,9 +182,10 @@ class Contract:
         """Whether the promise is made for a function with this trace of its eager run."""
         return self.waiver(promise, trace) is None
 
-    def waiver(self, promise: Promise, trace: Trace) -> Waiver | None:
-        """The first waiver of the promise that applies to the eager run, or None."""
-        return next((each for each in self._waivers(promise) if not _lifted(each, trace)), None)
+    def waiver(self, promise: Promise, trace: Trace, of_input: int | None = None) -> Waiver | None:
+        """The first waiver of the promise that applies to the eager run and the input, or None."""
+        waivers = (waiver for waiver in self.waivers if waiver.promise is promise)
+        return next((waiver for waiver in waivers if waiver.applies(trace, of_input)), None)
 
     def unmet(self, trace: Trace) -> Precondition | None:
         """The first precondition that the eager run does not meet, or None."""
@@ -180,18 +195,11 @@ class Contract:
         """The documented refusal that this error is, or None."""
         return next((known for known in self.refusals if known.covers(error, trace)), None)
 
-    def _waivers(self, promise: Promise) -> Iterator[Waiver]:
-        return (waiver for waiver in self.waivers if waiver.promise is promise)
-
     def _labelled(self, violation: Violation, trace: Trace) -> Violation:
         dispute = next((each for each in self.disputes if each.when(trace)), None)
         if dispute is None:
             return violation
         return replace(_explained(violation, "disputed", dispute.reason), label="disputed")
-
-
-def _lifted(waiver: Waiver, trace: Trace) -> bool:
-    return waiver.unless is not None and waiver.unless(trace)
 
 
 def _explained(violation: Violation, key: str, reason: str) -> Violation:
@@ -236,10 +244,18 @@ def no_overlapping_as_strided(trace: Trace) -> bool:
     return not trace.overlapping_as_strided
 
 
-def written_inputs_apart(trace: Trace) -> bool:
-    """No two inputs are on one storage that is written, whether they overlap or not."""
-    written = [view.storage for view in trace.inputs if view.storage in trace.written]
-    return len(written) == len(set(written))
+def is_merged(trace: Trace, index: int) -> bool:
+    """The input is on a written storage with other inputs, some of which may overlap."""
+    storage = trace.inputs[index].storage
+    # AOTAutograd tells some interleaved inputs apart, others not (`compute_overlapping_inputs`). It
+    # merges all inputs of the storage if two may overlap.
+    spans = sorted(
+        view.region.interval
+        for view in trace.inputs
+        if view.storage == storage and view.region.numel
+    )
+    meet = any(end > start for (_, end), (start, _) in itertools.pairwise(spans))
+    return storage in trace.written and meet
 
 
 def as_strided_stays_inside(trace: Trace) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -13,7 +13,7 @@ from reports.console import new_table, print_table
 
 # A list that is in the cache is printed without torch.
 if TYPE_CHECKING:
-    from oracles.contract import Contract, Waiver
+    from oracles.contract import Contract
 
 EVERYTHING = ("promises", "everything that eager does", "")
 CLAUSE_WIDTH = 16  # columns: the longest is "does not promise"
@@ -56,8 +56,9 @@ def _clauses(contract: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """The clauses of a contract: the kind of clause, what it is about, and the reason."""
     rows = [("requires", each["name"], each["reason"]) for each in contract["preconditions"]]
     for waiver in contract["waived"]:
-        condition = waiver["unless"]
+        condition, scope = waiver["unless"], waiver["only"]
         exception = "" if condition is None else f" (it does if {condition})"
+        exception += "" if scope is None else f" (only if {scope})"
         rows.append(("does not promise", f"'{waiver['meaning']}'{exception}", waiver["reason"]))
     rows += [
         ("may refuse", f"{each['name']}, with /{each['message']}/", each["reason"])
@@ -66,10 +67,12 @@ def _clauses(contract: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     return rows + [("disputed", each["name"], each["reason"]) for each in contract["disputes"]]
 
 
-def _condition(waiver: Waiver) -> str:
-    """The condition under which the promise is made, from its docstring."""
-    # A condition is a function, and its docstring is one sentence that says when it holds.
-    sentence = (getattr(waiver.unless, "__doc__", None) or "a condition holds").strip().rstrip(".")
+def _sentence(condition: Callable[..., bool] | None) -> str | None:
+    """A condition of a waiver in words."""
+    if condition is None:
+        return None
+    # The docstring of a condition begins with one sentence that says when it holds.
+    sentence = (condition.__doc__ or "a condition holds").strip().splitlines()[0].rstrip(".")
     return sentence[:1].lower() + sentence[1:]
 
 
@@ -81,7 +84,8 @@ def contract_json(contract: Contract) -> dict[str, object]:
                 "promise": waiver.promise.name.lower(),
                 "meaning": waiver.promise.value,
                 "reason": waiver.reason,
-                "unless": None if waiver.unless is None else _condition(waiver),
+                "unless": _sentence(waiver.unless),
+                "only": _sentence(waiver.only),
             }
             for waiver in contract.waivers
         ],

@@ -20,8 +20,8 @@ from oracles.contract import (
     Promise,
     Refusal,
     Waiver,
+    is_merged,
     writes_inputs_of_two_dtypes,
-    written_inputs_apart,
 )
 from oracles.stage import Stage
 from programs.execution import ProgramFunction
@@ -47,7 +47,7 @@ CONTRACT = Contract(
             "inputs that share a written storage are merged into a synthetic base, and outputs that"
             " are such inputs are regenerated from it"
             " (torch/_functorch/_aot_autograd/input_output_analysis.py)",
-            unless=written_inputs_apart,
+            only=is_merged,
         ),
         Waiver(
             Promise.SAME_OVERLAP_ERROR,

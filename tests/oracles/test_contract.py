@@ -12,12 +12,12 @@ from oracles.contract import (
     Refusal,
     Waiver,
     as_strided_stays_inside,
+    is_merged,
     no_overlapping_as_strided,
     overlapping_writes_come_from_expand,
     writes_inputs_of_two_dtypes,
     writes_overlapping_input,
     writes_through_as_strided,
-    written_inputs_apart,
     written_inputs_disjoint,
 )
 from programs.definedness import Watch
@@ -42,6 +42,13 @@ def test_a_waiver_may_apply_to_some_runs_only() -> None:
     )
     assert contract.promises(Promise.VALUES, Trace(overlapping_as_strided=False))
     assert not contract.promises(Promise.VALUES, Trace(overlapping_as_strided=True))
+
+
+def test_a_waiver_may_apply_to_some_inputs_only() -> None:
+    waiver = Waiver(Promise.IDENTITY, "a reason", only=lambda trace, index: index == 1)
+    contract = Contract(waivers=(waiver,))
+    assert [contract.waiver(Promise.IDENTITY, NOTHING, index) for index in (0, 1)] == [None, waiver]
+    assert contract.promises(Promise.IDENTITY, NOTHING), "no input is concerned"
 
 
 def test_two_waivers_of_one_promise_both_apply() -> None:
@@ -117,10 +124,24 @@ def test_written_inputs_that_overlap(
     assert written_inputs_disjoint(traced(function, x, y)) == disjoint
 
 
-def test_written_inputs_that_share_are_not_apart() -> None:
-    assert not written_inputs_apart(traced(lambda x, y: x.add_(1), BASE[:3], BASE[3:]))
-    assert written_inputs_apart(traced(lambda x, y: x + y, BASE[:3], BASE[3:]))
-    assert written_inputs_apart(traced(lambda x, y: x.add_(y), BASE, BASE.clone()))
+@pytest.mark.parametrize(
+    ("inputs", "function", "merged"),
+    [
+        pytest.param((BASE[:4], BASE[3:]), lambda x, y: x.add_(1), [True, True], id="overlapping"),
+        pytest.param((BASE[:4], BASE[3:]), lambda x, y: x + y[:1], [False, False], id="only read"),
+        pytest.param((BASE[:3], BASE[3:]), lambda x, y: x.add_(1), [False, False], id="touching"),
+        pytest.param((BASE, BASE[2:2]), lambda x, y: x.add_(1), [False, False], id="no elements"),
+        pytest.param(
+            (BASE[:2], BASE, BASE[4:], torch.ones(2)),
+            lambda x, y, z, w: (x.add_(1), w.add_(1)),
+            [True, True, True, False],
+            id="two storages",
+        ),
+    ],
+)
+def test_inputs_that_aot_merges(inputs, function, merged: list[bool]) -> None:
+    trace = traced(function, *inputs)
+    assert [is_merged(trace, index) for index in range(len(inputs))] == merged
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,14 @@ from torch._subclasses.fake_tensor import (
 
 from generators.features import swarm
 from generators.strategies import sample
+from oracles.contract import Promise
 from oracles.observation import observe
 from programs.execution import ProgramFunction
 from programs.program import Program
 from programs.values import input_tensors
 from targets.aot import AOT
 from targets.target import Function
+from trials.trial import Case, run_trial
 
 
 def traced(function: Function, program: Program) -> object:
@@ -45,3 +47,16 @@ def test_data_dependent_shapes_are_refused_as_without_a_shape_env(reads: Functio
     refusals = (DynamicOutputShapeException, DataDependentOutputException)
     with pytest.raises(refusals, match=r"aten\."):
         function(torch.ones(1))
+
+
+def test_only_outputs_that_are_merged_inputs_may_be_other_objects() -> None:
+    base = torch.zeros(2)
+    case = Case.of_function(lambda x, y, z: (x.add_(1), z), [base, base.view(1, 2), torch.zeros(3)])
+    report = run_trial(case, AOT).judgement.reports["aliasing"]
+    (documented,) = report.documented
+    assert (documented.difference.place, documented.limitation.name) == (
+        "output 0, input 0",
+        f"does not promise '{Promise.IDENTITY.value}'",
+    )
+    # Nothing happens to z: AOTAutograd takes another input for it, once x and y are one.
+    assert [each.place for each in report.violations] == ["output 1, input 2"]
