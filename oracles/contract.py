@@ -125,11 +125,11 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Dispute:
-    """Programs on which maintainers doubt that a violation is a bug, and where they said so."""
+    """Violations that maintainers doubt to be bugs, and where they said so."""
 
     name: str
     reason: str
-    when: Callable[[Trace], bool] = field(repr=False)
+    when: Callable[[Difference, Trace], bool] = field(repr=False)
 
 
 # --- contract -------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ class Contract:
         for difference in differences:
             limitation = self.limitation(difference, trace)
             if limitation is None:
-                violations.append(self._labelled(difference.shown, trace))
+                violations.append(self._labelled(difference, trace))
             elif difference.promise in ON_GRAPHS_ALONE:
                 notes.append(_explained(difference.shown, "cause", limitation.reason))
             else:
@@ -195,11 +195,11 @@ class Contract:
         """The documented refusal that this error is, or None."""
         return next((known for known in self.refusals if known.covers(error, trace)), None)
 
-    def _labelled(self, violation: Violation, trace: Trace) -> Violation:
-        dispute = next((each for each in self.disputes if each.when(trace)), None)
+    def _labelled(self, difference: Difference, trace: Trace) -> Violation:
+        dispute = next((each for each in self.disputes if each.when(difference, trace)), None)
         if dispute is None:
-            return violation
-        return replace(_explained(violation, "disputed", dispute.reason), label="disputed")
+            return difference.shown
+        return replace(_explained(difference.shown, "disputed", dispute.reason), label="disputed")
 
 
 def _explained(violation: Violation, key: str, reason: str) -> Violation:
@@ -274,9 +274,19 @@ def writes_overlapping_input(trace: Trace) -> bool:
     return any(_written(region, trace) for region in overlapping)
 
 
-def writes_through_expand(trace: Trace) -> bool:
-    """A write goes through a region that overlaps itself."""
-    return bool(trace.overlapping_writes)
+def comes_from_expand(difference: Difference, trace: Trace) -> bool:
+    """The wrong data come from a write through a region that overlaps itself."""
+    if difference.error is not None:
+        refused = re.search(_INVERSE_OF_EXPAND_RAISES, str(difference.error)) is not None
+        return bool(trace.overlapping_writes) and refused
+    place = re.search(r"(?:input|output) \d+", difference.shown.place)
+    # The write changes no layout and no sharing.
+    of_data = difference.promise in (Promise.VALUES, Promise.INPUTS, Promise.EQUIVALENCE)
+    return of_data and place is not None and place[0] in trace.from_expanded
+
+
+# It computes `base + sum_to_size(written - base)`, which some dtypes have no kernels for.
+_INVERSE_OF_EXPAND_RAISES = r"Subtraction, the `-` operator|\"add_stub\" not implemented"
 
 
 def writes_through_as_strided(trace: Trace) -> bool:

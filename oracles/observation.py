@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
@@ -109,4 +109,18 @@ def observe_eager(
         observation = observe(function, inputs, watch)
     outputs = [output for output in observation.outputs if isinstance(output, torch.Tensor)]
     watch.require_initialised(outputs)
+    watch.trace.from_expanded = frozenset(_from_expanded(observation, watch.trace))
     return observation, watch.trace
+
+
+def _from_expanded(observation: Observation, trace: Trace) -> Iterator[str]:
+    """The inputs and outputs whose data come from a write through an overlapping region."""
+    for index, (before, after) in enumerate(
+        zip(observation.before, observation.inputs, strict=True)
+    ):
+        if trace.expanded.any((before, after)):
+            yield f"input {index}"
+    for index, output in enumerate(observation.outputs):
+        # A Python number may come from any tensor.
+        if output in trace.expanded if isinstance(output, torch.Tensor) else trace.expanded:
+            yield f"output {index}"

@@ -259,6 +259,8 @@ class Watch(TorchDispatchMode):
             self.trace.written.add(tensor.untyped_storage().data_ptr())
             self.trace.written_regions.add(Region.of(tensor))
             self.trace.rounding.inexact.add(tensor)
+        operands = list(tensors_in([*args, *kwargs.values()]))
+        self._follow_expanded(operands, [*operands, *tensors_in(result)])
         return result
 
     def require_initialised(self, tensors: Sequence[torch.Tensor]) -> None:
@@ -307,6 +309,7 @@ class Watch(TorchDispatchMode):
             trace.written_regions.add(region := Region.of(tensor))
             if overlaps_itself(region):
                 trace.overlapping_writes.add(region)
+                trace.expanded.add(tensor)
             trace.written_as_strided = trace.written_as_strided or self._strided.has(tensor)
             self._uninitialised.note_write(tensor)
         trace.overlapping_operands = trace.overlapping_operands or _operands_overlap(call)
@@ -316,6 +319,7 @@ class Watch(TorchDispatchMode):
         factor = call.arguments.get("alpha") not in (None, 1, -1)
         operands, made = [*call.only_read, *call.written], [*call.written, *returned]
         trace.rounding.note(call.op, operands, made, factor=factor)
+        self._follow_expanded(operands, made)
         trace.random = trace.random or torch.Tag.nondeterministic_seeded in call.op.tags
         if trace.data_dependent is None and is_data_dependent(call.op, call.arguments):
             trace.data_dependent = str(call.op)
@@ -332,6 +336,14 @@ class Watch(TorchDispatchMode):
         elif name == "resize_":
             resized = call.written[0].untyped_storage()
             self._uninitialised.note_resize(resized, self._before_resize)
+
+    def _follow_expanded(
+        self, operands: Sequence[torch.Tensor], made: Sequence[torch.Tensor]
+    ) -> None:
+        """What is computed from data of a write through an overlapping region counts as well."""
+        if self.trace.expanded.any(operands):
+            for tensor in made:
+                self.trace.expanded.add(tensor)
 
     def _count(self, tensors: Sequence[torch.Tensor], known: Sequence[torch.Tensor]) -> None:
         """Add the sizes of the storages that no known tensor has."""

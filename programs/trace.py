@@ -188,7 +188,10 @@ class Trace:
     """What an eager run did. Storages are known by address.
 
     - `written`: the storages that were written; `written_regions`: through which regions.
-    - `overlapping_writes`: those regions that overlap themselves.
+    - `overlapping_writes`: those regions that overlap themselves; `expanded`: the storages whose
+      data come from such a write, followed from call to call.
+    - `from_expanded`: the inputs and outputs in such a storage, as `Observation` names them, and
+      the Python numbers among the outputs, which may come from one.
     - `overlapping_as_strided`: an `as_strided` made a view that overlaps itself.
     - `written_as_strided`: a write went through a chain of views with `as_strided` in it.
     - `overlapping_operands`: a call wrote memory that another operand of it covers.
@@ -209,6 +212,8 @@ class Trace:
     written: set[int] = field(default_factory=set)
     written_regions: set[Region] = field(default_factory=set)
     overlapping_writes: set[Region] = field(default_factory=set)
+    expanded: StorageSet = field(default_factory=StorageSet)
+    from_expanded: frozenset[str] = frozenset()
     overlapping_as_strided: bool = False
     written_as_strided: bool = False
     overlapping_operands: bool = False

@@ -17,6 +17,7 @@ from oracles.contract import (
     as_strided_stays_inside,
     as_written,
     calls_a_custom_write,
+    comes_from_expand,
     depends_on_data,
     differentiates,
     draws_nothing,
@@ -24,7 +25,6 @@ from oracles.contract import (
     overlapping_writes_come_from_expand,
     writes_overlapping_input,
     writes_through_as_strided,
-    writes_through_expand,
     written_inputs_disjoint,
 )
 from oracles.stage import Stage
@@ -101,7 +101,7 @@ DISPUTED_EXPAND = Dispute(
     "the docs of torch.Tensor.expand warn of writes to an expanded tensor; maintainers are not sure"
     " that compilers should support them (pytorch/pytorch#152425), and track wrong results as bugs"
     " (#114302 closed, #197448 open)",
-    writes_through_expand,
+    comes_from_expand,
 )
 
 RANDOM_ORDER = (

@@ -156,6 +156,19 @@ def test_the_trace_notes_as_strided_outside_its_argument(
     assert traced(lambda x: x.as_strided(sizes, strides, offset), vector(5)[2:4]).outside == outside
 
 
+def test_the_trace_follows_data_that_were_written_through_an_overlapping_region() -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> list[object]:
+        before = x + 1
+        x.expand(3, 4).zero_()
+        return [before, x[1:], x + y, y * 2, x.sum().item()]
+
+    _, trace = observe_eager(program, [vector(), vector()])
+    outputs = {f"output {index}" for index in (1, 2, 4)}
+    assert trace.from_expanded == {"input 0"} | outputs
+    _, trace = observe_eager(lambda x: (x.zero_(), x.sum().item()), [vector()])
+    assert not trace.from_expanded
+
+
 def test_the_trace_lists_written_regions_that_overlap_themselves() -> None:
     x = vector()
     assert traced(lambda x: (x.expand(3, 4).zero_(), x.add_(1)), x).overlapping_writes == {
