@@ -46,6 +46,8 @@ class CallArguments:
 
     def named_for(self, function: Callable[..., object]) -> CallArguments:
         """The same with the names of the function's parameters, where it tells them."""
+        # What a module is called with goes to its `forward`.
+        function = function.forward if isinstance(function, torch.nn.Module) else function
         try:
             bound = inspect.signature(function).bind(*self.args, **self.kwargs)
         except (TypeError, ValueError):  # some builtins have none; a wrong call is eager's error

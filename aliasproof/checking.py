@@ -162,6 +162,9 @@ def _missed(case: Case, result: TargetResult, trial: Trial | None) -> Sequence[O
     """
     if result.violated or trial is None or trial.build is None or not trial.build.stages:
         return None
+    # After a documented refusal, the graph may raise as well.
+    if trial.target.error is not None:
+        return None
     if trial.build.opaque is not None:
         return None
     last = trial.build.stages[-1]

@@ -1,8 +1,7 @@
 """The command line: options and exit codes. Each command is a module in `aliasproof/commands/`.
 
-Exit codes: 0 nothing wrong, 1 something found, 2 bad input (one line on standard error), 3 an
-internal error of aliasproof, 4 nothing could be judged, 130 interrupted. The functions here import
-their command when they are called, since it imports torch, and `--help` has to answer at once.
+Exit codes: 0 nothing wrong, 1 found something, 2 bad input, 3 internal error, 4 nothing judged, 130
+interrupted. A command is imported when it is called: `--help` must not wait for torch.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from benchmarks import (
     generation,
     lemma_table,
     limitations,
+    long_reductions,
     overlap,
     pass_cost,
     proof_rates,
@@ -43,6 +44,7 @@ BENCHMARKS: dict[str, Callable[[], Figures]] = {
     "against_torch": against_torch.measure,
     "proof_rates": proof_rates.measure,
     "check_cost": check_cost.measure,
+    "long_reductions": long_reductions.measure,
     "limitations": limitations.measure,
     "causes": causes.measure,
 }

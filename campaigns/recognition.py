@@ -46,8 +46,10 @@ def recognised(program: Program, symptom: Symptom, *, reduced: bool) -> Recognit
     with mended(KNOWN_BUGS.values()):
         found = examine(case, target, eager=eager)
     if _is_right(found.trial):
-        likely = plausible_bugs(program, symptom.target)
-        bug = _which(case, target, eager, [bug for bug in likely if bug.mended is not None])
+        mendable = [bug for bug in KNOWN_BUGS.values() if bug.mended is not None]
+        likely = [bug for bug in plausible_bugs(program, symptom.target) if bug in mendable]
+        # What is plausible only saves time. If that is not the reason, all are asked.
+        bug = _which(case, target, eager, likely) or _which(case, target, eager, mendable)
         if bug is not None:
             return Recognition(bug.identifier, exact=True, left=None)
     left = found.symptom if found.failed else None

@@ -45,11 +45,17 @@ KNOWN_BUGS: dict[str, KnownBug] = {
 }
 
 
+# Of this process. A kernel of torch can be replaced once, so a bug is mended once.
+_MENDED: set[str] = set()
+
+
 @contextlib.contextmanager
 def mended(bugs: Iterable[KnownBug]) -> Iterator[None]:
-    """Mend all of these that can be mended."""
+    """Mend all of these that can be mended and are not mended already."""
     with contextlib.ExitStack() as stack:
         for bug in bugs:
-            if bug.mended is not None:
+            if bug.mended is not None and bug.identifier not in _MENDED:
                 stack.enter_context(bug.mended())
+                _MENDED.add(bug.identifier)
+                stack.callback(_MENDED.remove, bug.identifier)
         yield

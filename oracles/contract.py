@@ -221,6 +221,11 @@ def differentiates(trace: Trace) -> bool:
     return trace.differentiates
 
 
+def draws_nothing(trace: Trace) -> bool:
+    """No op draws random numbers."""
+    return not trace.random
+
+
 def calls_a_custom_write(trace: Trace) -> bool:
     """An operator of another library than torch writes a tensor."""
     return trace.custom_write

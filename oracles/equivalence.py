@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -22,11 +22,14 @@ from torch.utils import _pytree as pytree
 
 from oracles.contract import Contract, Difference, Promise
 from oracles.oracle import Needs, Oracle
+from oracles.stored_differences import InputView, input_views, stored_difference
 from oracles.symbolic_values import SymbolicValues
 from oracles.uninterpreted import UninterpretedMode
 from oracles.value_hashes import Array, combined, grown
 from oracles.verdict import Report, Verdict, Violation
 from programs.trace import Trace
+
+KIND = "wrong symbolic value"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,7 @@ class ValueHashes:
     first op that read tensor data (`item`, `nonzero`), if one did: then the hashes are those for
     these inputs only. Outputs that are not tensors are None. `computing` counts the calls of ops
     that compute. `composites` are the composite ops that computed; None if the run did not look.
+    `views` are the inputs as they were passed.
     """
 
     storages: tuple[Array, ...]
@@ -48,6 +52,7 @@ class ValueHashes:
     symbols: SymbolicValues | None
     computing: Counter[str] = field(default_factory=Counter)
     composites: tuple[str, ...] | None = None
+    views: tuple[InputView, ...] = ()
 
 
 def run_uninterpreted(
@@ -63,6 +68,7 @@ def run_uninterpreted(
     `composites`, the run is in inference mode, where composite ops show.
     """
     mode = UninterpretedMode(inputs, SymbolicValues() if named else None)
+    views = input_views(inputs)  # now, since the run may change their metadata
     # Hashes are computed modulo 2^64.
     # Dynamo runs nothing below a dispatch mode, and keeps in mind that it did not.
     eager = torch.compiler.set_stance("force_eager")
@@ -81,6 +87,7 @@ def run_uninterpreted(
         memory.symbols,
         mode.computing,
         tuple(mode.composites) if composites else None,
+        views,
     )
 
 
@@ -115,14 +122,8 @@ def judge(
         contract = replace(contract, waivers=tuple(others))
     # Most runs are equal, so symbolic values are computed only after a difference.
     runs = spelled() if spelled is not None else (eager, target)
-    return contract.judged([_difference(what, index, *runs) for what, index in wrong], trace)
-
-
-def _difference(what: str, index: int, eager: ValueHashes, target: ValueHashes) -> Difference:
-    evidence = _evidence(what, index, eager, target)
-    place = f"{what} {index}"
-    violation = Violation("equivalence", "wrong symbolic value", place, evidence)
-    return Difference(Promise.EQUIVALENCE, violation)
+    found = (_violation(what, index, *runs) for what, index in wrong)
+    return contract.judged([Difference(Promise.EQUIVALENCE, each) for each in found], trace)
 
 
 def _other_operators(eager: ValueHashes, target: ValueHashes) -> str | None:
@@ -169,29 +170,47 @@ def _same_size(index: int, *runs: ValueHashes) -> tuple[Array, ...]:
     return tuple(grown(hashes, most) for hashes in found)
 
 
-def _evidence(what: str, index: int, eager: ValueHashes, target: ValueHashes) -> dict[str, Any]:
-    """The first element (or byte of a storage) that differs, and both symbolic values if kept."""
+def _violation(what: str, index: int, eager: ValueHashes, target: ValueHashes) -> Violation:
+    """The difference with its first wrong element, and both symbolic values if they are kept."""
+    place = f"{what} {index}"
     if what == "storage":
         one, other = _same_size(index, eager, target)
-        # Views of several dtypes may share a storage, so it has bytes and no elements.
-        wrong = np.flatnonzero(one != other)
-        return {"first wrong byte": int(wrong[0]), "wrong bytes": wrong.size}
-    expected, actual = (
-        (run.inputs if what == "input" else run.outputs)[index] for run in (eager, target)
-    )
-    assert expected is not None
-    assert actual is not None
+        stored = stored_difference(index, one, other, eager.views)
+        place, expected, actual = stored.place, stored.expected, stored.actual
+        if stored.around:
+            wrong = np.flatnonzero(expected != actual)
+            found: dict[str, Any] = {"first wrong byte": int(wrong[0]), "wrong bytes": wrong.size}
+            return Violation("equivalence", KIND, place, found)
+    else:
+        ours, theirs = ((run.inputs if what == "input" else run.outputs) for run in (eager, target))
+        assert ours[index] is not None
+        assert theirs[index] is not None
+        expected, actual = cast("Array", ours[index]), cast("Array", theirs[index])
     # An element is wrong if one of its bytes is (the last dim).
     differ = (expected != actual).any(-1)
     at = tuple(int(position) for position in np.argwhere(differ)[0])
-    found: dict[str, Any] = {
+    found = {
         "first wrong index": list(at),
         "wrong elements": int(differ.sum()),
         "elements": differ.size,
     }
-    if eager.symbols is not None and target.symbols is not None:
-        found["eager"] = eager.symbols.spell(int(combined(expected[at])))
-        found["target"] = target.symbols.spell(int(combined(actual[at])))
+    expressions = _expressions(
+        int(combined(expected[at])), int(combined(actual[at])), eager, target
+    )
+    return Violation("equivalence", KIND, place, found | expressions)
+
+
+def _expressions(
+    expected: int, actual: int, eager: ValueHashes, target: ValueHashes
+) -> dict[str, Any]:
+    """Both symbolic values, and where the target begins to compute something else."""
+    ours, theirs = eager.symbols, target.symbols
+    if ours is None or theirs is None:
+        return {}
+    found = {"eager": ours.spell(expected), "target": theirs.spell(actual)}
+    foreign = theirs.first_foreign(actual, ours)
+    if foreign is not None and foreign != actual:
+        found["eager never computes"] = theirs.spell(foreign)
     return found
 
 

@@ -1,7 +1,7 @@
 """Matrix products in uninterpreted execution: an element depends on one row and one column.
 
 Composite operators call one product or another: `matmul` and `einsum` choose by sizes and strides,
-`linear` also with a bias. All of them have one meaning here, so the choice makes no difference.
+`linear` also with a bias. All products count as one operator, so the choice makes no difference.
 """
 
 from __future__ import annotations

@@ -38,6 +38,25 @@ class SymbolicValues:
         inner = ", ".join(self.spell(each, depth - 1) for each in read) if depth else "..."
         return f"{label}({inner})"
 
+    def first_foreign(self, value: int, known: SymbolicValues) -> int | None:
+        """The first computation behind a value that `known` does not have; None if it has all.
+
+        All that it reads is known: here one run begins to compute something else.
+        """
+        seen: set[int] = set()
+        waiting = [value]
+        while waiting:
+            current = waiting.pop()
+            if current in seen or current in known.expressions:
+                continue
+            seen.add(current)
+            _, read = self.expressions.get(current, ("", ()))
+            foreign = [operand for operand in read if operand not in known.expressions]
+            if not foreign:
+                return current
+            waiting = foreign
+        return None
+
 
 def element(name: str, sizes: tuple[int, ...], index: int) -> str:
     """The name of an element, by its index in row-major order: 'x0[1, 2]'."""

@@ -316,6 +316,7 @@ class Watch(TorchDispatchMode):
         factor = call.arguments.get("alpha") not in (None, 1, -1)
         operands, made = [*call.only_read, *call.written], [*call.written, *returned]
         trace.rounding.note(call.op, operands, made, factor=factor)
+        trace.random = trace.random or torch.Tag.nondeterministic_seeded in call.op.tags
         if trace.data_dependent is None and is_data_dependent(call.op, call.arguments):
             trace.data_dependent = str(call.op)
         self._strided.note(call.op, call.only_read or call.written, returned)

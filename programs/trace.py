@@ -199,6 +199,7 @@ class Trace:
     - `is_program`: the function is a `Program`, so it does nothing but call ATen ops.
     - `differentiates`: autograd recorded a call.
     - `custom_write`: an operator of another library than torch wrote a tensor.
+    - `random`: an op drew random numbers.
     - `unwatched`: the higher-order operators that ran without a look at what they do.
     - `nbytes`: the bytes of all storages that the run was given or made, freed or not.
     - `captured`: how many of the last inputs a user's function captures; None for a program.
@@ -218,6 +219,7 @@ class Trace:
     is_program: bool = False
     differentiates: bool = False
     custom_write: bool = False
+    random: bool = False
     unwatched: dict[str, None] = field(default_factory=dict)
     nbytes: int = 0
     captured: int | None = None

@@ -37,7 +37,7 @@ class StepStatistics:
 
     candidates: int = 0
     accepted: int = 0
-    seconds: float = 0.0
+    seconds: float = field(default=0.0, compare=False)  # equal reductions take unequal times
 
 
 class Place(NamedTuple):

@@ -28,7 +28,7 @@ BUG = KnownBug(
     # In a reduced program, `as_strided` is there because nothing simpler shows the violation.
     mark=Mark(
         ("values", "inputs", "metadata", "errors"),
-        r"^wrong|^input ends|setStorage",
+        r"^wrong|^input ends|^bytes outside|setStorage",
         _as_strided,
         reduced=True,
     ),

@@ -79,6 +79,16 @@ def test_dropout_with_a_seed(stale_target):
     assert places(found, "stale", "values") == {"output 0"}
 
 
+def test_random_numbers_in_another_layout_are_documented():
+    def drops(x: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(x.t()).bernoulli_(0.5)
+
+    found = check(drops, torch.ones(8, 9), ["functionalize"])
+    reports = found.results["functionalize"].reports
+    assert reports["values"].verdict is Verdict.DOCUMENTED
+    assert reports["equivalence"].verdict is Verdict.HOLDS
+
+
 # --- dtypes ---------------------------------------------------------------------------------------
 
 

@@ -67,3 +67,12 @@ def test_a_bug_can_be_mended_or_recognised(bug: KnownBug) -> None:
     assert loads(dumps(bug.program), "the program") == bug.program
     assert bug.plausible(bug.program)
     assert set(bug.targets) <= set(TARGETS)
+
+
+def test_bugs_that_are_mended_already_stay_mended() -> None:
+    bug = KNOWN_BUGS["square-in-place"]
+    main, *_ = differences(tried(bug, "functionalize"))
+    with mended_bugs(BUGS):
+        assert main not in differences(tried(bug, "functionalize", *BUGS))
+        assert main not in differences(tried(bug, "functionalize"))
+    assert main in differences(tried(bug, "functionalize"))

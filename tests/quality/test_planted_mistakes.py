@@ -197,7 +197,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     # A reduction that loses what it reduces.
     "the predicate ignores the signature": Mistake(
-        replaced(failure, "shows", any_failure), (a_reduced_program_shows_the_bug_that_was_found,)
+        replaced(failure, "grade", any_failure), (a_reduced_program_shows_the_bug_that_was_found,)
     ),
     "the predicate ignores who is at fault": Mistake(
         replaced(attribution, "at_fault", blames_itself),

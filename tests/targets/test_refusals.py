@@ -72,6 +72,18 @@ def bump(x: Tensor, y: Tensor) -> None:
         one.add_(other)
 
 
+def bump_itself(x: Tensor) -> object:
+    torch.ops.refusals_test.bump(x, x + 1)
+    return x
+
+
+def squared_gradient(x: Tensor) -> object:
+    with torch.enable_grad():
+        y = x.detach().requires_grad_()
+        (y * y).sum().backward()
+    return y.grad
+
+
 def bump_its_neighbour(x: Tensor) -> object:
     torch.ops.refusals_test.bump(x[:2], x[1:])
     return x
@@ -91,6 +103,8 @@ TRIGGERS: dict[str, list[tuple[Function, Callable[[], list[Tensor]]]]] = {
     "schema does not say so": [
         (symbolic_trace(batch_norm), lambda: [matrix(), torch.zeros(3), torch.ones(3)])
     ],
+    "functorch transform": [(squared_gradient, lambda: [matrix()])],
+    "non-ATen": [(bump_itself, lambda: [matrix()])],
     "more than one element": [
         (lambda x: x[0].add_(1), lambda: [torch.ones(2).expand(3, 2)]),
     ],

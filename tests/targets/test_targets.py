@@ -56,6 +56,21 @@ def test_overlapping_inputs_run_right_where_they_are_promised_to() -> None:
         assert "written inputs are disjoint" in found.limitation.name
 
 
+@pytest.mark.parametrize(("start", "documented"), [(16, False), (8, True)])
+def test_aot_refuses_inputs_of_two_dtypes_rightly_if_they_overlap(
+    start: int, documented: bool
+) -> None:
+    """Inputs of one dtype overlap, and a third one has another dtype. It may overlap, too."""
+    base = torch.zeros(24, dtype=torch.uint8)
+    inputs = [base[:8].view(torch.float32), base[4:12].view(torch.float32)]
+    case = Case.of_function(
+        lambda x, y, z: (x.add_(1), y + 0, z + 0), [*inputs, base[start:].view(torch.int32)]
+    )
+    judgement = run_trial(case, target("aot")).judgement
+    assert bool(judgement.violations) == (not documented)
+    assert bool(judgement.documented) == documented
+
+
 def test_identity_is_right_about_all_programs() -> None:
     count = 0
     for seed in range(30):

@@ -3,37 +3,30 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from torch._inductor import decomposition
 
-from campaigns.reproducer import confirm, render
 from campaigns.signature import Signature
 from generators.features import swarm
 from generators.strategies import sample
-from oracles.observation import Observation, observe
+from oracles.observation import observe
 from oracles.verdict import Verdict
 from programs.errors import Rejected, UserError
-from programs.parsing import parse_source
 from programs.printing import source
-from programs.program import Input, Program, Storage
+from programs.program import Program
 from programs.values import input_tensors
-from targets import captured
-from targets.dynamo import first_inputs
-from targets.gradients import WithGradients
 from targets.registry import TARGETS, target
-from targets.target import Build, Function
+from targets.target import Function
 from targets.variants import APART, VARIANTS, variants_of
+from tests.targets.vector_programs import of_vectors
 from trials.attribution import Symptom
 from trials.examination import examine
-from trials.trial import Case, run_trial
+from trials.trial import Case
 
 known_bug = pytest.mark.skipif(
     not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"
@@ -45,24 +38,6 @@ DOUBLE = ["fx-reinplace:decompose:symbolic", "aot:decompose:grad", "aot:symbolic
 
 def matrix() -> Tensor:
     return torch.arange(1.0, 10).view(3, 3)
-
-
-def of_vectors(
-    body: str,
-    *storages: int,
-    sizes: tuple[int, ...] = (4,),
-    dtypes: Sequence[torch.dtype] = (torch.float32, torch.float32),
-) -> Program:
-    """A program of tensors x0, x1, ...; each is a whole storage, given by its number."""
-    kept = tuple(Storage(dtypes[number], math.prod(sizes)) for number in sorted(set(storages)))
-    strides = torch.empty(sizes).stride()
-    inputs = tuple(
-        Input(f"x{index}", storage, dtypes[storage], sizes, strides)
-        for index, storage in enumerate(storages)
-    )
-    names = ", ".join(view.name for view in inputs)
-    lines = "".join(f"    {line}\n" for line in body.splitlines())
-    return parse_source(f"def program({names}):\n{lines}", kept, inputs)
 
 
 # --- names ----------------------------------------------------------------------------------------
@@ -222,254 +197,3 @@ def test_a_recipe_does_what_build_does(name: str) -> None:
         if compared == 2:
             return
     pytest.fail("no program can be compared")
-
-
-# --- each variant is another target ---------------------------------------------------------------
-
-
-def graph(name: str, body: str) -> str:
-    trial = run_trial(Case.of(of_vectors(body, 0)), target(name))
-    assert trial.build is not None
-    return trial.build.stages[0].graph.code
-
-
-def test_decompose_leaves_simpler_operators() -> None:
-    body = "v0 = aten.flip.default(x0, [0])\nreturn (v0,)"
-    assert "flip" in graph("functionalize", body)
-    for name in ("functionalize:decompose", "aot:decompose"):
-        assert "aten.flip" not in graph(name, body)
-
-
-def test_a_wrong_decomposition_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = of_vectors("v0 = aten.flip.default(x0, [0])\nreturn (v0,)", 0)
-
-    def wrong(x: Tensor, dims: list[int]) -> Tensor:
-        return x.clone()
-
-    monkeypatch.setitem(decomposition.decompositions, torch.ops.aten.flip.default, wrong)
-    for name in ("functionalize", "aot"):
-        assert examine(Case.of(program), target(name)).symptom is None
-        found = examine(Case.of(program), target(f"{name}:decompose")).symptom
-        assert found == Symptom(f"{name}:decompose", "values", "wrong value")
-
-
-@known_bug
-def test_the_size_of_a_tensor_in_a_graph_breaks_reinplacing() -> None:
-    program = of_vectors("v0 = aten.flatten.using_ints(x0)\nreturn ()", 0, sizes=(1, 4))
-    found = examine(Case.of(program), target("fx-reinplace:symbolic")).symptom
-    assert found is not None
-    assert (found.target, found.oracle) == ("fx-reinplace:symbolic", "errors")
-    assert "'int' object has no attribute 'numel'" in found.kind
-
-
-def test_symbolic_sizes_are_in_the_graph() -> None:
-    body = "v0 = aten.add.Scalar(x0, 1)\nreturn (v0,)"
-    trial = run_trial(Case.of(of_vectors(body, 0)), target("aot:symbolic"))
-    assert trial.build is not None
-    (first, *_) = trial.build.stages[0].graph.graph.nodes
-    assert isinstance(first.meta["val"].shape[0], torch.SymInt)
-
-
-def test_a_run_that_violates_the_guards_of_its_trace_is_not_judged() -> None:
-    built = target("functionalize:symbolic").build(lambda x: x[1:].clone(), [torch.ones(4)])
-    observe(built.function, [torch.ones(5)])
-    with pytest.raises(Rejected, match="guards"):
-        observe(built.function, [torch.ones(1)])
-
-
-# --- gradients ------------------------------------------------------------------------------------
-
-
-def gradients(observation: Observation) -> list[object]:
-    """What comes after the only output."""
-    return [output.tolist() for output in observation.outputs[1:] if isinstance(output, Tensor)]
-
-
-def test_gradients_are_outputs() -> None:
-    program = of_vectors("v0 = aten.mul.Scalar(x0, 3)\naten.add_.Scalar(x0, 1)\nreturn (v0,)", 0)
-    trial = run_trial(Case.of(program), target("aot:grad"))
-    assert trial.target is not None
-    # The end of the backward pass is 1, 2, 3, 4 for the output, and for the input afterwards.
-    assert gradients(trial.target) == [[4.0, 8.0, 12.0, 16.0]]
-    assert not trial.judgement.violations
-    assert trial.build is not None
-    assert [stage.name for stage in trial.build.stages] == ["forward graph", "backward graph"]
-
-
-class Doubled(torch.autograd.Function):
-    """A planted mistake: the gradient is twice what it should be."""
-
-    @staticmethod
-    def forward(ctx: object, x: Tensor) -> Tensor:
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: object, *given: Tensor) -> Tensor:
-        return given[0] * 2
-
-
-def test_a_wrong_gradient_is_a_violation() -> None:
-    right = target("identity:grad")
-
-    def build(function: Function, inputs: Sequence[Tensor]) -> Build:
-        assert isinstance(function, WithGradients)
-        inner = function.function
-        return Build(WithGradients(lambda x: Doubled.apply(inner(x)[0])), [])
-
-    program = of_vectors("v0 = aten.mul.Scalar(x0, 3)\nreturn (v0,)", 0)
-    trial = run_trial(Case.of(program), replace(right, build=build))
-    assert [found.describe() for found in trial.judgement.violations] == ["wrong value (output 1)"]
-
-
-@known_bug
-def test_a_reproducer_shows_a_wrong_training_graph(tmp_path: Path) -> None:
-    """Two inputs are written, one requires gradients, and the other one is returned."""
-    body = "aten.add_.Scalar(x0, 1)\naten.add_.Scalar(x1, 1)\nreturn (x1,)"
-    program = of_vectors(body, 0, 1, dtypes=(torch.float32, torch.int64))
-    found = examine(Case.of(program), target("aot:grad"))
-    assert found.symptom is not None
-    assert found.symptom.target == "aot:grad"
-    path = tmp_path / "reproducer.py"
-    path.write_text(render(program, target("aot:grad"), found.violations[0], exact=True))
-    confirmation = confirm(path)
-    assert confirmation.shown, confirmation.output
-
-
-def test_inputs_on_one_storage_have_one_leaf() -> None:
-    program = of_vectors("aten.mul_.Scalar(x0, 3)\nv0 = aten.add.Scalar(x1, 1)\nreturn (v0,)", 0, 0)
-    trial = run_trial(Case.of(program), target("identity:grad"))
-    # 3 * (1 + 1 + 1) * numbers: through the output and through both inputs.
-    assert gradients(trial.eager) == [[9.0, 18.0, 27.0, 36.0]]
-
-
-def test_without_an_input_that_can_require_gradients_nothing_is_judged() -> None:
-    program = Program(
-        (Storage(torch.int64, 2),), (Input("x0", 0, torch.int64, (2,), (1,)),), (), ("x0",)
-    )
-    assert "gradients" in str(examine(Case.of(program), target("aot:grad")).rejected)
-
-
-# --- Dynamo ---------------------------------------------------------------------------------------
-
-
-@known_bug
-def test_dynamo_loses_a_write_to_a_number_of_64_bits() -> None:
-    program = of_vectors("aten.add_.Scalar(x0, 1)\nreturn ()", 0, sizes=(), dtypes=(torch.float64,))
-    found = examine(Case.of(program), target("aot:second-call"))
-    assert found.symptom == Symptom("aot:dynamo", "inputs", "input ends wrong")
-
-
-# --- the second call ------------------------------------------------------------------------------
-
-WRITE_ONE_READ_OTHER = "aten.add_.Scalar(x1, 1)\nv0 = aten.mul.Scalar(x0, 1)\nreturn (v0,)"
-
-
-def sharing(inputs: Sequence[Tensor]) -> int:
-    return len({tensor.untyped_storage()._cdata for tensor in inputs})
-
-
-def test_the_first_call_has_inputs_of_other_sharing_and_equal_sizes() -> None:
-    base = torch.arange(4.0)
-    shared, apart = [base[:2], base[1:3]], [torch.ones(2), torch.zeros(3)]
-    for inputs in (shared, apart):
-        first = first_inputs(inputs)
-        assert sharing(first) == 3 - sharing(inputs)
-        assert [x.shape for x in first] == [x.shape for x in inputs]
-    (alone,) = first_inputs([base])
-    assert (alone.storage_offset(), alone.tolist()) == (1, base.tolist())
-    assert base.tolist() == [0, 1, 2, 3]
-
-
-@known_bug
-@pytest.mark.parametrize("storages", [(0, 0), (0, 1)])
-def test_a_second_call_with_other_sharing_shows_a_missing_guard(storages: tuple[int, int]) -> None:
-    """pytorch/pytorch#139789."""
-    program = of_vectors(WRITE_ONE_READ_OTHER, *storages)
-    found = examine(Case.of(program), target("aot:second-call"))
-    assert found.symptom == Symptom("aot:second-call", "values", "wrong value")
-
-
-@known_bug
-def test_a_reproducer_makes_the_first_call(tmp_path: Path) -> None:
-    program = of_vectors(WRITE_ONE_READ_OTHER, 0, 1)
-    found = examine(Case.of(program), target("aot:second-call"), attribute=False)
-    path = tmp_path / "reproducer.py"
-    path.write_text(render(program, target("aot:second-call"), found.violations[0], exact=True))
-    assert confirm(path).shown
-
-
-def test_second_inputs_of_the_user_are_those_that_are_compared() -> None:
-    calls: list[list[float]] = []
-
-    def function(x: Tensor) -> Tensor:
-        torch._dynamo.graph_break()
-        calls.append(x.tolist())
-        return x + 1
-
-    def given(value: float) -> Callable[[], list[Tensor]]:
-        return lambda: [torch.full((2,), value)]
-
-    case = Case(function, given(1), given(2))
-    trial = run_trial(case, target("aot:second-call"))
-    assert trial.eager.outputs[0].tolist() == [3, 3]  # type: ignore[attr-defined]
-    assert calls[-1] == [2, 2]
-    assert [1, 1] in calls
-    assert not trial.judgement.violations
-
-
-def test_a_first_call_that_is_undefined_in_eager_is_not_made() -> None:
-    # In one storage, the copy would overlap with what it reads.
-    body = """v0 = aten.slice.Tensor(x1, 0, 1, 4)
-v1 = aten.slice.Tensor(x0, 0, 0, 3)
-aten.copy_.default(v1, v0)
-return ()"""
-    program = of_vectors(body, 0, 1)
-    reason = examine(Case.of(program), target("aot:second-call")).rejected
-    assert "the first call is undefined in eager" in str(reason)
-
-
-# --- captured tensors -----------------------------------------------------------------------------
-
-
-def test_captured_tensors_are_attributes_of_the_graph() -> None:
-    program = of_vectors("v0 = aten.add.Tensor(x0, x1)\nreturn (v0,)", 0, 1)
-    trial = run_trial(Case.of(program), target("functionalize:captured"))
-    assert trial.build is not None
-    (stage,) = trial.build.stages
-    assert [node.op for node in stage.graph.graph.nodes][:2] == ["placeholder", "get_attr"]
-    assert not trial.judgement.violations
-
-
-def test_a_stale_captured_tensor_is_a_violation() -> None:
-    def stale(function: Function, inputs: Sequence[Tensor]) -> Build:
-        first = function(*inputs)
-        return Build(lambda *tensors: first, [])
-
-    program = of_vectors("v0 = aten.add.Tensor(x0, x1)\nreturn (v0,)", 0, 1)
-    wrong = replace(target("identity:captured"), build=functools.partial(captured.build, stale))
-    case = Case.of(program)
-    drawn = iter(range(10))
-    # The build gets other values than the run.
-    moving = replace(case, fresh_inputs=lambda: [x + next(drawn) // 2 for x in case.fresh_inputs()])
-    assert not examine(case, wrong).violations
-    assert examine(moving, wrong).violations
-
-
-def test_a_write_to_a_captured_tensor_is_documented() -> None:
-    program = of_vectors(
-        "aten.add_.Scalar(x1, 1)\nv0 = aten.add.Tensor(x0, x1)\nreturn (v0,)", 0, 1
-    )
-    found = examine(Case.of(program), target("functionalize:captured"))
-    assert not found.violations
-    assert found.documented[0].limitation.name == "requires 'captured tensors are not written'"
-
-
-def test_a_function_without_captured_tensors_is_not_for_the_variant() -> None:
-    class Function:
-        captured = 0
-
-        def __call__(self, x: Tensor) -> Tensor:
-            return x + 1
-
-    found = examine(Case.of_function(Function(), [matrix()]), target("functionalize:captured"))
-    assert "captures no tensor" in str(found.rejected)

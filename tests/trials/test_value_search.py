@@ -121,5 +121,5 @@ def test_check_tells_the_values() -> None:
 
     result = check(function, [vector(), vector()], ["functionalize"]).results["functionalize"]
     evidence = result.reports["equivalence"].violations[0].evidence
-    assert evidence["values that show it"] == "input 'x' = inf everywhere; the others as given"
+    assert str(evidence["values that show it"]).endswith(" = inf everywhere; the others as given")
     assert evidence["target then"] == "output 0: nan"

@@ -1,0 +1,39 @@
+"""What `run.json` says of a campaign."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from campaigns.campaign import Campaign, Parts
+from campaigns.plan import Plan
+from corpus.known_bugs import KNOWN_BUGS
+
+
+def test_known_bugs_are_listed_the_most_frequent_first(tmp_path: Path) -> None:
+    campaign = Campaign(Plan(("aot",)), tmp_path)
+    campaign.known.update({"as-strided-of-new-base": 1, "lost-strides": 3})
+    listed: Any = campaign.to_json()["known bugs"]
+    first, second = listed
+    assert first == {
+        "identifier": "lost-strides",
+        "title": KNOWN_BUGS["lost-strides"].title,
+        "link": "https://github.com/pytorch/pytorch/issues/133512",
+        "attributed": "by mending it",
+        "violations": 3,
+    }
+    assert (second["violations"], second["attributed"]) == (1, "by its signature")
+
+
+@pytest.mark.parametrize(
+    ("parts", "share"),
+    [
+        (Parts(), 0.0),
+        (Parts(searching=7.0, reducing=3.0), 0.3),
+        (Parts(searching=2.0, recognizing=1.0, reducing=1.0, confirming=1.0, compiling=1.0), 0.5),
+    ],
+)
+def test_the_share_after_the_search(parts: Parts, share: float) -> None:
+    assert parts.after_search == pytest.approx(share)

@@ -1,0 +1,62 @@
+"""Failures that special values alone show: found, attributed, reduced to one value, reproduced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from campaigns.failure import Failure, reduce_failure
+from campaigns.reproducer import confirm, render
+from oracles.output_values import OTHER_ZERO
+from oracles.verdict import Violation
+from programs.program import Program
+from targets.registry import TARGETS
+from trials.examination import examine
+from trials.trial import Case
+
+COPY = """
+    v0 = aten.expand.default(x0, [1, 4])
+    v1 = aten.add.Scalar(x1, 1)
+    aten.copy_.default(v0, v1)
+    return x0, v1
+"""
+
+
+def test_the_inverse_of_expand_fails_for_infinity(
+    program: Callable[..., Program], tmp_path: Path
+) -> None:
+    """Torch writes `base + (new - base)`, which is NaN. No overlap is needed."""
+    plain, target = program(COPY, (4,), (1, 4)), TARGETS["functionalize"]
+    assert not examine(Case.of(plain), target).failed
+    special = replace(plain, fill="special")
+    symptom = examine(Case.of(special), target).symptom
+    assert symptom is not None
+    failure = Failure.of(symptom, special, 0, past_known=False)
+    assert failure.known == "expand-inverse"
+    reduced = reduce_failure(failure)
+    assert reduced is not None
+    assert reduced.program.fill == "plain"
+    assert [len(storage.values) for storage in reduced.program.storages] == [1]
+    script = tmp_path / "reproducer.py"
+    script.write_text(render(reduced.program, target, reduced.violation, exact=reduced.exact))
+    assert confirm(script).shown
+
+
+@pytest.mark.parametrize(
+    ("oracle", "place", "wrong"),
+    [("values", "output 0", True), ("inputs", "input 0", True), ("values", "output 0", False)],
+)
+def test_a_reproducer_sees_the_sign_of_a_zero(
+    program: Callable[..., Program], tmp_path: Path, oracle: str, place: str, wrong: bool
+) -> None:
+    cleared = program("aten.zero_.default(x0)\nreturn (x0,)", (4,))
+    returned = "lambda x: program(x).neg_()" if wrong else "program"
+    recipe = f"def compiled(program, inputs):\n    return {returned}"
+    script = tmp_path / "reproducer.py"
+    violation = Violation(oracle, OTHER_ZERO, place)
+    target = replace(TARGETS["identity"], recipe=recipe)
+    script.write_text(render(cleared, target, violation, exact=True))
+    assert confirm(script).shown == wrong

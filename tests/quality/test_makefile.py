@@ -1,0 +1,48 @@
+"""`make test TORCH=...` has a folder and pins of its own, and leaves the others alone."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def commands(folder: Path, *arguments: str) -> str:
+    """What make would run in a folder without an environment."""
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        (folder / name).write_bytes((ROOT / name).read_bytes())
+    done = subprocess.run(
+        ["make", "-n", *arguments], cwd=folder, capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+@pytest.mark.parametrize("goal", ["test", "fuzz"])
+def test_another_torch_has_a_folder_of_its_own(tmp_path: Path, goal: str) -> None:
+    lines = commands(tmp_path, goal, "TORCH=2.15.0").splitlines()
+    assert any(line.endswith("-m venv --clear .venv-2.15.0") for line in lines)
+    assert lines[-1].startswith(".venv-2.15.0/bin/")
+    assert not re.search(r"\.venv(?!-2\.15\.0)", "\n".join(lines))
+
+
+def test_only_the_pin_of_torch_changes(tmp_path: Path) -> None:
+    lines = commands(tmp_path, "install", "TORCH=2.15.0").splitlines()
+    [derive] = [line for line in lines if line.startswith("sed ")]
+    (tmp_path / ".venv-2.15.0").mkdir()
+    subprocess.run(derive, cwd=tmp_path, shell=True, check=True)  # noqa: S602 - our Makefile
+    derived = (tmp_path / ".venv-2.15.0" / "constraints.txt").read_text()
+    pinned = (ROOT / "constraints.txt").read_text()
+    assert derived == re.sub(r"(?m)^torch==.*$", "torch==2.15.0", pinned)
+    assert "torch==2.15.0\n" in derived
+    assert "-c .venv-2.15.0/constraints.txt -e '.[dev]'" in "\n".join(lines)
+
+
+def test_without_a_version_the_pins_are_those_of_the_file(tmp_path: Path) -> None:
+    text = commands(tmp_path, "test")
+    assert "-c constraints.txt -e '.[dev]'" in text
+    assert "sed" not in text
+    assert ".venv-" not in text
