@@ -19,8 +19,7 @@ from aliasproof.candidate_checks import ScriptCheck, TargetCheck, file_source, o
 from aliasproof.minimize_request import MinimizeRequest, Subject, Wanted
 from aliasproof.minimizing import Minimized, minimize
 from aliasproof.user_file import FileNames
-from campaigns.store import read_finding
-from campaigns.stored import locate
+from campaigns.stored import StoredSuspicion, locate, read_stored
 from programs.errors import Rejected, UserError
 from programs.serialization import dumps, to_json
 from reduction.reducer import Reducer
@@ -97,13 +96,20 @@ def minimize_file(given: str, request: MinimizeRequest, options: MinimizeOptions
 
 
 def _located(given: str, request: MinimizeRequest, *, by_target: bool) -> MinimizeRequest:
-    """The request with the path of the file. A finding brings its target."""
+    """The request with the path of the file. What a campaign stored brings what must stay."""
     path = Path(given)
     if not path.exists() and path.suffix not in (".py", ".json"):
         path = locate(given)
-    if by_target and request.target is None and (path / "finding.json").is_file():
-        return replace(request, path=path, target=read_finding(path).target)
-    return replace(request, path=path)
+    request = replace(request, path=path)
+    stored = (path / "finding.json").is_file() or path.parent.name == "suspicions"
+    if not by_target or request.target is not None or not stored:
+        return request
+    case = read_stored(path)
+    if isinstance(case, StoredSuspicion):
+        return replace(request, target=case.target, oracle=request.oracle or case.oracle)
+    # Results do not show what is latent, so it is no violation without its oracle.
+    oracle = case.violation.oracle if case.latent else None
+    return replace(request, target=case.target, oracle=request.oracle or oracle)
 
 
 @contextlib.contextmanager

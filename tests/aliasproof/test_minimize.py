@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,10 @@ import torch
 
 from aliasproof.candidate_checks import ScriptCheck
 from aliasproof.minimizing import minimize
+from campaigns.finding import Finding
+from campaigns.store import write_finding
 from programs.program import Program
-from programs.serialization import loads
+from programs.serialization import dumps, loads
 
 known_bug = pytest.mark.skipif(
     not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"
@@ -60,6 +63,30 @@ def test_a_function_is_reduced_by_a_target(call, mine: Path) -> None:
     assert again.code == 0, again.err
     assert "2 to 2 instructions" in again.err
     assert "def inputs():" in again.out
+
+
+@pytest.mark.parametrize("kind", ["latent", "suspicion"])
+def test_what_only_graphs_show_is_found_by_its_name(
+    call, program: Callable[..., Program], tmp_path: Path, kind: str
+) -> None:
+    # The inverse of unfold computes; values show that at infinity only.
+    body = "v0 = aten.unfold.default(x0, 0, 1, 1)\naten.add_.Scalar(v0, 1)\nreturn (x0,)"
+    given, oracle, what = program(body, (1,)), "equivalence", "wrong symbolic value"
+    folder = tmp_path / "runs" / "some-run" / "suspicions" / "some-name"
+    if kind == "latent":
+        finding = Finding(
+            "some-name", "functionalize", oracle, what, "", {}, given, given, 0, 0, 0, 1, ""
+        )
+        write_finding(folder, replace(finding, latent=True))
+    else:
+        folder.mkdir(parents=True)
+        (folder / "program.json").write_text(dumps(given))
+        known = {"target": "functionalize", "oracle": oracle, "kind": what, "count": 1}
+        known["folder"] = str(folder)
+        (folder.parents[1] / "run.json").write_text(json.dumps({"suspicions": [known]}))
+    done = call("minimize", "some-name", "--workers", 1)
+    assert done.code == 0, done.err
+    assert f"keeps {oracle}: {what}, target functionalize" in done.err
 
 
 def test_a_function_that_does_not_differ_is_bad_input(call, mine: Path) -> None:
