@@ -112,9 +112,9 @@ def judge(
         called = _other_operators(eager, target)
         if called is not None:
             # Other arithmetic may be right, so it neither breaks a promise nor is it documented.
-            what, index = wrong[0]
+            place = _violation(*wrong[0], eager, target).place
             reason = (
-                f"the value hashes of {what} {index} differ, which proves nothing: the target calls"
+                f"the value hashes of {place} differ, which proves nothing: the target calls"
                 f" other operators ({called}), and {waiver.reason}"
             )
             return Report(Verdict.UNKNOWN, reason=reason)

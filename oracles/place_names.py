@@ -13,6 +13,8 @@ from oracles.verdict import Documented, Report, Violation
 PlaceNames: TypeAlias = Mapping[str, str]
 
 _PLACE = re.compile(r"\b(?:input|output) \d+\b")
+# An element of an input in a symbolic value: 'x0[1]', and 'x0' if the input has no dim.
+_ELEMENT = re.compile(r"\bx(\d+)\b")
 
 
 def renamed(text: str, names: PlaceNames) -> str:
@@ -37,8 +39,21 @@ def renamed_report(report: Report, names: PlaceNames) -> Report:
 
 
 def _violation(violation: Violation, names: PlaceNames) -> Violation:
+    symbolic = violation.oracle == "equivalence"
     evidence = {
-        key: renamed(value, names) if isinstance(value, str) else value
+        key: _evidence(value, names, symbolic=symbolic) if isinstance(value, str) else value
         for key, value in violation.evidence.items()
     }
     return replace(violation, place=renamed(violation.place, names), evidence=evidence)
+
+
+def _evidence(text: str, names: PlaceNames, *, symbolic: bool) -> str:
+    if symbolic:
+        text = _ELEMENT.sub(lambda found: _tensor(found, names), text)
+    return renamed(text, names)
+
+
+def _tensor(found: re.Match[str], names: PlaceNames) -> str:
+    """An input as an expression of the user, such as 'cache.k'."""
+    name = names.get(f"input {found[1]}")
+    return found[0] if name is None else name.removeprefix("input '").removesuffix("'")

@@ -47,9 +47,12 @@ def _print_known(console: Console, campaign: Campaign) -> None:
     if not hit:
         return
     console.print()
-    what = f"{counted(sum(count for _, count in hit), 'violation')} by {len(hit)} known bugs"
+    hits, bugs = (
+        counted(sum(count for _, count in hit), "violation"),
+        counted(len(hit), "known bug"),
+    )
     left = "" if campaign.plan.past_known else "; --past-known leaves them out"
-    print_lines(console, f"{what} of torch (corpus/known/){left}:", "bold")
+    print_lines(console, f"{hits} by {bugs} of torch (corpus/known/){left}:", "bold")
     for bug, count in hit:
         # A mark is less than a mend: it says that the violation looks like the bug.
         how = "" if bug.mended else ", attributed by signature"

@@ -60,6 +60,11 @@ def test_known_bugs_are_listed_with_count_link_and_how_they_were_told(campaign):
     assert "attributed by signature" in marked
 
 
+def test_one_known_bug_is_one_bug(campaign):
+    campaign.known.update({"expand-inverse": 1})
+    assert "1 violation by 1 known bug of torch" in outcome(campaign)
+
+
 def test_the_table_names_the_known_bug(campaign, silent_finding):
     name = silent_finding.identifier
     campaign.findings[name] = replace(silent_finding, known="lost-strides")
