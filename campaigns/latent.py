@@ -7,7 +7,7 @@ torch alone can show them, so they are not confirmed, and they are stored with t
 from __future__ import annotations
 
 from campaigns.failure import Failure, ReducedFailure, last_graph, reduce_failure
-from campaigns.recognition import plausible_bugs
+from campaigns.recognition import by_mark, plausible_bugs
 from campaigns.signature import signature
 from corpus.known_bugs import mended
 from oracles import equivalence
@@ -24,6 +24,8 @@ from trials.value_search import CAMPAIGN_BUDGET
 
 def latent_failure(symptom: Symptom, program: Program, seed: int) -> Failure | None:
     """The failure of a program with a latent symptom; None if a known bug is behind it."""
+    if by_mark(program, symptom, reduced=False) is not None:
+        return None
     target = target_named(symptom.target)
     mendable = [bug for bug in plausible_bugs(program, target.name) if bug.mended is not None]
     try:

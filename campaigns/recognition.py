@@ -15,6 +15,7 @@ from oracles.verdict import Violation
 from programs.program import Program
 from targets.registry import target as target_named
 from targets.target import Target
+from targets.variants import is_variant
 from trials.attribution import Symptom
 from trials.examination import examine
 from trials.trial import Case, EagerRun, Trial, run_eager, run_trial
@@ -70,8 +71,11 @@ def by_mark(program: Program, symptom: Symptom, *, reduced: bool) -> str | None:
 
 def plausible_bugs(program: Program, target: str) -> list[KnownBug]:
     """The known bugs that this program could show through this target."""
-    plain = target.split(":", maxsplit=1)[0]  # the variants of a target have its bugs
-    return [bug for bug in KNOWN_BUGS.values() if plain in bug.targets and bug.plausible(program)]
+    return [
+        bug
+        for bug in KNOWN_BUGS.values()
+        if any(is_variant(target, of=name) for name in bug.targets) and bug.plausible(program)
+    ]
 
 
 def _which(case: Case, target: Target, eager: EagerRun, bugs: list[KnownBug]) -> KnownBug | None:

@@ -27,17 +27,42 @@ Call: TypeAlias = Callable[..., Any]
 # Takes `call`, the op and its arguments. Returns NotImplemented where nothing is replaced.
 Replacement: TypeAlias = Callable[[Call, OpOverload, Sequence[Any]], Any]
 
+aten = torch.ops.aten
+
 _MOST_FRAMES = 128  # a call of `reverse` is 10 to 20 frames below the mode
 
 
 @contextlib.contextmanager
 def replaced_in_modes(replacement: Replacement) -> Iterator[None]:
     """Ask `replacement` about each operator that reaches the tracing or the fake mode."""
+    replacement = _outside_of_calls(replacement)
     with contextlib.ExitStack() as stack:
         for mode in (ProxyTorchDispatchMode, FakeTensorMode):
             asking = _asking(mode.__torch_dispatch__, replacement)
             stack.enter_context(mock.patch.object(mode, "__torch_dispatch__", asking))
         yield
+
+
+def _outside_of_calls(replacement: Replacement) -> Replacement:
+    """The same, but nothing is replaced while the replacement calls an operator.
+
+    The tracing mode asks the fake mode what such a call returns. The answer must be true of the
+    operator that is in the graph.
+    """
+    depth = 0
+
+    def replace(call: Call, op: OpOverload, args: Sequence[Any]) -> Any:
+        def counted(*operands: Any, **options: Any) -> Any:
+            nonlocal depth
+            depth += 1
+            try:
+                return call(*operands, **options)
+            finally:
+                depth -= 1
+
+        return NotImplemented if depth else replacement(counted, op, args)
+
+    return replace
 
 
 def _asking(original: Callable[..., Any], replacement: Replacement) -> Callable[..., Any]:
@@ -73,6 +98,14 @@ def undoing(view: str) -> bool:
     frames = (ctypes.c_void_p * _MOST_FRAMES)()
     count = _libc().backtrace(frames, _MOST_FRAMES)
     return any(start < (frames[index] or 0) <= end for index in range(count))
+
+
+def with_strides_of(call: Call, base: Any, new: Any) -> Any:
+    """The new base with the strides of the old one, which computing it can lose."""
+    if new.shape != base.shape or new.stride() == base.stride():
+        return new
+    empty = call(aten.new_empty_strided.default, new, list(base.shape), list(base.stride()))
+    return call(aten.copy.default, empty, new)
 
 
 class _Symbol(ctypes.Structure):

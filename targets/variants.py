@@ -169,6 +169,13 @@ def variants_of(base: str) -> list[str]:
     return [variant.name for variant in VARIANTS.values() if base in variant.targets]
 
 
+def is_variant(name: str, of: str) -> bool:
+    """Whether a target is another one, or that one with more variants, so that it has its bugs."""
+    base, *chosen = name.split(":")
+    other, *needed = of.split(":")
+    return base == other and set(needed) <= set(chosen)
+
+
 def _inapplicable(base: str, chosen: Collection[str]) -> str | None:
     """Why a target does not have these variants together; None if it has."""
     for variant in chosen:

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from corpus.known_bug import KnownBug, calls, view, written
+from corpus.known_bug import KnownBug, Mark, calls, view, written
 from corpus.view_inverses import Call, reachable, replaced_in_modes, undoing
+from programs.program import Program
 
 aten = torch.ops.aten
 
@@ -33,6 +34,9 @@ def _inverse(call: Call, op: OpOverload, args: Sequence[Any]) -> Any:
         return _changed_copies(call, base=args[1], written_view=args[0])
     if op is aten.add.Tensor and undoing("expand"):
         return call(aten._to_copy.default, args[1], dtype=args[0].dtype)
+    # `sum_to_size` of a tensor without dimensions: the sum of one number is another symbolic value.
+    if op is aten.sum.default and undoing("expand"):
+        return call(aten.clone.default, args[0])
     return NotImplemented
 
 
@@ -72,6 +76,11 @@ def _differs(call: Call, copy: Any, before: Any) -> Any:
     return call(aten.logical_and.default, differ, numbers)
 
 
+def _broadcasts(program: Program) -> bool:
+    # Ops that broadcast their result into a view call `expand` themselves.
+    return calls(program, "expand", "expand_as", "broadcast_to", "broadcast_tensors", "meshgrid")
+
+
 BUG = KnownBug(
     "expand-inverse",
     "a write through expand adds up the copies: the inverse is base + sum_to_size(written - base)",
@@ -87,8 +96,8 @@ BUG = KnownBug(
     ("functionalize", "aot", "aot-epilogue", "fx-reinplace"),
     ("2.13", "2.15"),
     mended if reachable("expand") else None,
-    # Ops that broadcast their result into a view call `expand` themselves.
-    plausible=lambda program: calls(
-        program, "expand", "expand_as", "broadcast_to", "broadcast_tensors", "meshgrid"
-    ),
+    # Mended, the graph chooses among the copies. That is another symbolic value, also if all copies
+    # are equal.
+    mark=Mark(("equivalence",), "wrong symbolic value", _broadcasts),
+    plausible=_broadcasts,
 )

@@ -12,7 +12,7 @@ import torch
 from torch._ops import OpOverload
 from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
 
-from corpus.known_bug import KnownBug, view, written
+from corpus.known_bug import KnownBug, Mark, calls, view, written
 from programs.program import Program
 from programs.schemas import facts, resolve
 
@@ -72,6 +72,11 @@ def _writes(program: Program) -> bool:
     return any(facts(resolve(call.op)).writes for call in program.instructions)
 
 
+def _copies_storage_after_write(program: Program) -> bool:
+    scatters = ("select_scatter", "slice_scatter", "diagonal_scatter", "as_strided_scatter")
+    return _writes(program) and calls(program, "copy", *scatters)
+
+
 BUG = KnownBug(
     "lost-strides",
     "after a functionalized write, a tensor has the strides that the functional op returns",
@@ -87,5 +92,8 @@ BUG = KnownBug(
     ("aot", "aot-epilogue"),
     ("2.13", "2.15"),
     mended,
+    # The offset is lost as the strides are. A result has the offset of an argument if the op copies
+    # the whole storage of that argument.
+    mark=Mark(("metadata",), "wrong storage offset", _copies_storage_after_write, reduced=True),
     plausible=_writes,
 )

@@ -10,7 +10,7 @@ from campaigns.recognition import recognised
 from corpus.known_bug import KnownBug
 from corpus.known_bugs import KNOWN_BUGS
 from programs.program import Program
-from targets.registry import TARGETS
+from targets.registry import target as target_named
 from trials.attribution import Symptom
 from trials.examination import examine
 from trials.trial import Case
@@ -27,7 +27,7 @@ SHOWN = [
 
 def symptom_of(program: Program, target: str) -> Symptom:
     """The symptom of a program that fails."""
-    symptom = examine(Case.of(program), TARGETS[target]).symptom
+    symptom = examine(Case.of(program), target_named(target)).symptom
     assert symptom is not None
     return symptom
 

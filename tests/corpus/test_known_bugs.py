@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from corpus.known_bug import KnownBug
+from corpus.known_bug import KnownBug, view, written
 from corpus.known_bugs import KNOWN_BUGS
 from corpus.known_bugs import mended as mended_bugs
-from oracles.verdict import Violation
+from oracles.verdict import Verdict, Violation
 from programs.serialization import dumps, loads
-from targets.registry import TARGETS
+from targets.registry import target as target_named
+from trials.examination import examine
 from trials.trial import Case, Trial, run_eager, run_trial
 
 BUGS = list(KNOWN_BUGS.values())
@@ -19,10 +22,11 @@ VERSION = ".".join(torch.__version__.split(".")[:2])
 
 def tried(bug: KnownBug, target: str, *mends: KnownBug) -> Trial:
     """The minimal program of a bug through a target, with these bugs mended."""
-    case = Case.of(bug.program)
+    named = target_named(target)
+    case = Case.of(bug.program).under(named)
     eager = run_eager(case)
     with mended_bugs(mends):
-        return run_trial(case, TARGETS[target], eager=eager)
+        return run_trial(case, named, eager=eager)
 
 
 def differences(trial: Trial) -> list[Violation]:
@@ -66,7 +70,7 @@ def test_a_bug_can_be_mended_or_recognised(bug: KnownBug) -> None:
     assert bug.mended is not None or bug.mark is not None
     assert loads(dumps(bug.program), "the program") == bug.program
     assert bug.plausible(bug.program)
-    assert set(bug.targets) <= set(TARGETS)
+    assert [target_named(name).name for name in bug.targets] == list(bug.targets)
 
 
 def test_bugs_that_are_mended_already_stay_mended() -> None:
@@ -76,3 +80,25 @@ def test_bugs_that_are_mended_already_stay_mended() -> None:
         assert main not in differences(tried(bug, "functionalize", *BUGS))
         assert main not in differences(tried(bug, "functionalize"))
     assert main in differences(tried(bug, "functionalize"))
+
+
+def test_the_mended_inverse_of_unfold_keeps_the_strides_of_the_base() -> None:
+    body = """
+    v0 = aten.add.Scalar(x0, 1)
+    v1 = aten.unfold.default(v0, 0, 1, 1)
+    aten.fill_.Scalar(v1, 1)
+    return (v0,)
+    """
+    program = written(body, view(2, 2, strides=(1, 2)))
+    bug = replace(KNOWN_BUGS["unfold-inverse"], program=program)
+    assert tried(bug, "aot").judgement.violations
+    assert not tried(bug, "aot", bug).judgement.violations
+
+
+def test_a_write_through_an_expanded_number_is_equal_for_all_values_when_mended() -> None:
+    program = written(
+        "v0 = aten.expand.default(x0, [])\naten.add_.Scalar(v0, 1)\nreturn ()", view()
+    )
+    with mended_bugs(BUGS):
+        found = examine(Case.of(program), target_named("aot"))
+    assert found.reports["equivalence"].verdict is Verdict.HOLDS

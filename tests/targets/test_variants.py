@@ -22,7 +22,7 @@ from programs.program import Program
 from programs.values import input_tensors
 from targets.registry import TARGETS, target
 from targets.target import Function
-from targets.variants import APART, VARIANTS, variants_of
+from targets.variants import APART, VARIANTS, is_variant, variants_of
 from tests.targets.vector_programs import of_vectors
 from trials.attribution import Symptom
 from trials.examination import examine
@@ -197,3 +197,19 @@ def test_a_recipe_does_what_build_does(name: str) -> None:
         if compared == 2:
             return
     pytest.fail("no program can be compared")
+
+
+@pytest.mark.parametrize(
+    ("name", "of", "expected"),
+    [
+        ("aot", "aot", True),
+        ("aot:grad", "aot", True),
+        ("aot:decompose:grad", "aot:grad", True),
+        ("aot", "aot:grad", False),
+        ("aot-epilogue", "aot", False),
+    ],
+)
+def test_a_variant_has_the_bugs_of_the_target_with_fewer(
+    name: str, of: str, expected: bool
+) -> None:
+    assert is_variant(name, of) == expected
