@@ -135,7 +135,7 @@ def check(
     from aliasproof.commands.check import CheckOptions, check_file
 
     request = CheckRequest(file, (function, inputs), tuple(target or ()), missed)
-    found = check_file(request, CheckOptions(limit, memory, in_process, json))
+    found = check_file(request, CheckOptions(limit, memory, in_process, json, strict))
     return found.exit_status(accept_documented=accept_documented, strict=strict)
 
 

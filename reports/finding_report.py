@@ -105,7 +105,9 @@ def print_reproducer(console: Console, script: Path) -> None:
     """Print the script, how to run it, and where the issue for PyTorch's tracker is."""
     print_heading(console, "reproducer")
     if not script.is_file():
-        print_lines(console, f"{relative(script)} is missing", "yellow")
+        is_finding = script.with_name("finding.json").is_file()
+        missing = f"{relative(script)} is missing" if is_finding else "A suspicion has none."
+        print_lines(console, missing, "yellow")
         return
     print_code(console, script.read_text(encoding="utf-8", errors="replace"))
     console.print()

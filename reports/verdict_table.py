@@ -32,6 +32,7 @@ class CheckPrinter:
     name: str
     targets: Sequence[str]
     found: ShownCheck
+    strict: bool = False  # notes on graphs count as differences
     _matrix: VerdictMatrix = field(init=False)
 
     def __post_init__(self) -> None:
@@ -65,6 +66,10 @@ class CheckPrinter:
                 _print_missed(self.console, result.target, result.missed)
         _print_notes(self.console, check.results)
         self.console.print()
+        if self.strict and any(result.notes for result in check.results.values()):
+            noted = [name for name, result in check.results.items() if result.notes]
+            graphs = f"Differs in the metadata of its graphs (--strict): {', '.join(noted)}."
+            print_lines(self.console, graphs, "red")
         print_lines(self.console, *_summary(check, found.eager.unspecified is not None))
 
 

@@ -130,8 +130,9 @@ def _searched(
 
 def _returning(eager: EagerRun) -> EagerRun:
     """The run, if eager returned. Raises `Rejected` if it raised."""
-    if eager.observation.error is not None:
-        raise Rejected("eager raises")
+    error = eager.observation.error
+    if error is not None:
+        raise Rejected(f"eager raises {type(error).__name__}: {' '.join(str(error).split())}")
     return eager
 
 

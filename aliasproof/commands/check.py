@@ -25,6 +25,7 @@ class CheckOptions:
     memory: float | None = None
     in_process: bool = False
     as_json: bool = False
+    strict: bool = False
 
     def limits(self) -> Limits:
         """The limits. Raises `UserError` for numbers out of range."""
@@ -42,7 +43,7 @@ def check_file(request: CheckRequest, options: CheckOptions) -> Check:
     assert isinstance(begun, Begun)
     print_notes(begun.eager.notes)
     found = ShownCheck(begun.eager)
-    printer = CheckPrinter(results(), str(path), list(begun.targets), found)
+    printer = CheckPrinter(results(), str(path), list(begun.targets), found, options.strict)
     if not options.as_json:
         printer.begin()
     by_name = {}

@@ -41,7 +41,8 @@ BUG = KnownBug(
         """
         aten.add_.Scalar(x0, 1)
         v0 = aten.slice.Tensor(x0, 0, 0, 1)
-        return (v0,)
+        v1 = aten.add.Scalar(x1, 1)
+        return v0, v1
         """,
         view(1, offset=1, storage=0),
         view(2, storage=0),
