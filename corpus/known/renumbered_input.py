@@ -47,7 +47,7 @@ BUG = KnownBug(
         view(2, storage=1),
     ),
     ("aot", "aot-epilogue"),
-    ("2.13", "2.15"),
+    ("2.13",),
     mended,
     plausible=inputs_share,
 )
