@@ -58,5 +58,7 @@ def test_only_outputs_that_are_merged_inputs_may_be_other_objects() -> None:
         "output 0, input 0",
         f"does not promise '{Promise.IDENTITY.value}'",
     )
-    # Nothing happens to z: AOTAutograd takes another input for it, once x and y are one.
-    assert [each.place for each in report.violations] == ["output 1, input 2"]
+    # Nothing happens to z: AOTAutograd takes another input for it, once x and y are one. Torch 2.15
+    # is right (`corpus/known/renumbered_input.py`).
+    lost = ["output 1, input 2"] if torch.__version__.startswith("2.13.") else []
+    assert [each.place for each in report.violations] == lost
