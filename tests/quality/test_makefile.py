@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -15,8 +16,11 @@ def commands(folder: Path, *arguments: str) -> str:
     """What make would run in a folder without an environment."""
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
         (folder / name).write_bytes((ROOT / name).read_bytes())
+    # The tests can run within make, whose flags and messages are not those of this one.
+    environment = {name: text for name, text in os.environ.items() if not name.startswith("MAKE")}
+    command = ["make", "-n", "--no-print-directory", *arguments]
     done = subprocess.run(
-        ["make", "-n", *arguments], cwd=folder, capture_output=True, text=True, check=True
+        command, cwd=folder, capture_output=True, text=True, check=True, env=environment
     )
     return done.stdout
 
