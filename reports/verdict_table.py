@@ -66,20 +66,8 @@ class CheckPrinter:
                 _print_missed(self.console, result.target, result.missed)
         _print_notes(self.console, check.results)
         self.console.print()
-        if self.strict and any(result.notes for result in check.results.values()):
-            noted = [name for name, result in check.results.items() if result.notes]
-            graphs = f"Differs in the metadata of its graphs (--strict): {', '.join(noted)}."
-            print_lines(self.console, graphs, "red")
-        print_lines(self.console, *_summary(check, found.eager.unspecified is not None))
-
-
-def print_check(console: Console, name: str, found: ShownCheck) -> None:
-    """Print a check that has ended: verdicts, reasons, violations with evidence, both runs."""
-    printer = CheckPrinter(console, name, list(found.targets), found)
-    printer.begin()
-    for shown in found.targets.values():
-        printer.target(shown)
-    printer.end(found)
+        unspecified = found.eager.unspecified is not None
+        print_lines(self.console, *_summary(check, unspecified, self.strict))
 
 
 def _print_eager(console: Console, eager: ShownEager) -> None:
@@ -198,19 +186,21 @@ def _long(value: object) -> bool:
     return len(str(value)) > LONG_EVIDENCE or "\n" in str(value)
 
 
-def _summary(found: Check, unspecified: bool) -> tuple[str, str]:
-    """The last line and its style."""
+def _summary(found: Check, unspecified: bool, strict: bool) -> tuple[str, str]:
+    """The last line and its style. With `strict`, notes on graphs count as differences."""
     by_verdict: dict[Verdict, list[str]] = {verdict: [] for verdict in Verdict}
     for name, result in found.results.items():
         by_verdict[result.verdict].append(name)
     wrong, documented = by_verdict[Verdict.VIOLATED], by_verdict[Verdict.DOCUMENTED]
     equal = by_verdict[Verdict.HOLDS]
     why = "where eager is unspecified" if unspecified else "as documented"
-    differs = [
-        f"{what}: {', '.join(names)}."
-        for what, names in (("Wrong", wrong), (f"Differs from eager, {why}", documented))
-        if names
-    ]
+    noted = [name for name, result in found.results.items() if strict and result.notes]
+    lists = (
+        ("Wrong", wrong),
+        (f"Differs from eager, {why}", documented),
+        ("Differs in the metadata of graphs (--strict)", noted),
+    )
+    differs = [f"{what}: {', '.join(names)}." for what, names in lists if names]
     if not differs and found.eager.raised is not None:
         # A target that raises too is right, but no values were compared.
         return "Nothing wrong, but eager raises, so there are no results to compare.", "yellow"
@@ -222,7 +212,7 @@ def _summary(found: Check, unspecified: bool) -> tuple[str, str]:
     rest = [*by_verdict[Verdict.UNKNOWN], *by_verdict[Verdict.NOT_APPLICABLE]]
     if rest:
         differs.append(f"Not judged: {', '.join(rest)}.")
-    style = "bold red" if wrong else "red" if documented else "bold green"
+    style = "bold red" if wrong else "red" if documented or noted else "bold green"
     return " ".join(differs), style
 
 

@@ -19,7 +19,7 @@ from oracles.verdict import (
 )
 from programs.trace import Trace
 from reports.run_texts import shown_check
-from reports.verdict_table import print_check
+from reports.verdict_table import CheckPrinter
 
 RIGHT = dict.fromkeys(EVERY_ORACLE, HOLDS)
 WRONG = RIGHT | {
@@ -27,14 +27,18 @@ WRONG = RIGHT | {
 }
 
 
-def printed(*results: TargetResult, width: int = 100, trace: Trace | None = None) -> str:
+def printed(
+    *results: TargetResult, width: int = 100, trace: Trace | None = None, strict: bool = False
+) -> str:
     file = io.StringIO()
     by_name = {result.target: result for result in results}
-    print_check(
-        Console(file=file, width=width),
-        "mine.py",
-        shown_check(Check(EagerResult(None, trace or Trace()), by_name)),
-    )
+    found = shown_check(Check(EagerResult(None, trace or Trace()), by_name))
+    console = Console(file=file, width=width)
+    printer = CheckPrinter(console, "mine.py", list(by_name), found, strict)
+    printer.begin()
+    for shown in found.targets.values():
+        printer.target(shown)
+    printer.end(found)
     return file.getvalue()
 
 
@@ -113,3 +117,5 @@ def test_the_cause_of_notes_is_named_once():
     assert out.count("a forgetful cache") == 1
     assert "2  two  invariants: metadata has another offset" in out
     assert "Nothing wrong: one, two." in out
+    strict = printed(TargetResult("one", None, reports), strict=True)
+    assert strict.strip().endswith("(--strict): one. Equal to eager: one.")
