@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from targets import aot, fx_reinplace, identity, reference, torch_functionalize, variants
+from targets import (
+    aot,
+    aot_eager,
+    dynamo,
+    fx_reinplace,
+    identity,
+    inductor,
+    inductor_fx,
+    inductor_reinplace,
+    reference,
+    torch_functionalize,
+    variants,
+)
 from targets.target import Target
 
 TARGETS: dict[str, Target] = {
@@ -13,6 +25,11 @@ TARGETS: dict[str, Target] = {
         fx_reinplace.TARGET,
         aot.AOT,
         aot.AOT_EPILOGUE,
+        dynamo.TARGET,
+        aot_eager.TARGET,
+        inductor_reinplace.TARGET,
+        inductor_fx.TARGET,
+        inductor.TARGET,
         reference.REFERENCE,
         reference.REFERENCE_COPY,
     )
