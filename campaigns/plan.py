@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from campaigns.shard import PROGRAMS_PER_SHARD, Shard
+from targets.registry import target as target_named
 from trials.worker import SEEDS_APART
 
 
@@ -16,7 +17,8 @@ class Plan:
     """What to run: `programs` per target, or for about `seconds`, whichever ends first.
 
     Without either, a campaign runs until it is interrupted. `workers` is the number of processes.
-    With `past_known`, torch runs with the known bugs mended, so that only new ones show.
+    With `past_known`, torch runs with the known bugs mended, so that only new ones show. `group`
+    programs are compiled as one; None for what is fastest for each target. It changes no finding.
     """
 
     targets: tuple[str, ...]
@@ -25,6 +27,7 @@ class Plan:
     seconds: float | None = None
     workers: int = field(default_factory=lambda: max(os.cpu_count() or 1, 1))
     past_known: bool = False
+    group: int | None = None
 
     def shards(self) -> Iterator[Shard]:
         """The shards in order."""
@@ -40,4 +43,5 @@ class Plan:
             # turns, so that a campaign that ends early has tried all of them.
             for target in self.targets:
                 seed, count = self.seed * SEEDS_APART + number, min(left, PROGRAMS_PER_SHARD)
-                yield Shard(seed, target, count, past_known=self.past_known)
+                group = self.group or target_named(target).group
+                yield Shard(seed, target, count, past_known=self.past_known, group=group)

@@ -51,6 +51,7 @@ class Target:
     `conditions`, the function and its inputs are changed before anything runs, eager included. If
     they change a program, the recipe defines `conditions(program, inputs)` as well. `unavailable`
     says in one line why the target cannot run on this machine, and what to install; None if it can.
+    `group` is how many programs a campaign compiles as one: above 1 where a compile costs much.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Target:
     varies: tuple[Target, ...] = ()
     conditions: Conditions | None = None
     unavailable: Callable[[], str | None] = _available
+    group: int = 1
 
     @property
     def earlier(self) -> tuple[Target, ...]:
