@@ -22,6 +22,7 @@ from aliasproof.options import (
     CandidateLimit,
     File,
     FunctionName,
+    Group,
     InProcess,
     InputsName,
     Interesting,
@@ -33,6 +34,7 @@ from aliasproof.options import (
     MinimizedTarget,
     Output,
     PastKnown,
+    Seed,
     Strict,
     Targets,
     Workers,
@@ -81,10 +83,7 @@ def fuzz(
             metavar="NUMBER", help="Draw this many programs per target, without a time limit."
         ),
     ] = None,
-    seed: Annotated[
-        int,
-        typer.Option(metavar="NUMBER", help="The same seed and --programs give the same findings."),
-    ] = 0,
+    seed: Seed = 0,
     run: Annotated[
         Path | None,
         typer.Option(
@@ -93,6 +92,7 @@ def fuzz(
     ] = None,
     workers: Workers = None,
     past_known: PastKnown = False,
+    group: Group = None,
     json: Json = False,
     fail_on_findings: Annotated[
         bool, typer.Option("--fail-on-findings", help="Exit with status 1 if there is a finding.")
@@ -104,8 +104,8 @@ def fuzz(
     """
     from aliasproof.commands.fuzz import FuzzOptions, run_campaign
 
-    options = FuzzOptions(tuple(target or ()), seconds, programs, seed, run, workers, past_known)
-    found = run_campaign(options, as_json=json)
+    chosen = (tuple(target or ()), seconds, programs, seed, run, workers, past_known, group)
+    found = run_campaign(FuzzOptions(*chosen), as_json=json)
     return FOUND if fail_on_findings and found else 0
 
 

@@ -59,6 +59,17 @@ Strict = Annotated[
 PastKnown = Annotated[
     bool, typer.Option("--past-known", help="Mend torch's known bugs first: only new ones show.")
 ]
+Seed = Annotated[
+    int,
+    typer.Option(metavar="NUMBER", help="The same seed and --programs give the same findings."),
+]
+Group = Annotated[
+    int | None,
+    typer.Option(
+        metavar="NUMBER",
+        help="Compile this many programs as one. Default: the fastest number for each target.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Write one JSON object to standard output.")]
 MinimizedFile = Annotated[
     str,

@@ -19,6 +19,7 @@ from campaigns.blame import Blame
 from campaigns.campaign import Campaign
 from campaigns.failure import Failure, ReducedFailure, reduce_failure
 from campaigns.latent import reduce_latent
+from campaigns.pool import clean_worker
 from campaigns.shard import Shard, ShardResult, run_shard
 from campaigns.store import Store
 from oracles.verdict import Violation
@@ -120,8 +121,8 @@ class Scheduler:
             if failure.known is not None:
                 self.campaign.known[failure.known] += 1
             self._reduce(failure)
-        for symptom, program in result.company:
-            self._reduce(Failure(symptom, program, shard.seed, company=True))
+        for found in result.company:
+            self._reduce(Failure(found.symptom, found.program, shard.seed, company=True))
         return self._died_in_company(shard)
 
     def _handle_death(
@@ -209,16 +210,16 @@ def worth_reducing(failure: Failure, number: int) -> bool:
     """Whether to reduce the `number`-th failure that is alike, counted from 1.
 
     A reduction takes as long as a hundred programs. Of a known bug, one program is enough. Failures
-    that only look like a known bug are reduced to tell: two of them, then one in eight. The message
+    that only look like a known bug are reduced to tell: two of them, then one in eight. So it is
+    with what several programs show together, as most of that is known of single ones. The message
     of an error is nearly its cause, so the first is enough, and a second one in case the first is
-    not reproduced; so it is with what is latent, and with what several programs show together,
-    which others show alone. Silent violations of one symptom can have many
+    not reproduced; so it is with what is latent. Silent violations of one symptom can have many
     causes: the first twelve are reduced, then one in four.
     """
     if failure.known is not None:
         return number == 1
     if failure.company:
-        return number <= 2
+        return number <= 2 or number % 8 == 0
     if failure.suspected is not None:
         return number <= 2 or number % 8 == 0
     few = failure.symptom.latent or failure.symptom.oracle == "errors"
@@ -234,9 +235,15 @@ class _Reduction(NamedTuple):
 
 def _timed_reduction(failure: Failure) -> _Reduction:
     start = time.process_time()
-    reduced = reduce_latent(failure) if failure.symptom.latent else reduce_failure(failure)
+    try:
+        reduced = reduce_latent(failure) if failure.symptom.latent else reduce_failure(failure)
+    finally:
+        clean_worker()
     return _Reduction(reduced, time.process_time() - start)
 
 
 def _run_with_blame(shard: Shard, blame: str) -> ShardResult:
-    return run_shard(shard, Blame(blame))
+    try:
+        return run_shard(shard, Blame(blame))
+    finally:
+        clean_worker()

@@ -8,7 +8,6 @@ from generators.scene import Counts
 from trials.examination import Examination
 from trials.trial import Spent
 
-
 _COUNTS = ("programs", "discarded", "violating", "documented", "suspicious", "companions")
 
 

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class GluedMember:
     """A program in a glued one: the indices of its storages, inputs and outputs there."""
 
     program: Program
@@ -32,7 +32,7 @@ class Glued:
     """A program made of others, which are its members in order."""
 
     program: Program
-    members: tuple[Member, ...]
+    members: tuple[GluedMember, ...]
 
 
 def glue(programs: Sequence[Program]) -> Glued:
@@ -57,7 +57,7 @@ def glue(programs: Sequence[Program]) -> Glued:
         instructions += (rename_instruction(call, names) for call in program.instructions)
         outputs += (names[name] for name in program.outputs)
         ends = len(storages), len(inputs), len(outputs)
-        members.append(Member(program, *map(range, first, ends)))
+        members.append(GluedMember(program, *map(range, first, ends)))
     whole = Program(tuple(storages), tuple(inputs), tuple(instructions), tuple(outputs))
     return Glued(whole, tuple(members))
 

@@ -13,12 +13,16 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import struct
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
 import torch
+
+from programs.errors import InternalError
 
 PREFIX = "#include <torch/csrc/inductor/cpp_prefix.h>"
 
@@ -61,7 +65,7 @@ class Library:
 
     def source(self) -> str:
         """The source of the library."""
-        parts = [PREFIX, "#include <exception>", "#include <string>"]
+        parts = [PREFIX, "#include <bit>", "#include <exception>", "#include <string>"]
         for number, (types, source) in enumerate(self.kernels):
             # In a namespace, since all have one name. C linkage knows no namespaces.
             lines = source.replace('extern "C"', "").splitlines()
@@ -75,14 +79,14 @@ class Library:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel that generated code calls with tensors and integers."""
+    """A kernel that generated code calls with tensors and numbers."""
 
     library: Library
     number: int
 
-    def __call__(self, *args: torch.Tensor | float) -> None:
-        values = [arg.data_ptr() if isinstance(arg, torch.Tensor) else arg for arg in args]
-        error = self.library.function(self.number)((ctypes.c_uint64 * len(values))(*values))
+    def __call__(self, *args: object) -> None:
+        words = (ctypes.c_uint64 * len(args))(*map(_word, args))
+        error = self.library.function(self.number)(words)
         if error is not None:
             raise RuntimeError(error.decode())
 
@@ -101,9 +105,31 @@ def one_library() -> Iterator[None]:
         yield
 
 
+def forget_compiled() -> None:
+    """Forget what Inductor has compiled in this process."""
+    if "torch._inductor.codecache" in sys.modules:
+        sys.modules["torch._inductor.codecache"].PyCodeCache.cache_clear()
+        _code_cache().cache.clear()
+
+
+def _word(argument: object) -> int:
+    """An argument as 64 bits: an address, an integer, or those of a float."""
+    if isinstance(argument, torch.Tensor):
+        return argument.data_ptr()
+    if isinstance(argument, float):
+        return int.from_bytes(struct.pack("=d", argument), sys.byteorder)
+    if isinstance(argument, int):
+        return argument
+    raise InternalError(f"a kernel of Inductor got {type(argument).__name__}: {argument!r}")
+
+
 def _argument(type_: str, index: int) -> str:
-    cast = "reinterpret_cast" if "*" in type_ else "static_cast"
-    return f"{cast}<{type_}>(args[{index}])"
+    """The C++ expression for an argument of a kernel."""
+    if "*" in type_:
+        return f"reinterpret_cast<{type_}>(args[{index}])"
+    if type_ in ("float", "double"):
+        return f"static_cast<{type_}>(std::bit_cast<double>(args[{index}]))"
+    return f"static_cast<{type_}>(args[{index}])"
 
 
 @functools.cache
@@ -112,13 +138,12 @@ def _code_cache() -> Any:
     # Imported here: this takes two seconds, and other targets do not need it.
     from torch._inductor.codecache import CppCodeCache, _get_cpp_prefix_header  # noqa: PLC0415
 
-    class Cache(CppCodeCache):  # type: ignore[misc, unused-ignore]
-        # pylint: disable=too-few-public-methods
-        cache: dict[str, Any] = {}
-        cpp_compile_command_flags = {"include_pytorch": False, "shared": True}
-
+    class Libraries(CppCodeCache):
         @classmethod
         def _get_uncompiled_header(cls, device: str) -> str | None:
             return _get_cpp_prefix_header(device)
 
-    return Cache
+    Libraries.cache = {}
+    # As for `CppPythonBindingsCodeCache`.
+    Libraries.cpp_compile_command_flags = {"include_pytorch": False, "shared": True}
+    return Libraries

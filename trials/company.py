@@ -80,10 +80,10 @@ class Together:
         if found is None or found.observation.error is not None:
             return []
         eager, trace = member.eager
-        observation = dict(
-            (each.index, observed) for each, observed in self.parts(found.observation)
-        )[member.index]
-        return judge(target.contract, eager, observation, trace).violations
+        for each, observation in self.parts(found.observation):
+            if each is member:
+                return judge(target.contract, eager, observation, trace).violations
+        raise ValueError(f"program {member.index} is no member")
 
     def first_wrong(self, target: Target, spent: Spent) -> Target | None:
         """The first earlier target that raises, or lets members share bytes; None if none does."""

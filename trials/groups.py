@@ -117,7 +117,8 @@ class _Group:
         `layers` are the earlier targets that were not asked yet who raises.
         """
         if len(members) < 2:
-            return any([_may_raise(self._alone(member)) for member in members])
+            alone = [self._alone(member) for member in members]
+            return any(map(_may_raise, alone))
         self.announce([member.index for member in members])
         together = Together.of(members)
         try:
@@ -137,7 +138,7 @@ class _Group:
     def _judge(self, together: Together, run: Run) -> None:
         """Judge each member. Those that differ from eager are examined alone."""
         on_graphs = self._on_graphs(together, run)
-        differing: dict[int, tuple[Member, tuple[Violation, ...]]] = {}
+        differing: list[tuple[Member, list[Violation]]] = []
         for member, observation in together.parts(run.observation):
             eager, trace = member.eager
             judgement = judge(self.target.contract, eager, observation, trace)
@@ -145,11 +146,14 @@ class _Group:
             reports = {**judgement.reports, **(on_graphs or {})}
             self.found[member.index] = Examination(member.case, self.target, reports, trial)
             if judgement.violations:
-                differing[member.index] = member, tuple(judgement.violations)
+                differing.append((member, judgement.violations))
             elif on_graphs is None:
                 self._alone(member)
-        for member, violations in differing.values():
-            symptom = self._explained(together, member, violations)
+        explained = [
+            (self._explained(together, member, violations), member)
+            for member, violations in differing
+        ]
+        for symptom, member in explained:  # after all are explained, so that it is known who fails
             if symptom is not None:
                 self._note_company(symptom, together, [member])
         strangers = together.strangers(run.observation)
@@ -189,12 +193,12 @@ class _Group:
             if not there:
                 continue
             alone = examine(member.case, layer, eager=member.eager, without_graphs="not asked")
+            self.found[member.index] = alone
             if alone.failed:
-                self.found[member.index] = alone
                 return None
-            self.spent.add(alone.spent)
             if _kinds(there) == _kinds(violations):
                 return _symptom(layer, there[0])
+            self.spent.add(alone.spent)
         alone = self._alone(member)
         return None if _may_raise(alone) else _symptom(self.target, violations[0])
 
@@ -227,7 +231,8 @@ class _Group:
                 return
         middle = len(members) // 2
         halves = members[:middle], members[middle:]
-        if not any([self._together(half, ()) for half in halves]):
+        raised = [self._together(half, ()) for half in halves]
+        if not any(raised):
             # Each half returns, so what raises is the company.
             layer = together.first_wrong(self.target, self.spent) or self.target
             error = together.error(layer, self.spent)

@@ -35,6 +35,7 @@ class FuzzOptions:
     run: Path | None = None
     workers: int | None = None
     past_known: bool = False
+    group: int | None = None
 
     def plan(self) -> Plan:
         """The plan. Raises `UserError` for numbers out of range and unknown targets."""
@@ -47,6 +48,7 @@ class FuzzOptions:
         for option, number, least in (
             ("programs", self.programs, 1),
             ("workers", self.workers, 1),
+            ("group", self.group, 1),
             ("seed", self.seed, 0),
         ):
             if number is not None and number < least:
@@ -54,7 +56,9 @@ class FuzzOptions:
         seconds = self.seconds
         if seconds is None and self.programs is None:
             seconds = DEFAULT_SECONDS
-        plan = Plan(names, self.seed, self.programs, seconds, past_known=self.past_known)
+        plan = Plan(
+            names, self.seed, self.programs, seconds, past_known=self.past_known, group=self.group
+        )
         # Without --workers, `Plan` has its own default.
         return plan if self.workers is None else replace(plan, workers=self.workers)
 
