@@ -69,8 +69,9 @@ class Target:
     @property
     def earlier(self) -> tuple[Target, ...]:
         """The targets that are at fault if they are wrong already, layers in their order."""
-        layers, target = [], self.after
-        while target is not None:
-            layers.append(target)
-            target = target.after
-        return (*self.varies, *reversed(layers))
+        return (*self.varies, *self.layers[:-1])
+
+    @property
+    def layers(self) -> tuple[Target, ...]:
+        """The targets that this one builds on, in their order, and itself."""
+        return (self,) if self.after is None else (*self.after.layers, self)

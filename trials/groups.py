@@ -30,7 +30,7 @@ from trials.attribution import Symptom
 from trials.company import Member, Run, Together
 from trials.examination import Examination, examine, rejection, returning
 from trials.graphs import examine_graphs
-from trials.trial import Case, Spent, Trial, run_eager, run_trial
+from trials.trial import Case, Spent, Trial, run_eager
 from trials.value_search import Budget
 
 # Is told which of the cases are about to run together, by index.
@@ -107,15 +107,12 @@ class _Group:
                 self._alone(member)
             else:
                 members.append(member)
-        self._together(members, self.target.earlier)
+        self._together(members)
         found = [self.found[index] for index in range(len(cases))]
         return GroupExamination(found, self.spent, self.companions, self.company)
 
-    def _together(self, members: Sequence[Member], layers: Sequence[Target]) -> bool:
-        """Examine members by one run. Returns whether that raised, or a single member failed.
-
-        `layers` are the earlier targets that were not asked yet who raises.
-        """
+    def _together(self, members: Sequence[Member]) -> bool:
+        """Examine members by one run. Returns whether that raised, or a single member failed."""
         if len(members) < 2:
             alone = [self._alone(member) for member in members]
             return any(map(_may_raise, alone))
@@ -128,7 +125,7 @@ class _Group:
                 self._alone(member)
             return True
         if run.observation.error is not None:
-            self._split(together, layers)
+            self._split(together)
             return True
         self._judge(together, run)
         return False
@@ -149,13 +146,9 @@ class _Group:
                 differing.append((member, judgement.violations))
             elif on_graphs is None:
                 self._alone(member)
-        explained = [
-            (self._explained(together, member, violations), member)
-            for member, violations in differing
-        ]
-        for symptom, member in explained:  # after all are explained, so that it is known who fails
-            if symptom is not None:
-                self._note_company(symptom, together, [member])
+        # All of them first: then it is known who fails alone.
+        for symptom, member in self._explain(together, differing):
+            self._note_company(symptom, together, [member])
         strangers = together.strangers(run.observation)
         if strangers:
             violation = Violation("aliasing", "new alias between programs", "outputs")
@@ -180,27 +173,34 @@ class _Group:
         silent = all(report.verdict in _SILENT for report in reports.values())
         return dict(reports) if silent else None
 
-    def _explained(
-        self, together: Together, member: Member, violations: Sequence[Violation]
-    ) -> Symptom | None:
-        """Examine a member that differs from eager in company.
+    def _explain(
+        self, together: Together, differing: Sequence[tuple[Member, Sequence[Violation]]]
+    ) -> list[tuple[Symptom, Member]]:
+        """Examine members that differ from eager in company.
 
-        Returns the symptom of the company if the member is right alone. An earlier target tells
-        that for less: if the company differs there in the same way, this target adds nothing.
+        Returns those that are right alone, with the symptom of the company. The first target of the
+        layers tells both for less: who is wrong there fails, and who differs there in company in
+        the same way is right, since the later targets add nothing.
         """
-        for layer in self.target.earlier:
-            there = together.violations(layer, member, self.spent)
-            if not there:
-                continue
-            alone = examine(member.case, layer, eager=member.eager, without_graphs="not asked")
-            self.found[member.index] = alone
-            if alone.failed:
-                return None
-            if _kinds(there) == _kinds(violations):
-                return _symptom(layer, there[0])
-            self.spent.add(alone.spent)
-        alone = self._alone(member)
-        return None if _may_raise(alone) else _symptom(self.target, violations[0])
+        first, open_ = self.target.layers[0], []
+        for member, violations in differing:
+            found = self.found[member.index] = self._at_first(member, first)
+            if not found.failed:
+                open_.append((member, violations))
+        company = []
+        for member, violations in open_:
+            # For one member, a run of all would cost more than that of the member.
+            there = together.violations(first, member, self.spent) if len(open_) > 1 else []
+            if there and _kinds(there) == _kinds(violations):
+                company.append((_symptom(first, there[0]), member))
+            elif not _may_raise(self._alone(member)):
+                company.append((_symptom(self.target, violations[0]), member))
+        return company
+
+    def _at_first(self, member: Member, first: Target) -> Examination:
+        if first is self.target:
+            return self._alone(member)
+        return examine(member.case, first, eager=member.eager, without_graphs="not asked")
 
     def _note_company(
         self, symptom: Symptom, together: Together, companions: Sequence[Member]
@@ -214,37 +214,27 @@ class _Group:
 
     # --- a run that raised ---
 
-    def _split(self, together: Together, layers: Sequence[Target]) -> None:
+    def _split(self, together: Together) -> None:
         """Examine members that raise together.
 
-        Most raise in an early target, where to ask each of them is cheap. Halves find the others.
+        Most raise while the first target traces them, and one trace tells them all. Halves find the
+        others, and those that return are done.
         """
         members = together.members
-        for number, layer in enumerate(layers, start=1):
-            error = together.error(layer, self.spent)
-            raising = [each for each in members if error and self._raises(each, layer)]
-            if raising:
-                for member in raising:
-                    self._alone(member)
-                rest = [member for member in members if member not in raising]
-                self._together(rest, layers[number:])
-                return
+        raising = together.raising(self.target.layers[0], self.spent)
+        if raising:
+            for member in raising:
+                self._alone(member)
+            self._together([member for member in members if member not in raising])
+            return
         middle = len(members) // 2
-        halves = members[:middle], members[middle:]
-        raised = [self._together(half, ()) for half in halves]
+        raised = [self._together(half) for half in (members[:middle], members[middle:])]
         if not any(raised):
             # Each half returns, so what raises is the company.
             layer = together.first_wrong(self.target, self.spent) or self.target
             error = together.error(layer, self.spent)
             violation = Violation("errors", f"raises {type(error).__name__}", "call")
             self._note_company(_symptom(layer, violation), together, members)
-
-    def _raises(self, member: Member, target: Target) -> bool:
-        try:
-            trial = run_trial(member.case, target, self.spent, member.eager)
-        except Rejected:
-            return False
-        return trial.target.error is not None
 
     def _alone(self, member: Member) -> Examination:
         self.announce([member.index])
