@@ -246,7 +246,11 @@ def _with_variants(plain: Mapping[str, Target], base: str, chosen: frozenset[str
     ordered += given
     build, recipe = _build(base, chosen)
     after = None
-    if target.after is not None and _inapplicable(target.after.name, chosen) is None:
+    if base in BY_BACKEND and "grad" in chosen:
+        # Its backend trains through AOTAutograd, and promises no more than that.
+        after = _with_variants(plain, "aot", chosen & {"grad"})
+        contract = after.contract
+    elif target.after is not None and _inapplicable(target.after.name, chosen) is None:
         after = _with_variants(plain, target.after.name, chosen)
     return Target(
         name=":".join((base, *ordered)),
