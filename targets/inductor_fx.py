@@ -57,7 +57,6 @@ CONTRACT = replace(
             " graph does not",
         ),
     ),
-    refusals=(*aot.CONTRACT.refusals, *dynamo.CONTRACT.refusals),
     disputes=(*aot.CONTRACT.disputes, OVERLAPPING_INPUT),
 )
 
