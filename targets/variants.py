@@ -242,6 +242,8 @@ def _with_variants(plain: Mapping[str, Target], base: str, chosen: frozenset[str
         contract = VARIANTS[name].changed(contract)
     summaries = [target.summary, *(VARIANTS[name].summary for name in ordered)]
     given = sorted(name for name in chosen if "=" in name)
+    for name in given:
+        contract = settings.changed(contract, settings.parsed(name))
     summaries += [f"with {name} in torch._inductor.config" for name in given]
     ordered += given
     build, recipe = _build(base, chosen)
