@@ -22,6 +22,7 @@ from reports.console import output_for_results
 from reports.run_texts import shown_eager, shown_target
 from reports.shown_runs import ShownTarget
 from targets.registry import target as target_named
+from targets.user_names import grant
 from trials.isolation import out_of_memory, step
 from trials.trial import SEED
 from trials.worker import quiet_torch
@@ -33,6 +34,7 @@ _prepared: Prepared | None = None
 def begin(request: CheckRequest) -> Begun:
     """Run the user's file, and its function in eager. Raises `UserError` for bad input."""
     global _prepared  # noqa: PLW0603
+    grant(request.targets)
     # Before the user's file runs, which can take long.
     chosen = [target_named(name) for name in request.targets or DEFAULT_TARGETS]
     quiet_torch()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -29,7 +30,8 @@ from targets import (
 )
 from targets.target import Build, Function, Target
 from targets.torch_functionalize import DATA_DEPENDENT_SHAPE
-from targets.tracing import PLAIN, Tracing, guarded
+from targets.tracing import PLAIN, Traced, Tracing, guarded
+from targets.user_builds import OWN_PASS, UserTarget
 
 BuildFunction: TypeAlias = Callable[[Function, Sequence[torch.Tensor]], Build]
 
@@ -71,7 +73,7 @@ VARIANTS: Mapping[str, Variant] = {
         Variant(
             "decompose",
             "the trace decomposes operators as core ATen and Inductor do",
-            _ON_MAKE_FX + _ON_AOT,
+            (*_ON_MAKE_FX, *_ON_AOT, OWN_PASS),
             Contract(
                 waivers=(
                     Waiver(
@@ -86,13 +88,13 @@ VARIANTS: Mapping[str, Variant] = {
             "symbolic",
             "traced with sizes as symbols; the run satisfies the guards of the trace",
             # Not the reference pass: it takes a program as its graph, and would have to trace it.
-            _ON_MAKE_FX + _ON_AOT,
+            (*_ON_MAKE_FX, *_ON_AOT, OWN_PASS),
             Contract(refusals=(DATA_DEPENDENT_SHAPE,)),
         ),
         Variant(
             "grad",
             "inputs require gradients, gradients are compared too, the backward pass is compiled",
-            ("identity", *_ON_AOT),
+            ("identity", *_ON_AOT, OWN_PASS),
         ),
         Variant(
             "captured",
@@ -109,6 +111,9 @@ VARIANTS: Mapping[str, Variant] = {
     )
 }
 
+# The user's targets that were looked up, by name.
+OWN: dict[str, UserTarget] = {}
+
 # Pairs that no target has together, and why.
 APART: Mapping[frozenset[str], str] = {
     frozenset(("captured", "symbolic")): "a symbolic trace takes no real tensor that is no input",
@@ -116,14 +121,6 @@ APART: Mapping[frozenset[str], str] = {
     frozenset(("grad", "second-call")): "a backward pass is compiled through aot_function only",
     frozenset(("dynamo", "second-call")): "second-call goes through Dynamo anyway",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Traced:
-    """The build and the recipe of a target, as functions of how it traces."""
-
-    build: Callable[..., Build]
-    recipe: Callable[[Tracing], str]
 
 
 TRACED: Mapping[str, Traced] = {
@@ -142,31 +139,31 @@ TRACED: Mapping[str, Traced] = {
 }
 
 
-def named(name: str, plain: Mapping[str, Target]) -> Target:
-    """The target of that name, with its variants in any order.
+def varied(base: str, chosen: Sequence[str], plain: Mapping[str, Target]) -> Target:
+    """A plain target with these variants, in any order.
 
-    Raises `UserError` with the nearest name if there is no such target or variant, or if the target
-    does not have it.
+    Raises `UserError` with the nearest name if there is no such variant, or if the target does not
+    have it.
     """
-    base, *chosen = name.split(":")
-    if base not in plain:
-        hint = did_you_mean(base, plain, otherwise=f"targets: {', '.join(plain)}")
-        raise UserError(f"unknown target '{base}'{hint}")
-    if not chosen:
-        return plain[base]
     for variant in chosen:
         if variant not in VARIANTS:
             hint = did_you_mean(variant, VARIANTS, otherwise=f"variants: {', '.join(VARIANTS)}")
             raise UserError(f"unknown variant '{variant}' of target '{base}'{hint}")
     reason = _inapplicable(base, chosen)
     if reason is not None:
-        raise UserError(f"there is no target '{name}': {reason}")
+        raise UserError(f"there is no target '{':'.join((base, *chosen))}': {reason}")
     return _with_variants(plain, base, frozenset(chosen))
 
 
 def variants_of(base: str) -> list[str]:
     """The variants that a target has."""
-    return [variant.name for variant in VARIANTS.values() if base in variant.targets]
+    kind = _kind(base)
+    return [variant.name for variant in VARIANTS.values() if kind in variant.targets]
+
+
+def _kind(base: str) -> str:
+    """What the tables call a target: its name, or what a user's target is."""
+    return OWN[base].kind if base in OWN else base
 
 
 def is_variant(name: str, of: str) -> bool:
@@ -179,7 +176,7 @@ def is_variant(name: str, of: str) -> bool:
 def _inapplicable(base: str, chosen: Collection[str]) -> str | None:
     """Why a target does not have these variants together; None if it has."""
     for variant in chosen:
-        if base not in VARIANTS[variant].targets:
+        if _kind(base) not in VARIANTS[variant].targets:
             own = variants_of(base)
             has = f"it has {', '.join(own)}" if own else "it has none"
             others = ", ".join(VARIANTS[variant].targets)
@@ -239,7 +236,8 @@ def _build(base: str, chosen: frozenset[str]) -> tuple[BuildFunction, str]:
     if base == "identity":
         build, recipe = identity.TARGET.build, identity.TARGET.recipe
     else:
-        traced = TRACED[base]
+        traced = OWN[base].traced if base in OWN else TRACED[base]
+        assert traced is not None
         build, recipe = functools.partial(_guarded, traced.build, tracing), traced.recipe(tracing)
     if "grad" in chosen:
         return functools.partial(gradients.build, build), gradients.recipe(recipe)
@@ -264,5 +262,8 @@ def _conditions(chosen: frozenset[str]) -> Any:
 
 
 def folder_name(name: str) -> str:
-    """The name of a target as a part of a file name: some systems allow no colon there."""
-    return name.replace(":", ".")
+    """The name of a target as a part of a file name: some systems allow no colon there.
+
+    A user's target can be in a file, whose path has slashes.
+    """
+    return re.sub(r"[^\w.-]", "_", name.replace(":", ".")).lstrip("._")
