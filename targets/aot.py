@@ -6,10 +6,8 @@ Inductor requests. `aot-epilogue` returns the new contents, and the runtime wrap
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
 
 import torch
 from torch import fx
@@ -41,9 +39,6 @@ from targets.torch_functionalize import (
     OVERLAPPING_INPUT,
 )
 from targets.tracing import PLAIN, Tracing
-
-# From a graph and the inputs that it was traced with. It may change the graph in place.
-GraphPass: TypeAlias = Callable[[fx.GraphModule, Sequence[object]], fx.GraphModule]
 
 CONTRACT = Contract(
     waivers=(
@@ -85,11 +80,10 @@ def build(
     tracing: Tracing = PLAIN,
     *,
     keep_input_mutations: bool,
-    then: GraphPass | None = None,
 ) -> Build:
     """Compile in the first call: AOTAutograd traces with the inputs of that call.
 
-    If that call runs with gradients, there are two graphs, else one. The pass `then` runs on each.
+    If that call runs with gradients, there are two graphs, else one.
     """
     stages: list[Stage] = []  # filled by the first call
     # Imported here: it imports Dynamo, which takes two seconds, and other targets need neither.
@@ -97,9 +91,9 @@ def build(
 
     compiled = aot_function(
         _with_shape_env(function),
-        fw_compiler=functools.partial(_recorded, stages, "forward graph", then),
-        bw_compiler=functools.partial(_recorded, stages, "backward graph", then),
-        inference_compiler=functools.partial(_recorded, stages, "inference graph", then),
+        fw_compiler=functools.partial(_recorded, stages, "forward graph"),
+        bw_compiler=functools.partial(_recorded, stages, "backward graph"),
+        inference_compiler=functools.partial(_recorded, stages, "inference graph"),
         decompositions=tracing.table,
         keep_inference_input_mutations=keep_input_mutations,
         dynamic=tracing.symbolic,
@@ -131,26 +125,16 @@ def _with_shape_env(function: Function) -> Function:
 
 
 def _recorded(
-    stages: list[Stage],
-    name: str,
-    then: GraphPass | None,
-    graph: fx.GraphModule,
-    examples: Sequence[object],
+    stages: list[Stage], name: str, graph: fx.GraphModule, _: Sequence[object]
 ) -> Callable[..., object]:
     """The graph as a compiler returns it; it is added to the stages."""
     # Not `whole`: the runtime wrapper of AOTAutograd does a part of the work around the graph.
-    own = [Stage(name, graph, functional=True, whole=False)]
-    if then is not None:
-        own[0].graph = copy.deepcopy(graph)
-        graph = then(graph, examples)
-        own.append(Stage(f"{name} after the pass", graph, functional=False, whole=False))
-    stages += own
+    stages.append(stage := Stage(name, graph, functional=True, whole=False))
 
     def run(args: list[object]) -> object:
         # The inputs of the first real run, before it mutates them: oracles run the stage on these.
-        if own[0].inputs is None and not any(isinstance(arg, FakeTensor) for arg in args):
-            for stage in own:
-                stage.inputs = clone_inputs(args)
+        if stage.inputs is None and not any(isinstance(arg, FakeTensor) for arg in args):
+            stage.inputs = clone_inputs(args)
         return graph(*args)
 
     # AOTAutograd then passes a list. Otherwise it warns if there is a backward graph.
