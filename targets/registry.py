@@ -8,8 +8,13 @@ from __future__ import annotations
 from programs.errors import UserError, did_you_mean
 from targets import (
     aot,
+    aot_eager,
+    dynamo,
     fx_reinplace,
     identity,
+    inductor,
+    inductor_fx,
+    inductor_reinplace,
     reference,
     torch_functionalize,
     user_builds,
@@ -27,6 +32,11 @@ TARGETS: dict[str, Target] = {
         fx_reinplace.TARGET,
         aot.AOT,
         aot.AOT_EPILOGUE,
+        dynamo.TARGET,
+        aot_eager.TARGET,
+        inductor_reinplace.TARGET,
+        inductor_fx.TARGET,
+        inductor.TARGET,
         reference.REFERENCE,
         reference.REFERENCE_COPY,
     )
@@ -46,7 +56,8 @@ def target(name: str) -> Target:
 
 def _parts(name: str) -> tuple[str, list[str]]:
     """The name of a plain target, and the variants. A user's target is imported on first use."""
-    base, *chosen = name.split(":")
+    base, *rest = name.split(":")
+    base, chosen = variants.modern(base, rest)
     if base in TARGETS or base in variants.OWN:
         return base, chosen
     code = user_code(name)

@@ -63,7 +63,7 @@ class Traced:
     """The build and the recipe of a target, as functions of how it traces."""
 
     build: Callable[..., Build]
-    recipe: Callable[[Tracing], str]
+    recipe: Callable[..., str]
 
 
 def traced(function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing) -> fx.GraphModule:

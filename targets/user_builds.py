@@ -1,6 +1,7 @@
-"""The target that a user's pass makes: AOTAutograd's graphs go through the pass, and run in eager.
+"""The target that a user's pass or backend makes.
 
-The recipe imports the pass by its name, so a reproducer needs torch and the user's code.
+The graphs of AOTAutograd go through a pass, and run in eager. A backend gets the graphs of Dynamo.
+The recipe imports the user's code by its name, so a reproducer needs torch and that code.
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ from dataclasses import dataclass, replace
 import torch
 
 from oracles.contract import Promise, Waiver
-from targets import aot
+from targets import aot, aot_eager, dynamo
 from targets.target import Build, Function, Target
 from targets.tracing import PLAIN, Traced, Tracing
-from targets.user_code import UserPass, after_pass, understood
+from targets.user_code import UserBackend, UserPass, after_pass, understood
 from targets.user_names import CodeName, folder_of, load
 
 # What the tables of variants call such targets.
-OWN_PASS, OWN_TARGET = "your pass", "your target"
+OWN_PASS, OWN_BACKEND, OWN_TARGET = "your pass", "your backend", "your target"
 
+NO_GRAPHS = "a backend of a user shows no graphs"
 OTHER_ARITHMETIC = Waiver(
     Promise.EQUIVALENCE, "a pass of a user may compute the same by other operators"
 )
@@ -48,15 +50,19 @@ def of_code(code: CodeName) -> UserTarget:
     found = understood(value, code)
     if isinstance(found, Target):
         return UserTarget(replace(found, name=code.name), OWN_TARGET)
-    assert isinstance(found, UserPass)
+    imported = _import(code, value)
+    make = _of_pass if isinstance(found, UserPass) else _of_backend
+    return make(found, code, imported)
+
+
+def _of_pass(user_pass: UserPass, code: CodeName, imported: Import) -> UserTarget:
     traced = Traced(
-        functools.partial(_build_pass, found),
-        functools.partial(_recipe_of_pass, found, _import(code, value)),
+        functools.partial(_build_pass, user_pass),
+        functools.partial(_recipe_of_pass, user_pass, imported),
     )
-    where = f"{code.module}:{code.attribute}"
     target = Target(
         name=code.name,
-        summary=f"AOTAutograd's graphs through your pass {where}, run in eager",
+        summary=f"AOTAutograd's graphs through your pass {code.source}, run in eager",
         contract=replace(aot.CONTRACT, waivers=(*aot.CONTRACT.waivers, OTHER_ARITHMETIC)),
         build=traced.build,
         recipe=traced.recipe(PLAIN),
@@ -65,13 +71,40 @@ def of_code(code: CodeName) -> UserTarget:
     return UserTarget(target, OWN_PASS, traced)
 
 
+def _of_backend(backend: UserBackend, code: CodeName, imported: Import) -> UserTarget:
+    traced = Traced(
+        functools.partial(_build_backend, backend),
+        functools.partial(_recipe_of_backend, imported),
+    )
+    target = Target(
+        name=code.name,
+        summary=f"torch.compile(backend=...) with your backend {code.source}",
+        # It may use AOTAutograd, whose documented limits are then not its fault.
+        contract=aot_eager.CONTRACT,
+        build=traced.build,
+        recipe=traced.recipe(PLAIN),
+        after=dynamo.TARGET,
+        layer=aot_eager.TARGET,
+    )
+    return UserTarget(target, OWN_BACKEND, traced)
+
+
+def _build_backend(
+    backend: UserBackend,
+    function: Function,
+    inputs: Sequence[torch.Tensor],
+    tracing: Tracing = PLAIN,
+) -> Build:
+    return Build(dynamo.compiled(function, backend, tracing), [], NO_GRAPHS)
+
+
 def _build_pass(
     user_pass: UserPass,
     function: Function,
     inputs: Sequence[torch.Tensor],
     tracing: Tracing = PLAIN,
 ) -> Build:
-    return aot.build(function, inputs, tracing, keep_input_mutations=True, then=user_pass)
+    return aot.build(function, inputs, tracing, keep_input_mutations=True, further=user_pass)
 
 
 # --- recipes --------------------------------------------------------------------------------------
@@ -124,3 +157,14 @@ def _recipe_of_pass(user_pass: UserPass, imported: Import, tracing: Tracing) -> 
 
 def compiled(program, inputs):
 {compiler}{returned}{tail}"""
+
+
+def _recipe_of_backend(imported: Import, tracing: Tracing) -> str:
+    dynamic = ", dynamic=True" if tracing.symbolic else ""
+    return f"""
+{imported.modules}
+
+def compiled(program, inputs):
+{imported.indented()}
+    return torch.compile(program, backend={imported.expression}{dynamic})
+"""

@@ -7,7 +7,7 @@ returns another. A *backend* has two, a graph and example inputs, and returns a 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,11 +53,13 @@ class UserPass:
     function: Callable[..., object]
     on_graph: bool = False
     with_examples: bool = False
+    __name__ = "your pass"
 
-    def __call__(self, module: fx.GraphModule, examples: Sequence[object]) -> fx.GraphModule:
+    def __call__(self, module: fx.GraphModule) -> fx.GraphModule:
         """The graph after the pass. An exception says where in the user's code it was raised."""
         given = module.graph if self.on_graph else module
-        more = {EXAMPLES: list(examples)} if self.with_examples else {}
+        inputs = [node.meta.get("val") for node in module.graph.find_nodes(op="placeholder")]
+        more = {EXAMPLES: inputs} if self.with_examples else {}
         try:
             returned = self.function(given, **more)
         except Exception as error:
@@ -78,10 +80,10 @@ class UserBackend:
 
     function: Callable[..., Any]
 
-    def __call__(self, module: fx.GraphModule, examples: Sequence[object]) -> Any:
+    def __call__(self, module: fx.GraphModule, examples: list[Any], **options: Any) -> Any:
         """What the backend returns. An exception says where in the user's code it was raised."""
         try:
-            return self.function(module, examples)
+            return self.function(module, examples, **options)
         except Exception as error:
             _note_frame(error)
             raise

@@ -43,6 +43,11 @@ class CodeName:
     attribute: str
 
     @property
+    def source(self) -> str:
+        """Where the code is, as `module:name`; an entry point has another name."""
+        return f"{self.module}:{self.attribute}"
+
+    @property
     def in_file(self) -> bool:
         """Whether `module` is the path of a file."""
         return self.module.endswith(".py")

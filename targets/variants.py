@@ -20,18 +20,24 @@ from oracles.contract import Contract, Promise, Waiver
 from programs.errors import UserError, did_you_mean
 from targets import (
     aot,
+    aot_eager,
     captured,
     dynamo,
     fx_reinplace,
     gradients,
     identity,
+    inductor,
+    inductor_fx,
+    inductor_reinplace,
     reference,
+    second_calls,
+    settings,
     torch_functionalize,
 )
 from targets.target import Build, Function, Target
 from targets.torch_functionalize import DATA_DEPENDENT_SHAPE
 from targets.tracing import PLAIN, Traced, Tracing, guarded
-from targets.user_builds import OWN_PASS, UserTarget
+from targets.user_builds import OWN_BACKEND, OWN_PASS, UserTarget
 
 BuildFunction: TypeAlias = Callable[[Function, Sequence[torch.Tensor]], Build]
 
@@ -65,6 +71,8 @@ class Variant:
 
 _ON_MAKE_FX = ("functionalize", "fx-reinplace")
 _ON_AOT = ("aot", "aot-epilogue")
+_ON_DYNAMO = ("dynamo", "aot-eager")
+_PASSES = ("inductor-reinplace", "inductor-fx")
 
 # In the order in which a name lists them.
 VARIANTS: Mapping[str, Variant] = {
@@ -73,7 +81,7 @@ VARIANTS: Mapping[str, Variant] = {
         Variant(
             "decompose",
             "the trace decomposes operators as core ATen and Inductor do",
-            (*_ON_MAKE_FX, *_ON_AOT, OWN_PASS),
+            (*_ON_MAKE_FX, *_ON_AOT, "aot-eager", "inductor-reinplace", OWN_PASS),
             Contract(
                 waivers=(
                     Waiver(
@@ -88,13 +96,13 @@ VARIANTS: Mapping[str, Variant] = {
             "symbolic",
             "traced with sizes as symbols; the run satisfies the guards of the trace",
             # Not the reference pass: it takes a program as its graph, and would have to trace it.
-            (*_ON_MAKE_FX, *_ON_AOT, OWN_PASS),
+            (*_ON_MAKE_FX, *_ON_AOT, *_ON_DYNAMO, *_PASSES, "inductor", OWN_PASS, OWN_BACKEND),
             Contract(refusals=(DATA_DEPENDENT_SHAPE,)),
         ),
         Variant(
             "grad",
             "inputs require gradients, gradients are compared too, the backward pass is compiled",
-            ("identity", *_ON_AOT, OWN_PASS),
+            ("identity", *_ON_AOT, *_PASSES, "inductor", OWN_PASS),
         ),
         Variant(
             "captured",
@@ -102,11 +110,10 @@ VARIANTS: Mapping[str, Variant] = {
             ("identity", "functionalize"),
             Contract(preconditions=(captured.NOT_WRITTEN,), refusals=(captured.NOT_WRAPPED,)),
         ),
-        Variant("dynamo", 'compiled by torch.compile(backend="aot_eager")', ("aot",)),
         Variant(
             "second-call",
-            "as dynamo, and called before with inputs of other sharing; the second call counts",
-            ("aot",),
+            "called before with inputs of other sharing; the second call counts",
+            (*_ON_DYNAMO, OWN_BACKEND),
         ),
     )
 }
@@ -117,9 +124,6 @@ OWN: dict[str, UserTarget] = {}
 # Pairs that no target has together, and why.
 APART: Mapping[frozenset[str], str] = {
     frozenset(("captured", "symbolic")): "a symbolic trace takes no real tensor that is no input",
-    frozenset(("grad", "dynamo")): "a backward pass is compiled through aot_function only",
-    frozenset(("grad", "second-call")): "a backward pass is compiled through aot_function only",
-    frozenset(("dynamo", "second-call")): "second-call goes through Dynamo anyway",
 }
 
 
@@ -130,6 +134,11 @@ TRACED: Mapping[str, Traced] = {
     "aot-epilogue": Traced(
         aot.AOT_EPILOGUE.build, functools.partial(aot.recipe, keep_input_mutations=False)
     ),
+    "dynamo": Traced(dynamo.build, dynamo.recipe),
+    "aot-eager": Traced(aot_eager.build, aot_eager.recipe),
+    "inductor-reinplace": Traced(inductor_reinplace.build, inductor_reinplace.recipe),
+    "inductor-fx": Traced(inductor_fx.build, inductor_fx.recipe),
+    "inductor": Traced(inductor.build, inductor.recipe),
     "reference": Traced(
         reference.REFERENCE.build, functools.partial(reference.recipe, views="alias")
     ),
@@ -139,6 +148,18 @@ TRACED: Mapping[str, Traced] = {
 }
 
 
+def modern(base: str, chosen: Sequence[str]) -> tuple[str, list[str]]:
+    """A target and its variants by today's names: some layers were variants once.
+
+    Stored findings have the old names, and `aot-train` is a short one.
+    """
+    if base == "aot-train":
+        return "aot", ["grad", *chosen]
+    if base == "aot" and {"dynamo", "second-call"} & {*chosen}:
+        return "aot-eager", [name for name in chosen if name != "dynamo"]
+    return base, list(chosen)
+
+
 def varied(base: str, chosen: Sequence[str], plain: Mapping[str, Target]) -> Target:
     """A plain target with these variants, in any order.
 
@@ -146,7 +167,9 @@ def varied(base: str, chosen: Sequence[str], plain: Mapping[str, Target]) -> Tar
     have it.
     """
     for variant in chosen:
-        if variant not in VARIANTS:
+        if "=" in variant:
+            settings.parsed(variant)
+        elif variant not in VARIANTS:
             hint = did_you_mean(variant, VARIANTS, otherwise=f"variants: {', '.join(VARIANTS)}")
             raise UserError(f"unknown variant '{variant}' of target '{base}'{hint}")
     reason = _inapplicable(base, chosen)
@@ -176,7 +199,10 @@ def is_variant(name: str, of: str) -> bool:
 def _inapplicable(base: str, chosen: Collection[str]) -> str | None:
     """Why a target does not have these variants together; None if it has."""
     for variant in chosen:
-        if _kind(base) not in VARIANTS[variant].targets:
+        if "=" in variant:
+            if base not in settings.TARGETS:
+                return f"'{base}' has no settings; {', '.join(settings.TARGETS)} have"
+        elif _kind(base) not in VARIANTS[variant].targets:
             own = variants_of(base)
             has = f"it has {', '.join(own)}" if own else "it has none"
             others = ", ".join(VARIANTS[variant].targets)
@@ -201,44 +227,47 @@ def _with_variants(plain: Mapping[str, Target], base: str, chosen: frozenset[str
     contract = target.contract
     for name in ordered:
         contract = VARIANTS[name].changed(contract)
+    summaries = [target.summary, *(VARIANTS[name].summary for name in ordered)]
+    given = sorted(name for name in chosen if "=" in name)
+    summaries += [f"with {name} in torch._inductor.config" for name in given]
+    ordered += given
     build, recipe = _build(base, chosen)
     after = None
     if target.after is not None and _inapplicable(target.after.name, chosen) is None:
         after = _with_variants(plain, target.after.name, chosen)
     return Target(
         name=":".join((base, *ordered)),
-        summary=f"{target.summary}; {'; '.join(VARIANTS[name].summary for name in ordered)}",
+        summary="; ".join(summaries),
         contract=contract,
         build=build,
         recipe=recipe,
         after=after,
         varies=tuple(_with_variants(plain, base, fewer) for fewer in _fewer(ordered)),
         conditions=_conditions(chosen),
+        unavailable=target.unavailable,
     )
 
 
 def _fewer(chosen: Sequence[str]) -> list[frozenset[str]]:
-    """The variants without one of them. Without its first call, a second call is `dynamo`."""
-    return [
-        frozenset(chosen) - {name} | ({"dynamo"} if name == "second-call" else frozenset())
-        for name in chosen
-    ]
+    """The variants without one of them."""
+    return [frozenset(chosen) - {name} for name in chosen]
 
 
 def _build(base: str, chosen: frozenset[str]) -> tuple[BuildFunction, str]:
     """The build and the recipe of a target with these variants."""
     tracing = Tracing("decompose" in chosen, "symbolic" in chosen)
+    config = dict(settings.parsed(name) for name in sorted(chosen) if "=" in name)
     build: BuildFunction
-    if {"dynamo", "second-call"} & chosen:
-        second = "second-call" in chosen
-        build = functools.partial(dynamo.build, tracing=tracing, second_call=second)
-        return build, dynamo.recipe(tracing, second_call=second)
     if base == "identity":
         build, recipe = identity.TARGET.build, identity.TARGET.recipe
     else:
         traced = OWN[base].traced if base in OWN else TRACED[base]
         assert traced is not None
-        build, recipe = functools.partial(_guarded, traced.build, tracing), traced.recipe(tracing)
+        given = {"config": config} if config else {}
+        make, recipe = functools.partial(traced.build, **given), traced.recipe(tracing, **given)
+        build = functools.partial(_guarded, make, tracing)
+    if "second-call" in chosen:
+        return functools.partial(second_calls.build, build), second_calls.recipe(recipe)
     if "grad" in chosen:
         return functools.partial(gradients.build, build), gradients.recipe(recipe)
     if "captured" in chosen:
@@ -258,7 +287,7 @@ def _guarded(
 def _conditions(chosen: frozenset[str]) -> Any:
     if "grad" in chosen:
         return gradients.conditions
-    return dynamo.conditions if "second-call" in chosen else None
+    return second_calls.conditions if "second-call" in chosen else None
 
 
 def folder_name(name: str) -> str:
