@@ -16,8 +16,8 @@ class MinimizeRequest:
 
     That is a difference that `target` shows. `oracle` names the oracle that reports it, also one
     that is documented or that only graphs show; without it, the main violation is meant. Without a
-    target, a script of the user decides. `granted` are the targets that the command line names: only
-    these may be the user's own code, since a finding brings a target, too.
+    target, a script of the user decides. `granted` are the targets that the command line names:
+    these may be code of the user, and the target of a stored finding may not.
     """
 
     path: Path

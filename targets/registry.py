@@ -91,3 +91,8 @@ def is_importable(name: str) -> bool:
     """Whether `target` may look up a name: it is no code of a user, or that was granted."""
     code = user_code(name)
     return code is None or user_names.is_granted(code)
+
+
+def is_own(name: str) -> bool:
+    """Whether a target is a user's."""
+    return _parts(name)[0] in variants.OWN

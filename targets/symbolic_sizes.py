@@ -13,9 +13,10 @@ from typing import TypeAlias
 
 import torch
 
+from targets import variants
 from targets.target import Build, Function
 from targets.tracing import Tracing
-from targets.variants import OWN, TRACED, VARIANTS
+from targets.variants import TRACED, VARIANTS
 
 SymbolicBuild: TypeAlias = Callable[[Function, Sequence[torch.Tensor]], Function]
 
@@ -34,7 +35,7 @@ _PLAIN = {name: functools.partial(_symbolic, traced.build) for name, traced in T
 
 _WITH_SYMBOLIC = VARIANTS["symbolic"].targets
 
-# A target without an entry, which is no pass of a user, has no symbolic form: `prove` answers unknown.
+# A target without an entry has no symbolic form: `prove` answers unknown.
 SYMBOLIC: dict[str, SymbolicBuild] = {
     "identity": _identity,
     **_PLAIN,
@@ -46,7 +47,7 @@ SYMBOLIC: dict[str, SymbolicBuild] = {
 def symbolic_build(name: str) -> SymbolicBuild | None:
     """The build of a target; None if it has none."""
     base = name.removesuffix(":symbolic")
-    if base in OWN:
-        traced = OWN[base].traced
+    if base in variants.OWN:
+        traced = variants.OWN[base].traced
         return None if traced is None else functools.partial(_symbolic, traced.build)
     return SYMBOLIC.get(name)

@@ -51,8 +51,9 @@ def of_code(code: CodeName) -> UserTarget:
     if isinstance(found, Target):
         return UserTarget(replace(found, name=code.name), OWN_TARGET)
     imported = _import(code, value)
-    make = _of_pass if isinstance(found, UserPass) else _of_backend
-    return make(found, code, imported)
+    if isinstance(found, UserPass):
+        return _of_pass(found, code, imported)
+    return _of_backend(found, code, imported)
 
 
 def _of_pass(user_pass: UserPass, code: CodeName, imported: Import) -> UserTarget:

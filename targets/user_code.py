@@ -16,14 +16,14 @@ from torch import fx
 
 from programs.errors import UserError
 from targets.target import Target
-from targets.user_names import CodeName, folder_of, frame_of_user
+from targets.user_names import CodeName, frame_of_user
 
 EXAMPLES = "example_inputs"  # an optional argument of a pass
-A_PASS = "a pass takes a torch.fx.GraphModule and returns one, or None if it changed it in place"
-A_BACKEND = (
-    "a torch.compile backend takes a GraphModule and example inputs, and returns a callable"
+EXPECTED = (
+    "a pass (it takes a torch.fx.GraphModule, and returns one, or None if it changed it in place)"
+    " or a torch.compile backend (it takes a GraphModule and example inputs, and returns a"
+    " callable)"
 )
-EXPECTED = f"{A_PASS}; {A_BACKEND}"
 # Interfaces of `torch._inductor.custom_graph_pass` for what is no graph of ATen calls.
 OTHER_INTERFACES = (
     "CustomSchedulerPass",
@@ -53,7 +53,10 @@ class UserPass:
     function: Callable[..., object]
     on_graph: bool = False
     with_examples: bool = False
-    __name__ = "your pass"
+
+    @property
+    def __name__(self) -> str:
+        return name_of(self.function)
 
     def __call__(self, module: fx.GraphModule) -> fx.GraphModule:
         """The graph after the pass. An exception says where in the user's code it was raised."""
@@ -80,6 +83,10 @@ class UserBackend:
 
     function: Callable[..., Any]
 
+    @property
+    def __name__(self) -> str:  # Dynamo puts it into messages
+        return name_of(self.function)
+
     def __call__(self, module: fx.GraphModule, examples: list[Any], **options: Any) -> Any:
         """What the backend returns. An exception says where in the user's code it was raised."""
         try:
@@ -87,6 +94,11 @@ class UserBackend:
         except Exception as error:
             _note_frame(error)
             raise
+
+
+def name_of(function: Callable[..., object]) -> str:
+    """The name of a function; that of its type, if it is an instance."""
+    return str(getattr(function, "__name__", type(function).__name__))
 
 
 def _note_frame(error: Exception) -> None:
@@ -164,8 +176,8 @@ def _takes_graph(value: Callable[..., object], name: str) -> bool:
     """Whether the argument is annotated as an `fx.Graph`, and not a `GraphModule`."""
     annotation = inspect.signature(value).parameters[name].annotation
     # Annotations are text under `from __future__ import annotations`.
-    return annotation is fx.Graph or str(annotation).split(".")[-1] == "Graph"
+    return annotation is fx.Graph or str(annotation).strip("'\"").split(".")[-1] == "Graph"
 
 
 def _refused(code: CodeName, what: str) -> UserError:
-    return UserError(f"target '{code.name}' {what}; expected a pass or a backend: {EXPECTED}")
+    return UserError(f"target '{code.name}' {what}; expected {EXPECTED}")

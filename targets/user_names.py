@@ -23,8 +23,6 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 
-import torch
-
 from programs.errors import UserError, did_you_mean
 
 GROUP = "aliasproof.targets"  # of entry points
@@ -114,10 +112,10 @@ def load(code: CodeName) -> object:
             where = f"{error.filename}, line {error.lineno}"
             raise UserError(f"target '{code.name}': {where}: not Python: {error.msg}") from error
         except (Exception, SystemExit) as error:
-            where = frame_of_user(error)
+            frame = frame_of_user(error)
+            at = "" if frame is None else f" ({frame})"
             raise UserError(
-                f"target '{code.name}': its import raises {_raised(error)}"
-                f"{'' if where is None else f' ({where})'}"
+                f"target '{code.name}': its import raises {_raised(error)}{at}"
             ) from error
     return value
 
@@ -140,7 +138,7 @@ def _module(code: CodeName) -> ModuleType:
         near = did_you_mean(missing, _neighbours(missing))
         raise UserError(
             f"target '{code.name}': there is no module '{missing}' in this folder or among the"
-            f" installed packages{near or _as_file(code) or f'; give {EXPECTED}'}"
+            f" installed packages{_as_file(code) or near or f'; give {EXPECTED}'}"
         ) from error
 
 
@@ -156,7 +154,9 @@ def _neighbours(missing: str) -> list[str]:
 def _as_file(code: CodeName) -> str:
     """Advice, if the module is a file in this folder that another package of its name hides."""
     path = Path(*code.module.split(".")).with_suffix(".py")
-    return f"; for the file, give {path}:{code.attribute}" if path.is_file() else ""
+    imported = getattr(sys.modules.get(code.module), "__file__", None)
+    hidden = path.is_file() and str(path.resolve()) != imported
+    return f"; for the file, give {path}:{code.attribute}" if hidden else ""
 
 
 def _file(code: CodeName) -> ModuleType:
@@ -210,7 +210,6 @@ def folder_of(code: CodeName, value: object) -> str | None:
 # --- frames ---------------------------------------------------------------------------------------
 
 _STANDARD = sysconfig.get_paths()["stdlib"]
-_TORCH = str(Path(torch.__file__).parent)
 
 
 def frame_of_user(error: BaseException) -> str | None:
@@ -227,6 +226,9 @@ def _frames(error: BaseException) -> Sequence[traceback.FrameSummary]:
 
 
 def _of_user(file: str) -> bool:
-    if file.startswith(("<", _TORCH)) or file == __file__:
+    torch = sys.modules.get("torch")
+    if torch is not None and file.startswith(str(Path(str(torch.__file__)).parent)):
+        return False
+    if file.startswith("<") or file == __file__:
         return False
     return "-packages" in file or not file.startswith(_STANDARD)
