@@ -16,13 +16,14 @@ class MinimizeRequest:
 
     That is a difference that `target` shows. `oracle` names the oracle that reports it, also one
     that is documented or that only graphs show; without it, the main violation is meant. Without a
-    target, a script of the user decides.
+    target, a script of the user decides. The program is moved to `device`, if one is given.
     """
 
     path: Path
     names: tuple[str, str] = ("program", "inputs")
     target: str | None = None
     oracle: str | None = None
+    device: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

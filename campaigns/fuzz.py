@@ -30,7 +30,7 @@ def fuzz(plan: Plan, folder: Path, listener: Listener = lambda campaign: None) -
     store = Store.create(folder)
     campaign = Campaign(plan, folder, {name: Statistics() for name in plan.targets})
     started = time.monotonic()  # the start of the workers counts, too
-    scheduler = Scheduler(campaign, store, start_pool(plan.workers), started)
+    scheduler = Scheduler(campaign, store, start_pool(plan.workers, plan.device), started)
     loop = _Loop(campaign, listener, store, scheduler, Confirmations(campaign, store))
     loop.run()
     return campaign

@@ -10,17 +10,22 @@ from multiprocessing import forkserver
 from pebble import ProcessPool
 
 from trials.interrupts import sigint_handler
+from trials.isolation import CPU, start_device
 from trials.worker import start_worker
 
 
-def start_pool(workers: int) -> ProcessPool:
+def start_pool(workers: int, device: str = CPU) -> ProcessPool:
     """A pool whose processes are forked from a server that has torch imported.
 
     A fork costs milliseconds, an import of torch more than a second. The server has run nothing
-    else, so workers start in the same state.
+    else, so workers start in the same state. For CUDA, each process starts from nothing, since CUDA
+    does not work in a fork of a process that has used it.
     """
     # Workers inherit it. The warnings of torch's C++ code do not pass through Python's filters.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    if device != CPU:
+        spawning = multiprocessing.get_context("spawn")
+        return ProcessPool(workers, initializer=_start_on, initargs=(device,), context=spawning)
     # All that a worker needs, torch included. The second is what `targets.aot` imports late.
     multiprocessing.set_forkserver_preload(["campaigns.shard", "torch._functorch.aot_autograd"])
     # The server inherits the handler: Ctrl-C is for the parent, which ends the workers.
@@ -28,3 +33,9 @@ def start_pool(workers: int) -> ProcessPool:
         forkserver.ensure_running()
     context = multiprocessing.get_context("forkserver")
     return ProcessPool(workers, initializer=start_worker, context=context)
+
+
+def _start_on(device: str) -> None:
+    start_worker()
+    # The first call on a device takes seconds, which no program should pay.
+    start_device(device)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from targets import aot, fx_reinplace, identity, reference, torch_functionalize, variants
+from targets import (
+    aot,
+    eager_cuda,
+    fx_reinplace,
+    identity,
+    reference,
+    torch_functionalize,
+    variants,
+)
 from targets.target import Target
 
 TARGETS: dict[str, Target] = {
     registered.name: registered
     for registered in (
         identity.TARGET,
+        eager_cuda.TARGET,
         torch_functionalize.TARGET,
         fx_reinplace.TARGET,
         aot.AOT,

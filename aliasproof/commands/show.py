@@ -11,6 +11,8 @@ from campaigns.finding import Finding
 from campaigns.reproducer import DEATHS, confirm
 from campaigns.stored import StoredSuspicion, locate, read_stored
 from oracles.verdict import Violation
+from programs.devices import require_device
+from programs.errors import UserError
 from programs.printing import source
 from reports.console import output_for_results, print_lines, results, write_json
 from reports.finding_report import (
@@ -25,6 +27,7 @@ from reports.verdict_table import print_violation, report_json
 from targets.registry import target as target_named
 from targets.target import Target
 from trials.examination import Examination, examine
+from trials.isolation import DEVICE_LOST
 from trials.trial import Case
 from trials.worker import quiet_torch
 
@@ -55,18 +58,29 @@ def show_finding(given: str, *, as_json: bool) -> None:
     target = target_named(stored.target)
     quiet_torch()
     script = folder / "reproducer.py"
-    found = None
-    # What a worker reported dead would end this process too.
-    if not stored.kind.startswith(DEATHS):
-        with output_for_results():
-            found = examine(Case.of(stored.program), target, every_oracle=True, attribute=False)
-    status = _run_reproducer(script) if found is None else _status(stored, found)
+    found, status = _run_again(stored, target, script)
     if as_json:
         write_json(_to_json(stored, folder, found, status))
         return
     _print(stored, target, script, found)
     results().print()
     print_lines(results(), status.text, status.style)
+
+
+def _run_again(
+    stored: Finding | StoredSuspicion, target: Target, script: Path
+) -> tuple[Examination | None, Status]:
+    """Run a stored case again, where its device is. None where it could end this process."""
+    try:
+        require_device(stored.program.device)
+    except UserError as reason:
+        return None, Status("not run", f"Not run again: {reason}.")
+    # What a worker reported dead would end this process too.
+    if stored.kind.startswith((*DEATHS, DEVICE_LOST)):
+        return None, _run_reproducer(script)
+    with output_for_results():
+        found = examine(Case.of(stored.program), target, every_oracle=True, attribute=False)
+    return found, _status(stored, found)
 
 
 def _print(
