@@ -23,9 +23,8 @@ from programs.ordinary_syntax import ordinary_source, with_short_names
 from programs.program import Program
 from programs.schemas import resolve
 from programs.values import input_tensors
-from targets import captured, dynamo, gradients
+from targets import captured, gradients, second_calls
 from targets.target import Target
-from targets.tracing import Tracing
 
 DEATHS = ("dies", "hangs")  # the kind of a violation starts so if the target ends its process
 TIMEOUT = 120  # seconds. A script runs one small program, so one that takes longer hangs.
@@ -61,8 +60,7 @@ class Compiler:
         compiled = f'torch.compile(program, backend="{backend}"{dynamic})'
         plain = f"def compiled(program, inputs):\n    return {compiled}"
         if "second-call" in variants:
-            recipe = dynamo.recipe(Tracing(symbolic="symbolic" in variants), second_call=True)
-            recipe = recipe.replace("aot_eager", backend)
+            recipe = second_calls.recipe(plain)
         elif "grad" in variants:
             recipe = gradients.recipe(plain)
         elif "captured" in variants:

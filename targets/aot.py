@@ -6,8 +6,10 @@ Inductor requests. `aot-epilogue` returns the new contents, and the runtime wrap
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import torch
 from torch import fx
@@ -39,6 +41,8 @@ from targets.torch_functionalize import (
     OVERLAPPING_INPUT,
 )
 from targets.tracing import PLAIN, Tracing
+
+Pass: TypeAlias = Callable[[fx.GraphModule], fx.GraphModule]
 
 CONTRACT = Contract(
     waivers=(
@@ -80,10 +84,12 @@ def build(
     tracing: Tracing = PLAIN,
     *,
     keep_input_mutations: bool,
+    further: Pass | None = None,
 ) -> Build:
     """Compile in the first call: AOTAutograd traces with the inputs of that call.
 
-    If that call runs with gradients, there are two graphs, else one.
+    If that call runs with gradients, there are two graphs, else one. A `further` pass may change
+    each of them; what it returns is run, and is one more stage.
     """
     stages: list[Stage] = []  # filled by the first call
     # Imported here: it imports Dynamo, which takes two seconds, and other targets need neither.
@@ -91,9 +97,9 @@ def build(
 
     compiled = aot_function(
         _with_shape_env(function),
-        fw_compiler=functools.partial(_recorded, stages, "forward graph"),
-        bw_compiler=functools.partial(_recorded, stages, "backward graph"),
-        inference_compiler=functools.partial(_recorded, stages, "inference graph"),
+        fw_compiler=functools.partial(_compiled, stages, further, "forward graph"),
+        bw_compiler=functools.partial(_compiled, stages, further, "backward graph"),
+        inference_compiler=functools.partial(_compiled, stages, further, "inference graph"),
         decompositions=tracing.table,
         keep_inference_input_mutations=keep_input_mutations,
         dynamic=tracing.symbolic,
@@ -124,31 +130,49 @@ def _with_shape_env(function: Function) -> Function:
     return traced
 
 
-def _recorded(
-    stages: list[Stage], name: str, graph: fx.GraphModule, _: Sequence[object]
+def _compiled(
+    stages: list[Stage], further: Pass | None, name: str, graph: fx.GraphModule, _: Sequence[object]
 ) -> Callable[..., object]:
-    """The graph as a compiler returns it; it is added to the stages."""
+    """The graph as a compiler returns it. Each graph is added to the stages."""
     # Not `whole`: the runtime wrapper of AOTAutograd does a part of the work around the graph.
-    stages.append(stage := Stage(name, graph, functional=True, whole=False))
+    functional = Stage(name, graph, functional=True, whole=False)
+    if further is None:
+        return recorded(stages, functional)
+    functional.graph = copy.deepcopy(graph)
+    last = Stage(f"{name} after {further.__name__}", further(graph), functional=False, whole=False)
+    stages.append(functional)
+    return recorded(stages, last)
+
+
+def recorded(stages: list[Stage], stage: Stage) -> Callable[..., object]:
+    """The graph of a stage as AOTAutograd expects it from a compiler. It is added to the stages.
+
+    The inputs of the first real run are kept, before it mutates them: oracles run the stage on
+    these.
+    """
+    stages.append(stage)
 
     def run(args: list[object]) -> object:
-        # The inputs of the first real run, before it mutates them: oracles run the stage on these.
         if stage.inputs is None and not any(isinstance(arg, FakeTensor) for arg in args):
             stage.inputs = clone_inputs(args)
-        return graph(*args)
+        return stage.graph(*args)
 
     # AOTAutograd then passes a list. Otherwise it warns if there is a backward graph.
     run._boxed_call = True  # type: ignore[attr-defined]
     return run
 
 
-def recipe(tracing: Tracing = PLAIN, *, keep_input_mutations: bool) -> str:
-    """The source of `build`."""
-    options = {
+def options(tracing: Tracing) -> str:
+    """The lines of a recipe that pass on how to trace."""
+    chosen = {
         "decompositions=decompositions": tracing.decompose,
         "dynamic=True": tracing.symbolic,
     }
-    further = "".join(f"\n        {option}," for option, chosen in options.items() if chosen)
+    return "".join(f"\n        {option}," for option, used in chosen.items() if used)
+
+
+def recipe(tracing: Tracing = PLAIN, *, keep_input_mutations: bool) -> str:
+    """The source of `build`."""
     return f"""
 {tracing.imports}from torch._functorch.aot_autograd import aot_function
 
@@ -157,7 +181,7 @@ def compiled(program, inputs):
     return aot_function(
         program,
         fw_compiler=lambda graph, _: graph,
-        keep_inference_input_mutations={keep_input_mutations},{further}
+        keep_inference_input_mutations={keep_input_mutations},{options(tracing)}
     )
 """
 

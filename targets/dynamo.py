@@ -1,153 +1,69 @@
-"""Variants *dynamo* and *second-call*: AOTAutograd as `torch.compile(backend="aot_eager")` runs it.
+"""Target *dynamo*: the graph that Dynamo captures, run as it is.
 
-`aot_function` compiles once and checks nothing in later calls. What a graph assumes about sharing
-and layouts of its inputs is checked by the guards of Dynamo: AOTAutograd hands it `DuplicateInputs`
-and `StorageOverlap` guards (torch/_functorch/_aot_autograd/input_output_analysis.py,
-`compute_overlapping_inputs`; torch/_guards.py). So only through Dynamo is a second call with inputs
-of other sharing promised to be right.
+Dynamo reads Python code and refuses to run under a `TorchDispatchMode`. So it gets a program as
+plain Python source, and no oracle can hash the values of the compiled function.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 
+from oracles.contract import Contract, Promise, Waiver
 from oracles.stage import Stage
-from programs.definedness import Watch
-from programs.errors import InternalError, Rejected
 from programs.execution import ProgramFunction, as_graph
-from programs.values import clone_inputs
-from targets.target import Build, Function, MakeInputs
+from targets.target import Build, Function, Target
+from targets.torch_functionalize import FORGETFUL_CACHE
 from targets.tracing import PLAIN, Tracing
 
+OPAQUE = "Dynamo does not compile under a dispatch mode, which value hashes need"
 
-class CalledBefore:
-    """A function, and the inputs of a call that comes before the one that is compared."""
-
-    def __init__(self, function: Function, first_inputs: MakeInputs) -> None:
-        self.function, self.first_inputs = function, first_inputs
-
-    def __call__(self, *inputs: torch.Tensor) -> object:
-        return self.function(*inputs)
-
-
-def conditions(
-    function: Function, inputs: MakeInputs, second_inputs: MakeInputs | None
-) -> tuple[Function, MakeInputs]:
-    """With second inputs, these are compared, and the first ones are for the call before."""
-    if second_inputs is None:
-        return function, inputs
-    return CalledBefore(function, inputs), second_inputs
+CONTRACT = Contract(
+    waivers=(
+        Waiver(Promise.GRAPHS, "a captured graph mutates where the program does"),
+        FORGETFUL_CACHE,
+    ),
+)
 
 
-def first_inputs(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The same tensors in other storages: apart if some share one, else together."""
-    storages = [x.untyped_storage() for x in inputs]
-    if len({storage._cdata for storage in storages}) < len(inputs):
-        found = [(storage.clone(), 0) for storage in storages]
-    elif len({x.dtype for x in inputs}) < len(inputs):
-        by_size = sorted(zip(storages, inputs, strict=True), key=lambda pair: pair[0].nbytes())
-        largest = {x.dtype: storage.clone() for storage, x in by_size}
-        found = [(largest[x.dtype], 0) for x in inputs]
-    else:  # nothing can be shared: begin one element later
-        flat = [x.new_empty(0, dtype=torch.uint8).set_(x.untyped_storage()) for x in inputs]
-        found = [
-            (torch.cat([f[: x.itemsize], f]).untyped_storage(), 1)
-            for f, x in zip(flat, inputs, strict=True)
-        ]
-    return [
-        x.new_empty(0).set_(storage, x.storage_offset() + later, x.shape, x.stride())
-        for x, (storage, later) in zip(inputs, found, strict=True)
-    ]
-
-
-def build(
-    function: Function,
-    inputs: Sequence[torch.Tensor],
-    tracing: Tracing = PLAIN,
-    *,
-    second_call: bool,
-) -> Build:
-    """Compile by Dynamo in the first call. For `second_call`, that call is made here."""
-    # Imported here: it takes a second, and no other target needs it.
-    from torch._dynamo.backends.common import aot_autograd  # noqa: PLC0415
-
+def build(function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing = PLAIN) -> Build:
+    """Compile in the first call, with a backend that returns the graph."""
     stages: list[Stage] = []
 
-    def recorded(graph: fx.GraphModule, _: Sequence[object]) -> Callable[..., object]:
-        stages.append(Stage("inference graph", graph, functional=True, whole=False))
+    def backend(graph: fx.GraphModule, _: Sequence[object]) -> Callable[..., object]:
+        stages.append(Stage("captured graph", graph, functional=False, whole=False))
+        return graph
 
-        def run(args: list[object]) -> object:
-            return graph(*args)
+    return Build(compiled(function, backend, tracing), stages, OPAQUE)
 
-        run._boxed_call = True  # type: ignore[attr-defined]
-        return run
 
-    backend: Any = aot_autograd(
-        fw_compiler=recorded,
-        decompositions=tracing.table,
-        keep_inference_input_mutations=True,
-    )
+def compiled(function: Function, backend: Any, tracing: Tracing = PLAIN) -> Function:
+    """`torch.compile` with a backend, as for a function that was never compiled."""
     # What was compiled for earlier programs would count towards the limit of compilations.
     torch._dynamo.reset()
-    compiled = torch.compile(_code(function), backend=backend, dynamic=tracing.symbolic or None)
-    if second_call:
-        _call_before(function, compiled, inputs)
-    return Build(compiled, stages, "guards choose among the graphs of several compilations")
-
-
-def _code(function: Function) -> Function:
-    """A function that Dynamo compiles by itself: its code object belongs to no other program."""
-    if isinstance(function, CalledBefore):
-        function = function.function
     if isinstance(function, ProgramFunction):
-        return fx.GraphModule(torch.nn.Module(), as_graph(function.program))
-    return function
+        # A code object that belongs to no other program.
+        function = fx.GraphModule(torch.nn.Module(), as_graph(function.program))
+    result: Function = torch.compile(function, backend=backend, dynamic=tracing.symbolic or None)
+    return result
 
 
-def _call_before(function: Function, compiled: Function, inputs: Sequence[torch.Tensor]) -> None:
-    """Make the first call. Raises `Rejected` if it fails, or is undefined in eager."""
-    first = (
-        list(function.first_inputs())
-        if isinstance(function, CalledBefore)
-        else first_inputs(list(inputs))
-    )
-    eager = clone_inputs(first)
-    try:
-        with Watch(eager):
-            function(*eager)
-        compiled(*first)
-    except Rejected as reason:
-        raise Rejected(f"the first call is undefined in eager: {reason}") from reason
-    except InternalError:
-        raise
-    # Only the second call is compared: target `dynamo` shows what is wrong with one call.
-    except Exception as error:
-        raise Rejected(f"the first call raises {type(error).__name__}: {error}") from error
-
-
-def recipe(tracing: Tracing = PLAIN, *, second_call: bool) -> str:
+def recipe(tracing: Tracing = PLAIN, backend: str = "eager") -> str:
     """The source of `build`."""
-    backend = '"aot_eager"'
-    imports = ""
-    if tracing.decompose:
-        imports = f"{tracing.imports}from torch._dynamo.backends.common import aot_autograd\n"
-        imports += "from torch._functorch.aot_autograd import make_boxed_func\n"
-        backend = """aot_autograd(
-        fw_compiler=lambda graph, _: make_boxed_func(graph),
-        decompositions=decompositions,
-        keep_inference_input_mutations=True,
-    )"""
-    before = f"{inspect.getsource(first_inputs)}\n\n" if second_call else ""
-    call = "    function(*first_inputs(inputs))\n" if second_call else ""
     dynamic = ", dynamic=True" if tracing.symbolic else ""
     return f"""
-{imports}
-{before}def compiled(program, inputs):
-    function = torch.compile(program, backend={backend}{dynamic})
-{call}    return function
+def compiled(program, inputs):
+    return torch.compile(program, backend="{backend}"{dynamic})
 """
+
+
+TARGET = Target(
+    name="dynamo",
+    summary='torch.compile(backend="eager"): the graph that Dynamo captures, run in eager',
+    contract=CONTRACT,
+    build=build,
+    recipe=recipe(),
+)

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from targets import (
     aot,
+    aot_eager,
+    dynamo,
     eager_cuda,
     fx_reinplace,
     identity,
+    inductor,
+    inductor_fx,
+    inductor_reinplace,
     reference,
     torch_functionalize,
     variants,
@@ -22,6 +27,11 @@ TARGETS: dict[str, Target] = {
         fx_reinplace.TARGET,
         aot.AOT,
         aot.AOT_EPILOGUE,
+        dynamo.TARGET,
+        aot_eager.TARGET,
+        inductor_reinplace.TARGET,
+        inductor_fx.TARGET,
+        inductor.TARGET,
         reference.REFERENCE,
         reference.REFERENCE_COPY,
     )

@@ -32,6 +32,10 @@ class Build:
     opaque: str | None = None
 
 
+def _available() -> str | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """A system under test.
@@ -45,7 +49,8 @@ class Target:
 
     A *variant* of a target is a target too. `varies` are the targets with one variant less. Under
     `conditions`, the function and its inputs are changed before anything runs, eager included. If
-    they change a program, the recipe defines `conditions(program, inputs)` as well.
+    they change a program, the recipe defines `conditions(program, inputs)` as well. `unavailable`
+    says in one line why the target cannot run on this machine, and what to install; None if it can.
     """
 
     name: str
@@ -57,8 +62,13 @@ class Target:
     layer: Target | None = None
     varies: tuple[Target, ...] = ()
     conditions: Conditions | None = None
+    unavailable: Callable[[], str | None] = _available
 
     @property
     def earlier(self) -> tuple[Target, ...]:
-        """The targets that are at fault if they are wrong already."""
-        return self.varies if self.after is None else (*self.varies, self.after)
+        """The targets that are at fault if they are wrong already, layers in their order."""
+        layers, target = [], self.after
+        while target is not None:
+            layers.append(target)
+            target = target.after
+        return (*self.varies, *reversed(layers))

@@ -19,12 +19,18 @@ from oracles.contract import Contract, Promise, Waiver
 from programs.errors import UserError, did_you_mean
 from targets import (
     aot,
+    aot_eager,
     captured,
     dynamo,
     fx_reinplace,
     gradients,
     identity,
+    inductor,
+    inductor_fx,
+    inductor_reinplace,
     reference,
+    second_calls,
+    settings,
     torch_functionalize,
 )
 from targets.target import Build, Function, Target
@@ -63,6 +69,8 @@ class Variant:
 
 _ON_MAKE_FX = ("functionalize", "fx-reinplace")
 _ON_AOT = ("aot", "aot-epilogue")
+_ON_DYNAMO = ("dynamo", "aot-eager")
+_PASSES = ("inductor-reinplace", "inductor-fx")
 
 # In the order in which a name lists them.
 VARIANTS: Mapping[str, Variant] = {
@@ -71,7 +79,7 @@ VARIANTS: Mapping[str, Variant] = {
         Variant(
             "decompose",
             "the trace decomposes operators as core ATen and Inductor do",
-            _ON_MAKE_FX + _ON_AOT,
+            (*_ON_MAKE_FX, *_ON_AOT, "aot-eager", "inductor-reinplace"),
             Contract(
                 waivers=(
                     Waiver(
@@ -86,13 +94,13 @@ VARIANTS: Mapping[str, Variant] = {
             "symbolic",
             "traced with sizes as symbols; the run satisfies the guards of the trace",
             # Not the reference pass: it takes a program as its graph, and would have to trace it.
-            _ON_MAKE_FX + _ON_AOT,
+            (*_ON_MAKE_FX, *_ON_AOT, *_ON_DYNAMO, *_PASSES, "inductor"),
             Contract(refusals=(DATA_DEPENDENT_SHAPE,)),
         ),
         Variant(
             "grad",
             "inputs require gradients, gradients are compared too, the backward pass is compiled",
-            ("identity", *_ON_AOT),
+            ("identity", *_ON_AOT, *_PASSES, "inductor"),
         ),
         Variant(
             "captured",
@@ -100,11 +108,10 @@ VARIANTS: Mapping[str, Variant] = {
             ("identity", "functionalize"),
             Contract(preconditions=(captured.NOT_WRITTEN,), refusals=(captured.NOT_WRAPPED,)),
         ),
-        Variant("dynamo", 'compiled by torch.compile(backend="aot_eager")', ("aot",)),
         Variant(
             "second-call",
-            "as dynamo, and called before with inputs of other sharing; the second call counts",
-            ("aot",),
+            "called before with inputs of other sharing; the second call counts",
+            _ON_DYNAMO,
         ),
     )
 }
@@ -112,9 +119,6 @@ VARIANTS: Mapping[str, Variant] = {
 # Pairs that no target has together, and why.
 APART: Mapping[frozenset[str], str] = {
     frozenset(("captured", "symbolic")): "a symbolic trace takes no real tensor that is no input",
-    frozenset(("grad", "dynamo")): "a backward pass is compiled through aot_function only",
-    frozenset(("grad", "second-call")): "a backward pass is compiled through aot_function only",
-    frozenset(("dynamo", "second-call")): "second-call goes through Dynamo anyway",
 }
 
 
@@ -123,7 +127,7 @@ class Traced:
     """The build and the recipe of a target, as functions of how it traces."""
 
     build: Callable[..., Build]
-    recipe: Callable[[Tracing], str]
+    recipe: Callable[..., str]
 
 
 TRACED: Mapping[str, Traced] = {
@@ -133,6 +137,11 @@ TRACED: Mapping[str, Traced] = {
     "aot-epilogue": Traced(
         aot.AOT_EPILOGUE.build, functools.partial(aot.recipe, keep_input_mutations=False)
     ),
+    "dynamo": Traced(dynamo.build, dynamo.recipe),
+    "aot-eager": Traced(aot_eager.build, aot_eager.recipe),
+    "inductor-reinplace": Traced(inductor_reinplace.build, inductor_reinplace.recipe),
+    "inductor-fx": Traced(inductor_fx.build, inductor_fx.recipe),
+    "inductor": Traced(inductor.build, inductor.recipe),
     "reference": Traced(
         reference.REFERENCE.build, functools.partial(reference.recipe, views="alias")
     ),
@@ -142,12 +151,21 @@ TRACED: Mapping[str, Traced] = {
 }
 
 
+# Names of layers that were variants once, and short names. Stored findings have the old ones.
+OTHER_NAMES: Mapping[str, str] = {
+    "aot:dynamo": "aot-eager",
+    "aot:second-call": "aot-eager:second-call",
+    "aot-train": "aot:grad",
+}
+
+
 def named(name: str, plain: Mapping[str, Target]) -> Target:
     """The target of that name, with its variants in any order.
 
     Raises `UserError` with the nearest name if there is no such target or variant, or if the target
     does not have it.
     """
+    name = OTHER_NAMES.get(name, name)
     base, *chosen = name.split(":")
     if base not in plain:
         hint = did_you_mean(base, plain, otherwise=f"targets: {', '.join(plain)}")
@@ -155,7 +173,9 @@ def named(name: str, plain: Mapping[str, Target]) -> Target:
     if not chosen:
         return plain[base]
     for variant in chosen:
-        if variant not in VARIANTS:
+        if "=" in variant:
+            settings.parsed(variant)
+        elif variant not in VARIANTS:
             hint = did_you_mean(variant, VARIANTS, otherwise=f"variants: {', '.join(VARIANTS)}")
             raise UserError(f"unknown variant '{variant}' of target '{base}'{hint}")
     reason = _inapplicable(base, chosen)
@@ -179,7 +199,10 @@ def is_variant(name: str, of: str) -> bool:
 def _inapplicable(base: str, chosen: Collection[str]) -> str | None:
     """Why a target does not have these variants together; None if it has."""
     for variant in chosen:
-        if base not in VARIANTS[variant].targets:
+        if "=" in variant:
+            if base not in settings.TARGETS:
+                return f"'{base}' has no settings; {', '.join(settings.TARGETS)} have"
+        elif base not in VARIANTS[variant].targets:
             own = variants_of(base)
             has = f"it has {', '.join(own)}" if own else "it has none"
             others = ", ".join(VARIANTS[variant].targets)
@@ -204,43 +227,46 @@ def _with_variants(plain: Mapping[str, Target], base: str, chosen: frozenset[str
     contract = target.contract
     for name in ordered:
         contract = VARIANTS[name].changed(contract)
+    summaries = [target.summary, *(VARIANTS[name].summary for name in ordered)]
+    given = sorted(name for name in chosen if "=" in name)
+    summaries += [f"with {name} in torch._inductor.config" for name in given]
+    ordered += given
     build, recipe = _build(base, chosen)
     after = None
     if target.after is not None and _inapplicable(target.after.name, chosen) is None:
         after = _with_variants(plain, target.after.name, chosen)
     return Target(
         name=":".join((base, *ordered)),
-        summary=f"{target.summary}; {'; '.join(VARIANTS[name].summary for name in ordered)}",
+        summary="; ".join(summaries),
         contract=contract,
         build=build,
         recipe=recipe,
         after=after,
         varies=tuple(_with_variants(plain, base, fewer) for fewer in _fewer(ordered)),
         conditions=_conditions(chosen),
+        unavailable=target.unavailable,
     )
 
 
 def _fewer(chosen: Sequence[str]) -> list[frozenset[str]]:
-    """The variants without one of them. Without its first call, a second call is `dynamo`."""
-    return [
-        frozenset(chosen) - {name} | ({"dynamo"} if name == "second-call" else frozenset())
-        for name in chosen
-    ]
+    """The variants without one of them."""
+    return [frozenset(chosen) - {name} for name in chosen]
 
 
 def _build(base: str, chosen: frozenset[str]) -> tuple[BuildFunction, str]:
     """The build and the recipe of a target with these variants."""
     tracing = Tracing("decompose" in chosen, "symbolic" in chosen)
+    config = dict(settings.parsed(name) for name in sorted(chosen) if "=" in name)
     build: BuildFunction
-    if {"dynamo", "second-call"} & chosen:
-        second = "second-call" in chosen
-        build = functools.partial(dynamo.build, tracing=tracing, second_call=second)
-        return build, dynamo.recipe(tracing, second_call=second)
     if base == "identity":
         build, recipe = identity.TARGET.build, identity.TARGET.recipe
     else:
         traced = TRACED[base]
-        build, recipe = functools.partial(_guarded, traced.build, tracing), traced.recipe(tracing)
+        given = {"config": config} if config else {}
+        make, recipe = functools.partial(traced.build, **given), traced.recipe(tracing, **given)
+        build = functools.partial(_guarded, make, tracing)
+    if "second-call" in chosen:
+        return functools.partial(second_calls.build, build), second_calls.recipe(recipe)
     if "grad" in chosen:
         return functools.partial(gradients.build, build), gradients.recipe(recipe)
     if "captured" in chosen:
@@ -260,7 +286,7 @@ def _guarded(
 def _conditions(chosen: frozenset[str]) -> Any:
     if "grad" in chosen:
         return gradients.conditions
-    return dynamo.conditions if "second-call" in chosen else None
+    return second_calls.conditions if "second-call" in chosen else None
 
 
 def folder_name(name: str) -> str:

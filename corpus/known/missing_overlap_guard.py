@@ -25,9 +25,9 @@ BUG = KnownBug(
         view(2, storage=0),
         view(2, storage=0),
     ),
-    ("aot:second-call",),
+    ("aot-eager:second-call",),
     ("2.13", "2.15"),
-    # What the first call shows is attributed to `aot:dynamo`. What is left is that the graph of the
+    # What the first call shows is attributed to `aot-eager`. What is left is that the graph of the
     # first call was used for the second one.
     mark=Mark(("values", "inputs", "aliasing", "errors"), "", _writes_one_of_several),
     plausible=_writes_one_of_several,

@@ -36,7 +36,7 @@ BUG = KnownBug(
         """,
         view(dtype=torch.float64),
     ),
-    ("aot:dynamo",),
+    ("aot-eager",),
     ("2.13",),
     mended,
     plausible=lambda program: any(

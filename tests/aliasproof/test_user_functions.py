@@ -282,7 +282,7 @@ def test_second_inputs_may_share_one_tensor():
 
 def test_second_inputs_differ_in_tensors_alone():
     first = (torch.zeros(2), 3)
-    found = check(lambda x, n: x.add_(n), first, ["aot:second-call"], second_inputs=first)
+    found = check(lambda x, n: x.add_(n), first, ["aot-eager:second-call"], second_inputs=first)
     assert found.eager.unjudged is None
     with pytest.raises(aliasproof.UserError, match="all arguments but tensors"):
         check(lambda x, n: x.add_(n), first, ["identity"], second_inputs=(torch.zeros(2), 4))

@@ -33,7 +33,7 @@ known_bug = pytest.mark.skipif(
 )
 
 SINGLE = [f"{name}:{variant}" for name in TARGETS for variant in variants_of(name)]
-DOUBLE = ["fx-reinplace:decompose:symbolic", "aot:decompose:grad", "aot:symbolic:second-call"]
+DOUBLE = ["fx-reinplace:decompose:symbolic", "aot:decompose:grad", "aot-eager:symbolic:second-call"]
 
 
 def matrix() -> Tensor:
@@ -86,8 +86,10 @@ def test_the_documentation_has_the_table() -> None:
 
 
 def test_an_identifier_is_a_name_of_a_folder_on_every_system() -> None:
-    found = Signature(Symptom("aot:second-call", "values", "wrong value"), "a cause").identifier
-    assert found.startswith("aot.second-call-values-")
+    found = Signature(
+        Symptom("aot-eager:second-call", "values", "wrong value"), "a cause"
+    ).identifier
+    assert found.startswith("aot-eager.second-call-values-")
 
 
 # --- what is at fault -----------------------------------------------------------------------------
@@ -98,8 +100,8 @@ def test_an_identifier_is_a_name_of_a_folder_on_every_system() -> None:
     [
         ("functionalize:decompose", ["functionalize"]),
         ("fx-reinplace:decompose", ["fx-reinplace", "functionalize:decompose"]),
-        ("aot:second-call", ["aot:dynamo"]),
-        ("aot:dynamo", ["aot"]),
+        ("aot-eager:second-call", ["aot-eager"]),
+        ("aot-eager", ["aot"]),
         (
             "fx-reinplace:decompose:symbolic",
             ["fx-reinplace:symbolic", "fx-reinplace:decompose", "functionalize:decompose:symbolic"],
@@ -113,7 +115,9 @@ def test_a_variant_builds_on_the_targets_with_one_variant_less(
 
 
 @known_bug
-@pytest.mark.parametrize("name", ["aot:symbolic", "aot:second-call", "fx-reinplace:decompose"])
+@pytest.mark.parametrize(
+    "name", ["aot:symbolic", "aot-eager:second-call", "fx-reinplace:decompose"]
+)
 def test_a_bug_of_the_plain_target_is_not_one_of_the_variant(name: str) -> None:
     program = of_vectors(
         "v0 = aten.expand.default(x0, [3, 4])\naten.zero_.default(v0)\nreturn ()", 0
@@ -177,7 +181,10 @@ def ends(case: Case, compile_: Callable[[Function, Sequence[Tensor]], Function])
     ]
 
 
-@pytest.mark.parametrize("name", [*SINGLE, *DOUBLE])
+# Inductor's recipes go through Dynamo, and its targets do not: layouts of empty tensors differ.
+@pytest.mark.parametrize(
+    "name", [name for name in (*SINGLE, *DOUBLE) if not name.startswith(("inductor", "aot-eager"))]
+)
 def test_a_recipe_does_what_build_does(name: str) -> None:
     accused, compared = target(name), 0
     namespace: dict[str, Any] = {"torch": torch}

@@ -17,9 +17,9 @@ from oracles.observation import Observation, observe
 from programs.errors import Rejected
 from programs.program import Input, Program, Storage
 from targets import captured
-from targets.dynamo import first_inputs
 from targets.gradients import WithGradients
 from targets.registry import target
+from targets.second_calls import first_inputs
 from targets.target import Build, Function
 from tests.targets.vector_programs import of_vectors
 from trials.attribution import Symptom
@@ -166,8 +166,8 @@ def test_without_an_input_that_can_require_gradients_nothing_is_judged() -> None
 @known_bug
 def test_dynamo_loses_a_write_to_a_number_of_64_bits() -> None:
     program = of_vectors("aten.add_.Scalar(x0, 1)\nreturn ()", 0, sizes=(), dtypes=(torch.float64,))
-    found = examine(Case.of(program), target("aot:second-call"))
-    assert found.symptom == Symptom("aot:dynamo", "inputs", "input ends wrong")
+    found = examine(Case.of(program), target("aot-eager:second-call"))
+    assert found.symptom == Symptom("aot-eager", "inputs", "input ends wrong")
 
 
 # --- the second call ------------------------------------------------------------------------------
@@ -196,16 +196,18 @@ def test_the_first_call_has_inputs_of_other_sharing_and_equal_sizes() -> None:
 def test_a_second_call_with_other_sharing_shows_a_missing_guard(storages: tuple[int, int]) -> None:
     """pytorch/pytorch#139789."""
     program = of_vectors(WRITE_ONE_READ_OTHER, *storages)
-    found = examine(Case.of(program), target("aot:second-call"))
-    assert found.symptom == Symptom("aot:second-call", "values", "wrong value")
+    found = examine(Case.of(program), target("aot-eager:second-call"))
+    assert found.symptom == Symptom("aot-eager:second-call", "values", "wrong value")
 
 
 @known_bug
 def test_a_reproducer_makes_the_first_call(tmp_path: Path) -> None:
     program = of_vectors(WRITE_ONE_READ_OTHER, 0, 1)
-    found = examine(Case.of(program), target("aot:second-call"), attribute=False)
+    found = examine(Case.of(program), target("aot-eager:second-call"), attribute=False)
     path = tmp_path / "reproducer.py"
-    path.write_text(render(program, target("aot:second-call"), found.violations[0], exact=True))
+    path.write_text(
+        render(program, target("aot-eager:second-call"), found.violations[0], exact=True)
+    )
     assert confirm(path).shown
 
 
@@ -221,7 +223,7 @@ def test_second_inputs_of_the_user_are_those_that_are_compared() -> None:
         return lambda: [torch.full((2,), value)]
 
     case = Case(function, given(1), given(2))
-    trial = run_trial(case, target("aot:second-call"))
+    trial = run_trial(case, target("aot-eager:second-call"))
     assert trial.eager.outputs[0].tolist() == [3, 3]  # type: ignore[attr-defined]
     assert calls[-1] == [2, 2]
     assert [1, 1] in calls
@@ -235,7 +237,7 @@ v1 = aten.slice.Tensor(x0, 0, 0, 3)
 aten.copy_.default(v1, v0)
 return ()"""
     program = of_vectors(body, 0, 1)
-    reason = examine(Case.of(program), target("aot:second-call")).rejected
+    reason = examine(Case.of(program), target("aot-eager:second-call")).rejected
     assert "the first call is undefined in eager" in str(reason)
 
 

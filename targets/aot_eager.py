@@ -1,0 +1,71 @@
+"""Target *aot-eager*: `torch.compile(backend="aot_eager")`, that is, AOTAutograd behind Dynamo."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from oracles.stage import Stage
+from targets import aot, dynamo
+from targets.target import Build, Function, Target
+from targets.tracing import PLAIN, Tracing
+
+CONTRACT = aot.CONTRACT
+
+
+def build(function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing = PLAIN) -> Build:
+    """Compile by Dynamo and AOTAutograd in the first call."""
+    # Imported here: it takes a second, and other targets do not need it.
+    from torch._dynamo.backends.common import aot_autograd  # noqa: PLC0415
+
+    stages: list[Stage] = []
+
+    def recorded(graph: fx.GraphModule, _: Sequence[object]) -> Callable[..., object]:
+        stages.append(Stage("inference graph", graph, functional=True, whole=False))
+
+        def run(args: list[object]) -> object:
+            return graph(*args)
+
+        run._boxed_call = True  # type: ignore[attr-defined]
+        return run
+
+    backend: Any = aot_autograd(
+        fw_compiler=recorded,
+        decompositions=tracing.table,
+        keep_inference_input_mutations=True,
+    )
+    return Build(dynamo.compiled(function, backend, tracing), stages, dynamo.OPAQUE)
+
+
+def recipe(tracing: Tracing = PLAIN) -> str:
+    """The source of `build`."""
+    if not tracing.decompose:
+        return dynamo.recipe(tracing, "aot_eager")
+    dynamic = ", dynamic=True" if tracing.symbolic else ""
+    return f"""
+{tracing.imports}from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.aot_autograd import make_boxed_func
+
+
+def compiled(program, inputs):
+    backend = aot_autograd(
+        fw_compiler=lambda graph, _: make_boxed_func(graph),
+        decompositions=decompositions,
+        keep_inference_input_mutations=True,
+    )
+    return torch.compile(program, backend=backend{dynamic})
+"""
+
+
+TARGET = Target(
+    name="aot-eager",
+    summary='torch.compile(backend="aot_eager"): AOTAutograd behind Dynamo, run in eager',
+    contract=CONTRACT,
+    build=build,
+    recipe=recipe(),
+    after=aot.AOT,
+    layer=dynamo.TARGET,
+)

@@ -1,0 +1,78 @@
+"""Target *inductor*: what `torch.compile` runs by default, with generated code.
+
+Generated code has no value hashes; target *inductor-fx* has the same graphs, and they have.
+"""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import sysconfig
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from oracles.contract import Promise
+from targets import inductor_fx
+from targets.target import Build, Function, Target
+from targets.tracing import PLAIN, Tracing
+
+OPAQUE = "generated code has no value hashes; target inductor-fx has the same graphs"
+
+CONTRACT = replace(
+    inductor_fx.CONTRACT,
+    waivers=tuple(
+        waiver
+        for waiver in inductor_fx.CONTRACT.waivers
+        if waiver.promise is not Promise.STRIDE  # `keep_output_stride` is on by default
+    ),
+)
+
+
+def build(
+    function: Function,
+    inputs: Sequence[torch.Tensor],
+    tracing: Tracing = PLAIN,
+    config: Mapping[str, object] | None = None,
+) -> Build:
+    """Compile, with these settings of `torch._inductor.config`."""
+    found = inductor_fx.compiled(function, inputs, tracing, config=config)
+    return Build(found, [], OPAQUE)
+
+
+def recipe(tracing: Tracing = PLAIN, config: Mapping[str, object] | None = None) -> str:
+    """The source of `build`, through Dynamo."""
+    dynamic = ", dynamic=True" if tracing.symbolic else ""
+    options = f", options={dict(config)}" if config else ""
+    return f"""
+def compiled(program, inputs):
+    return torch.compile(program{dynamic}{options})
+"""
+
+
+@functools.cache
+def unavailable() -> str | None:
+    """Why no code can be generated on this machine, and what to install."""
+    # Imported here: this takes two seconds, and other targets do not need it.
+    from torch._inductor import config  # noqa: PLC0415
+
+    names: Any = config.cpp.cxx  # None means: the one of conda
+    if not any(name and shutil.which(name) for name in names):
+        return "needs a C++ compiler: install g++ or clang++, or name one in CXX"
+    if not (Path(sysconfig.get_path("include")) / "Python.h").exists():
+        return "needs the headers of Python: install python3-dev (or python3-devel)"
+    return None
+
+
+TARGET = Target(
+    name="inductor",
+    summary="torch.compile as it is by default: Inductor with generated code",
+    contract=CONTRACT,
+    build=build,
+    recipe=recipe(),
+    after=inductor_fx.TARGET,
+    unavailable=unavailable,
+)

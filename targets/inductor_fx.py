@@ -1,0 +1,139 @@
+"""Target *inductor-fx*: all joint and post-grad passes of Inductor, the graph run in eager.
+
+Inductor compiles the program down to the graph that it would lower, and that graph runs as it is.
+So this target needs no C++ compiler, and shows what the passes do wrong without code generation.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import torch
+from torch import fx
+
+from oracles.contract import Promise, Waiver
+from oracles.stage import Stage
+from programs.execution import ProgramFunction, as_graph
+from targets import aot, dynamo, inductor_reinplace
+from targets.target import Build, Function, Target
+from targets.tracing import PLAIN, Tracing
+
+CONTRACT = replace(
+    aot.CONTRACT,
+    waivers=(
+        *(each for each in aot.CONTRACT.waivers if each.promise is not Promise.EQUIVALENCE),
+        Waiver(
+            Promise.EQUIVALENCE,
+            "a decomposition computes the same by other operators"
+            " (torch/_inductor/decomposition.py)",
+        ),
+        Waiver(
+            Promise.STRIDE,
+            "code generation gives an output the strides that the graph has noted for it"
+            " (record_original_output_strides in torch/_inductor/compile_fx.py), and the run of the"
+            " graph does not",
+        ),
+    ),
+)
+
+# Random operators draw what eager draws, and nothing that was compiled before is used.
+CONFIG = {"fallback_random": True, "fx_graph_cache": False, "fx_graph_remote_cache": False}
+
+
+def build(
+    function: Function,
+    inputs: Sequence[torch.Tensor],
+    tracing: Tracing = PLAIN,
+    config: Mapping[str, object] | None = None,
+) -> Build:
+    """Compile without code generation, with these settings of `torch._inductor.config`."""
+    stages: list[Stage] = []
+    direct = isinstance(function, ProgramFunction) and not tracing.symbolic
+    found = compiled(function, inputs, tracing, functools.partial(passes_only, stages), config)
+    return Build(found, stages, None if direct else dynamo.OPAQUE)
+
+
+def compiled(
+    function: Function,
+    inputs: Sequence[torch.Tensor],
+    tracing: Tracing,
+    inner_compile: Callable[..., Any] | None = None,
+    config: Mapping[str, object] | None = None,
+) -> Function:
+    """The function, compiled by Inductor with this `inner_compile`.
+
+    A program is compiled without Dynamo, which costs 0.1 s and is a target of its own.
+    """
+    # Imported here: this takes two seconds, and other targets do not need it.
+    from torch._functorch import config as functorch_config  # noqa: PLC0415
+    from torch._inductor import config as inductor_config  # noqa: PLC0415
+    from torch._inductor.compile_fx import compile_fx, compile_fx_inner  # noqa: PLC0415
+
+    settings = CONFIG | dict(config or {})
+
+    def backend(graph: fx.GraphModule, given: Sequence[Any]) -> Function:
+        with functorch_config.patch(enable_autograd_cache=False), inductor_config.patch(settings):
+            result: Any = compile_fx(graph, given, inner_compile or compile_fx_inner)
+        return cast(Function, result)
+
+    if not isinstance(function, ProgramFunction) or tracing.symbolic:
+        return dynamo.compiled(function, backend, tracing)
+    graph = fx.GraphModule(torch.nn.Module(), as_graph(function.program))
+    return backend(graph, list(inputs))
+
+
+def passes_only(
+    stages: list[Stage], graph: fx.GraphModule, inputs: Sequence[Any], **options: Any
+) -> Callable[..., object]:
+    """What Inductor does before it lowers a graph: an `inner_compile` that returns the graph."""
+    from torch._inductor import compile_fx  # noqa: PLC0415
+    from torch._inductor.fx_passes.post_grad import view_to_reshape  # noqa: PLC0415
+    from torch._inductor.virtualized import V  # noqa: PLC0415
+
+    view_to_reshape(graph)
+    with torch.no_grad():
+        mode = compile_fx.fake_tensor_prop(graph, inputs)
+    compile_fx._recursive_record_original_output_strides(graph)
+    with V.set_fake_mode(mode):
+        compile_fx._recursive_post_grad_passes(graph, options.get("is_inference", False))
+    return aot.recorded(stages, Stage("post-grad graph", graph, functional=False, whole=False))
+
+
+def recipe(tracing: Tracing = PLAIN, config: Mapping[str, object] | None = None) -> str:
+    """The source of `build`, through Dynamo."""
+    dynamic = ", dynamic=True" if tracing.symbolic else ""
+    settings = f", config_patches={dict(config)}" if config else ""
+    return f"""
+from torch._inductor import compile_fx
+from torch._inductor.virtualized import V
+
+
+def passes_only(graph, inputs, is_inference=False, **options):
+    compile_fx.view_to_reshape(graph)
+    with torch.no_grad():
+        mode = compile_fx.fake_tensor_prop(graph, inputs)
+    compile_fx._recursive_record_original_output_strides(graph)
+    with V.set_fake_mode(mode):
+        compile_fx._recursive_post_grad_passes(graph, is_inference)
+    run = lambda args: graph(*args)
+    run._boxed_call = True
+    return run
+
+
+def compiled(program, inputs):
+    backend = lambda graph, args: compile_fx.compile_fx(graph, args, passes_only{settings})
+    return torch.compile(program, backend=backend{dynamic})
+"""
+
+
+TARGET = Target(
+    name="inductor-fx",
+    summary="all joint and post-grad passes of Inductor, the graph run in eager",
+    contract=CONTRACT,
+    build=build,
+    recipe=recipe(),
+    after=inductor_reinplace.TARGET,
+)

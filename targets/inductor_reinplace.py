@@ -1,0 +1,83 @@
+"""Target *inductor-reinplace*: AOTAutograd, then Inductor's reinplacing alone, run in eager.
+
+Inductor puts ops in place at the end of its post-grad passes. Here the pass gets the graph of
+AOTAutograd as it is, so a violation is the fault of this pass and of no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import fx
+
+from targets import aot
+from targets.target import Build, Function, Target
+from targets.tracing import PLAIN, Tracing
+
+CONTRACT = aot.CONTRACT
+
+
+def build(function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing = PLAIN) -> Build:
+    """Compile in the first call, as target *aot* does, with one more pass."""
+    return aot.build(function, inputs, tracing, keep_input_mutations=True, further=reinplacing)
+
+
+def reinplacing(graph: fx.GraphModule) -> fx.GraphModule:
+    """A graph after Inductor's reinplacing; the argument is changed."""
+    # Imported here: this takes two seconds, and other targets do not need it.
+    from torch._guards import detect_fake_mode  # noqa: PLC0415
+    from torch._inductor.fx_passes.post_grad import (  # noqa: PLC0415
+        decompose_auto_functionalized,
+        fix_auto_functionalized_dtype_views,
+    )
+    from torch._inductor.fx_passes.reinplace import reinplace_inplaceable_ops  # noqa: PLC0415
+    from torch._inductor.fx_utils import FakeTensorUpdater  # noqa: PLC0415
+    from torch._inductor.virtualized import V  # noqa: PLC0415
+
+    metas = [node.meta.get("val") for node in graph.graph.find_nodes(op="placeholder")]
+    with V.set_fake_mode(detect_fake_mode(metas)):
+        reinplace_inplaceable_ops(FakeTensorUpdater(graph), graph.graph)
+        fix_auto_functionalized_dtype_views(graph.graph)
+        decompose_auto_functionalized(graph.graph)
+    graph.recompile()
+    return graph
+
+
+def recipe(tracing: Tracing = PLAIN) -> str:
+    """The source of `build`."""
+    return f"""
+{tracing.imports}from torch._functorch.aot_autograd import aot_function
+from torch._guards import detect_fake_mode
+from torch._inductor.fx_passes import post_grad
+from torch._inductor.fx_passes.reinplace import reinplace_inplaceable_ops
+from torch._inductor.fx_utils import FakeTensorUpdater
+from torch._inductor.virtualized import V
+
+
+def reinplaced(graph, inputs):
+    with V.set_fake_mode(detect_fake_mode(inputs)):
+        reinplace_inplaceable_ops(FakeTensorUpdater(graph), graph.graph)
+        post_grad.fix_auto_functionalized_dtype_views(graph.graph)
+        post_grad.decompose_auto_functionalized(graph.graph)
+    graph.recompile()
+    return graph
+
+
+def compiled(program, inputs):
+    return aot_function(
+        program,
+        fw_compiler=reinplaced,
+        keep_inference_input_mutations=True,{aot.options(tracing)}
+    )
+"""
+
+
+TARGET = Target(
+    name="inductor-reinplace",
+    summary="AOTAutograd, then the reinplacing pass of Inductor alone, run in eager",
+    contract=CONTRACT,
+    build=build,
+    recipe=recipe(),
+    after=aot.AOT,
+)
