@@ -20,7 +20,7 @@ from oracles.missed import missed as opportunities
 from oracles.observation import observe
 from oracles.place_names import renamed_report
 from oracles.verdict import Report, Verdict, in_both
-from programs.devices import on_device, require_device
+from programs.devices import CPU, on_device, require_device
 from programs.errors import Rejected, UserError
 from programs.execution import ProgramFunction
 from programs.program import Program
@@ -93,9 +93,9 @@ def prepare(
     device: str | None = None,
 ) -> Prepared:
     """Run a function, or a program with its own inputs, in eager. See `check`."""
+    require_device(device or CPU)
     if isinstance(function, Program):
-        program = function if device is None else on_device(function, require_device(device))
-        require_device(program.device)
+        program = on_device(function, require_device(device or function.device))
         case = Case(ProgramFunction(program), lambda: _seeded(input_tensors(program)))
         return Prepared(case, _run_eager(case, file))
     if inputs is None:
@@ -107,14 +107,7 @@ def prepare(
     notes = list(comparable.notes)
     if comparable.captured:
         notes.append(_captured_note(comparable))
-    # Each run gets fresh clones, so that no run sees what another wrote.
-    case = Case(comparable.function, lambda: _seeded(clone_inputs(comparable.inputs)))
-    if second_inputs is not None:
-        checked(second_inputs, "second_inputs")
-        second = comparable.other_inputs(second_inputs)
-        case.second_inputs = lambda: _seeded(clone_inputs(second))
-    if device is not None:
-        case = case.on(require_device(device))
+    case = _case(comparable, second_inputs, device)
     eager = _run_eager(case, file)
     eager = replace(eager, names=comparable.place_names())
     # Only the runs show which types the outputs have.
@@ -127,6 +120,16 @@ def prepare(
             " in eager is unknown"
         )
     return Prepared(case, eager, tuple(notes), opaque)
+
+
+def _case(comparable: Comparable, second_inputs: object, device: str | None) -> Case:
+    """The function with its inputs. Each run gets fresh clones: no run sees what another wrote."""
+    case = Case(comparable.function, lambda: _seeded(clone_inputs(comparable.inputs)))
+    if second_inputs is not None:
+        checked(second_inputs, "second_inputs")
+        second = comparable.other_inputs(second_inputs)
+        case.second_inputs = lambda: _seeded(clone_inputs(second))
+    return case if device is None else case.on(device)
 
 
 def _captured_note(comparable: Comparable) -> str:

@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from oracles.judge import Judgement, judge
 from oracles.observation import Observation, observe, observe_eager
 from programs.devices import on_device
+from programs.errors import Rejected
 from programs.execution import ProgramFunction
 from programs.program import Program
 from programs.trace import Trace
@@ -148,9 +149,12 @@ def run_trial(
 
     `eager` is the run in eager under the target's conditions, if the caller has it; otherwise eager
     runs here. The seconds are added to `spent`. Raises `Rejected` if the case is undefined in eager
-    or the target is not for it.
+    or the target is not for it, or not for this machine.
     """
     spent = spent if spent is not None else Spent()
+    missing = target.unavailable()
+    if missing is not None:
+        raise Rejected(missing)
     case = case.under(target)
     expected, trace = eager or run_eager(case, spent)
     # Two sets, since a build may mutate the inputs that it traces with.

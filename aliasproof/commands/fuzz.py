@@ -13,10 +13,11 @@ from campaigns.plan import Plan
 from programs.devices import CPU, require_device
 from programs.errors import UserError
 from reports.campaign_outcome import print_outcome
-from reports.console import notes, relative, results, write_json
+from reports.console import notes, print_notes, relative, results, write_json
 from reports.progress import display
 from reports.wording import counted
 from targets.registry import target as target_named
+from targets.target import Target
 from targets.user_names import grant
 from trials.worker import quiet_torch
 
@@ -41,9 +42,7 @@ class FuzzOptions:
 
     def plan(self) -> Plan:
         """The plan. Raises `UserError` for numbers out of range and unknown targets."""
-        chosen = self.targets or DEFAULT_TARGETS
-        grant(chosen)
-        names = tuple(dict.fromkeys(target_named(name).name for name in chosen))
+        names = tuple(target.name for target in self._chosen())
         if self.seconds is not None and self.programs is not None:
             raise UserError("--seconds and --programs both say when to stop; give one of them")
         if self.seconds is not None and not (math.isfinite(self.seconds) and self.seconds > 0):
@@ -64,6 +63,21 @@ class FuzzOptions:
         )
         # Without --workers, `Plan` has its own default.
         return plan if self.workers is None else replace(plan, workers=self.workers)
+
+    def _chosen(self) -> list[Target]:
+        """The targets, each once. A default one that cannot run on this machine is left out."""
+        names = self.targets or DEFAULT_TARGETS
+        grant(names)
+        named = map(target_named, names)
+        chosen = {target.name: target for target in named}
+        for name, target in list(chosen.items()):
+            missing = target.unavailable()
+            if missing is not None and self.targets:
+                raise UserError(f"target '{name}' {missing}")
+            if missing is not None:
+                print_notes([f"without target '{name}', which {missing}"])
+                del chosen[name]
+        return list(chosen.values())
 
 
 def run_campaign(options: FuzzOptions, *, as_json: bool) -> bool:
