@@ -17,8 +17,9 @@ class Plan:
     """What to run: `programs` per target, or for about `seconds`, whichever ends first.
 
     Without either, a campaign runs until it is interrupted. `workers` is the number of processes.
-    With `past_known`, torch runs with the known bugs mended, so that only new ones show. `group`
-    programs are compiled as one; None for what is fastest for each target. It changes no finding.
+    With `past_known`, torch runs with the known bugs mended, so that only new ones show. Programs
+    are on `device`. `group` of them are compiled as one; None for the fastest number for each
+    target. It changes no finding.
     """
 
     targets: tuple[str, ...]
@@ -27,6 +28,7 @@ class Plan:
     seconds: float | None = None
     workers: int = field(default_factory=lambda: max(os.cpu_count() or 1, 1))
     past_known: bool = False
+    device: str = "cpu"
     group: int | None = None
 
     def shards(self) -> Iterator[Shard]:
@@ -44,4 +46,4 @@ class Plan:
             for target in self.targets:
                 seed, count = self.seed * SEEDS_APART + number, min(left, PROGRAMS_PER_SHARD)
                 group = self.group or target_named(target).group
-                yield Shard(seed, target, count, past_known=self.past_known, group=group)
+                yield Shard(seed, target, count, frozenset(), self.past_known, self.device, group)

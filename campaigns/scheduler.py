@@ -7,6 +7,8 @@ whatever the number of workers and their speed.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
 from collections import Counter, deque
 from collections.abc import Hashable, Iterator
@@ -19,13 +21,14 @@ from campaigns.blame import Blame
 from campaigns.campaign import Campaign
 from campaigns.failure import Failure, ReducedFailure, reduce_failure
 from campaigns.latent import reduce_latent
-from campaigns.pool import clean_worker
+from campaigns.pool import cleaned_worker
 from campaigns.shard import Shard, ShardResult, run_shard
 from campaigns.store import Store
 from oracles.verdict import Violation
-from programs.errors import InternalError
+from programs.errors import DeviceLost, InternalError
 from programs.program import Program
 from trials.attribution import Symptom
+from trials.isolation import DEVICE_LOST
 
 # Seconds. A shard takes 1 to 5 and a reduction 1 to 20, so one that takes longer than this hangs.
 TASK_TIMEOUT = 600.0
@@ -149,7 +152,7 @@ class Scheduler:
 
     def _death(self, shard: Shard, blamed: range, program: Program) -> ReducedFailure:
         death = self._deaths[shard.target, shard.seed, blamed]
-        kind = f"dies of signal {-death.exitcode}" if isinstance(death, ProcessExpired) else "hangs"
+        kind = _kind_of(death)
         violation = Violation("errors", kind, "call", {"worker": str(death)})
         failure = Failure(Symptom(shard.target, "errors", kind), program, shard.seed)
         # Not reduced: each candidate could cost a worker, and a hang `TASK_TIMEOUT`.
@@ -233,17 +236,33 @@ class _Reduction(NamedTuple):
     seconds: float
 
 
+# The exit status of a worker that lost its device. No other part of a worker exits with it.
+LOST = 71
+
+
+@contextlib.contextmanager
+def _ending_without_device() -> Iterator[None]:
+    """End the worker if it loses its device: what it runs later would fail, whatever it is."""
+    try:
+        yield
+    except DeviceLost:
+        os._exit(LOST)
+
+
+def _kind_of(death: ProcessExpired | TimeoutError) -> str:
+    """How a worker ended, as the kind of a violation."""
+    if isinstance(death, TimeoutError):
+        return "hangs"
+    return DEVICE_LOST if death.exitcode == LOST else f"dies of signal {-death.exitcode}"
+
+
 def _timed_reduction(failure: Failure) -> _Reduction:
     start = time.process_time()
-    try:
+    with _ending_without_device(), cleaned_worker():
         reduced = reduce_latent(failure) if failure.symptom.latent else reduce_failure(failure)
-    finally:
-        clean_worker()
     return _Reduction(reduced, time.process_time() - start)
 
 
 def _run_with_blame(shard: Shard, blame: str) -> ShardResult:
-    try:
+    with _ending_without_device(), cleaned_worker():
         return run_shard(shard, Blame(blame))
-    finally:
-        clean_worker()

@@ -13,6 +13,7 @@ from campaigns.suspicions import Suspicions
 from corpus.known_bugs import KNOWN_BUGS, mended
 from generators.features import swarm
 from generators.strategies import sample
+from programs.devices import on_device
 from programs.gluing import glue
 from programs.program import Program
 from targets.registry import target as target_named
@@ -29,8 +30,9 @@ class Shard:
     """`count` programs of one seed through one target. The seed also decides the swarm features.
 
     The programs with the indices in `skip` do not run: a worker died or hung on them before. With
-    `past_known`, torch runs with the known bugs mended. `group` programs are compiled as one. A
-    worker died or hung while the programs with the indices `company` ran together.
+    `past_known`, torch runs with the known bugs mended. The programs are on `device`. `group` of
+    them are compiled as one. A worker died or hung while those with the indices `company` ran
+    together.
     """
 
     seed: int
@@ -38,17 +40,21 @@ class Shard:
     count: int = PROGRAMS_PER_SHARD
     skip: frozenset[int] = frozenset()
     past_known: bool = False
+    device: str = "cpu"
     group: int = 1
     company: range = range(0)
 
     def program(self, index: int) -> Program:
         """The program with that index."""
-        return list(sample(swarm(self.seed), self.seed, index + 1))[index]
+        return self._programs(range(index, index + 1))[0]
 
     def together(self, indices: range) -> Program:
-        """The programs with these indices that run, as one."""
-        programs = list(sample(swarm(self.seed), self.seed, indices.stop))
-        return glue([programs[index] for index in indices if index not in self.skip]).program
+        """The programs with these indices, as one."""
+        return glue(self._programs(indices)).program
+
+    def _programs(self, indices: range) -> list[Program]:
+        drawn = list(sample(swarm(self.seed), self.seed, indices.stop))[indices.start :]
+        return [on_device(program, self.device) for program in drawn]
 
     def groups(self) -> Iterator[range]:
         """The indices of the programs that run together. Groups have about equal sizes."""
@@ -87,7 +93,7 @@ def run_shard(shard: Shard, announce: Announce = lambda indices: None) -> ShardR
     for group in shard.groups():
         start = time.perf_counter()
         # Those that are skipped, too: the others must stay the same.
-        drawn = {index: next(programs) for index in group}
+        drawn = {index: on_device(next(programs), shard.device) for index in group}
         result.statistics.spent.generation += time.perf_counter() - start
         running = {index: drawn[index] for index in group if index not in shard.skip}
         # Entered for each group: what a program draws must not depend on mends.

@@ -39,7 +39,8 @@ def glue(programs: Sequence[Program]) -> Glued:
     """One program that does what these do, one after the other.
 
     Storages, inputs, instructions and outputs of the members follow each other. Names begin with
-    the number of their member. The data in storages stay those of the members.
+    the number of their member. The data in storages stay those of the members. All must be on one
+    device.
     """
     storages: list[Storage] = []
     inputs: list[Input] = []
@@ -59,6 +60,8 @@ def glue(programs: Sequence[Program]) -> Glued:
         ends = len(storages), len(inputs), len(outputs)
         members.append(GluedMember(program, *map(range, first, ends)))
     whole = Program(tuple(storages), tuple(inputs), tuple(instructions), tuple(outputs))
+    if programs:
+        whole = replace(whole, device=programs[0].device)
     return Glued(whole, tuple(members))
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -11,9 +12,9 @@ import torch
 from oracles.judge import judge
 from oracles.observation import Observation
 from oracles.verdict import Violation
-from programs.errors import Rejected
-from programs.execution import ProgramFunction, run
-from programs.gluing import Glued, GluedMember, glue, part
+from programs.errors import InternalError, Rejected
+from programs.execution import ProgramFunction
+from programs.gluing import Glued, glue, part
 from programs.program import Program
 from programs.regions import Region, overlap
 from targets.target import Build, Target
@@ -40,27 +41,6 @@ class Run(NamedTuple):
 
     observation: Observation
     build: Build | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Tolerant(ProgramFunction):
-    """A glued program that goes on after a member that raises, and notes its number.
-
-    A target traces a function more than once. A member that raised is left out from then on.
-    """
-
-    members: Sequence[GluedMember]
-    raising: set[int]
-
-    def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        outputs: list[torch.Tensor] = []
-        for number, member in enumerate(self.members):
-            if number not in self.raising:
-                try:
-                    outputs += run(member.program, part(tensors, member.inputs))
-                except Exception:  # noqa: BLE001 - whatever it is, the member raises it alone, too
-                    self.raising.add(number)
-        return tuple(outputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +75,20 @@ class Together:
         found = self._found(target, spent)
         return None if found is None else found.observation.error
 
-    def raising(self, target: Target, spent: Spent) -> list[Member]:
-        """The members that raise while a target traces them. Not all that raise do it then."""
-        function = _Tolerant(self.glued.program, self.glued.members, set())
+    def build_raises(self, target: Target, spent: Spent) -> bool:
+        """Whether the build raises. Where code is generated, it is not compiled for this."""
+        start = time.perf_counter()
         try:
-            run_target(replace(self.case, function=function), target, spent)
-        except Rejected:  # some member is not for the target
-            return []
-        return [self.members[number] for number in sorted(function.raising)]
+            with torch.no_grad():
+                target.build(self.case.function, self.case.fresh_inputs())
+        except (Rejected, InternalError):
+            return False
+        except Exception:  # noqa: BLE001 - whatever it is, members alone will show it
+            return True
+        else:
+            return False
+        finally:
+            spent.target += time.perf_counter() - start
 
     def violations(self, target: Target, member: Member, spent: Spent) -> list[Violation]:
         """The violations of a member in the run through a target; none if the run raised."""

@@ -30,7 +30,7 @@ from trials.attribution import Symptom
 from trials.company import Member, Run, Together
 from trials.examination import Examination, examine, rejection, returning
 from trials.graphs import examine_graphs
-from trials.trial import Case, Spent, Trial, run_eager
+from trials.trial import Case, Spent, Trial, run_eager, run_trial
 from trials.value_search import Budget
 
 # Is told which of the cases are about to run together, by index.
@@ -82,13 +82,14 @@ def examine_group(
 
 @dataclass(slots=True)
 class _Group:
-    """The state of the examination of a group."""
+    """The state of the examination of a group: what was found, and who was asked if it raises."""
 
     target: Target
     search: Budget | None
     announce: Announce
     spent: Spent = field(default_factory=Spent)
     found: dict[int, Examination] = field(default_factory=dict)
+    asked: set[int] = field(default_factory=set)
     companions: set[int] = field(default_factory=set)
     company: list[CompanyFailure] = field(default_factory=list)
 
@@ -184,7 +185,7 @@ class _Group:
         """
         first, open_ = self.target.layers[0], []
         for member, violations in differing:
-            found = self.found[member.index] = self._at_first(member, first)
+            found = self.found[member.index] = self._at_first(member)
             if not found.failed:
                 open_.append((member, violations))
         company = []
@@ -197,7 +198,9 @@ class _Group:
                 company.append((_symptom(self.target, violations[0]), member))
         return company
 
-    def _at_first(self, member: Member, first: Target) -> Examination:
+    def _at_first(self, member: Member) -> Examination:
+        """Examine a member alone through the first target of the layers."""
+        first = self.target.layers[0]
         if first is self.target:
             return self._alone(member)
         return examine(member.case, first, eager=member.eager, without_graphs="not asked")
@@ -215,13 +218,9 @@ class _Group:
     # --- a run that raised ---
 
     def _split(self, together: Together) -> None:
-        """Examine members that raise together.
-
-        Most raise while the first target traces them, and one trace tells them all. Halves find the
-        others, and those that return are done.
-        """
+        """Examine members that raise together. Those that raise alone leave the others."""
         members = together.members
-        raising = together.raising(self.target.layers[0], self.spent)
+        raising = self._raising_at_first(members) or self._raising_in_build(together)
         if raising:
             for member in raising:
                 self._alone(member)
@@ -235,6 +234,31 @@ class _Group:
             error = together.error(layer, self.spent)
             violation = Violation("errors", f"raises {type(error).__name__}", "call")
             self._note_company(_symptom(layer, violation), together, members)
+
+    def _raising_at_first(self, members: Sequence[Member]) -> list[Member]:
+        """The members that raise in the first target: most do it there, where to ask is cheap."""
+        raising = []
+        for member in members:
+            if member.index not in self.asked:
+                self.asked.add(member.index)
+                try:
+                    trial = run_trial(member.case, self.target.layers[0], self.spent, member.eager)
+                except Rejected:
+                    continue
+                if trial.target.error is not None:
+                    raising.append(member)
+        return raising
+
+    def _raising_in_build(self, together: Together) -> list[Member]:
+        """The members whose build raises, by halves."""
+        members = together.members
+        if not together.build_raises(self.target, self.spent):
+            return []
+        if len(members) == 1:
+            return list(members)
+        middle = len(members) // 2
+        halves = Together.of(members[:middle]), Together.of(members[middle:])
+        return [member for half in halves for member in self._raising_in_build(half)]
 
     def _alone(self, member: Member) -> Examination:
         self.announce([member.index])

@@ -97,6 +97,7 @@ def test_every_target_shows_its_stages(accused: Target) -> None:
 
 STAGES = {
     "identity": ["program"],
+    "eager-cuda": [],
     "functionalize": ["functionalized"],
     "fx-reinplace": ["functionalized", "reinplaced"],
     "aot": ["inference graph"],
