@@ -6,6 +6,8 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from aliasproof.listings import installed_targets
 from campaigns.store import write_finding
 from targets import user_names, variants
 from targets.registry import TARGETS, target
-from tests.aliasproof.test_show import FINDING, replace
+from tests.aliasproof.test_show import FINDING
 
 ROOT = Path(__file__).parents[2]
 DOCS = (ROOT / "docs" / "targets.md").read_text(encoding="utf-8")
@@ -121,7 +123,7 @@ def test_a_check_of_a_finding_says_what_to_type(call, passes):
 
 def test_a_broken_entry_point_costs_one_line(call, passes, monkeypatch):
     points = {
-        name: user_names.EntryPoint(name, value, user_names.GROUP)
+        name: EntryPoint(name, value, user_names.GROUP)
         for name, value in (
             ("works", "passes:cleanup"),
             ("gone", "passes:gone"),
