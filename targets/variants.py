@@ -20,6 +20,7 @@ from torch import fx
 from oracles.contract import Contract, Promise, Waiver
 from programs.errors import UserError, did_you_mean
 from programs.execution import ProgramFunction, as_graph
+from reference_pass.functionalize import Views
 from targets import (
     aot,
     aot_eager,
@@ -76,9 +77,10 @@ _ON_AOT = ("aot", "aot-epilogue")
 _ON_DYNAMO = ("dynamo", "aot-eager")
 _PASSES = ("inductor-reinplace", "inductor-fx")
 _INDUCTOR = ("inductor-fx", "inductor")
-_REFERENCE = ("reference", "reference-copy")
+_VIEWS: Mapping[str, Views] = {"reference": "alias", "reference-copy": "copy"}
+_REFERENCE = tuple(_VIEWS)
 # Guards of Dynamo choose what runs for the inputs at hand.
-_GUARDED = (*_ON_DYNAMO, *_INDUCTOR, OWN_BACKEND)
+_GUARDED = (*_ON_DYNAMO, *_INDUCTOR, *_REFERENCE, OWN_BACKEND)
 
 # In the order in which a name lists them.
 VARIANTS: Mapping[str, Variant] = {
@@ -108,7 +110,7 @@ VARIANTS: Mapping[str, Variant] = {
         Variant(
             "grad",
             "inputs require gradients, gradients are compared too, the backward pass is compiled",
-            ("identity", *_ON_AOT, *_PASSES, "inductor", OWN_PASS),
+            ("identity", *_ON_AOT, *_PASSES, "inductor", *_REFERENCE, OWN_PASS),
         ),
         Variant(
             "captured",
@@ -134,7 +136,6 @@ VARIANTS: Mapping[str, Variant] = {
                 *_ON_AOT,
                 "inductor-reinplace",
                 *_GUARDED,
-                *_REFERENCE,
                 OWN_PASS,
             ),
         ),
@@ -185,6 +186,16 @@ def modern(base: str, chosen: Sequence[str]) -> tuple[str, list[str]]:
     if base == "aot" and {"dynamo", "second-call"} & {*chosen}:
         return "aot-eager", [name for name in chosen if name != "dynamo"]
     return base, list(chosen)
+
+
+# What these variants ask for is made by the backend of the reference pass.
+BY_BACKEND: Mapping[str, Traced] = {
+    name: Traced(
+        functools.partial(reference.build_by_backend, views=views),
+        functools.partial(reference.recipe_by_backend, views=views),
+    )
+    for name, views in _VIEWS.items()
+}
 
 
 def varied(base: str, chosen: Sequence[str], plain: Mapping[str, Target]) -> Target:
@@ -256,19 +267,25 @@ def _with_variants(plain: Mapping[str, Target], base: str, chosen: frozenset[str
         contract = VARIANTS[name].changed(contract)
     summaries = [target.summary, *(VARIANTS[name].summary for name in ordered)]
     given = sorted(name for name in chosen if "=" in name)
+    for name in given:
+        contract = settings.changed(contract, settings.parsed(name))
     summaries += [f"with {name} in torch._inductor.config" for name in given]
     ordered += given
     build, recipe = _build(base, chosen)
     # What Dynamo does with later calls, Inductor does not do by itself.
     by_guards = base == "inductor-fx" and chosen & second_calls.SECOND_CALLS.keys()
-    earlier = plain["aot-eager"] if by_guards else target.after
+    after = _applied(plain, plain["aot-eager"] if by_guards else target.after, chosen)
+    if base in BY_BACKEND and "grad" in chosen:
+        # Its backend trains through AOTAutograd, and promises no more than that.
+        after = _with_variants(plain, "aot", chosen & {"grad"})
+        contract = after.contract
     return Target(
         name=":".join((base, *ordered)),
         summary="; ".join(summaries),
         contract=contract,
         build=build,
         recipe=recipe,
-        after=_applied(plain, earlier, chosen),
+        after=after,
         # A backend of a user may contain AOTAutograd in all variants.
         layer=_applied(plain, target.layer, chosen) if base in OWN else None,
         varies=tuple(_with_variants(plain, base, fewer) for fewer in _fewer(ordered)),
@@ -299,7 +316,8 @@ def _build(base: str, chosen: frozenset[str]) -> tuple[BuildFunction, str]:
     if base == "identity":
         build, recipe = identity.TARGET.build, identity.TARGET.recipe
     else:
-        traced = OWN[base].traced if base in OWN else TRACED[base]
+        by_backend = base in BY_BACKEND and chosen & {"grad", *second_calls.SECOND_CALLS}
+        traced = BY_BACKEND[base] if by_backend else TRACED.get(base) or OWN[base].traced
         assert traced is not None
         given = {"config": config} if config else {}
         make, recipe = functools.partial(traced.build, **given), traced.recipe(tracing, **given)
