@@ -206,17 +206,6 @@ def test_a_second_call_with_other_sharing_shows_a_missing_guard(storages: tuple[
     assert found.symptom == Symptom("aot-eager:second-call", "values", "wrong value")
 
 
-@known_bug
-def test_a_reproducer_makes_the_first_call(tmp_path: Path) -> None:
-    program = of_vectors(WRITE_ONE_READ_OTHER, 0, 1)
-    found = examine(Case.of(program), target("aot-eager:second-call"), attribute=False)
-    path = tmp_path / "reproducer.py"
-    path.write_text(
-        render(program, target("aot-eager:second-call"), found.violations[0], exact=True)
-    )
-    assert confirm(path).shown
-
-
 def test_second_inputs_of_the_user_are_those_that_are_compared() -> None:
     calls: list[list[float]] = []
 
