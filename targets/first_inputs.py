@@ -53,7 +53,7 @@ def later(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
     """The same tensors, 16 bytes later in their storages."""
     made: dict[int, torch.Tensor] = {}
     for x in inputs:
-        flat = torch.empty(0, dtype=torch.uint8, device=x.device).set_(x.untyped_storage())
+        flat = x.new_empty(0, dtype=torch.uint8).set_(x.untyped_storage())
         made.setdefault(x.untyped_storage()._cdata, torch.cat([flat.new_zeros(16), flat]))
     storages = [made[x.untyped_storage()._cdata].untyped_storage() for x in inputs]
     return [
