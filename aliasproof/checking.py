@@ -169,7 +169,10 @@ def _result(target: Target, reports: Mapping[str, Report], trial: Trial | None) 
         return TargetResult(target.name, after, reports)
     # Under other conditions, eager left something else behind.
     eager = None if target.conditions is None else trial.eager
-    return TargetResult(target.name, after, reports, trial.target, eager=eager)
+    first_call = () if trial.build is None else trial.build.first_call
+    return TargetResult(
+        target.name, after, reports, trial.target, eager=eager, first_call=first_call
+    )
 
 
 def _missed(case: Case, result: TargetResult, trial: Trial | None) -> Sequence[Opportunity] | None:

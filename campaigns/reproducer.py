@@ -59,8 +59,9 @@ class Compiler:
         dynamic = ", dynamic=True" if "symbolic" in variants else ""
         compiled = f'torch.compile(program, backend="{backend}"{dynamic})'
         plain = f"def compiled(program, inputs):\n    return {compiled}"
-        if "second-call" in variants:
-            recipe = second_calls.recipe(plain)
+        later = second_calls.SECOND_CALLS.keys() & {*variants}
+        if later:
+            recipe = second_calls.SECOND_CALLS[later.pop()].recipe(plain)
         elif "grad" in variants:
             recipe = gradients.recipe(plain)
         elif "captured" in variants:
@@ -84,7 +85,7 @@ def script_for(program: Program, compiler: Compiler, violation: Violation, *, ex
     program = with_short_names(program)
     written = ordinary_source(program, near=compiler.near)
     # One block of imports at the top, as in any script, though a recipe brings its own.
-    imports, recipe = _split(compiler.recipe)
+    imports, recipe = _split(second_calls.shortened(compiler.recipe, input_tensors(program)))
     dies = violation.kind.startswith(DEATHS)
     head = [
         _docstring(headline(compiler.name, violation, program), program.device),

@@ -136,7 +136,7 @@ def test_what_happens_instead_is_said() -> None:
     ("variants", "expected"),
     [
         ("aot:symbolic", 'torch.compile(program, backend="inductor", dynamic=True)'),
-        ("aot-eager:second-call", "function(*first_inputs(inputs))"),
+        ("aot-eager:second-call", "function(*later(inputs))"),
         ("aot:grad", "program, inputs = conditions(program, inputs)"),
         ("functionalize:captured", "def capturing(program, inputs):"),
     ],
