@@ -17,6 +17,7 @@ import torch
 
 from oracles.contract import Contract, Promise, Waiver
 from programs.errors import UserError, did_you_mean
+from reference_pass.functionalize import Views
 from targets import (
     aot,
     aot_eager,
@@ -71,6 +72,8 @@ _ON_MAKE_FX = ("functionalize", "fx-reinplace")
 _ON_AOT = ("aot", "aot-epilogue")
 _ON_DYNAMO = ("dynamo", "aot-eager")
 _PASSES = ("inductor-reinplace", "inductor-fx")
+_VIEWS: Mapping[str, Views] = {"reference": "alias", "reference-copy": "copy"}
+_REFERENCE = tuple(_VIEWS)
 
 # In the order in which a name lists them.
 VARIANTS: Mapping[str, Variant] = {
@@ -100,7 +103,7 @@ VARIANTS: Mapping[str, Variant] = {
         Variant(
             "grad",
             "inputs require gradients, gradients are compared too, the backward pass is compiled",
-            ("identity", *_ON_AOT, *_PASSES, "inductor"),
+            ("identity", *_ON_AOT, *_PASSES, "inductor", *_REFERENCE),
         ),
         Variant(
             "captured",
@@ -111,7 +114,7 @@ VARIANTS: Mapping[str, Variant] = {
         Variant(
             "second-call",
             "called before with inputs of other sharing; the second call counts",
-            _ON_DYNAMO,
+            ("identity", *_ON_DYNAMO, *_REFERENCE),
         ),
     )
 }
@@ -156,6 +159,16 @@ OTHER_NAMES: Mapping[str, str] = {
     "aot:dynamo": "aot-eager",
     "aot:second-call": "aot-eager:second-call",
     "aot-train": "aot:grad",
+}
+
+
+# What these variants ask for is made by the backend of the reference pass.
+BY_BACKEND: Mapping[str, Traced] = {
+    name: Traced(
+        functools.partial(reference.build_by_backend, views=views),
+        functools.partial(reference.recipe_by_backend, views=views),
+    )
+    for name, views in _VIEWS.items()
 }
 
 
@@ -235,7 +248,11 @@ def _with_variants(plain: Mapping[str, Target], base: str, chosen: frozenset[str
     ordered += given
     build, recipe = _build(base, chosen)
     after = None
-    if target.after is not None and _inapplicable(target.after.name, chosen) is None:
+    if base in BY_BACKEND and "grad" in chosen:
+        # Its backend trains through AOTAutograd, and promises no more than that.
+        after = _with_variants(plain, "aot", chosen & {"grad"})
+        contract = after.contract
+    elif target.after is not None and _inapplicable(target.after.name, chosen) is None:
         after = _with_variants(plain, target.after.name, chosen)
     return Target(
         name=":".join((base, *ordered)),
@@ -263,7 +280,8 @@ def _build(base: str, chosen: frozenset[str]) -> tuple[BuildFunction, str]:
     if base == "identity":
         build, recipe = identity.TARGET.build, identity.TARGET.recipe
     else:
-        traced = TRACED[base]
+        by_backend = bool({"grad", "second-call"} & chosen) and base in BY_BACKEND
+        traced = BY_BACKEND[base] if by_backend else TRACED[base]
         given = {"config": config} if config else {}
         make, recipe = functools.partial(traced.build, **given), traced.recipe(tracing, **given)
         build = functools.partial(_guarded, make, tracing)
