@@ -32,6 +32,15 @@ settings.register_profile("nightly", UNTIMED, max_examples=5_000, print_blob=Tru
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test of a target that cannot run on this machine, with the reason."""
+    callspec = getattr(item, "callspec", None)
+    for value in () if callspec is None else callspec.params.values():
+        reason = value.unavailable() if isinstance(value, Target) else None
+        if reason is not None:
+            pytest.skip(f"{value.name} {reason}")
+
+
 # --- programs as text, and compilers with a planted bug -------------------------------------------
 
 
