@@ -23,6 +23,7 @@ from targets import (
     aot_eager,
     captured,
     dynamo,
+    freezing,
     fx_reinplace,
     gradients,
     identity,
@@ -112,6 +113,12 @@ VARIANTS: Mapping[str, Variant] = {
             Contract(preconditions=(captured.NOT_WRITTEN,), refusals=(captured.NOT_WRAPPED,)),
         ),
         Variant(
+            "freezing",
+            "half of the inputs are buffers of a module, and Inductor inlines them as constants",
+            ("inductor-fx", "inductor"),
+            Contract(preconditions=(freezing.ONE_VIEW,)),
+        ),
+        Variant(
             "second-call",
             "called before with inputs of other sharing; the second call counts",
             ("identity", *_ON_DYNAMO, *_REFERENCE),
@@ -122,6 +129,7 @@ VARIANTS: Mapping[str, Variant] = {
 # Pairs that no target has together, and why.
 APART: Mapping[frozenset[str], str] = {
     frozenset(("captured", "symbolic")): "a symbolic trace takes no real tensor that is no input",
+    frozenset(("freezing", "grad")): "Inductor freezes only without gradients",
 }
 
 
@@ -289,6 +297,8 @@ def _build(base: str, chosen: frozenset[str]) -> tuple[BuildFunction, str]:
         return functools.partial(second_calls.build, build), second_calls.recipe(recipe)
     if "grad" in chosen:
         return functools.partial(gradients.build, build), gradients.recipe(recipe)
+    if "freezing" in chosen:
+        return functools.partial(freezing.build, build), freezing.recipe(recipe)
     if "captured" in chosen:
         return functools.partial(captured.build, build), captured.recipe(recipe)
     return build, recipe
