@@ -26,6 +26,7 @@ from targets import (
     aot_eager,
     captured,
     dynamo,
+    freezing,
     fx_reinplace,
     gradients,
     identity,
@@ -139,6 +140,12 @@ VARIANTS: Mapping[str, Variant] = {
                 OWN_PASS,
             ),
         ),
+        Variant(
+            "freezing",
+            "half of the inputs are buffers of a module, and Inductor inlines them as constants",
+            ("inductor-fx", "inductor"),
+            Contract(preconditions=(freezing.ONE_VIEW,)),
+        ),
     )
 }
 
@@ -152,6 +159,7 @@ APART: Mapping[frozenset[str], str] = {
         frozenset(pair): "each of them says what is called, and on which inputs"
         for pair in itertools.combinations(("grad", "captured", *second_calls.SECOND_CALLS), 2)
     },
+    frozenset(("freezing", "grad")): "Inductor freezes only without gradients",
 }
 
 
@@ -329,6 +337,8 @@ def _build(base: str, chosen: frozenset[str]) -> tuple[BuildFunction, str]:
         return functools.partial(second.build, build), second.recipe(recipe)
     if "grad" in chosen:
         return functools.partial(gradients.build, build), gradients.recipe(recipe)
+    if "freezing" in chosen:
+        return functools.partial(freezing.build, build), freezing.recipe(recipe)
     if "captured" in chosen:
         return functools.partial(captured.build, build), captured.recipe(recipe)
     return build, recipe
