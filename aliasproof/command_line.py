@@ -21,6 +21,7 @@ from aliasproof.options import (
     AcceptDocumented,
     CandidateLimit,
     File,
+    FindingName,
     FunctionName,
     InProcess,
     InputsName,
@@ -32,6 +33,7 @@ from aliasproof.options import (
     MinimizedFile,
     MinimizedTarget,
     Output,
+    OwnTarget,
     PastKnown,
     Strict,
     Targets,
@@ -141,13 +143,8 @@ def check(
 
 @app.command(short_help="Show a finding and run it again.")
 def show(
-    finding: Annotated[
-        str,
-        typer.Argument(
-            metavar="FINDING",
-            help="Folder or name (under runs/) of a finding, a suspicion, an unconfirmed failure.",
-        ),
-    ],
+    finding: FindingName,
+    target: OwnTarget = None,
     json: Json = False,
 ) -> None:
     """Show a finding: program, evidence, eager beside the target, graphs, reproducer.
@@ -156,7 +153,7 @@ def show(
     """
     from aliasproof.commands.show import show_finding
 
-    show_finding(finding, as_json=json)
+    show_finding(finding, target, as_json=json)
 
 
 @app.command(short_help="Reduce a program to the instructions that a difference needs.")
@@ -258,7 +255,11 @@ def known(json: Json = False) -> None:
 
 @app.command(short_help="List the targets.")
 def targets(json: Json = False) -> None:
-    """List the targets, and what each promises."""
+    """List the targets, and what each promises.
+
+    Your own pass or torch.compile backend is a target, too: --target PACKAGE.MODULE:FUNCTION,
+    --target FILE.py:FUNCTION, or an entry point of the group 'aliasproof.targets'.
+    """
     from aliasproof.commands.targets import list_targets
 
     list_targets(as_json=json)

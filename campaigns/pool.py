@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+from collections.abc import Sequence
 from multiprocessing import forkserver
 
 from pebble import ProcessPool
@@ -13,8 +14,10 @@ from trials.interrupts import sigint_handler
 from trials.worker import start_worker
 
 
-def start_pool(workers: int) -> ProcessPool:
+def start_pool(workers: int, granted: Sequence[str] = ()) -> ProcessPool:
     """A pool whose processes are forked from a server that has torch imported.
+
+    In these, the targets named in `granted` may be a user's code.
 
     A fork costs milliseconds, an import of torch more than a second. The server has run nothing
     else, so workers start in the same state.
@@ -27,4 +30,6 @@ def start_pool(workers: int) -> ProcessPool:
     with sigint_handler(signal.SIG_IGN):
         forkserver.ensure_running()
     context = multiprocessing.get_context("forkserver")
-    return ProcessPool(workers, initializer=start_worker, context=context)
+    return ProcessPool(
+        workers, initializer=start_worker, initargs=(tuple(granted),), context=context
+    )

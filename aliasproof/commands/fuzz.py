@@ -16,6 +16,7 @@ from reports.console import notes, relative, results, write_json
 from reports.progress import display
 from reports.wording import counted
 from targets.registry import target as target_named
+from targets.user_names import grant
 from trials.worker import quiet_torch
 
 # `functionalize` is tested through `fx-reinplace`, which builds on it. A violation that
@@ -39,6 +40,7 @@ class FuzzOptions:
     def plan(self) -> Plan:
         """The plan. Raises `UserError` for numbers out of range and unknown targets."""
         chosen = self.targets or DEFAULT_TARGETS
+        grant(chosen)
         names = tuple(dict.fromkeys(target_named(name).name for name in chosen))
         if self.seconds is not None and self.programs is not None:
             raise UserError("--seconds and --programs both say when to stop; give one of them")
