@@ -28,16 +28,19 @@ from trials.trial import Case, EagerRun, run_trial
 
 GENERATES_CODE = ("inductor",)
 WHOLE_GENERATOR = "code generation"
+ONE_OPERATOR = "lowering of "
 
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
     """A part of the code generator, and a context in which it does nothing.
 
-    `settings` are those of `torch._inductor.config`.
+    `without` says what the context does, in words after 'it is right'. `settings` are those of
+    `torch._inductor.config`.
     """
 
     part: str
+    without: str
     settings: Mapping[str, object]
     patch: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
 
@@ -92,17 +95,43 @@ def _noted_anew() -> Iterator[None]:
         yield
 
 
+def _setting(part: str, name: str, value: object) -> Experiment:
+    return Experiment(part, f"with `{name}={value}` in `torch._inductor.config`", {name: value})
+
+
 EXPERIMENTS: tuple[Experiment, ...] = (
-    Experiment("post_grad: metadata of the graph", {}, _noted_anew),
-    Experiment("scheduler: in-place buffers", {"inplace_buffers": False}),
-    Experiment("wrapper: memory planning", {"memory_planning": False}),
-    Experiment("wrapper: buffer reuse", {"allow_buffer_reuse": False}),
-    Experiment("scheduler: order for peak memory", {"reorder_for_peak_memory": False}),
-    Experiment("scheduler: dead-node elimination", {"use_dce": False}),
-    Experiment("C++: vectorized code", {"cpp.simdlen": 1}),
-    Experiment("scheduler: fusion", {}, _without_fusion),
-    Experiment("lowering: computation at the place of use", {}, _at_once),
+    Experiment(
+        "post_grad: metadata of the graph",
+        "if the metadata of its graph is computed again after all passes",
+        {},
+        _noted_anew,
+    ),
+    _setting("scheduler: in-place buffers", "inplace_buffers", False),
+    _setting("wrapper: memory planning", "memory_planning", False),
+    _setting("wrapper: buffer reuse", "allow_buffer_reuse", False),
+    _setting("scheduler: order for peak memory", "reorder_for_peak_memory", False),
+    _setting("scheduler: dead-node elimination", "use_dce", False),
+    _setting("C++: vectorized code", "cpp.simdlen", 1),
+    Experiment("scheduler: fusion", "if the scheduler fuses nothing", {}, _without_fusion),
+    Experiment(
+        "lowering: computation at the place of use",
+        "if each operator fills a buffer when it is lowered",
+        {},
+        _at_once,
+    ),
 )
+
+
+def generated(part: str) -> bool:
+    """Whether a blamed part is one of the code generator, so that all graphs are right."""
+    return part == WHOLE_GENERATOR or bool(without(part))
+
+
+def without(part: str) -> str:
+    """What makes the generated code right, in words after 'it is right'; empty if nothing does."""
+    if part.startswith(ONE_OPERATOR):
+        return f"if it calls `{part.removeprefix(ONE_OPERATOR)}` of ATen"
+    return next((each.without for each in EXPERIMENTS if each.part == part), "")
 
 
 def part_at_fault(case: Case, target: Target, violation: Violation, eager: EagerRun) -> str | None:
@@ -126,7 +155,7 @@ def part_at_fault(case: Case, target: Target, violation: Violation, eager: Eager
             return experiment.part
     for operator in operators:
         if not shows(_as_call(operator)):
-            return f"lowering of {operator}"
+            return f"{ONE_OPERATOR}{operator}"
     return WHOLE_GENERATOR
 
 

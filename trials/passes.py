@@ -35,7 +35,7 @@ from programs.values import clone_inputs
 from targets import second_calls
 from targets.target import Target
 from trials.choosable import GRAPH, Choosable, Step, stages_as_steps
-from trials.code_generation import GENERATES_CODE, part_at_fault
+from trials.code_generation import GENERATES_CODE, WHOLE_GENERATOR, part_at_fault
 from trials.compile_errors import where_raised
 from trials.promises import same_promise
 from trials.trial import SEED, Case, EagerRun, run_eager
@@ -62,11 +62,15 @@ class PassAtFault:
     after: str = ""
 
 
-def first_wrong_pass(case: Case, target: Target, violation: Violation) -> PassAtFault | None:
+def first_wrong_pass(
+    case: Case, target: Target, violation: Violation, *, experiments: bool = True
+) -> PassAtFault | None:
     """The pass of a target that is at fault for a violation, or None if nothing tells.
 
     `target` is the target at fault. None if it makes no graph, makes several, or if the violation
-    depends on chance. Raises `Rejected` if the case is undefined in eager or not for the target.
+    depends on chance. If all graphs are right, `experiments` tell the part of the code generator,
+    with a dozen compilations or more; without them, the answer is 'code generation'. Raises
+    `Rejected` if the case is undefined in eager or not for the target.
     """
     case = case.under(target)
     eager = run_eager(case)
@@ -76,6 +80,8 @@ def first_wrong_pass(case: Case, target: Target, violation: Violation) -> PassAt
     found = _StepSearch(case, on_graphs, violation, eager).pass_at_fault()
     if found is not None or on_graphs is target:
         return found
+    if not experiments:
+        return PassAtFault(WHOLE_GENERATOR)
     part = part_at_fault(case, target, violation, eager)
     return None if part is None else PassAtFault(part)
 
