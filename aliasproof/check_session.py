@@ -49,8 +49,9 @@ def begin(request: CheckRequest) -> Begun:
     def action(given: UserFunction | Program) -> Prepared:
         step(f"{names.function}() in eager")
         if isinstance(given, Program):
-            return prepare(given)
-        return prepare(given.function, given.inputs, given.second_inputs, file=request.path)
+            return prepare(given, device=request.device)
+        arguments = given.function, given.inputs, given.second_inputs
+        return prepare(*arguments, file=request.path, device=request.device)
 
     try:
         _prepared = user_file.apply_to(request.path, names, action)

@@ -15,6 +15,7 @@ from aliasproof.user_file import FileNames, UserFunction
 from campaigns.recognition import recognised
 from campaigns.signature import signature
 from oracles.judge import EVERY_ORACLE, ON_GRAPHS
+from programs.devices import on_device, require_device
 from programs.errors import Rejected, UserError, did_you_mean
 from programs.lifting import LiftedProgram, lift_program
 from programs.program import Program
@@ -47,8 +48,12 @@ def begin(request: MinimizeRequest) -> Subject:
     quiet_torch()
     step("the file")
     lifted = user_file.apply_to(request.path, FileNames(*request.names), _lifted)
-    namespaces = {call.op.split(".")[0] for call in lifted.program.instructions}
-    return Subject(lifted.program, lifted.notes, not namespaces <= OUR_NAMESPACES)
+    global _function  # noqa: PLW0603
+    if _function is not None and request.device is not None:
+        _function = _function.on(request.device)
+    program = on_device(lifted.program, require_device(request.device or lifted.program.device))
+    namespaces = {call.op.split(".")[0] for call in program.instructions}
+    return Subject(program, lifted.notes, not namespaces <= OUR_NAMESPACES)
 
 
 def _lifted(given: UserFunction | Program) -> LiftedProgram:

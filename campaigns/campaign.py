@@ -107,6 +107,7 @@ class Campaign:
                 part: round(seconds, 1) for part, seconds in asdict(self.spent).items()
             },
             "past known bugs": self.plan.past_known,
+            "device": self.plan.device,
             "interrupted": self.interrupted,
             "worker deaths": self.deaths,
             "programs": {name: counts.to_json() for name, counts in self.statistics.items()},

@@ -10,6 +10,7 @@ from targets import (
     aot,
     aot_eager,
     dynamo,
+    eager_cuda,
     fx_reinplace,
     identity,
     inductor,
@@ -28,6 +29,7 @@ TARGETS: dict[str, Target] = {
     registered.name: registered
     for registered in (
         identity.TARGET,
+        eager_cuda.TARGET,
         torch_functionalize.TARGET,
         fx_reinplace.TARGET,
         aot.AOT,

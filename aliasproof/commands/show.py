@@ -11,6 +11,7 @@ from campaigns.finding import Finding
 from campaigns.reproducer import DEATHS, confirm
 from campaigns.stored import StoredSuspicion, locate, read_stored
 from oracles.verdict import Violation
+from programs.devices import require_device
 from programs.errors import UserError
 from programs.printing import source
 from reports.console import output_for_results, print_lines, results, write_json
@@ -25,8 +26,10 @@ from reports.side_by_side import rows
 from reports.verdict_table import print_violation, report_json
 from targets.registry import is_importable
 from targets.registry import target as target_named
+from targets.target import Target
 from targets.user_names import grant
 from trials.examination import Examination, examine
+from trials.isolation import DEVICE_LOST
 from trials.trial import Case
 from trials.worker import quiet_torch
 
@@ -61,8 +64,11 @@ def show_finding(given: str, own: str | None = None, *, as_json: bool) -> None:
         raise UserError(f"{given} is of the target {stored.target}, and not of {own}")
     script = folder / "reproducer.py"
     if is_importable(stored.target):
-        summary, found = _run_again(stored)
-        status = _run_reproducer(script) if found is None else _status(stored, found)
+        # It can be older than this version, and its target gone.
+        target = target_named(stored.target)
+        quiet_torch()
+        summary = target.summary
+        found, status = _run_again(stored, target, script)
     else:
         summary, found = "your own code", None
         advice = f"aliasproof show {given} --target {stored.target}"
@@ -75,17 +81,20 @@ def show_finding(given: str, own: str | None = None, *, as_json: bool) -> None:
     print_lines(results(), status.text, status.style)
 
 
-def _run_again(stored: Finding | StoredSuspicion) -> tuple[str, Examination | None]:
-    """The summary of the target, and a new run; None if the run would end this process."""
-    # It can be older than this version, and its target gone.
-    target = target_named(stored.target)
-    quiet_torch()
+def _run_again(
+    stored: Finding | StoredSuspicion, target: Target, script: Path
+) -> tuple[Examination | None, Status]:
+    """Run a stored case again, where its device is. None where it could end this process."""
+    try:
+        require_device(stored.program.device)
+    except UserError as reason:
+        return None, Status("not run", f"Not run again: {reason}.")
     # What a worker reported dead would end this process too.
-    if stored.kind.startswith(DEATHS):
-        return target.summary, None
+    if stored.kind.startswith((*DEATHS, DEVICE_LOST)):
+        return None, _run_reproducer(script)
     with output_for_results():
-        case = Case.of(stored.program)
-        return target.summary, examine(case, target, every_oracle=True, attribute=False)
+        found = examine(Case.of(stored.program), target, every_oracle=True, attribute=False)
+    return found, _status(stored, found)
 
 
 def _print(
