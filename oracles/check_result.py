@@ -46,7 +46,8 @@ class TargetResult:
     compared. `missed` is what its last graph could have done in place; None if that was not asked,
     or if the graph is wrong or incomplete. `eager` is the eager run that it was compared with, if
     that is another one than the check's. `first_call` are the inputs of a call before that one,
-    which is not compared.
+    which is not compared. `blamed` is the pass after which the target is wrong, if attribution
+    found one.
     """
 
     target: str
@@ -56,6 +57,7 @@ class TargetResult:
     missed: Sequence[Opportunity] | None = None
     eager: Observation | None = None
     first_call: Sequence[torch.Tensor] = ()
+    blamed: str = ""
 
     @property
     def violations(self) -> list[Violation]:
