@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,10 +13,7 @@ from targets import aot, dynamo
 from targets.target import Build, Function, Target
 from targets.tracing import PLAIN, Tracing
 
-CONTRACT = replace(
-    aot.CONTRACT,
-    refusals=(*aot.CONTRACT.refusals, *dynamo.CONTRACT.refusals),
-)
+CONTRACT = aot.CONTRACT
 
 
 def build(function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing = PLAIN) -> Build:

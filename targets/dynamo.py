@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from oracles.contract import Contract, Promise, Refusal, Waiver, depends_on_data
+from oracles.contract import Contract, Promise, Waiver
 from oracles.stage import Stage
 from programs.execution import ProgramFunction, as_graph
 from targets.target import Build, Function, Target
@@ -21,18 +21,11 @@ from targets.tracing import PLAIN, Tracing
 
 OPAQUE = "Dynamo does not compile under a dispatch mode, which value hashes need"
 
-GRAPH_BREAK = Refusal(
-    "data-dependent operator",
-    r"torch\._dynamo\.exc\.\w+: .*[Dd]ata.dependent",
-    "Dynamo breaks the graph where a shape or a branch depends on tensor data, and says so",
-    depends_on_data,
-)
 CONTRACT = Contract(
     waivers=(
         Waiver(Promise.GRAPHS, "a captured graph mutates where the program does"),
         FORGETFUL_CACHE,
     ),
-    refusals=(GRAPH_BREAK,),
 )
 
 

@@ -37,7 +37,6 @@ CONTRACT = replace(
             " graph does not",
         ),
     ),
-    refusals=(*aot.CONTRACT.refusals, *dynamo.CONTRACT.refusals),
 )
 
 # Random operators draw what eager draws, and nothing that was compiled before is used.

@@ -17,6 +17,16 @@ def accused(request: pytest.FixtureRequest) -> Target:
     return found
 
 
+# Dynamo wraps errors, and AOTAutograd runs in another way behind it.
+DIRECT = [name for name, found in TARGETS.items() if "torch.compile(" not in found.recipe]
+
+
+@pytest.fixture(params=DIRECT)
+def direct(request: pytest.FixtureRequest) -> Target:
+    """Each target whose recipe does not go through Dynamo."""
+    return TARGETS[request.param]
+
+
 def mutate_and_view(x: Tensor, y: Tensor) -> object:
     x.mul_(2)
     x[0].add_(y[1])

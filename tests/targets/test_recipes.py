@@ -76,10 +76,10 @@ def test_a_recipe_runs_right_functions_right(right: Function, accused: Target) -
     assert ends(compiled, clone_inputs(inputs)) == ends(right, clone_inputs(inputs))
 
 
-def test_a_recipe_does_what_build_does(accused: Target) -> None:
+def test_a_recipe_does_what_build_does(direct: Target) -> None:
     for seed in range(10):
         for program in sample(swarm(seed), seed, 3):
-            check_recipe(accused, program)
+            check_recipe(direct, program)
 
 
 def check_recipe(accused: Target, program: Program) -> None:
@@ -99,13 +99,13 @@ def check_recipe(accused: Target, program: Program) -> None:
     [((2, 3), (6, 2)), ((2, 3), (1, 2)), ((2, 3), (0, 1)), ((2, 2), (1, 1)), ((2, 1), (1, 5))],
 )
 def test_a_recipe_does_what_build_does_for_inputs_of_any_layout(
-    accused: Target, sizes: tuple[int, ...], strides: tuple[int, ...]
+    direct: Target, sizes: tuple[int, ...], strides: tuple[int, ...]
 ) -> None:
     view = Input("x", 0, torch.float32, sizes, strides)
     for call in ("aten.neg.default(x)", "aten.clone.default(x)", "aten.flatten.using_ints(x)"):
         body = f"    v0 = {call}\n    v1 = aten.reshape.default(v0, [-1])\n    return v0, v1\n"
         check_recipe(
-            accused,
+            direct,
             parse_source(f"def program(x):\n{body}", (Storage(torch.float32, 12),), (view,)),
         )
 

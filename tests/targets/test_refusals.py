@@ -116,6 +116,7 @@ EXPECTED = [
     pytest.param(accused, refusal, id=f"{accused.name}-{refusal.message[:30]}")
     for accused in TARGETS.values()
     for refusal in accused.contract.refusals
+    if "torch.compile(" not in accused.recipe  # Dynamo runs these parts of a function in eager
 ]
 
 

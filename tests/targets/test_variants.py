@@ -181,7 +181,10 @@ def ends(case: Case, compile_: Callable[[Function, Sequence[Tensor]], Function])
     ]
 
 
-@pytest.mark.parametrize("name", [*SINGLE, *DOUBLE])
+# Inductor's recipes go through Dynamo, and its targets do not: layouts of empty tensors differ.
+@pytest.mark.parametrize(
+    "name", [name for name in (*SINGLE, *DOUBLE) if not name.startswith(("inductor", "aot-eager"))]
+)
 def test_a_recipe_does_what_build_does(name: str) -> None:
     accused, compared = target(name), 0
     namespace: dict[str, Any] = {"torch": torch}
