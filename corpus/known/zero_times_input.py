@@ -12,16 +12,17 @@ from corpus.known_bug import KnownBug, view, written
 
 @contextlib.contextmanager
 def mended() -> Iterator[None]:
-    """No product is replaced because one factor is 0. That is only right for integers.
+    """The rule is left to integers, as in torch 2.15 (pytorch/pytorch#187580)."""
 
-    That is stricter than pytorch/pytorch#187580, which leaves the rule to integers.
-    """
-
-    def nothing(original: Callable[..., Any], folder: Any) -> None:
-        del original, folder
+    def of_integers(original: Callable[..., Any], folder: Any) -> None:
+        original(folder)
+        for node in list(folder.node_replacements):
+            dtype = node.meta["val"].dtype
+            if dtype.is_floating_point or dtype.is_complex:
+                del folder.node_replacements[node]
 
     name = "UniformValueConstantFolder._add_peephole_patterns"
-    with replaced("fx_passes.joint_graph", name, nothing):
+    with replaced("fx_passes.joint_graph", name, of_integers):
         yield
 
 
