@@ -91,7 +91,7 @@ class TargetCheck:
         self._stopping.set()
 
     def _started(self) -> _Worker:
-        worker = _Worker(Isolated(self.limits))
+        worker = _Worker(Isolated(self.limits, self.subject.program.device))
         worker.process.call(ATTEND, self.request, self.subject)
         return worker
 

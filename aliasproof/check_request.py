@@ -13,13 +13,15 @@ from reports.shown_runs import ShownEager
 class CheckRequest:
     """What to check: a file, the names of function and inputs in it, and the targets.
 
-    Without targets, the default ones are meant.
+    Without targets, the default ones are meant. The inputs are moved to `device`; without one, they
+    stay where they are.
     """
 
     path: Path
     names: tuple[str, str] = ("program", "inputs")
     targets: tuple[str, ...] = ()
     missed: bool = False
+    device: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from oracles.missed import missed as opportunities
 from oracles.observation import observe
 from oracles.place_names import renamed_report
 from oracles.verdict import Report, Verdict, in_both
+from programs.devices import on_device, require_device
 from programs.errors import Rejected, UserError
 from programs.execution import ProgramFunction
 from programs.program import Program
@@ -27,6 +28,7 @@ from programs.trace import Trace
 from programs.values import clone_inputs, input_tensors
 from targets.registry import target as target_named
 from targets.target import Function, Target
+from targets.user_names import grant
 from trials.examination import examine
 from trials.trial import SEED, Case, EagerRun, Trial, run_eager
 from trials.value_search import Budget
@@ -43,21 +45,29 @@ def check(
     second_inputs: object = None,
     file: Path | None = None,
     missed: bool = False,
+    device: str | None = None,
 ) -> Check:
     """Run a function in eager and through targets, and let every oracle compare the runs.
 
     Neither the inputs nor the function are changed. A `Program` brings its own inputs. Inputs are
     in a form of `CallArguments`. `second_inputs` are those of a second call, for targets that make
     one; only their tensors may differ. `file` is the file of the function: errors then name their
-    line in it. `missed` also asks what targets could have done in place. Raises `UserError` for an
-    unknown target, or for inputs that cannot be compared.
+    line in it. `missed` also asks what targets could have done in place. The inputs are moved to
+    `device`, such as "cuda", if one is given. Raises `UserError` for an unknown target, a device
+    that is not there, or inputs that cannot be compared.
     """
+    grant(targets)
     chosen = [target_named(name) for name in dict.fromkeys(targets)]
     # The caller's random numbers must not depend on whether something was checked before.
-    with torch.random.fork_rng(devices=[]):
-        prepared = prepare(function, inputs, second_inputs, file=file)
+    with torch.random.fork_rng(devices=_generators()):
+        prepared = prepare(function, inputs, second_inputs, file=file, device=device)
         results = {each.name: check_target(prepared, each, missed=missed) for each in chosen}
     return Check(prepared.eager, results, list(prepared.notes))
+
+
+def _generators() -> Sequence[int]:
+    """The CUDA devices whose generators this process has."""
+    return range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +90,12 @@ def prepare(
     second_inputs: object = None,
     *,
     file: Path | None = None,
+    device: str | None = None,
 ) -> Prepared:
     """Run a function, or a program with its own inputs, in eager. See `check`."""
     if isinstance(function, Program):
-        program = function
+        program = function if device is None else on_device(function, require_device(device))
+        require_device(program.device)
         case = Case(ProgramFunction(program), lambda: _seeded(input_tensors(program)))
         return Prepared(case, _run_eager(case, file))
     if inputs is None:
@@ -101,6 +113,8 @@ def prepare(
         checked(second_inputs, "second_inputs")
         second = comparable.other_inputs(second_inputs)
         case.second_inputs = lambda: _seeded(clone_inputs(second))
+    if device is not None:
+        case = case.on(require_device(device))
     eager = _run_eager(case, file)
     eager = replace(eager, names=comparable.place_names())
     # Only the runs show which types the outputs have.

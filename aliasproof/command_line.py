@@ -20,7 +20,9 @@ import typer
 from aliasproof.options import (
     AcceptDocumented,
     CandidateLimit,
+    DeviceName,
     File,
+    FindingName,
     FunctionName,
     InProcess,
     InputsName,
@@ -31,13 +33,19 @@ from aliasproof.options import (
     Memory,
     MinimizedFile,
     MinimizedTarget,
+    MovedTo,
     Output,
+    OwnTarget,
     PastKnown,
+    Programs,
+    RunFolder,
+    Seconds,
+    Seed,
     Strict,
     Targets,
     Workers,
 )
-from programs.errors import InternalError, UserError
+from programs.errors import DeviceLost, InternalError, UserError
 
 FOUND, BAD_INPUT, INTERNAL_ERROR, INTERRUPTED = 1, 2, 3, 130
 
@@ -71,28 +79,13 @@ def about(
 @app.command(short_help="Search for miscompiles with random programs.")
 def fuzz(
     target: Targets = None,
-    seconds: Annotated[
-        float | None,
-        typer.Option(metavar="SECONDS", help="Draw programs for this time. Default: 90."),
-    ] = None,
-    programs: Annotated[
-        int | None,
-        typer.Option(
-            metavar="NUMBER", help="Draw this many programs per target, without a time limit."
-        ),
-    ] = None,
-    seed: Annotated[
-        int,
-        typer.Option(metavar="NUMBER", help="The same seed and --programs give the same findings."),
-    ] = 0,
-    run: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="New folder for the findings. Default: runs/<date>-<time>."
-        ),
-    ] = None,
+    seconds: Seconds = None,
+    programs: Programs = None,
+    seed: Seed = 0,
+    run: RunFolder = None,
     workers: Workers = None,
     past_known: PastKnown = False,
+    device: DeviceName = "cpu",
     json: Json = False,
     fail_on_findings: Annotated[
         bool, typer.Option("--fail-on-findings", help="Exit with status 1 if there is a finding.")
@@ -104,7 +97,9 @@ def fuzz(
     """
     from aliasproof.commands.fuzz import FuzzOptions, run_campaign
 
-    options = FuzzOptions(tuple(target or ()), seconds, programs, seed, run, workers, past_known)
+    options = FuzzOptions(
+        tuple(target or ()), seconds, programs, seed, run, workers, past_known, device
+    )
     found = run_campaign(options, as_json=json)
     return FOUND if fail_on_findings and found else 0
 
@@ -123,6 +118,7 @@ def check(
     in_process: InProcess = False,
     accept_documented: AcceptDocumented = False,
     strict: Strict = False,
+    device: MovedTo = None,
     json: Json = False,
 ) -> int:
     """Compare your own function with eager. FILE.py defines program(*tensors) and inputs().
@@ -134,20 +130,15 @@ def check(
     from aliasproof.check_request import CheckRequest
     from aliasproof.commands.check import CheckOptions, check_file
 
-    request = CheckRequest(file, (function, inputs), tuple(target or ()), missed)
+    request = CheckRequest(file, (function, inputs), tuple(target or ()), missed, device)
     found = check_file(request, CheckOptions(limit, memory, in_process, json, strict))
     return found.exit_status(accept_documented=accept_documented, strict=strict)
 
 
 @app.command(short_help="Show a finding and run it again.")
 def show(
-    finding: Annotated[
-        str,
-        typer.Argument(
-            metavar="FINDING",
-            help="Folder or name (under runs/) of a finding, a suspicion, an unconfirmed failure.",
-        ),
-    ],
+    finding: FindingName,
+    target: OwnTarget = None,
     json: Json = False,
 ) -> None:
     """Show a finding: program, evidence, eager beside the target, graphs, reproducer.
@@ -156,7 +147,7 @@ def show(
     """
     from aliasproof.commands.show import show_finding
 
-    show_finding(finding, as_json=json)
+    show_finding(finding, target, as_json=json)
 
 
 @app.command(short_help="Reduce a program to the instructions that a difference needs.")
@@ -170,6 +161,7 @@ def minimize(
     inputs: InputsName = "inputs",
     workers: Workers = None,
     limit: CandidateLimit = 60.0,
+    device: MovedTo = None,
     json: Json = False,
 ) -> int:
     """Reduce a function or a program as long as a target shows the same difference from eager.
@@ -181,11 +173,12 @@ def minimize(
     """
     from trials.isolation import start_server
 
-    start_server(["aliasproof.minimize_session"])  # it imports torch while this process does
+    if device is None:
+        start_server(["aliasproof.minimize_session"])  # it imports torch while this process does
     from aliasproof.commands.minimize import MinimizeOptions, minimize_file
     from aliasproof.minimize_request import MinimizeRequest
 
-    request = MinimizeRequest(Path(file), (function, inputs), target, oracle)
+    request = MinimizeRequest(Path(file), (function, inputs), target, oracle, device)
     options = MinimizeOptions(interesting, output, workers, limit, json)
     return minimize_file(file, request, options)
 
@@ -258,7 +251,11 @@ def known(json: Json = False) -> None:
 
 @app.command(short_help="List the targets.")
 def targets(json: Json = False) -> None:
-    """List the targets, and what each promises."""
+    """List the targets, and what each promises.
+
+    Your own pass or torch.compile backend is a target, too: --target PACKAGE.MODULE:FUNCTION,
+    --target FILE.py:FUNCTION, or an entry point of the group 'aliasproof.targets'.
+    """
     from aliasproof.commands.targets import list_targets
 
     list_targets(as_json=json)
@@ -328,6 +325,8 @@ def run(arguments: Sequence[str]) -> int:
         code = app(list(arguments), prog_name="aliasproof", standalone_mode=False) or 0
     except UserError as error:
         return _fail(str(error), BAD_INPUT)
+    except DeviceLost as error:
+        return _fail(f"{error}; nothing more can run on the device in this process", FOUND)
     except (KeyboardInterrupt, typer.Abort):
         return _fail("interrupted", INTERRUPTED)
     except BrokenPipeError:

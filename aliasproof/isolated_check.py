@@ -17,7 +17,7 @@ from oracles.verdict import Report, Verdict, Violation, decided, not_applicable
 from programs.errors import UserError
 from reports.shown_runs import ShownTarget
 from trials.crew import Crew, RemoteCall
-from trials.isolation import TARGET_STEP, Death, Limits, Outcome, Raised, Returned
+from trials.isolation import CPU, TARGET_STEP, Death, Limits, Outcome, Raised, Returned
 
 # What processes have imported when they start. The first dispatch mode imports Dynamo.
 PRELOADED = ("aliasproof.check_session", "torch._dynamo")
@@ -37,7 +37,8 @@ class IsolatedCheck:
 
     def results(self) -> Iterator[Begun | ShownTarget]:
         """First the eager run, then each target when it ends. Raises `UserError` for bad input."""
-        crew = Crew(RemoteCall("", BEGIN, (self.request,)), self.limits, self.most)
+        begin = RemoteCall("", BEGIN, (self.request,))
+        crew = Crew(begin, self.limits, self.most, device=self.request.device or CPU)
         with crew.at_work():
             begun = self._begun(crew.prepare())
             yield begun

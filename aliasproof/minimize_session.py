@@ -15,11 +15,13 @@ from aliasproof.user_file import FileNames, UserFunction
 from campaigns.recognition import recognised
 from campaigns.signature import signature
 from oracles.judge import EVERY_ORACLE, ON_GRAPHS
+from programs.devices import on_device, require_device
 from programs.errors import Rejected, UserError, did_you_mean
 from programs.lifting import LiftedProgram, lift_program
 from programs.program import Program
 from programs.values import clone_inputs
 from targets.registry import target as target_named
+from targets.user_names import grant
 from trials.attribution import Symptom, grade, graded
 from trials.examination import examine
 from trials.isolation import step
@@ -37,6 +39,7 @@ def begin(request: MinimizeRequest) -> Subject:
 
     Raises `UserError` for bad input, and `Rejected` if the function raises in eager.
     """
+    grant(request.granted)
     if request.target is not None:  # before the user's file runs, which can take long
         target_named(request.target)
     if request.oracle is not None and request.oracle not in EVERY_ORACLE:
@@ -45,8 +48,12 @@ def begin(request: MinimizeRequest) -> Subject:
     quiet_torch()
     step("the file")
     lifted = user_file.apply_to(request.path, FileNames(*request.names), _lifted)
-    namespaces = {call.op.split(".")[0] for call in lifted.program.instructions}
-    return Subject(lifted.program, lifted.notes, not namespaces <= OUR_NAMESPACES)
+    global _function  # noqa: PLW0603
+    if _function is not None and request.device is not None:
+        _function = _function.on(request.device)
+    program = on_device(lifted.program, require_device(request.device or lifted.program.device))
+    namespaces = {call.op.split(".")[0] for call in program.instructions}
+    return Subject(program, lifted.notes, not namespaces <= OUR_NAMESPACES)
 
 
 def _lifted(given: UserFunction | Program) -> LiftedProgram:
@@ -69,6 +76,7 @@ def _lifted(given: UserFunction | Program) -> LiftedProgram:
 
 def attend(request: MinimizeRequest, subject: Subject) -> None:
     """Prepare this process to try candidates."""
+    grant(request.granted)
     quiet_torch()
     if subject.user_code:  # only the user's file registers these operators
         with contextlib.redirect_stdout(sys.stderr):

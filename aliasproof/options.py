@@ -13,8 +13,42 @@ Targets = Annotated[
         "--target",
         "-t",
         metavar="TARGET",
-        help="Target to test. Repeat the option for more targets. See 'aliasproof targets'.",
+        help="Target to test, see 'aliasproof targets'; or your own pass or torch.compile backend"
+        " as PACKAGE.MODULE:FUNCTION or FILE.py:FUNCTION. Repeat the option for more targets.",
     ),
+]
+FindingName = Annotated[
+    str,
+    typer.Argument(
+        metavar="FINDING",
+        help="Folder or name (under runs/) of a finding, a suspicion, an unconfirmed failure.",
+    ),
+]
+OwnTarget = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        "-t",
+        metavar="TARGET",
+        help="Your own target that the finding is of: code that a file names is not imported.",
+    ),
+]
+Seconds = Annotated[
+    float | None,
+    typer.Option(metavar="SECONDS", help="Draw programs for this time. Default: 90."),
+]
+Programs = Annotated[
+    int | None,
+    typer.Option(
+        metavar="NUMBER", help="Draw this many programs per target, without a time limit."
+    ),
+]
+Seed = Annotated[
+    int, typer.Option(metavar="NUMBER", help="The same seed and --programs give the same findings.")
+]
+RunFolder = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="New folder for the findings. Default: runs/<date>-<time>."),
 ]
 File = Annotated[
     Path, typer.Argument(metavar="FILE", help="FILE.py, PROGRAM.json or the folder of a finding.")
@@ -58,6 +92,20 @@ Strict = Annotated[
 ]
 PastKnown = Annotated[
     bool, typer.Option("--past-known", help="Mend torch's known bugs first: only new ones show.")
+]
+DeviceName = Annotated[
+    str,
+    typer.Option(
+        metavar="DEVICE", help="The device that programs are on: cpu, cuda or cuda:NUMBER."
+    ),
+]
+MovedTo = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="DEVICE",
+        help="Move the inputs to this device first: cpu, cuda or cuda:NUMBER.",
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Write one JSON object to standard output.")]
 MinimizedFile = Annotated[

@@ -18,6 +18,7 @@ from campaigns.suspicions import Suspicions
 from corpus.known_bug import KnownBug
 from corpus.known_bugs import KNOWN_BUGS
 from programs.program import Program
+from targets.registry import user_code
 from targets.variants import folder_name
 from trials.attribution import Symptom
 
@@ -90,6 +91,10 @@ class Campaign:
         """The folder of a finding."""
         return Store(self.folder).finding_folder(finding.identifier)
 
+    def show_options(self, finding: Finding) -> str:
+        """What to type after `aliasproof show FOLDER`: the target, if it is code of the user."""
+        return "" if user_code(finding.target) is None else f" --target {finding.target}"
+
     def to_json(self) -> dict[str, object]:
         """The outcome as JSON values."""
         return {
@@ -102,6 +107,7 @@ class Campaign:
                 part: round(seconds, 1) for part, seconds in asdict(self.spent).items()
             },
             "past known bugs": self.plan.past_known,
+            "device": self.plan.device,
             "interrupted": self.interrupted,
             "worker deaths": self.deaths,
             "programs": {name: counts.to_json() for name, counts in self.statistics.items()},

@@ -11,6 +11,7 @@ from campaigns.signature import Signature, signature
 from corpus.known_bug import KnownBug
 from corpus.known_bugs import KNOWN_BUGS, mended
 from oracles.verdict import Violation
+from programs.devices import on_device
 from programs.program import Program
 from reduction.reducer import Reducer, StepStatistics
 from targets.registry import target as target_named
@@ -95,10 +96,11 @@ def reduce_failure(failure: Failure) -> ReducedFailure | None:
 
 def _minimal(failure: Failure, bug: KnownBug) -> ReducedFailure | None:
     """The minimal program of a known bug, if the target fails on it. It is the best evidence."""
-    found = examine(Case.of(bug.program), target_named(failure.symptom.target))
+    program = on_device(bug.program, failure.program.device)
+    found = examine(Case.of(program), target_named(failure.symptom.target))
     if found.symptom is None or not found.failed:
         return None
-    return _described(failure, found.symptom, bug.program, bug.identifier)
+    return _described(failure, found.symptom, program, bug.identifier)
 
 
 def _reduce(failure: Failure) -> ReducedFailure | None:

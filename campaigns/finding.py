@@ -118,6 +118,7 @@ class Finding:
             },
             "seed": self.seed,
             "torch": self.torch_version,
+            "device": self.program.device,
             "original": to_json(self.original),
         }
 

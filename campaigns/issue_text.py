@@ -15,6 +15,7 @@ from campaigns.finding import Finding
 from campaigns.headline import effect, headline, name_of
 from campaigns.user_level import Reproduced
 from corpus.known_bugs import KNOWN_BUGS
+from programs.devices import CPU
 from programs.ordinary_syntax import with_short_names
 
 LONGEST_LOG = 30  # lines
@@ -204,8 +205,16 @@ def _versions(finding: Finding) -> str:
             f"OS: {platform.platform()}",
             f"Python version: {sys.version.split()[0]} ({platform.architecture()[0]} runtime)",
             f"CPU: {platform.processor() or platform.machine()}",
+            *_gpu(finding.program.device),
         )
     )
+
+
+def _gpu(device: str) -> list[str]:
+    """The model of the GPU, for findings on one."""
+    if device == CPU:
+        return []
+    return [f"GPU: {torch.cuda.get_device_name(device)}, seen with device='{device}'"]
 
 
 def _fenced(text: str, language: str = "") -> str:

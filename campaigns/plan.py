@@ -16,7 +16,8 @@ class Plan:
     """What to run: `programs` per target, or for about `seconds`, whichever ends first.
 
     Without either, a campaign runs until it is interrupted. `workers` is the number of processes.
-    With `past_known`, torch runs with the known bugs mended, so that only new ones show.
+    With `past_known`, torch runs with the known bugs mended, so that only new ones show. Programs
+    are on `device`.
     """
 
     targets: tuple[str, ...]
@@ -25,6 +26,7 @@ class Plan:
     seconds: float | None = None
     workers: int = field(default_factory=lambda: max(os.cpu_count() or 1, 1))
     past_known: bool = False
+    device: str = "cpu"
 
     def shards(self) -> Iterator[Shard]:
         """The shards in order."""
@@ -40,4 +42,4 @@ class Plan:
             # turns, so that a campaign that ends early has tried all of them.
             for target in self.targets:
                 seed, count = self.seed * SEEDS_APART + number, min(left, PROGRAMS_PER_SHARD)
-                yield Shard(seed, target, count, past_known=self.past_known)
+                yield Shard(seed, target, count, past_known=self.past_known, device=self.device)

@@ -16,6 +16,7 @@ import torch
 from campaigns.headline import headline
 from oracles.judge import ORACLES
 from oracles.verdict import Violation
+from programs.devices import CPU, on_device
 from programs.execution import run
 from programs.ordinary_inputs import ordinary_inputs
 from programs.ordinary_syntax import ordinary_source, with_short_names
@@ -86,13 +87,13 @@ def script_for(program: Program, compiler: Compiler, violation: Violation, *, ex
     imports, recipe = _split(compiler.recipe)
     dies = violation.kind.startswith(DEATHS)
     head = [
-        _docstring(headline(compiler.name, violation, program)),
+        _docstring(headline(compiler.name, violation, program), program.device),
         "\n".join(_imports(["subprocess", "sys"] if dies else [], imports)),
     ]
     if "aten." in written:
         head.append("aten = torch.ops.aten")
     if dies:
-        rest = [_CHILD.replace("CALL", compiler.call)]
+        rest = [_CHILD.replace("CALL", compiler.call).replace(*_awaited(program))]
     else:
         rest = _comparison(program, compiler, violation, exact=exact)
     # A variant of a target may change the function and its inputs first.
@@ -104,11 +105,13 @@ def script_for(program: Program, compiler: Compiler, violation: Violation, *, ex
     )
 
 
-def _docstring(title: str) -> str:
+def _docstring(title: str, device: str) -> str:
     """The docstring of a script. Its first line is what the script prints at the end."""
+    where = "" if device == CPU else f" on {torch.cuda.get_device_name(device)}"
     quoted = title.replace("\\", "\\\\").replace('"', "'")
     exits = (
-        f"Exits 1 while the bug is there, 0 when it is gone. Seen with torch {torch.__version__}."
+        "Exits 1 while the bug is there, 0 when it is gone."
+        f" Seen with torch {torch.__version__}{where}."
     )
     return f'"""{quoted}.\n\n{exits}\n"""'
 
@@ -159,6 +162,7 @@ def run(function):
     """The error that is raised, if there is one."""
     try:
         function(*inputs())
+        torch.cuda.synchronize()
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return "no error"
@@ -173,7 +177,8 @@ def _comparison(
     if violation.oracle == "errors":
         # A compiler may raise when it compiles, not when it runs.
         call = f"lambda *args: {compiler.call}(*args)"
-        return [_seeded(program, _RUN_ERROR.strip()), _main(call, _NO_ERROR)]
+        run_error = _RUN_ERROR.strip().replace(*_awaited(program))
+        return [_seeded(program, run_error), _main(call, _NO_ERROR)]
     check = _CHECKS[violation.oracle].of_kind(violation.kind)
     tolerance = "rtol=0, atol=0" if exact else _tolerance(program)
     what, facts = (_at_fault(text, violation.place) for text in (check.what, check.facts))
@@ -219,8 +224,15 @@ def _seeded(program: Program, function: str) -> str:
     return "\n".join((first, second, "    torch.manual_seed(0)", *rest))
 
 
+def _awaited(program: Program) -> tuple[str, str]:
+    """What to replace in a script: only on CUDA, errors arrive after the call."""
+    call = "    torch.cuda.synchronize()\n"
+    return (call, call) if program.device != CPU else (call, "")
+
+
 def _tolerance(program: Program) -> str:
     """What `torch.testing.assert_close` allows for the coarsest dtype of the results."""
+    program = on_device(program, CPU)
     inputs = input_tensors(program)
     dtypes = {tensor.dtype for tensor in (*inputs, *run(program, inputs))}
     pairs = [torch.testing._comparison.default_tolerances(dtype) for dtype in dtypes]
@@ -231,6 +243,7 @@ def _tolerance(program: Program) -> str:
 _CHILD = """
 if "child" in sys.argv:
     CALL(*inputs())
+    torch.cuda.synchronize()
     sys.exit()
 print("expected:", program(*inputs()), flush=True)
 try:

@@ -7,6 +7,8 @@ whatever the number of workers and their speed.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
 from collections import Counter, deque
 from collections.abc import Hashable, Iterator
@@ -22,8 +24,9 @@ from campaigns.latent import reduce_latent
 from campaigns.shard import Shard, ShardResult, run_shard
 from campaigns.store import Store
 from oracles.verdict import Violation
-from programs.errors import InternalError
+from programs.errors import DeviceLost, InternalError
 from trials.attribution import Symptom
+from trials.isolation import DEVICE_LOST
 
 # Seconds. A shard takes 1 to 5 and a reduction 1 to 20, so one that takes longer than this hangs.
 TASK_TIMEOUT = 600.0
@@ -129,7 +132,7 @@ class Scheduler:
             return None
         rest = replace(shard, skip=shard.skip | {index})
         self._queue.appendleft((rest, self._schedule(rest)))  # first, so that the order stays
-        kind = f"dies of signal {-death.exitcode}" if isinstance(death, ProcessExpired) else "hangs"
+        kind = _kind_of(death)
         violation = Violation("errors", kind, "call", {"worker": str(death)})
         symptom = Symptom(shard.target, "errors", kind)
         failure = Failure(symptom, shard.program(index), shard.seed)
@@ -209,11 +212,33 @@ class _Reduction(NamedTuple):
     seconds: float
 
 
+# The exit status of a worker that lost its device. No other part of a worker exits with it.
+LOST = 71
+
+
+@contextlib.contextmanager
+def _ending_without_device() -> Iterator[None]:
+    """End the worker if it loses its device: what it runs later would fail, whatever it is."""
+    try:
+        yield
+    except DeviceLost:
+        os._exit(LOST)
+
+
+def _kind_of(death: ProcessExpired | TimeoutError) -> str:
+    """How a worker ended, as the kind of a violation."""
+    if isinstance(death, TimeoutError):
+        return "hangs"
+    return DEVICE_LOST if death.exitcode == LOST else f"dies of signal {-death.exitcode}"
+
+
 def _timed_reduction(failure: Failure) -> _Reduction:
     start = time.process_time()
-    reduced = reduce_latent(failure) if failure.symptom.latent else reduce_failure(failure)
+    with _ending_without_device():
+        reduced = reduce_latent(failure) if failure.symptom.latent else reduce_failure(failure)
     return _Reduction(reduced, time.process_time() - start)
 
 
 def _run_with_blame(shard: Shard, blame: str) -> ShardResult:
-    return run_shard(shard, Blame(blame))
+    with _ending_without_device():
+        return run_shard(shard, Blame(blame))

@@ -13,6 +13,7 @@ from campaigns.suspicions import Suspicions
 from corpus.known_bugs import KNOWN_BUGS, mended
 from generators.features import swarm
 from generators.strategies import sample
+from programs.devices import on_device
 from programs.program import Program
 from targets.registry import target as target_named
 from trials.examination import examine
@@ -27,7 +28,7 @@ class Shard:
     """`count` programs of one seed through one target. The seed also decides the swarm features.
 
     The programs with the indices in `skip` do not run: a worker died or hung on them before. With
-    `past_known`, torch runs with the known bugs mended.
+    `past_known`, torch runs with the known bugs mended. The programs are on `device`.
     """
 
     seed: int
@@ -35,10 +36,12 @@ class Shard:
     count: int = PROGRAMS_PER_SHARD
     skip: frozenset[int] = frozenset()
     past_known: bool = False
+    device: str = "cpu"
 
     def program(self, index: int) -> Program:
         """The program with that index."""
-        return list(sample(swarm(self.seed), self.seed, index + 1))[index]
+        drawn = list(sample(swarm(self.seed), self.seed, index + 1))[index]
+        return on_device(drawn, self.device)
 
 
 @dataclass(slots=True)
@@ -67,7 +70,8 @@ def run_shard(shard: Shard, announce: Callable[[int], None] = lambda index: None
     programs = sample(swarm(shard.seed), shard.seed, shard.count, result.statistics.instructions)
     for index in range(shard.count):
         start = time.perf_counter()
-        program = next(programs)  # also if it is skipped: the others must stay the same
+        # Also if it is skipped: the others must stay the same.
+        program = on_device(next(programs), shard.device)
         result.statistics.spent.generation += time.perf_counter() - start
         if index not in shard.skip:
             announce(index)

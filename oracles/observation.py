@@ -10,6 +10,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from programs.definedness import Watch
+from programs.devices import finish, require_no_loss
 from programs.errors import InternalError, Rejected
 from programs.execution import ProgramFunction
 from programs.regions import Region
@@ -66,6 +67,7 @@ def observe(
 
     Raises:
         Rejected: A tensor is not dense.
+        DeviceLost: An error of the function took the device with it.
 
     """
     # `detach` makes a view with metadata of its own, so `t_` on the input leaves it.
@@ -73,10 +75,13 @@ def observe(
     try:
         with torch.no_grad(), within or nullcontext():
             observation.outputs = pytree.tree_leaves(function(*inputs))
+        # An error of a kernel belongs to this run, not to the next one.
+        finish((*inputs, *observation.outputs))
     # These say something about the harness, not about the function.
     except (Rejected, InternalError):
         raise
     except Exception as error:  # noqa: BLE001 - any error of the function is part of its run
+        require_no_loss(error)
         observation.error = error
     # Regions describe strided memory only, so nothing else can be compared.
     for name, tensor in observation.tensors().items():

@@ -1,4 +1,7 @@
-"""The three kinds of error in aliasproof (the user's, the program's, ours), and message parts."""
+"""The three kinds of error in aliasproof (the user's, the program's, ours), and message parts.
+
+A fourth one is of the hardware: a device is lost.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,13 @@ class Rejected(Exception):
 
 class InternalError(Exception):
     """A mistake of aliasproof itself. The message says what to send us."""
+
+
+class DeviceLost(BaseException):
+    """After this error of a device, no call on it works in this process, which must end.
+
+    It is no `Exception`, since nothing that goes on after it can be trusted.
+    """
 
 
 # --- parts of messages ----------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import torch
 
 from programs.defect import Defect, definitions, fits_int64
+from programs.devices import ADVICE, is_device_name
 from programs.errors import shown
 from programs.program import Input, Program
 from programs.storage_values import element_value
@@ -55,6 +56,11 @@ def fill_known(program: Program) -> Iterator[Defect]:
     if program.fill not in FILLS:
         message = f"there is no fill {shown(program.fill)}; write one of {', '.join(FILLS)}"
         yield Defect("fill", message)
+
+
+def device_known(program: Program) -> Iterator[Defect]:
+    if not is_device_name(program.device):
+        yield Defect("device", f"{shown(program.device)} is not supported; {ADVICE}")
 
 
 def names_printable(program: Program) -> Iterator[Defect]:

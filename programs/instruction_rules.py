@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from programs.defect import Defect, definitions, fits_int64
+from programs.devices import is_device_name
 from programs.errors import UserError, did_you_mean, shown
 from programs.program import Argument, Instruction, Program, Ref
 from programs.schemas import resolve
@@ -130,6 +131,14 @@ def arguments_fit(program: Program) -> Iterator[Defect]:
                 yield Defect(f"instructions[{index}].{location}", message)
 
 
+def devices_agree(program: Program) -> Iterator[Defect]:
+    for index, instruction in enumerate(program.instructions):
+        given = dict(instruction.kwargs).get("device")
+        if given not in (None, program.device):
+            message = f"is {shown(given)}, but the program is on {program.device!r}"
+            yield Defect(f"instructions[{index}].kwargs.device", message)
+
+
 def _bound(instruction: Instruction) -> Iterator[tuple[str, Parameter, Argument]]:
     """For each argument given: its location in the instruction, its parameter, and the argument."""
     known = call_schema(instruction.op)
@@ -170,7 +179,7 @@ def _fits_kind(argument: Argument, kind: str) -> bool:
     if kind.startswith("List["):
         inner = kind[len("List[") : -1]
         return isinstance(argument, tuple) and all(_fits_kind(item, inner) for item in argument)
-    # No program can contain the kinds without an entry, such as devices and generators.
+    # No program can contain the kinds without an entry, such as generators.
     return kind in KINDS and KINDS[kind](argument)
 
 
@@ -203,6 +212,7 @@ KINDS: dict[str, Callable[[Argument], bool]] = {
     "float": _is_float,
     "number": _is_number,
     "str": _is_word,
+    "Device": lambda argument: isinstance(argument, str) and is_device_name(argument),
     # The dispatcher takes the next three as the integers of their C++ enumerations. Only dtypes
     # have a value of their own in a program.
     "ScalarType": lambda argument: isinstance(argument, torch.dtype) or _is_int(argument),

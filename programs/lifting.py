@@ -17,6 +17,7 @@ from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from programs.devices import CPU, SUPPORTED, on_device
 from programs.errors import UserError, shown
 from programs.program import Argument, Input, Instruction, Program, Ref, Storage
 from programs.schemas import facts
@@ -42,8 +43,10 @@ def lift_program(function: Callable[..., object], inputs: Sequence[torch.Tensor]
     a further input. The function may mutate its inputs, so give it copies. Raises `UserError` for
     what a program cannot say; what the function itself raises is passed on.
     """
-    recorder = _Recorder()
+    # Without inputs, the device is that of the first tensor that the function captures.
+    recorder = _Recorder(device=inputs[0].device if inputs else None)
     for tensor in inputs:
+        recorder.require_here(tensor)
         recorder.add_input(tensor)
     with recorder:
         returned = function(*inputs)
@@ -55,6 +58,7 @@ def lift_program(function: Callable[..., object], inputs: Sequence[torch.Tensor]
         tuple(recorder.instructions),
         outputs,
     ).renamed()
+    program = on_device(program, str(recorder.device or CPU))
     defect = first_defect(program)
     if defect is not None:
         raise UserError(f"the function cannot be a program: {defect}")
@@ -107,6 +111,7 @@ _MEMORY_FORMATS = {
 class _Recorder(TorchDispatchMode):
     """Records each ATen call as an instruction, and names the tensors that it sees."""
 
+    device: torch.device | None = None
     storages: list[Storage] = field(default_factory=list)
     inputs: list[Input] = field(default_factory=list)
     instructions: list[Instruction] = field(default_factory=list)
@@ -194,7 +199,26 @@ class _Recorder(TorchDispatchMode):
     def name_of(self, tensor: torch.Tensor) -> str:
         """The name of a tensor. One that no call made is captured, and becomes an input."""
         known = self._known(tensor)
-        return known if known is not None else self.add_input(tensor)
+        if known is not None:
+            return known
+        self.require_here(tensor)
+        return self.add_input(tensor)
+
+    def require_here(self, tensor: torch.Tensor) -> None:
+        """Raises `UserError` if a tensor is on another device than the inputs before it."""
+        self.device = self.device or tensor.device
+        if tensor.device != self.device:
+            raise UserError(
+                f"tensors are on {self.device} and on {tensor.device}; a program is on one device"
+            )
+
+    def _is_here(self, device: torch.device, op: OpOverload) -> bool:
+        """Whether a program can leave out this argument of an op."""
+        here = self.device or torch.device(CPU)
+        # What an op makes from numbers, on the CPU, is made on the device of the program.
+        from_numbers = not any(map(_takes_tensor, op._schema.arguments))
+        same = device.type == here.type and device.index in (None, here.index)
+        return same or (from_numbers and device.type == CPU)
 
     def _known(self, tensor: torch.Tensor) -> str | None:
         """The name of a tensor, or of one that is the same part of the same storage."""
@@ -229,7 +253,7 @@ class _Recorder(TorchDispatchMode):
         nbytes = tensor.untyped_storage().nbytes()
         if not storage.length or nbytes % tensor.dtype.itemsize:
             return storage
-        buffer = torch.empty(0, dtype=tensor.dtype)
+        buffer = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
         buffer = buffer.set_(tensor.untyped_storage(), 0, (storage.length,), (1,))
         # Values are repeated, so one is enough for a buffer of equal ones.
         same = bool((buffer == buffer[0]).all())
@@ -280,8 +304,8 @@ class _Recorder(TorchDispatchMode):
             return _MEMORY_FORMATS[value]
         if value is None or isinstance(value, (bool, int, float, str, torch.dtype)):
             return value
-        # Programs run on dense tensors on one device anyway.
-        if value == torch.strided or value == torch.device("cpu"):
+        # A program has dense tensors. What makes them from numbers gets its device at the end.
+        if value == torch.strided or (isinstance(value, torch.device) and self._is_here(value, op)):
             return None
         raise UserError(f"a program cannot say the argument {name!r} of {op}: {shown(value)}")
 
@@ -326,8 +350,8 @@ def _layout(tensor: torch.Tensor) -> tuple[object, ...]:
 
 def _require_plain(tensor: torch.Tensor, name: str) -> None:
     plain = tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_nested
-    if not plain or tensor.device.type != "cpu":
+    if not plain or tensor.device.type not in SUPPORTED:
         raise UserError(
             f"{name} is a {tensor.layout} tensor on {tensor.device.type}; a program has dense"
-            " tensors on the CPU"
+            f" tensors on {' or '.join(SUPPORTED)}"
         )

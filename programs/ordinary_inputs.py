@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from programs.devices import CPU, on_device, with_device
 from programs.layouts import dense_strides
 from programs.printing import inputs_source
 from programs.program import Input, Program
@@ -27,9 +28,10 @@ def ordinary_inputs(program: Program, *, near: bool = False) -> str:
     With `near`, an input may be a view of another tensor: its `_base` is not None, as those of
     `input_tensors` are. AOTAutograd treats the two differently in rare cases.
     """
-    text = _text(program, near=near)
-    if text is not None and _makes(program, text, near=near):
-        return text
+    on_cpu = on_device(program, CPU)
+    text = _text(on_cpu, near=near)
+    if text is not None and _makes(on_cpu, text, near=near):
+        return with_device(text, program.device)
     return inputs_source(program)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from programs.call_record import Call, recorded
+from programs.devices import CPU, on_device, with_device
 from programs.execution import execute, returns_one_tensor, run
 from programs.printing import expression, statement
 from programs.program import Argument, Instruction, Program, Ref, rename_instruction
@@ -91,11 +92,12 @@ def ordinary_source(program: Program, *, near: bool = False) -> str:
     `x + 1` also stands for `aten.add.Scalar`, which torch's Python calls in no other way. The
     program must have been run in eager without an exception.
     """
+    device, program = program.device, on_device(program, CPU)
     lines = _spelled(program, near=near)
     returned = ", ".join(program.outputs)  # one is returned as it is, as users write it
     if len(lines) <= MOST_JOINED:
         lines, returned = _joined(program, lines, returned)
-    return _text(program, lines, returned)
+    return with_device(_text(program, lines, returned), device)
 
 
 def _text(program: Program, lines: Sequence[_Line], returned: str) -> str:

@@ -39,11 +39,12 @@ def parse_source(
     inputs: Sequence[Input],
     seed: int = 0,
     fill: str = "plain",
+    device: str = "cpu",
 ) -> Program:
     """The program that prints as `text` and has these storages and inputs.
 
-    So `parse_source(source(p), p.storages, p.inputs, p.seed, p.fill) == p`. Raises `UserError` with
-    the line number for anything that `source` does not print.
+    So `parse_source(source(p), p.storages, p.inputs, p.seed, p.fill, p.device) == p`. Raises
+    `UserError` with the line number for anything that `source` does not print.
     """
     function = _function(text)
     parameters = [parameter.arg for parameter in function.args.args]
@@ -54,7 +55,7 @@ def parse_source(
     calls = [_call(statement) for statement in body]
     outputs = _outputs(last)
     instructions = tuple(call.instruction for call in calls)
-    program = Program(tuple(storages), tuple(inputs), instructions, outputs, seed, fill)
+    program = Program(tuple(storages), tuple(inputs), instructions, outputs, seed, fill, device)
     _check(program, calls, last.lineno)
     return program
 

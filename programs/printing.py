@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import torch
 
+from programs.devices import with_device
 from programs.execution import returns_one_tensor
 from programs.program import Argument, Input, Instruction, Program, Ref, Storage
 from programs.schemas import resolve
@@ -109,7 +110,8 @@ def inputs_source(program: Program) -> str:
         else:
             value = _view(view, buffers[view.storage], f"{prefix}{view.storage}")
         statements.append(f"{view.name} = {value}")
-    return _function("def inputs():", statements, [view.name for view in program.inputs])
+    text = _function("def inputs():", statements, [view.name for view in program.inputs])
+    return with_device(text, program.device)
 
 
 def _whole(view: Input, buffer: torch.Tensor) -> bool:

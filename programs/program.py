@@ -107,7 +107,8 @@ class Program:
     """Storages, inputs that view them, instructions, and the names of the values returned.
 
     `fill` ("plain" or "special") and `seed` decide the data in the storages that have no values of
-    their own (see `programs.values.filled`), nothing else.
+    their own (see `programs.values.filled`), nothing else. The storages are on `device`, such as
+    "cuda:0" (see `programs.devices`).
     """
 
     storages: tuple[Storage, ...]
@@ -116,6 +117,7 @@ class Program:
     outputs: tuple[str, ...]
     seed: int = 0
     fill: str = "plain"
+    device: str = "cpu"
 
     def __len__(self) -> int:
         return len(self.instructions)
@@ -136,13 +138,11 @@ class Program:
         for instruction in self.instructions:
             for result in instruction.results:
                 names[result] = f"v{len(names) - len(self.inputs)}"
-        return Program(
-            self.storages,
-            tuple(replace(view, name=names[view.name]) for view in self.inputs),
-            tuple(rename_instruction(instruction, names) for instruction in self.instructions),
-            tuple(names[output] for output in self.outputs),
-            self.seed,
-            self.fill,
+        return replace(
+            self,
+            inputs=tuple(replace(view, name=names[view.name]) for view in self.inputs),
+            instructions=tuple(rename_instruction(each, names) for each in self.instructions),
+            outputs=tuple(names[output] for output in self.outputs),
         )
 
 

@@ -15,6 +15,7 @@ from typing import Any, NoReturn, TypeAlias
 
 import torch
 
+from programs.devices import CPU
 from programs.errors import UserError, did_you_mean, shown
 from programs.program import Argument, Input, Instruction, Program, Ref, Storage
 from programs.validation import validate
@@ -47,8 +48,9 @@ def to_json(program: Program) -> dict[str, Json]:
     return {
         "version": VERSION,
         "seed": program.seed,
-        # As in older files, which have no key for it.
+        # As in older files, which have no keys for these.
         **({} if program.fill == "plain" else {"fill": program.fill}),
+        **({} if program.device == CPU else {"device": program.device}),
         "storages": [_storage_to_json(storage) for storage in program.storages],
         "inputs": [_input_to_json(view) for view in program.inputs],
         "instructions": [_instruction_to_json(each) for each in program.instructions],
@@ -170,6 +172,7 @@ def from_json(data: object) -> Program:
         _texts(fields["outputs"], "outputs"),
         _integer(fields.get("seed", 0), "seed"),
         _text(fields.get("fill", "plain"), "fill"),
+        _text(fields.get("device", CPU), "device"),
     )
     validate(program)
     return program

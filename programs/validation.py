@@ -36,6 +36,8 @@ RULES: tuple[WellFormednessRule, ...] = (
     input_rules.seed_in_64_bits,
     # The fill is one that `programs.values` knows.
     input_rules.fill_known,
+    # Whether the device is there is another question.
+    input_rules.device_known,
     # Printed source contains the names as they are.
     input_rules.names_printable,
     # A name is defined once, so the meaning of a use does not depend on its position.
@@ -66,6 +68,8 @@ RULES: tuple[WellFormednessRule, ...] = (
     instruction_rules.no_missing_arguments,
     # Each argument converts to the type in the schema.
     instruction_rules.arguments_fit,
+    # A program is on one device.
+    instruction_rules.devices_agree,
     # All the tensors that a call returns are named, or none.
     instruction_rules.results_counted,
     # Values are used after their definition, and the outputs exist.

@@ -11,6 +11,7 @@ import torch
 
 from programs.program import Program, Storage
 from programs.special_values import special_values
+from programs.storage_bytes import bytes_of
 from programs.storage_values import explicit_values
 
 T = TypeVar("T")
@@ -81,8 +82,12 @@ def _permuted(length: int, seed: int) -> torch.Tensor:
     return (positions * step + seed // length) % length
 
 
-def input_tensors(program: Program, device: str = "cpu") -> list[torch.Tensor]:
-    """Fresh input tensors: one buffer per storage, and each input is a view into its buffer."""
+def input_tensors(program: Program) -> list[torch.Tensor]:
+    """Fresh input tensors: one buffer per storage, and each input is a view into its buffer.
+
+    They are on the program's device, with the same data on each.
+    """
+    device = program.device
     buffers = [filled(program, index).to(device) for index in range(len(program.storages))]
     tensors = []
     for view in program.inputs:
@@ -93,10 +98,11 @@ def input_tensors(program: Program, device: str = "cpu") -> list[torch.Tensor]:
     return tensors
 
 
-def clone_inputs(inputs: Sequence[T]) -> list[T]:
+def clone_inputs(inputs: Sequence[T], device: str | None = None) -> list[T]:
     """Fresh tensors with equal data, strides, offsets, and the same sharing of storages.
 
     A tensor that occurs twice in the list stays one object. What is not a tensor stays as it is.
+    The tensors are on `device`, or each on its own device if none is given.
     """
     storages: dict[int, torch.UntypedStorage] = {}
     clones: dict[int, Any] = {}
@@ -105,9 +111,21 @@ def clone_inputs(inputs: Sequence[T]) -> list[T]:
             continue
         storage = tensor.untyped_storage()
         if storage._cdata not in storages:
-            storages[storage._cdata] = storage.clone()
-        clone: Any = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+            storages[storage._cdata] = clone_storage(storage, device)
+        copied = storages[storage._cdata]
+        clone: Any = torch.empty(0, dtype=tensor.dtype, device=copied.device)
         clones[id(tensor)] = clone.set_(
-            storages[storage._cdata], tensor.storage_offset(), tensor.shape, tensor.stride()
+            copied, tensor.storage_offset(), tensor.shape, tensor.stride()
         )
     return [clones.get(id(value), value) for value in inputs]
+
+
+def clone_storage(storage: torch.UntypedStorage, device: str | None = None) -> torch.UntypedStorage:
+    """A new storage with equal bytes, on `device`, or on the same device if none is given."""
+    # Between devices as a tensor: storages are not copied between all of them.
+    copied: torch.UntypedStorage = (
+        storage.clone()
+        if device is None
+        else bytes_of(storage).to(device, copy=True).untyped_storage()
+    )
+    return copied

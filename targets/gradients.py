@@ -58,7 +58,7 @@ class WithGradients:
             outputs = [outputs] if isinstance(outputs, torch.Tensor) else list(outputs or ())
             ends = [x for x in (*outputs, *inputs) if getattr(x, "requires_grad", False)]
             numbers = [torch.arange(x.numel()).remainder(5).add(1).reshape(x.shape) for x in ends]
-            given = [number.to(x.dtype) for number, x in zip(numbers, ends, strict=True)]
+            given = [number.to(x) for number, x in zip(numbers, ends, strict=True)]
         if ends and leaves:
             found = torch.autograd.grad(ends, leaves, given, materialize_grads=True)
             outputs += [gradient.clone() for gradient in found]
@@ -95,7 +95,8 @@ def build(
 ) -> Build:
     """Compile the function within `WithGradients`; the backward pass starts outside of it."""
     assert isinstance(function, WithGradients)
-    found = plain(function.function, inputs)
+    with torch.enable_grad():  # some targets compile at once
+        found = plain(function.function, inputs)
     return Build(WithGradients(found.function), found.stages, "value hashes have no gradients")
 
 

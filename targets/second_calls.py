@@ -49,7 +49,7 @@ def first_inputs(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
         largest = {x.dtype: storage.clone() for storage, x in by_size}
         found = [(largest[x.dtype], 0) for x in inputs]
     else:  # nothing can be shared: begin one element later
-        flat = [torch.empty(0, dtype=torch.uint8).set_(storage) for storage in storages]
+        flat = [x.new_empty(0, dtype=torch.uint8).set_(x.untyped_storage()) for x in inputs]
         found = [
             (torch.cat([f[: x.itemsize], f]).untyped_storage(), 1)
             for f, x in zip(flat, inputs, strict=True)

@@ -15,7 +15,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 
-from trials.isolation import Death, Isolated, Limits, Outcome, Returned
+from trials.isolation import CPU, Death, Isolated, Limits, Outcome, Returned
 
 LEAST_PATIENCE = 1.0  # seconds that calls wait at least before another process is started
 _LONGEST_WAIT = 0.05  # seconds between two looks at limits and patience
@@ -39,12 +39,13 @@ class _Member:
 
 @dataclass(slots=True)
 class Crew:
-    """Makes calls in at most `most` processes, each within its limits."""
+    """Makes calls in at most `most` processes, each within its limits, started for a device."""
 
     preparation: RemoteCall
     limits: Limits
     most: int
     patience: float = LEAST_PATIENCE
+    device: str = CPU
     _waiting: deque[RemoteCall] = field(default_factory=deque)
     _busy: list[_Member] = field(default_factory=list)
     _idle: list[Isolated] = field(default_factory=list)
@@ -97,7 +98,7 @@ class Crew:
             self._start()
 
     def _start(self) -> None:
-        process = Isolated(self.limits)
+        process = Isolated(self.limits, self.device)
         process.call(self.preparation.function, *self.preparation.arguments)
         self._busy.append(_Member(process, None))
 

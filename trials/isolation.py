@@ -1,6 +1,7 @@
 """`Isolated`: a process that makes calls for this one. Its death costs one call, and is explained.
 
-The process is forked from a server that has torch imported, which costs milliseconds. It runs code
+The process is forked from a server that has torch imported, which costs milliseconds. For CUDA, it
+starts from nothing, since CUDA does not work in a fork of a process that has used it. It runs code
 of a user, which may do anything: crash, exit, loop, read a terminal, write to standard output. So
 
 - its standard output is standard error, and its standard input is empty,
@@ -32,12 +33,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
-from programs.errors import InternalError, Rejected, UserError
+from programs.errors import DeviceLost, InternalError, Rejected, UserError
 from trials.interrupts import sigint_handler
 
+CPU = "cpu"  # as in `programs.devices`, which imports torch
+DEVICE_LOST = "loses its device"  # the kind of a death
 PREPARATION = "aliasproof"  # the step of a call before it names another
 # The steps of a trial: a death in the first is the target's, one in the second is ours.
 TARGET_STEP, ORACLES_STEP = "the target", "the oracles"
@@ -128,6 +132,8 @@ def start_server(preload: Sequence[str]) -> None:
     """Start to import these modules in the server, and return at once."""
     # Workers inherit it. The warnings of torch's C++ code do not pass through Python's filters.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    # The server only asks whether there is CUDA. A file of the user may use it in a fork.
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     multiprocessing.set_forkserver_preload(list(preload))
     # The server inherits the handler: Ctrl-C is for this process, which ends the others.
     with sigint_handler(signal.SIG_IGN):
@@ -140,13 +146,14 @@ def start_server(preload: Sequence[str]) -> None:
 class Isolated:
     """A process that makes one call at a time. Its death is an outcome of the call."""
 
-    def __init__(self, limits: Limits) -> None:
-        context = multiprocessing.get_context("forkserver")
+    def __init__(self, limits: Limits, device: str = CPU) -> None:
+        context: Any = multiprocessing.get_context("forkserver" if device == CPU else "spawn")
         self.limits = limits
         self._pipe, theirs = context.Pipe()
         self._stack = tempfile.NamedTemporaryFile(prefix="aliasproof-", suffix=".stack")  # noqa: SIM115 - until `stop`
-        self._process = context.Process(
-            target=_serve, args=(theirs, limits.nbytes, self._stack.name), name="aliasproof worker"
+        arguments = (theirs, limits.nbytes, self._stack.name, device)
+        self._process: BaseProcess = context.Process(
+            target=_serve, args=arguments, name="aliasproof worker"
         )
         with sigint_handler(signal.SIG_IGN):  # Ctrl-C between fork and note would lose the process
             self._process.start()
@@ -246,12 +253,12 @@ def step(name: str) -> None:
         _to_parent.send(_Step(name))
 
 
-def _serve(pipe: Connection, nbytes: int, stack: str) -> None:
+def _serve(pipe: Connection, nbytes: int, stack: str, device: str) -> None:
     """Make the calls that come through the pipe, until it is closed."""
     global _to_parent  # noqa: PLW0603 - `step` is called where no connection is passed
     _to_parent = pipe
     with open(stack, "w", encoding="utf-8") as dump:  # noqa: PTH123 - kept open for the handlers
-        _isolate(nbytes, dump)
+        _isolate(nbytes, dump, device)
         while True:
             try:
                 function, arguments = pipe.recv()
@@ -276,6 +283,8 @@ def _made(function: str, arguments: Sequence[object]) -> Outcome:
             return Death("runs out of memory", "")
         text = "".join(traceback.format_exception(error))
         return Raised(InternalError(f"{type(error).__name__}: {error}\n{text}"))
+    except DeviceLost as error:
+        return Death(DEVICE_LOST, "", str(error))
     except BaseException as error:  # noqa: BLE001 - the call must not end this process
         ending = f"sys.exit({error.code!r})" if isinstance(error, SystemExit) else repr(error)
         return Death(f"raises {type(error).__name__}", "", ending)
@@ -289,7 +298,7 @@ def out_of_memory(error: BaseException | None) -> bool:
     )
 
 
-def _isolate(nbytes: int, dump: IO[str]) -> None:
+def _isolate(nbytes: int, dump: IO[str], device: str) -> None:
     """Make this process one that can do no harm, and that says where it dies."""
     os.setsid()
     _die_with_parent()
@@ -301,6 +310,8 @@ def _isolate(nbytes: int, dump: IO[str]) -> None:
     faulthandler.enable(dump, all_threads=False)
     faulthandler.register(_DUMP_SIGNAL, dump, all_threads=False)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # to write the memory of a crash takes long
+    if device != CPU:
+        start_device(device)
     _limit_memory(nbytes)
     gc.freeze()  # objects from the import of torch never die, so the collector need not visit them
 
@@ -310,6 +321,13 @@ def _die_with_parent() -> None:
     if sys.platform == "linux":
         set_death_signal = 1  # PR_SET_PDEATHSIG in linux/prctl.h
         ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
+
+
+def start_device(device: str) -> None:
+    """Start what CUDA needs in this process: gigabytes that are not of the calls, nor limited."""
+    import torch  # noqa: PLC0415 - the process that prints a check never imports it
+
+    torch.ones(1, device=device).add_(1).item()
 
 
 def _limit_memory(nbytes: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -12,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from oracles.judge import Judgement, judge
 from oracles.observation import Observation, observe, observe_eager
+from programs.devices import on_device
 from programs.execution import ProgramFunction
 from programs.program import Program
 from programs.trace import Trace
@@ -48,6 +50,14 @@ class Case:
         """Any function, on clones of the given inputs."""
         return cls(function, lambda: clone_inputs(inputs))
 
+    def on(self, device: str) -> Case:
+        """The case on a device. Inputs keep their strides, their offsets and what they share."""
+        plain, second = self.plain or self, (self.plain or self).second_inputs
+        if isinstance(plain.function, ProgramFunction):
+            return Case.of(on_device(plain.function.program, device))
+        moved = partial(_moved, plain.fresh_inputs, device)
+        return Case(plain.function, moved, second and partial(_moved, second, device))
+
     def under(self, target: Target) -> Case:
         """The case under the conditions of a target, in which eager runs too."""
         # By identity: each kind of conditions is one function.
@@ -60,6 +70,10 @@ class Case:
             plain.function, plain.fresh_inputs, plain.second_inputs
         )
         return Case(function, inputs, None, target.conditions, plain)
+
+
+def _moved(inputs: MakeInputs, device: str) -> Sequence[torch.Tensor]:
+    return clone_inputs(inputs(), device)
 
 
 @dataclass(slots=True)

@@ -64,6 +64,10 @@ def check_file(request: CheckRequest, options: CheckOptions) -> Check:
 def _events(request: CheckRequest, options: CheckOptions) -> Iterator[Begun | ShownTarget]:
     if not options.in_process:
         limits = options.limits()
+        if request.device is not None:  # before a process is started for it
+            from programs.devices import require_device  # noqa: PLC0415 - it imports torch
+
+            require_device(request.device)
         # It imports torch, which this process then need not.
         start_server(PRELOADED)
         return IsolatedCheck(request, limits).results()

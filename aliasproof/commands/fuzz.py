@@ -10,12 +10,14 @@ from pathlib import Path
 
 from campaigns.fuzz import fuzz
 from campaigns.plan import Plan
+from programs.devices import CPU, require_device
 from programs.errors import UserError
 from reports.campaign_outcome import print_outcome
 from reports.console import notes, relative, results, write_json
 from reports.progress import display
 from reports.wording import counted
 from targets.registry import target as target_named
+from targets.user_names import grant
 from trials.worker import quiet_torch
 
 # `functionalize` is tested through `fx-reinplace`, which builds on it. A violation that
@@ -35,10 +37,12 @@ class FuzzOptions:
     run: Path | None = None
     workers: int | None = None
     past_known: bool = False
+    device: str = "cpu"
 
     def plan(self) -> Plan:
         """The plan. Raises `UserError` for numbers out of range and unknown targets."""
         chosen = self.targets or DEFAULT_TARGETS
+        grant(chosen)
         names = tuple(dict.fromkeys(target_named(name).name for name in chosen))
         if self.seconds is not None and self.programs is not None:
             raise UserError("--seconds and --programs both say when to stop; give one of them")
@@ -54,7 +58,10 @@ class FuzzOptions:
         seconds = self.seconds
         if seconds is None and self.programs is None:
             seconds = DEFAULT_SECONDS
-        plan = Plan(names, self.seed, self.programs, seconds, past_known=self.past_known)
+        device = require_device(self.device)
+        plan = Plan(
+            names, self.seed, self.programs, seconds, past_known=self.past_known, device=device
+        )
         # Without --workers, `Plan` has its own default.
         return plan if self.workers is None else replace(plan, workers=self.workers)
 
@@ -64,9 +71,10 @@ def run_campaign(options: FuzzOptions, *, as_json: bool) -> bool:
     plan = options.plan()
     quiet_torch()
     folder = options.run if options.run is not None else new_folder(Path("runs"))
+    on = "" if plan.device == CPU else f", on {plan.device}"
     title = (
         f"Fuzzing {', '.join(plan.targets)} with {counted(plan.workers, 'worker')},"
-        f" seed {plan.seed}, into {relative(folder)}"
+        f" seed {plan.seed}{on}, into {relative(folder)}"
     )
     with display(notes(), title) as listener:
         campaign = fuzz(plan, folder, listener)

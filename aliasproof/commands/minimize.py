@@ -20,6 +20,7 @@ from aliasproof.minimize_request import MinimizeRequest, Subject, Wanted
 from aliasproof.minimizing import Minimized, minimize
 from aliasproof.user_file import FileNames
 from campaigns.stored import StoredSuspicion, locate, read_stored
+from programs.devices import require_device
 from programs.errors import Rejected, UserError
 from programs.serialization import dumps, to_json
 from reduction.reducer import Reducer
@@ -28,6 +29,7 @@ from reports.reduction_table import print_steps
 from reports.wording import clock, counted
 from trials.attribution import Symptom, graded
 from trials.isolation import (
+    CPU,
     TARGET_STEP,
     Death,
     Isolated,
@@ -85,6 +87,8 @@ def minimize_file(given: str, request: MinimizeRequest, options: MinimizeOptions
     """Reduce what is in a file, and print the result. Returns the exit status."""
     request = _located(given, request, by_target=options.interesting is None)
     options.validate(request)
+    if request.device is not None:  # before a process is started for it
+        require_device(request.device)
     try:
         if options.interesting is not None:
             return _finish(_by_script(request, options), request, options, None)
@@ -100,11 +104,13 @@ def _located(given: str, request: MinimizeRequest, *, by_target: bool) -> Minimi
     path = Path(given)
     if not path.exists() and path.suffix not in (".py", ".json"):
         path = locate(given)
-    request = replace(request, path=path)
+    granted = () if request.target is None else (request.target,)
+    request = replace(request, path=path, granted=granted)
     stored = (path / "finding.json").is_file() or path.parent.name == "suspicions"
     if not by_target or request.target is not None or not stored:
         return request
     case = read_stored(path)
+    request = replace(request, device=request.device or case.program.device)
     if isinstance(case, StoredSuspicion):
         return replace(request, target=case.target, oracle=request.oracle or case.oracle)
     # Results do not show what is latent, so it is no violation without its oracle.
@@ -113,8 +119,8 @@ def _located(given: str, request: MinimizeRequest, *, by_target: bool) -> Minimi
 
 
 @contextlib.contextmanager
-def _process(options: MinimizeOptions) -> Iterator[Isolated]:
-    process = Isolated(options.limits)
+def _process(request: MinimizeRequest, options: MinimizeOptions) -> Iterator[Isolated]:
+    process = Isolated(options.limits, request.device or CPU)
     try:
         yield process
     finally:
@@ -153,7 +159,7 @@ def _wanted(outcome: Outcome, request: MinimizeRequest) -> Wanted:
 
 def _by_script(request: MinimizeRequest, options: MinimizeOptions) -> Minimized:
     assert options.interesting is not None
-    with _process(options) as process:
+    with _process(request, options) as process:
         subject = _begun(process, request)
     check = ScriptCheck(options.interesting, options.limit)
     if not check(subject.program):
@@ -169,7 +175,7 @@ def _by_target(
     request: MinimizeRequest, options: MinimizeOptions
 ) -> tuple[Minimized, tuple[Wanted, str | None]]:
     """The result, what was kept, and the identifier that a campaign gives to it."""
-    with _process(options) as process:
+    with _process(request, options) as process:
         subject = _begun(process, request)
         outcome = outcome_of(process, f"{SESSION}:find", subject.program, request)
     wanted = _wanted(outcome, request)
@@ -183,7 +189,7 @@ def _by_target(
         print_notes([f"{what} ended in an internal error of aliasproof, and did not count"])
     if found.interrupted:  # whoever pressed Ctrl-C does not want to wait for another run
         return found, (wanted, None)
-    with _process(options) as process:
+    with _process(request, options) as process:
         _value(outcome_of(process, f"{SESSION}:attend", request, subject), request)
         named = outcome_of(process, f"{SESSION}:identifier", found.program, wanted, found.grade)
         return found, (wanted, _value(named, request))

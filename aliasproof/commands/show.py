@@ -11,6 +11,8 @@ from campaigns.finding import Finding
 from campaigns.reproducer import DEATHS, confirm
 from campaigns.stored import StoredSuspicion, locate, read_stored
 from oracles.verdict import Violation
+from programs.devices import require_device
+from programs.errors import UserError
 from programs.printing import source
 from reports.console import output_for_results, print_lines, results, write_json
 from reports.finding_report import (
@@ -22,9 +24,12 @@ from reports.finding_report import (
 )
 from reports.side_by_side import rows
 from reports.verdict_table import print_violation, report_json
+from targets.registry import is_importable
 from targets.registry import target as target_named
 from targets.target import Target
+from targets.user_names import grant
 from trials.examination import Examination, examine
+from trials.isolation import DEVICE_LOST
 from trials.trial import Case
 from trials.worker import quiet_torch
 
@@ -47,38 +52,61 @@ class Status:
         return styles.get(self.word, "yellow")
 
 
-def show_finding(given: str, *, as_json: bool) -> None:
-    """Print a stored case, its program run again, its reproducer, and whether it still fails."""
+def show_finding(given: str, own: str | None = None, *, as_json: bool) -> None:
+    """Print a stored case, its program run again, its reproducer, and whether it still fails.
+
+    `own` is the target that the user named: nothing else that is code of theirs is imported.
+    """
     folder = locate(given)
     stored = read_stored(folder)
-    # It can be older than this version, and its target gone.
-    target = target_named(stored.target)
-    quiet_torch()
+    grant([] if own is None else [own])
+    if own is not None and target_named(own).name != stored.target:
+        raise UserError(f"{given} is of the target {stored.target}, and not of {own}")
     script = folder / "reproducer.py"
-    found = None
-    # What a worker reported dead would end this process too.
-    if not stored.kind.startswith(DEATHS):
-        with output_for_results():
-            found = examine(Case.of(stored.program), target, every_oracle=True, attribute=False)
-    status = _run_reproducer(script) if found is None else _status(stored, found)
+    if is_importable(stored.target):
+        # It can be older than this version, and its target gone.
+        target = target_named(stored.target)
+        quiet_torch()
+        summary = target.summary
+        found, status = _run_again(stored, target, script)
+    else:
+        summary, found = "your own code", None
+        advice = f"aliasproof show {given} --target {stored.target}"
+        status = Status("not run", f"Not run, since a file names its code. To run it: {advice}")
     if as_json:
         write_json(_to_json(stored, folder, found, status))
         return
-    _print(stored, target, script, found)
+    _print(stored, summary, script, found)
     results().print()
     print_lines(results(), status.text, status.style)
 
 
+def _run_again(
+    stored: Finding | StoredSuspicion, target: Target, script: Path
+) -> tuple[Examination | None, Status]:
+    """Run a stored case again, where its device is. None where it could end this process."""
+    try:
+        require_device(stored.program.device)
+    except UserError as reason:
+        return None, Status("not run", f"Not run again: {reason}.")
+    # What a worker reported dead would end this process too.
+    if stored.kind.startswith((*DEATHS, DEVICE_LOST)):
+        return None, _run_reproducer(script)
+    with output_for_results():
+        found = examine(Case.of(stored.program), target, every_oracle=True, attribute=False)
+    return found, _status(stored, found)
+
+
 def _print(
-    stored: Finding | StoredSuspicion, target: Target, script: Path, found: Examination | None
+    stored: Finding | StoredSuspicion, summary: str, script: Path, found: Examination | None
 ) -> None:
     console = results()
     if isinstance(stored, Finding):
-        print_finding(console, stored, target.summary)
+        print_finding(console, stored, summary)
     else:
-        print_suspicion(console, stored, target.summary)
+        print_suspicion(console, stored, summary)
     if found is not None and found.trial is not None:
-        print_new_run(console, target.name, found.trial.eager, found.trial.target)
+        print_new_run(console, found.target.name, found.trial.eager, found.trial.target)
         # A stored finding has the evidence of its own violation; of a suspicion, nobody wrote it.
         for violation in () if isinstance(stored, Finding) else found.violations:
             print_violation(console, violation)

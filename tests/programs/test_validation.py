@@ -49,6 +49,7 @@ DEFECTS = [
     ("few_parts", "outputs", replace(GOOD, outputs=("x",) * (MOST_PARTS + 1))),
     ("seed_in_64_bits", "seed", replace(GOOD, seed=2**63)),
     ("fill_known", "fill", replace(GOOD, fill="specail")),
+    ("device_known", "device", replace(GOOD, device="cuda:x")),
     ("names_printable", "inputs[0].name", with_input(name="lambda")),
     ("names_printable", "inputs[0].name", with_input(name="complex")),
     ("names_printable", "inputs[0].name", with_input(name="ﬁ")),
@@ -116,6 +117,11 @@ DEFECTS = [
     ),
     ("no_surplus_arguments", "instructions[1].args[2]", with_call("aten.add.Tensor", X, X, 1)),
     ("no_missing_arguments", "instructions[1].args", with_call("aten.add.Tensor", X)),
+    (
+        "devices_agree",
+        "instructions[1].kwargs.device",
+        with_call("aten.zeros_like.default", X, kwargs=(("device", "cuda"),)),
+    ),
     ("no_missing_arguments", "instructions[1].args", with_call("aten.abs.out", X)),
     (
         "results_counted",
