@@ -122,6 +122,7 @@ def passes_only(
     compile_fx._recursive_record_original_output_strides(graph)
     with V.set_fake_mode(mode):
         compile_fx._recursive_post_grad_passes(graph, options.get("is_inference", False))
+    inductor_reinplace.give_foreach_results(graph)
     return aot.recorded(stages, Stage("post-grad graph", graph, functional=False, whole=False))
 
 
