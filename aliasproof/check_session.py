@@ -16,12 +16,15 @@ from aliasproof import user_file
 from aliasproof.check_request import Begun, CheckRequest
 from aliasproof.checking import DEFAULT_TARGETS, Prepared, check_target, prepare
 from aliasproof.user_file import FileNames, UserFunction
+from campaigns.store import read_finding
 from programs.errors import UserError
 from programs.program import Program
 from reports.console import output_for_results
 from reports.run_texts import shown_eager, shown_target
 from reports.shown_runs import ShownTarget
+from targets.registry import is_importable
 from targets.registry import target as target_named
+from targets.user_names import grant
 from trials.isolation import out_of_memory, step
 from trials.trial import SEED
 from trials.worker import quiet_torch
@@ -33,6 +36,7 @@ _prepared: Prepared | None = None
 def begin(request: CheckRequest) -> Begun:
     """Run the user's file, and its function in eager. Raises `UserError` for bad input."""
     global _prepared  # noqa: PLW0603
+    grant(request.targets)
     # Before the user's file runs, which can take long.
     chosen = [target_named(name) for name in request.targets or DEFAULT_TARGETS]
     quiet_torch()
@@ -59,8 +63,19 @@ def begin(request: CheckRequest) -> Begun:
     eager = _prepared.eager
     if eager.observation is not None and out_of_memory(eager.observation.error):
         raise MemoryError
+    notes = (*_prepared.notes, *_own_target(request))
     after = {each.name: each.earlier[-1].name if each.earlier else None for each in chosen}
-    return Begun(shown_eager(eager, _prepared.notes), after)
+    return Begun(shown_eager(eager, notes), after)
+
+
+def _own_target(request: CheckRequest) -> Iterator[str]:
+    """What to type to check a finding of the user's own code. A file names that code."""
+    file = request.path / "finding.json"
+    if request.targets or not file.is_file():
+        return
+    target = read_finding(request.path).target
+    if not is_importable(target):
+        yield f"the finding is of your own code: to check that, add --target {target}"
 
 
 def run_target(name: str, missed: bool, graphs: str) -> ShownTarget:

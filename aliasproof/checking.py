@@ -28,6 +28,7 @@ from programs.trace import Trace
 from programs.values import clone_inputs, input_tensors
 from targets.registry import target as target_named
 from targets.target import Function, Target
+from targets.user_names import grant
 from trials.examination import examine
 from trials.trial import SEED, Case, EagerRun, Trial, run_eager
 from trials.value_search import Budget
@@ -55,6 +56,7 @@ def check(
     `device`, such as "cuda", if one is given. Raises `UserError` for an unknown target, a device
     that is not there, or inputs that cannot be compared.
     """
+    grant(targets)
     chosen = [target_named(name) for name in dict.fromkeys(targets)]
     # The caller's random numbers must not depend on whether something was checked before.
     with torch.random.fork_rng(devices=_generators()):

@@ -22,6 +22,7 @@ from aliasproof.options import (
     CandidateLimit,
     DeviceName,
     File,
+    FindingName,
     FunctionName,
     InProcess,
     InputsName,
@@ -34,6 +35,7 @@ from aliasproof.options import (
     MinimizedTarget,
     MovedTo,
     Output,
+    OwnTarget,
     PastKnown,
     Programs,
     RunFolder,
@@ -135,13 +137,8 @@ def check(
 
 @app.command(short_help="Show a finding and run it again.")
 def show(
-    finding: Annotated[
-        str,
-        typer.Argument(
-            metavar="FINDING",
-            help="Folder or name (under runs/) of a finding, a suspicion, an unconfirmed failure.",
-        ),
-    ],
+    finding: FindingName,
+    target: OwnTarget = None,
     json: Json = False,
 ) -> None:
     """Show a finding: program, evidence, eager beside the target, graphs, reproducer.
@@ -150,7 +147,7 @@ def show(
     """
     from aliasproof.commands.show import show_finding
 
-    show_finding(finding, as_json=json)
+    show_finding(finding, target, as_json=json)
 
 
 @app.command(short_help="Reduce a program to the instructions that a difference needs.")
@@ -254,7 +251,11 @@ def known(json: Json = False) -> None:
 
 @app.command(short_help="List the targets.")
 def targets(json: Json = False) -> None:
-    """List the targets, and what each promises."""
+    """List the targets, and what each promises.
+
+    Your own pass or torch.compile backend is a target, too: --target PACKAGE.MODULE:FUNCTION,
+    --target FILE.py:FUNCTION, or an entry point of the group 'aliasproof.targets'.
+    """
     from aliasproof.commands.targets import list_targets
 
     list_targets(as_json=json)

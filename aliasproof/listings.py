@@ -1,11 +1,13 @@
-"""What `targets` and `ops` list, as JSON values."""
+"""What the commands `targets` and `ops` list, as JSON values."""
 
 from __future__ import annotations
 
 from generators.operators import OPERATORS, Operator
+from programs.errors import UserError
 from programs.schemas import facts, resolve
 from reports.contract_table import contract_json
-from targets.registry import TARGETS
+from targets.registry import TARGETS, target
+from targets.user_names import installed
 from targets.variants import VARIANTS
 
 
@@ -13,10 +15,10 @@ def targets() -> dict[str, object]:
     """The targets with their contracts, and the variants with the clauses that they add."""
     return {
         "targets": [
-            {"name": target.name, "summary": target.summary}
-            | contract_json(target.contract)
-            | {"builds on": None if target.after is None else target.after.name}
-            for target in TARGETS.values()
+            {"name": each.name, "summary": each.summary}
+            | contract_json(each.contract)
+            | {"builds on": None if each.after is None else each.after.name}
+            for each in TARGETS.values()
         ],
         "variants": [
             {"name": variant.name, "summary": variant.summary, "targets": list(variant.targets)}
@@ -24,6 +26,21 @@ def targets() -> dict[str, object]:
             for variant in VARIANTS.values()
         ],
     }
+
+
+def installed_targets() -> list[dict[str, object]]:
+    """The entry points of installed packages. A broken one says what is wrong with it."""
+    found: list[dict[str, object]] = []
+    for name, point in sorted(installed().items()):
+        described: dict[str, object] = {"name": name, "code": point.value, "broken": None}
+        try:
+            if name in TARGETS or ":" in name:
+                raise UserError("it cannot be named: a target has this name, or it has a colon")
+            described["summary"] = target(name).summary
+        except UserError as error:
+            described["broken"] = str(error)
+        found.append(described)
+    return found
 
 
 def ops() -> dict[str, object]:

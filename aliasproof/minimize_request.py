@@ -16,7 +16,9 @@ class MinimizeRequest:
 
     That is a difference that `target` shows. `oracle` names the oracle that reports it, also one
     that is documented or that only graphs show; without it, the main violation is meant. Without a
-    target, a script of the user decides. The program is moved to `device`, if one is given.
+    target, a script of the user decides. `granted` are the targets that the command line names:
+    these may be code of the user, and the target of a stored finding may not. The program is moved
+    to `device`, if one is given.
     """
 
     path: Path
@@ -24,6 +26,7 @@ class MinimizeRequest:
     target: str | None = None
     oracle: str | None = None
     device: str | None = None
+    granted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from programs.lifting import LiftedProgram, lift_program
 from programs.program import Program
 from programs.values import clone_inputs
 from targets.registry import target as target_named
+from targets.user_names import grant
 from trials.attribution import Symptom, grade, graded
 from trials.examination import examine
 from trials.isolation import step
@@ -38,6 +39,7 @@ def begin(request: MinimizeRequest) -> Subject:
 
     Raises `UserError` for bad input, and `Rejected` if the function raises in eager.
     """
+    grant(request.granted)
     if request.target is not None:  # before the user's file runs, which can take long
         target_named(request.target)
     if request.oracle is not None and request.oracle not in EVERY_ORACLE:
@@ -74,6 +76,7 @@ def _lifted(given: UserFunction | Program) -> LiftedProgram:
 
 def attend(request: MinimizeRequest, subject: Subject) -> None:
     """Prepare this process to try candidates."""
+    grant(request.granted)
     quiet_torch()
     if subject.user_code:  # only the user's file registers these operators
         with contextlib.redirect_stdout(sys.stderr):

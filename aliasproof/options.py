@@ -13,7 +13,24 @@ Targets = Annotated[
         "--target",
         "-t",
         metavar="TARGET",
-        help="Target to test. Repeat the option for more targets. See 'aliasproof targets'.",
+        help="Target to test, see 'aliasproof targets'; or your own pass or torch.compile backend"
+        " as PACKAGE.MODULE:FUNCTION or FILE.py:FUNCTION. Repeat the option for more targets.",
+    ),
+]
+FindingName = Annotated[
+    str,
+    typer.Argument(
+        metavar="FINDING",
+        help="Folder or name (under runs/) of a finding, a suspicion, an unconfirmed failure.",
+    ),
+]
+OwnTarget = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        "-t",
+        metavar="TARGET",
+        help="Your own target that the finding is of: code that a file names is not imported.",
     ),
 ]
 Seconds = Annotated[

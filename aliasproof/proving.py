@@ -33,7 +33,7 @@ from programs.program import Program
 from programs.regions import overlap
 from programs.values import clone_inputs, input_tensors
 from targets.registry import target as target_named
-from targets.symbolic_sizes import SYMBOLIC, SymbolicBuild
+from targets.symbolic_sizes import SymbolicBuild, symbolic_build
 from targets.target import Function, Target
 
 DEFAULT_TARGETS = ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "reference")
@@ -70,7 +70,7 @@ def prove_function(
     """
     chosen = [target_named(name) for name in dict.fromkeys(targets)]
     return [
-        prove_build(function, inputs, target, SYMBOLIC.get(target.name), sizes, limit)
+        prove_build(function, inputs, target, symbolic_build(target.name), sizes, limit)
         for target in chosen
     ]
 

@@ -18,6 +18,7 @@ from campaigns.suspicions import Suspicions
 from corpus.known_bug import KnownBug
 from corpus.known_bugs import KNOWN_BUGS
 from programs.program import Program
+from targets.registry import user_code
 from targets.variants import folder_name
 from trials.attribution import Symptom
 
@@ -89,6 +90,10 @@ class Campaign:
     def path(self, finding: Finding) -> Path:
         """The folder of a finding."""
         return Store(self.folder).finding_folder(finding.identifier)
+
+    def show_options(self, finding: Finding) -> str:
+        """What to type after `aliasproof show FOLDER`: the target, if it is code of the user."""
+        return "" if user_code(finding.target) is None else f" --target {finding.target}"
 
     def to_json(self) -> dict[str, object]:
         """The outcome as JSON values."""

@@ -18,6 +18,7 @@ from campaigns.reproducer import Confirmation, render
 from campaigns.store import Store
 from campaigns.user_level import BACKENDS, Reproduced, UserLevel, at_user_level
 from corpus.known_bugs import KNOWN_BUGS
+from targets.registry import is_own
 from targets.registry import target as target_named
 
 # Reproducers that run at the same time, each in a process of its own. Few, since the workers of the
@@ -100,7 +101,7 @@ class Confirmations:
         script = (folder / "reproducer.py").read_text(encoding="utf-8")
         shown = Reproduced(script, confirmation.output)
         # Until the answer is there, the issue is about the target alone.
-        self.store.write_issue(finding, issue_text(finding, shown), script)
+        self.store.write_issue(finding, _issue(finding, shown), script)
         run = functools.partial(_run, self._compilers)
         task = self._background.submit(at_user_level, finding, shown, run, _backends(finding))
         self._compiled.append((finding, task))
@@ -112,7 +113,7 @@ class Confirmations:
             level, name = task.result(), finding.identifier
             found = replace(self.campaign.findings[name], user_level=level.answers)
             self.campaign.findings[name] = found
-            issue = issue_text(found, level.reproduced)
+            issue = _issue(found, level.reproduced)
             self.store.rewrite_finding(found)
             self.store.write_issue(found, issue, level.reproduced.script)
 
@@ -124,8 +125,15 @@ class Confirmations:
             server.stop()
 
 
+def _issue(finding: Finding, shown: Reproduced) -> str | None:
+    """The issue for PyTorch's tracker; None for a bug of the user's own code."""
+    return None if is_own(finding.target) else issue_text(finding, shown)
+
+
 def _backends(finding: Finding) -> Sequence[str]:
     """The backends to ask. Inductor compiles C++ for seconds, so only if there is no issue yet."""
+    if is_own(finding.target):  # no backend of torch has the user's code
+        return ()
     known = KNOWN_BUGS.get(finding.known or "")
     return BACKENDS if known is None or not known.link else BACKENDS[:1]
 

@@ -17,6 +17,7 @@ from campaigns.pool import start_pool
 from campaigns.scheduler import POLL, Scheduler
 from campaigns.statistics import Statistics
 from campaigns.store import Store
+from targets.user_names import grant
 from trials.interrupts import Interrupts
 
 
@@ -27,10 +28,12 @@ def fuzz(plan: Plan, folder: Path, listener: Listener = lambda campaign: None) -
     reduced by then are still confirmed, until a second Ctrl-C. Raises `UserError` if the folder
     cannot be used.
     """
+    grant(plan.targets)
     store = Store.create(folder)
     campaign = Campaign(plan, folder, {name: Statistics() for name in plan.targets})
     started = time.monotonic()  # the start of the workers counts, too
-    scheduler = Scheduler(campaign, store, start_pool(plan.workers, plan.device), started)
+    pool = start_pool(plan.workers, plan.targets, plan.device)
+    scheduler = Scheduler(campaign, store, pool, started)
     loop = _Loop(campaign, listener, store, scheduler, Confirmations(campaign, store))
     loop.run()
     return campaign

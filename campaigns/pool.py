@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+from collections.abc import Sequence
 from multiprocessing import forkserver
 
 from pebble import ProcessPool
@@ -14,8 +15,10 @@ from trials.isolation import CPU, start_device
 from trials.worker import start_worker
 
 
-def start_pool(workers: int, device: str = CPU) -> ProcessPool:
+def start_pool(workers: int, granted: Sequence[str] = (), device: str = CPU) -> ProcessPool:
     """A pool whose processes are forked from a server that has torch imported.
+
+    In these, the targets named in `granted` may be a user's code.
 
     A fork costs milliseconds, an import of torch more than a second. The server has run nothing
     else, so workers start in the same state. For CUDA, each process starts from nothing, since CUDA
@@ -25,17 +28,20 @@ def start_pool(workers: int, device: str = CPU) -> ProcessPool:
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if device != CPU:
         spawning = multiprocessing.get_context("spawn")
-        return ProcessPool(workers, initializer=_start_on, initargs=(device,), context=spawning)
+        given = (tuple(granted), device)
+        return ProcessPool(workers, initializer=_start_on, initargs=given, context=spawning)
     # All that a worker needs, torch included. The second is what `targets.aot` imports late.
     multiprocessing.set_forkserver_preload(["campaigns.shard", "torch._functorch.aot_autograd"])
     # The server inherits the handler: Ctrl-C is for the parent, which ends the workers.
     with sigint_handler(signal.SIG_IGN):
         forkserver.ensure_running()
     context = multiprocessing.get_context("forkserver")
-    return ProcessPool(workers, initializer=start_worker, context=context)
+    return ProcessPool(
+        workers, initializer=start_worker, initargs=(tuple(granted),), context=context
+    )
 
 
-def _start_on(device: str) -> None:
-    start_worker()
+def _start_on(granted: Sequence[str], device: str) -> None:
+    start_worker(granted)
     # The first call on a device takes seconds, which no program should pay.
     start_device(device)

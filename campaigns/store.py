@@ -72,11 +72,12 @@ class Store:
         """Move a finding from the unconfirmed ones to the findings, in one step."""
         self._unconfirmed_folder(finding).rename(self.finding_folder(finding.identifier))
 
-    def write_issue(self, finding: Finding, issue: str, script: str) -> None:
-        """Write the issue of a confirmed finding, and the reproducer that it quotes."""
+    def write_issue(self, finding: Finding, issue: str | None, script: str) -> None:
+        """Write the issue of a confirmed finding, if any, and the reproducer that it quotes."""
         folder = self.finding_folder(finding.identifier)
         _write_text(folder / "reproducer.py", script)
-        _write_text(folder / "issue.md", issue)
+        if issue is not None:
+            _write_text(folder / "issue.md", issue)
 
     def rewrite_finding(self, finding: Finding) -> None:
         """Write a confirmed finding again, with its final count."""

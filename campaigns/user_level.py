@@ -51,9 +51,9 @@ def at_user_level(
     """Run the finding under these backends, each time in a fresh process.
 
     `shown` is the reproducer that confirmed it. If no backend shows the finding, the reproducer is
-    tried again in ordinary syntax.
+    tried again in ordinary syntax. There is no answer for a finding without `backends`.
     """
-    answers = dict.fromkeys(BACKENDS, NOT_RUN)
+    answers = dict.fromkeys(BACKENDS if backends else (), NOT_RUN)
     reproduced: Reproduced | None = None
     for backend in backends:
         for script in _scripts(finding, backend):

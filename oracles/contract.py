@@ -21,6 +21,7 @@ class Promise(Enum):
     """One thing that eager does and a target may promise to do, too."""
 
     VALUES = "outputs equal eager's"
+    ROUNDING = "rounds each bfloat16 and float16 result before it is read, as eager does"
     INPUTS = "inputs end as in eager, with the bytes around them"
     NO_NEW_ALIAS = "no input and output, and no two outputs, share a byte that do not in eager"
     KEEPS_ALIASES = "inputs and outputs that share a byte in eager still do"

@@ -12,6 +12,7 @@ import torch
 from oracles.symbolic_values import SymbolicValues, element
 from oracles.value_hashes import (
     Array,
+    are_constants,
     combined,
     grown,
     hashed,
@@ -87,8 +88,14 @@ class HashedMemory:
         hashes, offset = self.of(tensor.untyped_storage()), int(tensor.storage_offset())
         return entries_of(hashes, tensor.shape, tensor.stride(), offset, tensor.element_size())
 
+    def is_constant(self, tensor: torch.Tensor) -> bool:
+        """Whether nothing that a tensor shows comes from an input."""
+        return are_constants(self.read(tensor))
+
     def moved(self, source: torch.Tensor, dtype: torch.dtype) -> Array:
         """What a tensor shows, converted to a dtype."""
+        if source.dtype != dtype and self.is_constant(source):
+            return self.constant(source.detach().to(dtype))
         return self.converted(self.read(source), source.dtype, dtype)
 
     def converted(self, hashes: Array, old: torch.dtype, new: torch.dtype) -> Array:

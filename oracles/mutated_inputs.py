@@ -7,7 +7,14 @@ import torch
 from oracles.contract import Contract, Difference, Promise
 from oracles.observation import Observation
 from oracles.oracle import Needs, Oracle
-from oracles.output_values import BITS_OPEN, ZERO_CHECK, differ, equal_elements, kind_of
+from oracles.output_values import (
+    BITS_OPEN,
+    ZERO_CHECK,
+    broken_promise,
+    differ,
+    equal_elements,
+    kind_of,
+)
 from oracles.standalone_check import StandaloneCheck
 from oracles.verdict import HOLDS, Report, Violation
 from programs.regions import Region
@@ -17,7 +24,7 @@ from programs.trace import Tolerance, Trace
 
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Report:
     """Compare each input's values, then the bytes of its storage that no input covers."""
-    violations: list[Violation] = []
+    differences: list[Difference] = []
     unknown = False
     # A run may resize an input or give it another storage (`set_`). So both views of it are
     # compared: the one that was passed, and the one that the run left.
@@ -35,20 +42,24 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
                 break
         else:
             continue
-        if trace.bits_open(as_passed[0]) or trace.bits_open(as_left[0]):
+        promise = broken_promise(contract, trace, pair, Promise.INPUTS)
+        if promise is None or trace.bits_open(as_passed[0]) or trace.bits_open(as_left[0]):
             unknown = True
         else:
             kind = kind_of(*pair, tolerance, "input ends wrong")
-            violations.append(Violation("inputs", kind, f"input {index}", difference))
+            shown = Violation("inputs", kind, f"input {index}", difference)
+            differences.append(Difference(promise, shown))
     # A wrong input is wrong in its storage as well: one difference is reported once.
-    if not violations:
-        violations, open_around = _around(eager, target, trace)
+    if not differences:
+        violations, open_around = _around(contract, eager, target, trace)
         unknown = unknown or open_around
-    differences = (Difference(Promise.INPUTS, violation) for violation in violations)
+        differences = [Difference(Promise.INPUTS, violation) for violation in violations]
     return contract.judged(differences, trace, BITS_OPEN if unknown else HOLDS)
 
 
-def _around(eager: Observation, target: Observation, trace: Trace) -> tuple[list[Violation], bool]:
+def _around(
+    contract: Contract, eager: Observation, target: Observation, trace: Trace
+) -> tuple[list[Violation], bool]:
     """Differences in bytes of the inputs' storages that no input covers.
 
     The second result says whether some differences prove nothing (see `BITS_OPEN`).
@@ -77,7 +88,8 @@ def _around(eager: Observation, target: Observation, trace: Trace) -> tuple[list
             wrong &= ~_equal_values(ours, theirs, one.dtype, trace.tolerance(one))
         if not bool(wrong.any()):
             continue
-        if trace.bits_open(one):
+        rounds = contract.promises(Promise.ROUNDING, trace)
+        if trace.bits_open(one) or (trace.rounds_between(one) and not rounds):
             unknown = True
             continue
         first = int(wrong.view(torch.uint8).argmax())

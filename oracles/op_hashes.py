@@ -53,6 +53,7 @@ from oracles.value_hashes import (
 from programs.definedness import ALLOCATES
 from programs.eager_call import tensors_in
 from programs.schemas import facts
+from programs.trace import ANY_ZERO, rounding_name, rounds_alike
 
 aten = torch.ops.aten
 
@@ -76,10 +77,12 @@ class OpHashes:
         results = list(tensors_in(result))
         if torch_name(op) in ALLOCATES:
             return [None] * len(results)
+        given = bound(op, args, kwargs)
+        if self._folds(op, given, results):
+            return [self.memory.constant(tensor) for tensor in results]
         moved = self._moved(op, args, kwargs, results)
         if moved is not None:
             return moved
-        given = bound(op, args, kwargs)
         # Before the rules for pointwise ops: constants hash like the bytes that they are.
         if is_constant(op, given):
             return [self.memory.constant(tensor) for tensor in results]
@@ -96,6 +99,21 @@ class OpHashes:
         if is_pointwise and not is_random(op) and not takes_lists(given):
             return [self._pointwise(op, given, results[0])]
         return self._all_opaque(op, given, results)
+
+    def _folds(
+        self, op: OpOverload, given: Mapping[str, Any], results: Sequence[torch.Tensor]
+    ) -> bool:
+        """Whether an op computes constants of constants, which a compiler may do beforehand.
+
+        Only where all kernels give the same bits.
+        """
+        read = list(tensors_in(list(given.values())))
+        if not read or is_random(op) or not all(map(self.memory.is_constant, read)):
+            return False
+        if not rounds_alike(op, [*read, *results]):
+            return False
+        zeros_differ = rounding_name(op) in ANY_ZERO
+        return all(_has_one_form(tensor, zeros_differ=zeros_differ) for tensor in results)
 
     def _moved(
         self,
@@ -340,6 +358,13 @@ _SUMS = {"sum", "prod", "cumsum", "cumprod"}
 
 def _is_narrow_integer(tensor: torch.Tensor) -> bool:
     return not _is_inexact(tensor) and tensor.dtype not in (torch.bool, torch.int64)
+
+
+def _has_one_form(tensor: torch.Tensor, *, zeros_differ: bool) -> bool:
+    """Whether all kernels give the same bits: NaN has several, and zero may have either sign."""
+    if not _is_inexact(tensor):
+        return True
+    return bool(tensor.isfinite().all()) and not (zeros_differ and bool((tensor == 0).any()))
 
 
 def _is_inexact(tensor: torch.Tensor) -> bool:

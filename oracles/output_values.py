@@ -23,7 +23,7 @@ BITS_OPEN = Report(
     Verdict.UNKNOWN,
     reason=(
         "what correct kernels may do differently was read as another dtype, or magnified by huge"
-        " numbers"
+        " numbers, or by an op after it"
     ),
 )
 
@@ -45,13 +45,41 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
         difference = differ(expected, actual, tolerance)
         if difference is None:
             continue
-        if trace.bits_open(expected):
+        promise = broken_promise(contract, trace, (expected, actual), Promise.VALUES)
+        if promise is None:
             unknown = True
         else:
             kind = kind_of(expected, actual, tolerance, "wrong value")
             shown = Violation("values", kind, f"output {index}", difference)
-            differences.append(Difference(Promise.VALUES, shown))
+            differences.append(Difference(promise, shown))
     return contract.judged(differences, trace, BITS_OPEN if unknown else HOLDS)
+
+
+def broken_promise(
+    contract: Contract, trace: Trace, pair: tuple[object, object], otherwise: Promise
+) -> Promise | None:
+    """The promise that a difference between eager's value and the target's breaks.
+
+    None if the difference proves nothing. A target that need not round between two ops may be off
+    by what rounding changes; what was computed from that may be off by more.
+    """
+    expected, actual = pair
+    if trace.bits_open(expected):
+        return None
+    if not trace.rounds_between(expected) or contract.promises(Promise.ROUNDING, trace):
+        return otherwise
+    return Promise.ROUNDING if _nearly_equal(expected, actual) else None
+
+
+def _nearly_equal(expected: object, actual: object) -> bool:
+    """Whether two floating-point tensors are equal up to the tolerance of their narrow dtype."""
+    if not isinstance(expected, torch.Tensor) or not isinstance(actual, torch.Tensor):
+        return False
+    if not (expected.is_floating_point() and actual.is_floating_point()):
+        return False
+    # A wider dtype shows the digits that a narrow one lost. Which narrow one, is not known.
+    dtype = torch.float16 if expected.dtype == torch.float16 else torch.bfloat16
+    return differ(expected.to(dtype), actual.to(dtype), Tolerance(rounds=True)) is None
 
 
 # Such a difference is a kind of its own: whether it matters, people may judge in another way.

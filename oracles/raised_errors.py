@@ -33,7 +33,16 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
 
 def _shown(kind: str, error: Exception) -> Violation:
     evidence = {"message": str(error)[:_MOST_CHARACTERS], "type": type(error).__name__}
+    notes = [*getattr(error, "__notes__", ()), *getattr(_inner(error), "__notes__", ())]
+    if notes:  # such as where the code of a user raised it
+        evidence["note"] = "; ".join(notes)[:_MOST_CHARACTERS]
     return Violation("errors", kind, "call", evidence)
+
+
+def _inner(error: BaseException) -> BaseException | None:
+    """The error of a backend, of which Dynamo says only that it was raised."""
+    inner = getattr(error, "inner_exception", None)
+    return inner if isinstance(inner, BaseException) else None
 
 
 def skeleton(error: BaseException) -> str:
@@ -41,6 +50,9 @@ def skeleton(error: BaseException) -> str:
 
     So the same error in two programs has the same skeleton.
     """
+    inner = _inner(error)
+    if inner is not None:
+        return f"{type(error).__name__} by {skeleton(inner)}"
     # Later lines often hold a graph or a stack, which differ from program to program.
     lines = str(error).strip().splitlines()
     text = re.sub(r"0x[0-9a-f]+|\bv?\d+\b|\[[^\]]*\]", "#", lines[0] if lines else "")

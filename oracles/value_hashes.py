@@ -38,6 +38,7 @@ _WEIGHTS = _constants("weights", _MOST_BYTES) | _ODD  # of the bytes of an eleme
 _PLACES = _constants("places", _MOST_BYTES)  # make the bytes of a stored element different
 OPERANDS = _constants("operands", 256) | _ODD
 _BYTES = _constants("bytes", 256)  # the hashes of bytes that come from no input
+_SORTED_BYTES = np.sort(_BYTES)
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _SHIFTS = np.array([30, 27, 31], np.uint64)
 _FACTORS = np.array([0xBF58476D1CE4E5B9, 0x94D049BB133111EB], np.uint64)
@@ -127,6 +128,12 @@ def of_constant(tensor: torch.Tensor) -> Array:
 def of_bytes(data: npt.NDArray[np.uint8]) -> Array:
     """The hashes of bytes that come from no input."""
     return _BYTES[data]
+
+
+def are_constants(hashes: Array) -> bool:
+    """Whether all hashes are those of bytes that come from no input."""
+    found = _SORTED_BYTES[np.searchsorted(_SORTED_BYTES, hashes) % _SORTED_BYTES.size]
+    return bool((found == hashes).all())
 
 
 def with_lazy_bits(tensor: torch.Tensor, hashes: Array) -> Array:

@@ -26,7 +26,7 @@ from programs.indexed_stores import stores_twice
 from programs.narrow_dtypes import readable
 from programs.regions import Region, covers, overlap, overlaps_itself
 from programs.schemas import Kind
-from programs.trace import InputLocation, StridedChains, Trace
+from programs.trace import InputLocation, StridedChains, Trace, moves
 from programs.uninitialised import UninitialisedMemory
 
 aten = torch.ops.aten
@@ -300,6 +300,7 @@ class Watch(TorchDispatchMode):
         """Look at the operands as they are before the call, which may overwrite them."""
         factor = call.arguments.get("alpha") not in (None, 1, -1)
         self.trace.rounding.before(call.op, call.read(), factor=factor)
+        self.trace.fused.before(call)
 
     def _note(self, call: EagerCall, result: object) -> None:
         trace = self.trace
@@ -319,6 +320,7 @@ class Watch(TorchDispatchMode):
         factor = call.arguments.get("alpha") not in (None, 1, -1)
         operands, made = [*call.only_read, *call.written], [*call.written, *returned]
         trace.rounding.note(call.op, operands, made, factor=factor)
+        trace.fused.note(call, made, moved=moves(call.op, [*operands, *made]))
         self._follow_expanded(operands, made)
         trace.random = trace.random or torch.Tag.nondeterministic_seeded in call.op.tags
         if trace.data_dependent is None and is_data_dependent(call.op, call.arguments):

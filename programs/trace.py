@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 
 import torch
 from torch._ops import OpOverload
-from torch.multiprocessing.reductions import StorageWeakRef
 
+from programs.fused_rounding import FusedRounding
 from programs.narrow_dtypes import readable
 from programs.regions import Region
 from programs.schemas import Kind, facts
+from programs.storage_set import StorageSet
 
 PART = 1 << 20  # elements that are looked at at once
 
@@ -28,31 +29,6 @@ class InputLocation:
     def of(cls, tensor: torch.Tensor) -> InputLocation:
         """The location of a tensor."""
         return cls(tensor.untyped_storage().data_ptr(), Region.of(tensor), tensor.dtype)
-
-
-class StorageSet:
-    """A set of storages, by identity."""
-
-    def __init__(self) -> None:
-        # A weak reference frees the data and keeps the identity, so that no later storage has it.
-        self._storages: dict[int, StorageWeakRef] = {}
-
-    def add(self, tensor: torch.Tensor) -> None:
-        """Add the storage of a tensor."""
-        storage = tensor.untyped_storage()
-        self._storages[storage._cdata] = StorageWeakRef(storage)
-
-    def __bool__(self) -> bool:
-        """True if there is a storage in the set."""
-        return bool(self._storages)
-
-    def __contains__(self, tensor: torch.Tensor) -> bool:
-        """True if the storage of the tensor is in the set."""
-        return bool(self._storages) and tensor.untyped_storage()._cdata in self._storages
-
-    def any(self, tensors: Sequence[torch.Tensor]) -> bool:
-        """True if the storage of one of the tensors is in the set."""
-        return bool(self._storages) and any(tensor in self for tensor in tensors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +102,12 @@ class Rounding:
                 self.split.add(read[0])
             self._note_bits(read)
             return
-        starts = factor or not _rounds_alike(op, [*read, *made])
+        starts = factor or not rounds_alike(op, [*read, *made])
         if starts:
             self.first = self.first or str(op)
         # What is computed from inexact data is inexact as well.
         inexact, bits = starts or self.inexact.any(read), self._magnified or self.bits.any(read)
-        computed = not _moves(op, [*read, *made])
+        computed = not moves(op, [*read, *made])
         signs = rounding_name(op) in ANY_ZERO or self.zero_signs.any(read)
         for tensor in made:
             if inexact:
@@ -206,6 +182,7 @@ class Trace:
     - `unwatched`: the higher-order operators that ran without a look at what they do.
     - `nbytes`: the bytes of all storages that the run was given or made, freed or not.
     - `captured`: how many of the last inputs a user's function captures; None for a program.
+    - `rounding`, `fused`: what correct kernels, and compilers that fuse ops, may do differently.
     """
 
     inputs: tuple[InputLocation, ...] = ()
@@ -229,6 +206,7 @@ class Trace:
     nbytes: int = 0
     captured: int | None = None
     rounding: Rounding = field(default_factory=Rounding)
+    fused: FusedRounding = field(default_factory=FusedRounding)
 
     def exact(self, value: object) -> bool:
         """True if every correct kernel must compute the same bits of a value that the run left."""
@@ -245,6 +223,12 @@ class Trace:
     def bits_open(self, value: object) -> bool:
         """True if any value may be right: see `Rounding.bits`."""
         return isinstance(value, torch.Tensor) and value in self.rounding.bits
+
+    def rounds_between(self, value: object) -> bool:
+        """True if an op behind the value read a result that was rounded to a narrow dtype."""
+        if not isinstance(value, torch.Tensor):  # a number, which may come from any tensor
+            return bool(self.fused.rounded)
+        return value in self.fused.differs
 
 
 class StridedChains:
@@ -307,7 +291,7 @@ def _huge(tensor: torch.Tensor) -> bool:
     return _any(tensor, lambda values: (values.abs() > limit) & values.isfinite())
 
 
-def _moves(op: OpOverload, tensors: Sequence[torch.Tensor]) -> bool:
+def moves(op: OpOverload, tensors: Sequence[torch.Tensor]) -> bool:
     """True if all bits of what the op stores come from one operand, or are a constant."""
     numbers = {each.dtype for each in tensors if each.is_floating_point() or each.is_complex()}
     return rounding_name(op) in MOVES and len(numbers) <= 1
@@ -316,7 +300,7 @@ def _moves(op: OpOverload, tensors: Sequence[torch.Tensor]) -> bool:
 # --- which ops round ------------------------------------------------------------------------------
 
 
-def _rounds_alike(op: OpOverload, tensors: Sequence[torch.Tensor]) -> bool:
+def rounds_alike(op: OpOverload, tensors: Sequence[torch.Tensor]) -> bool:
     """True if every kernel for the op must round to the same bits.
 
     That holds for moves, comparisons and single IEEE operations. Kernels differ by a unit in the

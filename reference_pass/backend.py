@@ -10,6 +10,7 @@ passes compile each of them.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,20 +19,29 @@ from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.utils import make_boxed_func
 
+from reference_pass.functionalize import Views
 from reference_pass.pipeline import pipeline
 
 
-def aliasproof(graph_module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    """The backend: from Dynamo's graph and example inputs to a callable that takes such inputs."""
+def aliasproof(
+    graph_module: fx.GraphModule, example_inputs: Sequence[Any], *, views: Views = "alias"
+) -> Callable[..., Any]:
+    """The backend: from Dynamo's graph and example inputs to a callable that takes such inputs.
+
+    `views` is that of `functionalize`.
+    """
     if torch.is_grad_enabled() and any(
         isinstance(value, torch.Tensor) and value.requires_grad for value in example_inputs
     ):
-        return aot_autograd(fw_compiler=_boxed, bw_compiler=_boxed)(graph_module, example_inputs)
-    return Compiled(graph_module)
+        boxed = functools.partial(_boxed, views)
+        return aot_autograd(fw_compiler=boxed, bw_compiler=boxed)(graph_module, example_inputs)
+    return Compiled(graph_module, views)
 
 
-def _boxed(graph_module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    return make_boxed_func(Compiled(graph_module))
+def _boxed(
+    views: Views, graph_module: fx.GraphModule, example_inputs: Sequence[Any]
+) -> Callable[..., Any]:
+    return make_boxed_func(Compiled(graph_module, views))
 
 
 class Compiled:
@@ -40,8 +50,8 @@ class Compiled:
     `graphs` has the results, by layout.
     """
 
-    def __init__(self, graph_module: fx.GraphModule) -> None:
-        self.graph_module = graph_module
+    def __init__(self, graph_module: fx.GraphModule, views: Views = "alias") -> None:
+        self.graph_module, self.views = graph_module, views
         self.graphs: dict[Any, fx.GraphModule] = {}
 
     def __call__(self, *inputs: Any) -> Any:
@@ -49,7 +59,7 @@ class Compiled:
         layout = _layout(inputs)
         # Dynamo calls this again for inputs of the same sizes that share storage in another way.
         if layout not in self.graphs:
-            self.graphs[layout] = pipeline(self.graph_module, *inputs)
+            self.graphs[layout] = pipeline(self.graph_module, *inputs, views=self.views)
         with torch.no_grad():  # the graph has out= calls, which autograd refuses
             return self.graphs[layout](*inputs)
 

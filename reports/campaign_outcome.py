@@ -152,7 +152,8 @@ def _print_shortest(console: Console, campaign: Campaign, findings: list[Finding
     console.print()
     what = f"{shortest.target}: {shortened(shortest.kind)} ({shortest.place})"
     print_lines(console, f"{what}. Show it, or run its reproducer:")
-    print_exactly(console, f"    aliasproof show {folder}", "bold")
+    options = campaign.show_options(shortest)
+    print_exactly(console, f"    aliasproof show {folder}{options}", "bold")
     print_exactly(console, f"    {interpreter()} {folder / 'reproducer.py'}", "bold")
 
 

@@ -42,6 +42,13 @@ def print_variant(console: Console, variant: Mapping[str, Any]) -> None:
     console.print()
 
 
+def print_own_target(console: Console, own: Mapping[str, Any]) -> None:
+    """Print the target of an installed package, which is given as JSON values, in one line."""
+    what = own["summary"] if own["broken"] is None else f"broken: {own['broken']}"
+    title = Text.assemble((own["name"], "bold"), f" (entry point {own['code']}): {what}")
+    console.print(title, soft_wrap=not console.is_terminal)
+
+
 def _begin(console: Console, name: str, summary: str) -> Table:
     """Print the title. Returns an empty table of clauses."""
     title = Text.assemble((name, "bold"), f": {summary}")

@@ -22,12 +22,13 @@ from targets.tracing import PLAIN, Tracing
 
 OPAQUE = "generated code has no value hashes; target inductor-fx has the same graphs"
 
+# Strides are promised: `keep_output_stride` is on by default (torch/_inductor/config.py), and
+# PyTorch takes other strides for a bug (#116433, #130394). For an output that is a view, the
+# lowering asks for eager's order of strides alone (`require_stride_order` in `run_node`).
 CONTRACT = replace(
     inductor_fx.CONTRACT,
     waivers=tuple(
-        waiver
-        for waiver in inductor_fx.CONTRACT.waivers
-        if waiver.promise is not Promise.STRIDE  # `keep_output_stride` is on by default
+        waiver for waiver in inductor_fx.CONTRACT.waivers if waiver.promise is not Promise.STRIDE
     ),
 )
 

@@ -14,22 +14,42 @@ from typing import Any, cast
 import torch
 from torch import fx
 
-from oracles.contract import Promise, Waiver
+from oracles.contract import Dispute, Promise, Waiver, writes_overlapping_input
 from oracles.stage import Stage
 from programs.execution import ProgramFunction, as_graph
 from targets import aot, dynamo, inductor_reinplace
 from targets.target import Build, Function, Target
 from targets.tracing import PLAIN, Tracing
 
+# Clauses of every target that Inductor's passes change. What they promise beside these:
+# - aliasing: "our passes are not allowed to cause any additional inputs/outputs to alias"
+#   (torch/_inductor/fx_passes/README.md); views are realized "so that outputs are correctly
+#   aliased" (`GraphLowering.run_node` in torch/_inductor/graph.py);
+# - NaN, infinities and signs of zeros: PyTorch takes their loss for a bug (#187580, #189799).
+NO_ROUNDING_BETWEEN = Waiver(
+    Promise.ROUNDING,
+    "between two fused bfloat16 or float16 ops, the intermediate rounding is left out, unless"
+    " emulate_precision_casts is set (torch/_inductor/config.py); so is the first of two casts"
+    " (pointless_convert in torch/_inductor/fx_passes/joint_graph.py)",
+)
+OTHER_ARITHMETIC = Waiver(
+    Promise.EQUIVALENCE,
+    "a decomposition computes the same by other operators (torch/_inductor/decomposition.py), and"
+    " constants are folded (torch/_inductor/fx_passes/joint_graph.py)",
+)
+OVERLAPPING_INPUT = Dispute(
+    "write into an input that overlaps itself",
+    "AOTAutograd refuses most writes into an input that overlaps itself, and maintainers reject"
+    " them (pytorch/pytorch#89301, #153861); generated code writes without a check",
+    lambda difference, trace: writes_overlapping_input(trace),
+)
+
 CONTRACT = replace(
     aot.CONTRACT,
     waivers=(
         *(each for each in aot.CONTRACT.waivers if each.promise is not Promise.EQUIVALENCE),
-        Waiver(
-            Promise.EQUIVALENCE,
-            "a decomposition computes the same by other operators"
-            " (torch/_inductor/decomposition.py)",
-        ),
+        OTHER_ARITHMETIC,
+        NO_ROUNDING_BETWEEN,
         Waiver(
             Promise.STRIDE,
             "code generation gives an output the strides that the graph has noted for it"
@@ -37,6 +57,7 @@ CONTRACT = replace(
             " graph does not",
         ),
     ),
+    disputes=(*aot.CONTRACT.disputes, OVERLAPPING_INPUT),
 )
 
 # Random operators draw what eager draws, and nothing that was compiled before is used.

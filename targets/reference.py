@@ -26,6 +26,7 @@ from programs.trace import Trace
 from reference_pass.functionalize import Views, functionalize
 from reference_pass.noops import remove_noops
 from reference_pass.reinplace import reinplace
+from targets import dynamo
 from targets.target import Build, Function, Target
 from targets.torch_functionalize import (
     DATA_OF_A_TRACER,
@@ -97,8 +98,12 @@ def build(
 def untraced(function: Function) -> Function:
     """A program as its graph; any other function as it is."""
     if isinstance(function, ProgramFunction):
-        return fx.GraphModule(torch.nn.Module(), as_graph(function.program))
+        return _as_module(function)
     return function
+
+
+def _as_module(function: ProgramFunction) -> fx.GraphModule:
+    return fx.GraphModule(torch.nn.Module(), as_graph(function.program))
 
 
 def staged(functional: fx.GraphModule, plain: fx.GraphModule, reinplaced: fx.GraphModule) -> Build:
@@ -120,6 +125,37 @@ from reference_pass import pipeline  # of aliasproof
 
 def compiled(program, inputs):
     return pipeline(program, *inputs, views="{views}"{sizes})
+"""
+
+
+def build_by_backend(
+    function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing = PLAIN, *, views: Views
+) -> Build:
+    """Compile as `torch.compile(backend="aliasproof")`: for many calls, and with gradients.
+
+    A program goes to the backend as its graph, without Dynamo.
+    """
+    # Imported here: it imports Dynamo, which takes two seconds, and the plain targets need it not.
+    from reference_pass.backend import aliasproof  # noqa: PLC0415
+
+    backend = functools.partial(aliasproof, views=views)
+    if isinstance(function, ProgramFunction):
+        compiled = backend(_as_module(function), inputs)
+    else:
+        compiled = dynamo.compiled(function, backend, tracing)
+    return Build(compiled, [], "the backend compiles once per layout of its inputs")
+
+
+def recipe_by_backend(tracing: Tracing = PLAIN, *, views: Views) -> str:
+    """The source of `build_by_backend`."""
+    return f"""
+import functools
+
+from reference_pass.backend import aliasproof  # of aliasproof
+
+
+def compiled(program, inputs):
+    return torch.compile(program, backend=functools.partial(aliasproof, views="{views}"))
 """
 
 

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 import torch
 
+from targets import variants
 from targets.target import Build, Function
 from targets.tracing import Tracing
 from targets.variants import TRACED, VARIANTS
@@ -32,10 +33,21 @@ def _symbolic(
 
 _PLAIN = {name: functools.partial(_symbolic, traced.build) for name, traced in TRACED.items()}
 
+_WITH_SYMBOLIC = VARIANTS["symbolic"].targets
+
 # A target without an entry has no symbolic form: `prove` answers unknown.
 SYMBOLIC: dict[str, SymbolicBuild] = {
     "identity": _identity,
     **_PLAIN,
     # That is what the variant does anyway.
-    **{f"{name}:symbolic": _PLAIN[name] for name in VARIANTS["symbolic"].targets},
+    **{f"{name}:symbolic": build for name, build in _PLAIN.items() if name in _WITH_SYMBOLIC},
 }
+
+
+def symbolic_build(name: str) -> SymbolicBuild | None:
+    """The build of a target; None if it has none."""
+    base = name.removesuffix(":symbolic")
+    if base in variants.OWN:
+        traced = variants.OWN[base].traced
+        return None if traced is None else functools.partial(_symbolic, traced.build)
+    return SYMBOLIC.get(name)

@@ -11,7 +11,7 @@ from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from programs.errors import Rejected
-from targets.target import Function
+from targets.target import Build, Function
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,14 @@ class Tracing:
 
 
 PLAIN = Tracing()
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """The build and the recipe of a target, as functions of how it traces."""
+
+    build: Callable[..., Build]
+    recipe: Callable[..., str]
 
 
 def traced(function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing) -> fx.GraphModule:

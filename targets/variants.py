@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -17,6 +18,7 @@ import torch
 
 from oracles.contract import Contract, Promise, Waiver
 from programs.errors import UserError, did_you_mean
+from reference_pass.functionalize import Views
 from targets import (
     aot,
     aot_eager,
@@ -35,7 +37,8 @@ from targets import (
 )
 from targets.target import Build, Function, Target
 from targets.torch_functionalize import DATA_DEPENDENT_SHAPE
-from targets.tracing import PLAIN, Tracing, guarded
+from targets.tracing import PLAIN, Traced, Tracing, guarded
+from targets.user_builds import OWN_BACKEND, OWN_PASS, UserTarget
 
 BuildFunction: TypeAlias = Callable[[Function, Sequence[torch.Tensor]], Build]
 
@@ -71,6 +74,8 @@ _ON_MAKE_FX = ("functionalize", "fx-reinplace")
 _ON_AOT = ("aot", "aot-epilogue")
 _ON_DYNAMO = ("dynamo", "aot-eager")
 _PASSES = ("inductor-reinplace", "inductor-fx")
+_VIEWS: Mapping[str, Views] = {"reference": "alias", "reference-copy": "copy"}
+_REFERENCE = tuple(_VIEWS)
 
 # In the order in which a name lists them.
 VARIANTS: Mapping[str, Variant] = {
@@ -79,7 +84,7 @@ VARIANTS: Mapping[str, Variant] = {
         Variant(
             "decompose",
             "the trace decomposes operators as core ATen and Inductor do",
-            (*_ON_MAKE_FX, *_ON_AOT, "aot-eager", "inductor-reinplace"),
+            (*_ON_MAKE_FX, *_ON_AOT, "aot-eager", "inductor-reinplace", OWN_PASS),
             Contract(
                 waivers=(
                     Waiver(
@@ -94,13 +99,13 @@ VARIANTS: Mapping[str, Variant] = {
             "symbolic",
             "traced with sizes as symbols; the run satisfies the guards of the trace",
             # Not the reference pass: it takes a program as its graph, and would have to trace it.
-            (*_ON_MAKE_FX, *_ON_AOT, *_ON_DYNAMO, *_PASSES, "inductor"),
+            (*_ON_MAKE_FX, *_ON_AOT, *_ON_DYNAMO, *_PASSES, "inductor", OWN_PASS, OWN_BACKEND),
             Contract(refusals=(DATA_DEPENDENT_SHAPE,)),
         ),
         Variant(
             "grad",
             "inputs require gradients, gradients are compared too, the backward pass is compiled",
-            ("identity", *_ON_AOT, *_PASSES, "inductor"),
+            ("identity", *_ON_AOT, *_PASSES, "inductor", *_REFERENCE, OWN_PASS),
         ),
         Variant(
             "captured",
@@ -111,23 +116,18 @@ VARIANTS: Mapping[str, Variant] = {
         Variant(
             "second-call",
             "called before with inputs of other sharing; the second call counts",
-            _ON_DYNAMO,
+            ("identity", *_ON_DYNAMO, *_REFERENCE, OWN_BACKEND),
         ),
     )
 }
+
+# The user's targets that were looked up, by name.
+OWN: dict[str, UserTarget] = {}
 
 # Pairs that no target has together, and why.
 APART: Mapping[frozenset[str], str] = {
     frozenset(("captured", "symbolic")): "a symbolic trace takes no real tensor that is no input",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Traced:
-    """The build and the recipe of a target, as functions of how it traces."""
-
-    build: Callable[..., Build]
-    recipe: Callable[..., str]
 
 
 TRACED: Mapping[str, Traced] = {
@@ -151,27 +151,34 @@ TRACED: Mapping[str, Traced] = {
 }
 
 
-# Names of layers that were variants once, and short names. Stored findings have the old ones.
-OTHER_NAMES: Mapping[str, str] = {
-    "aot:dynamo": "aot-eager",
-    "aot:second-call": "aot-eager:second-call",
-    "aot-train": "aot:grad",
+def modern(base: str, chosen: Sequence[str]) -> tuple[str, list[str]]:
+    """A target and its variants by today's names: some layers were variants once.
+
+    Stored findings have the old names, and `aot-train` is a short one.
+    """
+    if base == "aot-train":
+        return "aot", ["grad", *chosen]
+    if base == "aot" and {"dynamo", "second-call"} & {*chosen}:
+        return "aot-eager", [name for name in chosen if name != "dynamo"]
+    return base, list(chosen)
+
+
+# What these variants ask for is made by the backend of the reference pass.
+BY_BACKEND: Mapping[str, Traced] = {
+    name: Traced(
+        functools.partial(reference.build_by_backend, views=views),
+        functools.partial(reference.recipe_by_backend, views=views),
+    )
+    for name, views in _VIEWS.items()
 }
 
 
-def named(name: str, plain: Mapping[str, Target]) -> Target:
-    """The target of that name, with its variants in any order.
+def varied(base: str, chosen: Sequence[str], plain: Mapping[str, Target]) -> Target:
+    """A plain target with these variants, in any order.
 
-    Raises `UserError` with the nearest name if there is no such target or variant, or if the target
-    does not have it.
+    Raises `UserError` with the nearest name if there is no such variant, or if the target does not
+    have it.
     """
-    name = OTHER_NAMES.get(name, name)
-    base, *chosen = name.split(":")
-    if base not in plain:
-        hint = did_you_mean(base, plain, otherwise=f"targets: {', '.join(plain)}")
-        raise UserError(f"unknown target '{base}'{hint}")
-    if not chosen:
-        return plain[base]
     for variant in chosen:
         if "=" in variant:
             settings.parsed(variant)
@@ -180,13 +187,19 @@ def named(name: str, plain: Mapping[str, Target]) -> Target:
             raise UserError(f"unknown variant '{variant}' of target '{base}'{hint}")
     reason = _inapplicable(base, chosen)
     if reason is not None:
-        raise UserError(f"there is no target '{name}': {reason}")
+        raise UserError(f"there is no target '{':'.join((base, *chosen))}': {reason}")
     return _with_variants(plain, base, frozenset(chosen))
 
 
 def variants_of(base: str) -> list[str]:
     """The variants that a target has."""
-    return [variant.name for variant in VARIANTS.values() if base in variant.targets]
+    kind = _kind(base)
+    return [variant.name for variant in VARIANTS.values() if kind in variant.targets]
+
+
+def _kind(base: str) -> str:
+    """What the tables call a target: its name, or what a user's target is."""
+    return OWN[base].kind if base in OWN else base
 
 
 def is_variant(name: str, of: str) -> bool:
@@ -202,7 +215,7 @@ def _inapplicable(base: str, chosen: Collection[str]) -> str | None:
         if "=" in variant:
             if base not in settings.TARGETS:
                 return f"'{base}' has no settings; {', '.join(settings.TARGETS)} have"
-        elif base not in VARIANTS[variant].targets:
+        elif _kind(base) not in VARIANTS[variant].targets:
             own = variants_of(base)
             has = f"it has {', '.join(own)}" if own else "it has none"
             others = ", ".join(VARIANTS[variant].targets)
@@ -229,11 +242,17 @@ def _with_variants(plain: Mapping[str, Target], base: str, chosen: frozenset[str
         contract = VARIANTS[name].changed(contract)
     summaries = [target.summary, *(VARIANTS[name].summary for name in ordered)]
     given = sorted(name for name in chosen if "=" in name)
+    for name in given:
+        contract = settings.changed(contract, settings.parsed(name))
     summaries += [f"with {name} in torch._inductor.config" for name in given]
     ordered += given
     build, recipe = _build(base, chosen)
     after = None
-    if target.after is not None and _inapplicable(target.after.name, chosen) is None:
+    if base in BY_BACKEND and "grad" in chosen:
+        # Its backend trains through AOTAutograd, and promises no more than that.
+        after = _with_variants(plain, "aot", chosen & {"grad"})
+        contract = after.contract
+    elif target.after is not None and _inapplicable(target.after.name, chosen) is None:
         after = _with_variants(plain, target.after.name, chosen)
     return Target(
         name=":".join((base, *ordered)),
@@ -261,7 +280,9 @@ def _build(base: str, chosen: frozenset[str]) -> tuple[BuildFunction, str]:
     if base == "identity":
         build, recipe = identity.TARGET.build, identity.TARGET.recipe
     else:
-        traced = TRACED[base]
+        by_backend = bool({"grad", "second-call"} & chosen) and base in BY_BACKEND
+        traced = BY_BACKEND[base] if by_backend else TRACED.get(base) or OWN[base].traced
+        assert traced is not None
         given = {"config": config} if config else {}
         make, recipe = functools.partial(traced.build, **given), traced.recipe(tracing, **given)
         build = functools.partial(_guarded, make, tracing)
@@ -290,5 +311,8 @@ def _conditions(chosen: frozenset[str]) -> Any:
 
 
 def folder_name(name: str) -> str:
-    """The name of a target as a part of a file name: some systems allow no colon there."""
-    return name.replace(":", ".")
+    """The name of a target as a part of a file name: some systems allow no colon there.
+
+    A user's target can be in a file, whose path has slashes.
+    """
+    return re.sub(r"[^\w.-]", "_", name.replace(":", ".")).lstrip("._")

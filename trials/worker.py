@@ -6,8 +6,11 @@ import gc
 import logging
 import signal
 import warnings
+from collections.abc import Sequence
 
 import torch
+
+from targets.user_names import grant
 
 # The distance between the shard seeds of runs with neighbouring seeds: they share no shard.
 SEEDS_APART = 1_000_003
@@ -19,8 +22,12 @@ def quiet_torch() -> None:
     warnings.simplefilter("ignore")
 
 
-def start_worker() -> None:
-    """Prepare a worker process: no Ctrl-C, one thread, no warnings."""
+def start_worker(granted: Sequence[str] = ()) -> None:
+    """Prepare a worker process: no Ctrl-C, one thread, no warnings.
+
+    The targets named in `granted` may be a user's code.
+    """
+    grant(granted)
     # Ctrl-C goes to the whole process group. The parent handles it and ends the workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)  # there is one worker per core

@@ -18,6 +18,7 @@ from reports.progress import display
 from reports.wording import counted
 from targets.registry import target as target_named
 from targets.target import Target
+from targets.user_names import grant
 from trials.worker import quiet_torch
 
 # `functionalize` is tested through `fx-reinplace`, which builds on it. A violation that
@@ -65,8 +66,9 @@ class FuzzOptions:
 
     def _chosen(self) -> list[Target]:
         """The targets, each once. A default one that cannot run on this machine is left out."""
-        named = map(target_named, self.targets or DEFAULT_TARGETS)
-        chosen = {target.name: target for target in named}
+        names = self.targets or DEFAULT_TARGETS
+        grant(names)
+        chosen = {target.name: target for target in map(target_named, names)}
         for name, target in list(chosen.items()):
             missing = target.unavailable()
             if missing is not None and self.targets:

@@ -104,7 +104,8 @@ def _located(given: str, request: MinimizeRequest, *, by_target: bool) -> Minimi
     path = Path(given)
     if not path.exists() and path.suffix not in (".py", ".json"):
         path = locate(given)
-    request = replace(request, path=path)
+    granted = () if request.target is None else (request.target,)
+    request = replace(request, path=path, granted=granted)
     stored = (path / "finding.json").is_file() or path.parent.name == "suspicions"
     if not by_target or request.target is not None or not stored:
         return request

@@ -18,6 +18,7 @@ from programs.program import Program
 from reports.console import print_notes, results, write_json
 from reports.proof_table import has_symbols, print_proofs
 from targets.registry import target as target_named
+from targets.user_names import grant
 from trials.worker import quiet_torch
 
 NO_SYMBOL = (
@@ -37,6 +38,7 @@ def prove_file(
 ) -> bool:
     """Prove the pairs of the function in a file, and print them. True if one is refuted."""
     chosen = list(targets or DEFAULT_TARGETS)
+    grant(chosen)
     for name in chosen:  # before the user's file runs, which can take long
         target_named(name)
     in_range = size_range(sizes)

@@ -24,8 +24,10 @@ from reports.finding_report import (
 )
 from reports.side_by_side import rows
 from reports.verdict_table import print_violation, report_json
+from targets.registry import is_importable
 from targets.registry import target as target_named
 from targets.target import Target
+from targets.user_names import grant
 from trials.examination import Examination, examine
 from trials.isolation import DEVICE_LOST
 from trials.trial import Case
@@ -50,19 +52,31 @@ class Status:
         return styles.get(self.word, "yellow")
 
 
-def show_finding(given: str, *, as_json: bool) -> None:
-    """Print a stored case, its program run again, its reproducer, and whether it still fails."""
+def show_finding(given: str, own: str | None = None, *, as_json: bool) -> None:
+    """Print a stored case, its program run again, its reproducer, and whether it still fails.
+
+    `own` is the target that the user named: nothing else that is code of theirs is imported.
+    """
     folder = locate(given)
     stored = read_stored(folder)
-    # It can be older than this version, and its target gone.
-    target = target_named(stored.target)
-    quiet_torch()
+    grant([] if own is None else [own])
+    if own is not None and target_named(own).name != stored.target:
+        raise UserError(f"{given} is of the target {stored.target}, and not of {own}")
     script = folder / "reproducer.py"
-    found, status = _run_again(stored, target, script)
+    if is_importable(stored.target):
+        # It can be older than this version, and its target gone.
+        target = target_named(stored.target)
+        quiet_torch()
+        summary = target.summary
+        found, status = _run_again(stored, target, script)
+    else:
+        summary, found = "your own code", None
+        advice = f"aliasproof show {given} --target {stored.target}"
+        status = Status("not run", f"Not run, since a file names its code. To run it: {advice}")
     if as_json:
         write_json(_to_json(stored, folder, found, status))
         return
-    _print(stored, target, script, found)
+    _print(stored, summary, script, found)
     results().print()
     print_lines(results(), status.text, status.style)
 
@@ -84,15 +98,15 @@ def _run_again(
 
 
 def _print(
-    stored: Finding | StoredSuspicion, target: Target, script: Path, found: Examination | None
+    stored: Finding | StoredSuspicion, summary: str, script: Path, found: Examination | None
 ) -> None:
     console = results()
     if isinstance(stored, Finding):
-        print_finding(console, stored, target.summary)
+        print_finding(console, stored, summary)
     else:
-        print_suspicion(console, stored, target.summary)
+        print_suspicion(console, stored, summary)
     if found is not None and found.trial is not None:
-        print_new_run(console, target.name, found.trial.eager, found.trial.target)
+        print_new_run(console, found.target.name, found.trial.eager, found.trial.target)
         # A stored finding has the evidence of its own violation; of a suspicion, nobody wrote it.
         for violation in () if isinstance(stored, Finding) else found.violations:
             print_violation(console, violation)

@@ -75,7 +75,7 @@ def test_targets_as_json(call):
 def test_targets_lists_the_variants(call):
     assert "TARGET:second-call: called before" in call("targets").out
     found = {each["name"]: each for each in json.loads(call("targets", "--json").out)["variants"]}
-    assert found["second-call"]["targets"] == ["dynamo", "aot-eager"]
+    assert found["second-call"]["targets"][:2] == ["identity", "dynamo"]
     assert found["captured"]["preconditions"][0]["name"] == "captured tensors are not written"
 
 

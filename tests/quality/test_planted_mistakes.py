@@ -171,7 +171,7 @@ MISTAKES: dict[str, Mistake] = {
         (the_sign_of_a_zero_is_noticed,),
     ),
     "every op counts as inexact": Mistake(
-        replaced(tracing, "_rounds_alike", lambda *_: False), (the_next_float_is_noticed,)
+        replaced(tracing, "rounds_alike", lambda *_: False), (the_next_float_is_noticed,)
     ),
     "NaN equals everything": Mistake(
         replaced(output_values, "equal_elements", equal_where_nan),

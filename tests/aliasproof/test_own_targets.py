@@ -1,0 +1,147 @@
+"""The commands with a user's own pass: the example of docs/targets.md, findings, entry points."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from aliasproof.listings import installed_targets
+from campaigns.store import write_finding
+from targets import user_names, variants
+from targets.registry import TARGETS, target
+from tests.aliasproof.test_show import FINDING
+
+ROOT = Path(__file__).parents[2]
+DOCS = (ROOT / "docs" / "targets.md").read_text(encoding="utf-8")
+SECTION = DOCS.partition("## Your own pass or backend")[2].partition("\n## ")[0]
+MINE = """
+import torch
+def program(x):
+    x.add_(1)
+    return x * 2
+def inputs():
+    return torch.ones(3)
+"""
+
+
+@pytest.fixture
+def ungranted(monkeypatch):
+    """As in a new process."""
+    monkeypatch.setattr(user_names, "_granted", set())
+    monkeypatch.setattr(variants, "OWN", {})
+
+
+@pytest.fixture
+def passes(tmp_path, ungranted):
+    """The file of the documentation."""
+    (code,) = re.findall(r"```python\n# passes\.py\n(.*?)```", SECTION, re.DOTALL)
+    assert len(code.split("\n\n\n", 1)[1].strip().splitlines()) <= 10
+    (tmp_path / "passes.py").write_text(code)
+    (tmp_path / "mine.py").write_text(MINE)
+    yield tmp_path
+    sys.modules.pop("aliasproof_target_passes", None)
+
+
+def test_a_campaign_finds_the_mistake_of_the_example(call, passes):
+    assert "$ aliasproof fuzz --target passes.py:cleanup --programs 25" in SECTION
+    done = call("fuzz", "--target", "./passes.py:cleanup", "--programs", 2, "--workers", 1)
+    assert done.code == 0, done.err
+    assert "input ends wrong" in done.out
+    (run,) = (passes / "runs").iterdir()
+    found = [path for path in (run / "findings").iterdir() if "passes.py.cleanup" in path.name]
+    outcome = json.loads((run / "run.json").read_text())
+    assert {entry["target"] for entry in outcome["findings"]} == {"passes.py:cleanup"}
+    # What it says to type is what works.
+    (command,) = re.findall(r"aliasproof (show .*)", done.out)
+    assert command.endswith(" --target passes.py:cleanup")
+    shown = call(*command.split())
+    assert "Still there in torch" in shown.out, shown.err
+    assert "For PyTorch's tracker" not in shown.out
+    # A fresh process needs torch and the user's file.
+    script = found[0] / "reproducer.py"
+    ran = subprocess.run(
+        [sys.executable, "-I", script], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 1, ran.stderr
+    assert "BUG: passes.py:cleanup" in ran.stdout
+
+
+def test_a_check_and_a_proof_take_it(call, passes):
+    checked = call("check", "mine.py", "--target", "passes.py:cleanup", "--json")
+    assert checked.code == 1, checked.err
+    targets = json.loads(checked.out)["targets"]
+    assert targets["passes.py:cleanup"]["oracles"]["inputs"]["verdict"] == "violated"
+    proved = call("prove", "mine.py", "--target", "passes.py:cleanup")
+    assert proved.code == 0, proved.err
+    assert "1 proved, 0 refuted" in proved.out
+
+
+@pytest.mark.parametrize("command", ["check", "fuzz", "prove", "minimize"])
+def test_a_wrong_name_ends_in_one_line(call, passes, command):
+    given = [] if command == "fuzz" else ["mine.py"]
+    done = call(command, *given, "--target", "passes.py:clenup")
+    assert done.code == 2
+    assert done.out == ""
+    assert done.err.splitlines() == [
+        "aliasproof: target 'passes.py:clenup': passes.py has no 'clenup'; did you mean 'cleanup'?"
+    ]
+
+
+@pytest.mark.parametrize("name", ["trap:cleanup", "trap.py:cleanup", "trap:cleanup:grad"])
+def test_code_that_a_finding_names_is_never_imported(call, tmp_path, ungranted, name):
+    (tmp_path / "trap.py").write_text("open('imported', 'w').close()\ndef cleanup(gm): pass\n")
+    folder = tmp_path / "runs" / "some" / "findings" / "x"
+    write_finding(folder, replace(FINDING, target=name))
+    shown = call("show", folder)
+    assert shown.code == 0
+    assert f"aliasproof show {folder} --target {name}" in shown.out
+    checked = call("check", folder, "--target", "identity")
+    assert checked.code == 0
+    minimized = call("minimize", folder)
+    assert minimized.code == 2
+    assert "--target trap" in minimized.err
+    assert not (tmp_path / "imported").exists()
+
+
+def test_a_check_of_a_finding_says_what_to_type(call, passes):
+    folder = passes / "runs" / "some" / "findings" / "x"
+    write_finding(folder, replace(FINDING, target="passes.py:cleanup"))
+    note = "the finding is of your own code: to check that, add --target passes.py:cleanup"
+    assert note in call("check", folder).err
+    done = call("check", folder, "--target", "passes.py:cleanup")
+    assert note not in done.err
+    assert "passes.py:cleanup holds" in done.out
+    assert call("show", folder, "--target", "aot").code == 2
+
+
+def test_a_broken_entry_point_costs_one_line(call, passes, monkeypatch):
+    points = {
+        name: EntryPoint(name, value, user_names.GROUP)
+        for name, value in (
+            ("works", "passes:cleanup"),
+            ("gone", "passes:gone"),
+            ("aot", "passes:cleanup"),
+        )
+    }
+    monkeypatch.setattr(user_names, "entry_points", lambda group: points.values())
+    described = {each["name"]: each for each in installed_targets()}
+    assert described["works"]["summary"] == target("works").summary
+    assert "has no 'gone'; it defines cleanup" in str(described["gone"]["broken"])
+    assert "it cannot be named" in str(described["aot"]["broken"])
+    done = call("targets")
+    assert done.code == 0
+    for name in points:
+        assert re.search(rf"^{name} \(entry point passes:\w+\): ", done.out, re.MULTILINE)
+    assert all(f"{name}: " in done.out for name in TARGETS)
+
+
+@pytest.mark.parametrize("command", ["targets", "fuzz", "check"])
+def test_the_help_mentions_it(call, command):
+    assert "FILE.py:FUNCTION" in " ".join(call(command, "--help").out.split())
