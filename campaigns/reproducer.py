@@ -16,7 +16,7 @@ import torch
 from campaigns.headline import headline
 from oracles.judge import ORACLES
 from oracles.verdict import Violation
-from programs.devices import CPU, on_device
+from programs.devices import CPU, described, on_device
 from programs.execution import run
 from programs.ordinary_inputs import ordinary_inputs
 from programs.ordinary_syntax import ordinary_source, with_short_names
@@ -98,7 +98,7 @@ def script_for(program: Program, compiler: Compiler, violation: Violation, *, ex
     if "aten." in written:
         head.append("aten = torch.ops.aten")
     if dies:
-        rest = [_CHILD.replace("CALL", compiler.call).replace(*_awaited(program))]
+        rest = [_awaited(_CHILD.replace("CALL", compiler.call), program)]
     else:
         rest = _comparison(program, compiler, violation, exact=exact)
     # A variant of a target may change the function and its inputs first.
@@ -112,7 +112,7 @@ def script_for(program: Program, compiler: Compiler, violation: Violation, *, ex
 
 def _docstring(title: str, device: str) -> str:
     """The docstring of a script. Its first line is what the script prints at the end."""
-    where = "" if device == CPU else f" on {torch.cuda.get_device_name(device)}"
+    where = "" if device == CPU else f" on {described(device)}"
     quoted = title.replace("\\", "\\\\").replace('"', "'")
     exits = (
         "Exits 1 while the bug is there, 0 when it is gone."
@@ -182,7 +182,7 @@ def _comparison(
     if violation.oracle == "errors":
         # A compiler may raise when it compiles, not when it runs.
         call = f"lambda *args: {compiler.call}(*args)"
-        run_error = _RUN_ERROR.strip().replace(*_awaited(program))
+        run_error = _awaited(_RUN_ERROR.strip(), program)
         return [_seeded(program, run_error), _main(call, _NO_ERROR)]
     check = _CHECKS[violation.oracle].of_kind(violation.kind)
     tolerance = "rtol=0, atol=0" if exact else _tolerance(program)
@@ -229,10 +229,11 @@ def _seeded(program: Program, function: str) -> str:
     return "\n".join((first, second, "    torch.manual_seed(0)", *rest))
 
 
-def _awaited(program: Program) -> tuple[str, str]:
-    """What to replace in a script: only on CUDA, errors arrive after the call."""
-    call = "    torch.cuda.synchronize()\n"
-    return (call, call) if program.device != CPU else (call, "")
+def _awaited(text: str, program: Program) -> str:
+    """The text for the device of a program: only on CUDA, errors arrive after the call."""
+    if program.device != CPU:
+        return text
+    return re.sub(r"\n *torch\.cuda\.synchronize\(\)", "", text)
 
 
 def _tolerance(program: Program) -> str:
