@@ -15,7 +15,7 @@ from campaigns.finding import Finding
 from campaigns.headline import effect, headline, name_of, pass_in_words
 from campaigns.user_level import Reproduced
 from corpus.known_bugs import KNOWN_BUGS
-from programs.devices import CPU
+from programs.devices import CPU, described
 from programs.ordinary_syntax import with_short_names
 from trials.code_generation import GENERATES_CODE, generated, without
 from trials.passes import FUNCTIONALIZATION
@@ -231,9 +231,7 @@ def _versions(finding: Finding) -> str:
 
 def _gpu(device: str) -> list[str]:
     """The model of the GPU, for findings on one."""
-    if device == CPU:
-        return []
-    return [f"GPU: {torch.cuda.get_device_name(device)}, seen with device='{device}'"]
+    return [] if device == CPU else [f"GPU: {described(device)}"]
 
 
 def _fenced(text: str, language: str = "") -> str:
