@@ -33,12 +33,14 @@ from corpus.known import (
     overlapping_as_strided,
     pattern_keywords,
     promoting_cat,
+    recomputed_from_written,
     reinplaced_operands,
     reinplaced_overlap,
     reinplaced_result_outlives,
     reinplaced_scatter,
     reinplaced_sizes,
     renumbered_input,
+    renumbered_outputs,
     returned_write_beside_another,
     rounded_by_reciprocal,
     scatter_in_float32,
@@ -109,6 +111,8 @@ KNOWN_BUGS: dict[str, KnownBug] = {
         inductor_operands.BUG,
         promoting_cat.BUG,
         split_of_cat.BUG,
+        renumbered_outputs.BUG,
+        recomputed_from_written.BUG,
     )
 }
 
