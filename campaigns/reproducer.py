@@ -23,7 +23,7 @@ from programs.ordinary_syntax import ordinary_source, with_short_names
 from programs.program import Program
 from programs.schemas import resolve
 from programs.values import input_tensors
-from targets import captured, gradients, second_calls
+from targets import captured, freezing, gradients, second_calls, settings
 from targets.target import Target
 
 DEATHS = ("dies", "hangs")  # the kind of a violation starts so if the target ends its process
@@ -57,14 +57,19 @@ class Compiler:
         variants = target.split(":")[1:]
         name = f"torch.compile(backend='{backend}')"
         dynamic = ", dynamic=True" if "symbolic" in variants else ""
-        compiled = f'torch.compile(program, backend="{backend}"{dynamic})'
+        given = dict(settings.parsed(each) for each in variants if "=" in each)
+        options = f", options={given}" if given and backend == "inductor" else ""
+        compiled = f'torch.compile(program, backend="{backend}"{dynamic}{options})'
         plain = f"def compiled(program, inputs):\n    return {compiled}"
-        if "second-call" in variants:
-            recipe = second_calls.recipe(plain)
+        later = second_calls.SECOND_CALLS.keys() & {*variants}
+        if later:
+            recipe = second_calls.SECOND_CALLS[later.pop()].recipe(plain)
         elif "grad" in variants:
             recipe = gradients.recipe(plain)
         elif "captured" in variants:
             recipe = captured.recipe(plain)
+        elif "freezing" in variants:
+            recipe = freezing.recipe(plain)
         else:  # as short as a user would write it
             return cls(name, "", compiled, near)
         return cls(name, recipe, COMPILED, near)
@@ -84,7 +89,7 @@ def script_for(program: Program, compiler: Compiler, violation: Violation, *, ex
     program = with_short_names(program)
     written = ordinary_source(program, near=compiler.near)
     # One block of imports at the top, as in any script, though a recipe brings its own.
-    imports, recipe = _split(compiler.recipe)
+    imports, recipe = _split(second_calls.shortened(compiler.recipe, input_tensors(program)))
     dies = violation.kind.startswith(DEATHS)
     head = [
         _docstring(headline(compiler.name, violation, program), program.device),
