@@ -15,8 +15,8 @@ How to read a row:
 
 - *programs/s* are those that ran, per second of wall time, and *per CPU s* per second of processor
   time, which other load on the machine does not change. Of NNSmith, the processor time of a run of
-  one second is subtracted: imports, mostly, and a second of work in its favour. NNSmith draws models of at most five operators without
-  views and mutations, aliasproof programs of about a dozen that write in place.
+  one second is subtracted: imports, mostly, and a second of work in its favour. NNSmith draws
+  models of at most five operators without mutations, aliasproof programs that write in place.
 - *searching* counts the processor time that a campaign draws and compares. The rest of it
   recognises, reduces and confirms what was found, which NNSmith leaves to people.
 - *causes* are, of NNSmith, the reports that it writes to disk with different symptoms (kind, stage,
