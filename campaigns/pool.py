@@ -30,6 +30,8 @@ def start_pool(workers: int, granted: Sequence[str] = (), device: str = CPU) -> 
         spawning = multiprocessing.get_context("spawn")
         given = (tuple(granted), device)
         return ProcessPool(workers, initializer=_start_on, initargs=given, context=spawning)
+    # The server only asks whether there is CUDA: `eager-cuda` uses it in a fork.
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     # All that a worker needs, torch included. The second is what `targets.aot` imports late.
     multiprocessing.set_forkserver_preload(["campaigns.shard", "torch._functorch.aot_autograd"])
     # The server inherits the handler: Ctrl-C is for the parent, which ends the workers.

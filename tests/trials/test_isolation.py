@@ -39,7 +39,7 @@ def test_the_memory_that_a_device_takes_at_its_start_is_not_limited() -> None:
 
 
 def test_workers_of_a_campaign_on_a_device_are_not_forked() -> None:
-    pool = start_pool(1, OTHER_CPU)
+    pool = start_pool(1, device=OTHER_CPU)
     try:
         assert pool.schedule(os.getppid).result(timeout=120) == os.getpid()
     finally:
