@@ -19,7 +19,7 @@ from oracles.missed import Opportunity
 from oracles.missed import missed as opportunities
 from oracles.observation import observe
 from oracles.place_names import renamed_report
-from oracles.verdict import Report, Verdict, in_both
+from oracles.verdict import Report, Verdict, Violation, in_both
 from programs.devices import CPU, on_device, require_device
 from programs.errors import Rejected, UserError
 from programs.execution import ProgramFunction
@@ -30,6 +30,7 @@ from targets.registry import target as target_named
 from targets.target import Function, Target
 from targets.user_names import grant
 from trials.examination import examine
+from trials.passes import first_wrong_pass
 from trials.trial import SEED, Case, EagerRun, Trial, run_eager
 from trials.value_search import Budget
 
@@ -160,7 +161,19 @@ def check_target(
     reports = _admit_opaque(reports, prepared.opaque)
     reports = {name: renamed_report(report, eager.names) for name, report in reports.items()}
     result = _result(target, reports, trial)
+    if result.violated and not without_graphs:
+        result = replace(result, blamed=_blamed(case, target, result.violations[0]))
     return replace(result, missed=_missed(case, result, trial)) if missed else result
+
+
+def _blamed(case: Case, target: Target, violation: Violation) -> str:
+    """The pass after which the target is wrong; empty if nothing tells."""
+    try:
+        # Experiments with the code generator take many seconds.
+        found = first_wrong_pass(case, target, violation, experiments=False)
+    except Rejected:
+        return ""
+    return "" if found is None else found.name
 
 
 def _result(target: Target, reports: Mapping[str, Report], trial: Trial | None) -> TargetResult:
@@ -169,7 +182,10 @@ def _result(target: Target, reports: Mapping[str, Report], trial: Trial | None) 
         return TargetResult(target.name, after, reports)
     # Under other conditions, eager left something else behind.
     eager = None if target.conditions is None else trial.eager
-    return TargetResult(target.name, after, reports, trial.target, eager=eager)
+    first_call = () if trial.build is None else trial.build.first_call
+    return TargetResult(
+        target.name, after, reports, trial.target, eager=eager, first_call=first_call
+    )
 
 
 def _missed(case: Case, result: TargetResult, trial: Trial | None) -> Sequence[Opportunity] | None:

@@ -48,6 +48,8 @@ def start_pool(
     if device != CPU:
         spawning = multiprocessing.get_context("spawn")
         return ProcessPool(workers, initializer=_start, initargs=given, context=spawning)
+    # The server only asks whether there is CUDA: `eager-cuda` uses it in a fork.
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     inductor = any(name.startswith("inductor") for name in targets)
     modules = (*PRELOADED, *(PRELOADED_FOR_INDUCTOR if inductor else ()))
     multiprocessing.set_forkserver_preload(list(modules))

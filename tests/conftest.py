@@ -34,10 +34,15 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.ge
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what needs CUDA where there is none, with what is missing as the reason."""
+    """Skip what cannot run on this machine, with what is missing as the reason."""
     missing = without_cuda() if item.get_closest_marker("cuda") else None
     if missing is not None:
         pytest.skip(missing)
+    callspec = getattr(item, "callspec", None)
+    for value in () if callspec is None else callspec.params.values():
+        reason = value.unavailable() if isinstance(value, Target) else None
+        if reason is not None:
+            pytest.skip(f"{value.name} {reason}")
 
 
 # --- programs as text, and compilers with a planted bug -------------------------------------------

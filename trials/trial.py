@@ -148,13 +148,13 @@ def run_trial(
     """Run a case through a target and judge the results.
 
     `eager` is the run in eager under the target's conditions, if the caller has it; otherwise eager
-    runs here. The seconds are added to `spent`. Raises `Rejected` if the case is undefined in eager
-    or the target is not for it, or not for this machine.
+    runs here. The seconds are added to `spent`. Raises `Rejected` if the case is undefined in
+    eager, or the target is not for it, or not for this machine.
     """
+    reason = target.unavailable()
+    if reason is not None:
+        raise Rejected(f"{target.name} {reason}")
     spent = spent if spent is not None else Spent()
-    missing = target.unavailable()
-    if missing is not None:
-        raise Rejected(missing)
     case = case.under(target)
     expected, trace = eager or run_eager(case, spent)
     actual, build = run_target(case, target, spent)

@@ -17,7 +17,6 @@ from reports.console import notes, print_notes, relative, results, write_json
 from reports.progress import display
 from reports.wording import counted
 from targets.registry import target as target_named
-from targets.target import Target
 from targets.user_names import grant
 from trials.worker import quiet_torch
 
@@ -43,7 +42,9 @@ class FuzzOptions:
 
     def plan(self) -> Plan:
         """The plan. Raises `UserError` for numbers out of range and unknown targets."""
-        names = tuple(target.name for target in self._chosen())
+        chosen = self.targets or DEFAULT_TARGETS
+        grant(chosen)
+        names = tuple(dict.fromkeys(target_named(name).name for name in chosen))
         if self.seconds is not None and self.programs is not None:
             raise UserError("--seconds and --programs both say when to stop; give one of them")
         if self.seconds is not None and not (math.isfinite(self.seconds) and self.seconds > 0):
@@ -67,25 +68,24 @@ class FuzzOptions:
         # Without --workers, `Plan` has its own default.
         return plan if self.workers is None else replace(plan, workers=self.workers)
 
-    def _chosen(self) -> list[Target]:
-        """The targets, each once. A default one that cannot run on this machine is left out."""
-        names = self.targets or DEFAULT_TARGETS
-        grant(names)
-        named = map(target_named, names)
-        chosen = {target.name: target for target in named}
-        for name, target in list(chosen.items()):
-            missing = target.unavailable()
-            if missing is not None and self.targets:
-                raise UserError(f"target '{name}' {missing}")
-            if missing is not None:
-                print_notes([f"without target '{name}', which {missing}"])
-                del chosen[name]
-        return list(chosen.values())
+
+def runnable(plan: Plan) -> tuple[Plan, list[str]]:
+    """The plan with the targets that can run on this machine, and why the others cannot.
+
+    Raises `UserError` if none can.
+    """
+    reasons = {name: target_named(name).unavailable() for name in plan.targets}
+    left_out = [f"{name} {reason}" for name, reason in reasons.items() if reason is not None]
+    targets = tuple(name for name, reason in reasons.items() if reason is None)
+    if not targets:
+        raise UserError("; ".join(left_out))
+    return replace(plan, targets=targets), [f"left out: {reason}" for reason in left_out]
 
 
 def run_campaign(options: FuzzOptions, *, as_json: bool) -> bool:
     """Run a campaign, and print the outcome. True if there is a finding."""
-    plan = options.plan()
+    plan, left_out = runnable(options.plan())
+    print_notes(left_out)
     quiet_torch()
     folder = options.run if options.run is not None else new_folder(Path("runs"))
     on = "" if plan.device == CPU else f", on {plan.device}"

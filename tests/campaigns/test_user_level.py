@@ -15,6 +15,7 @@ from campaigns.user_level import Reproduced, UserLevel, answer, at_user_level
 from oracles.verdict import Violation
 from programs.ordinary_syntax import with_short_names
 from programs.program import Input, Instruction, Program, Ref, Storage
+from targets import inductor
 
 CLEARED = Program(
     (Storage(torch.float32, 4),),
@@ -56,6 +57,9 @@ RECIPE = Reproduced("# the recipe", "BUG: recipe")
 
 @pytest.fixture(scope="module")
 def level() -> UserLevel:
+    reason = inductor.unavailable()
+    if reason is not None:
+        pytest.skip(f"inductor {reason}")
     return at_user_level(found(), RECIPE)
 
 
@@ -94,6 +98,15 @@ def test_a_backend_that_is_not_asked_is_named() -> None:
     scripts, run = run_by({"": SHOWN})
     level = at_user_level(found(), RECIPE, run, ["aot_eager"])  # type: ignore[arg-type]
     assert level.answers == {"aot_eager": "shows", "inductor": "not run, since the bug is known"}
+    assert len(scripts) == 1
+
+
+def test_inductor_is_left_out_where_it_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    scripts, run = run_by({"": SHOWN})
+    level = at_user_level(found(), RECIPE, run)  # type: ignore[arg-type]
+    assert level.answers["aot_eager"] == "shows"
+    assert level.answers["inductor"].startswith("not run, since it needs a C++ compiler")
     assert len(scripts) == 1
 
 
@@ -136,7 +149,7 @@ def test_what_happens_instead_is_said() -> None:
     ("variants", "expected"),
     [
         ("aot:symbolic", 'torch.compile(program, backend="inductor", dynamic=True)'),
-        ("aot-eager:second-call", "function(*first_inputs(inputs))"),
+        ("aot-eager:second-call", "function(*later(inputs))"),
         ("aot:grad", "program, inputs = conditions(program, inputs)"),
         ("functionalize:captured", "def capturing(program, inputs):"),
     ],
@@ -164,6 +177,41 @@ TITLES = [
 def test_a_title_says_who_does_what_and_when(violation: Violation, does: str) -> None:
     title = headline("aot:grad", violation, with_short_names(CLEARED))
     assert title == f"AOTAutograd (grad) {does} after x.expand(3, 4).zero_()"
+
+
+@pytest.mark.parametrize(
+    ("blamed", "words"),
+    [
+        ("post_grad: remove_noop_ops", " (Inductor's post_grad pass remove_noop_ops)"),
+        ("AOTAutograd: RuntimeWrapper", " (AOTAutograd's RuntimeWrapper)"),
+        ("lowering of aten.add.Tensor", " (Inductor's lowering of aten.add.Tensor)"),
+        ("partitioner: fx_graph_cse", " (partitioner: fx_graph_cse)"),
+        ("AOTAutograd: functionalization", ""),
+        ("", ""),
+    ],
+)
+def test_a_title_names_the_pass_at_fault(blamed: str, words: str) -> None:
+    title = headline("inductor", TITLES[0][0], with_short_names(CLEARED), blamed)
+    assert title == f"torch.compile returns wrong values after x.expand(3, 4).zero_(){words}"
+
+
+@pytest.mark.parametrize(
+    ("blamed", "sentence"),
+    [
+        (
+            "post_grad: remove_noop_ops",
+            "It is right before Inductor's post_grad pass remove_noop_ops and wrong after it",
+        ),
+        ("scheduler: in-place buffers", "It is right with `inplace_buffers=False`"),
+        ("lowering of aten.add.Tensor", "It is right if it calls `aten.add.Tensor` of ATen."),
+        ("code generation", "All graphs are right, and the code that Inductor generates is wrong"),
+    ],
+)
+def test_an_issue_says_which_pass_is_at_fault(blamed: str, sentence: str) -> None:
+    finding = found(target="inductor", blamed=blamed)
+    text = issue_text(finding, Reproduced("import torch\n", "BUG: it"))
+    assert sentence in text
+    assert ("no generated code" in text) == blamed.startswith("post_grad")
 
 
 def test_an_issue_has_what_the_tracker_asks_for() -> None:
