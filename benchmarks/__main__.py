@@ -26,6 +26,7 @@ from benchmarks import (
     causes,
     check_cost,
     generation,
+    glued,
     lemma_table,
     limitations,
     long_reductions,
@@ -41,6 +42,7 @@ from programs.errors import UserError
 
 BENCHMARKS: dict[str, Callable[[], Figures]] = {
     "throughput": throughput.measure,
+    "glued": glued.measure,
     "stage_oracles": stage_oracles.measure,
     "generation": generation.measure,
     "overlap": overlap.measure,
