@@ -299,6 +299,7 @@ def _with_variants(plain: Mapping[str, Target], base: str, chosen: frozenset[str
         varies=tuple(_with_variants(plain, base, fewer) for fewer in _fewer(base, ordered)),
         conditions=_conditions(chosen),
         unavailable=target.unavailable,
+        group=target.group,
     )
 
 
