@@ -17,6 +17,7 @@ import torch
 
 from oracles.contract import Promise
 from targets import inductor_fx
+from targets.one_library import one_library
 from targets.target import Build, Function, Target
 from targets.tracing import PLAIN, Tracing
 
@@ -40,7 +41,8 @@ def build(
     config: Mapping[str, object] | None = None,
 ) -> Build:
     """Compile, with these settings of `torch._inductor.config`."""
-    found = inductor_fx.compiled(function, inputs, tracing, config=config)
+    with one_library():
+        found = inductor_fx.compiled(function, inputs, tracing, config=config)
     return Build(found, [], OPAQUE)
 
 
@@ -75,4 +77,5 @@ TARGET = Target(
     recipe=recipe(),
     after=inductor_fx.TARGET,
     unavailable=unavailable,
+    group=25,
 )
