@@ -27,7 +27,8 @@ class Failure:
 
     `known` is the identifier of the known bug that it is, or None. `suspected` is a known bug whose
     mark it has, if that mark says something of reduced programs alone. Without `known`, the symptom
-    is that of torch with all known bugs mended.
+    is that of torch with all known bugs mended. With `company`, the program is made of several that
+    are right alone, and whether a known bug is behind it is not asked yet.
     """
 
     symptom: Symptom
@@ -35,6 +36,7 @@ class Failure:
     seed: int
     known: str | None = None
     suspected: str | None = None
+    company: bool = False
 
     @classmethod
     def of(cls, symptom: Symptom, program: Program, seed: int, *, past_known: bool) -> Failure:
@@ -89,10 +91,21 @@ def reduce_failure(failure: Failure) -> ReducedFailure | None:
     What is not a known bug is reduced with the known bugs mended: otherwise the reduction could end
     at one of them, since they are near.
     """
+    if failure.company:
+        asked = _asked(failure)
+        return None if asked is None else reduce_failure(asked)
     if failure.known is not None:
         return _minimal(failure, KNOWN_BUGS[failure.known]) or _reduce(failure)
     with mended(KNOWN_BUGS.values()):
         return _reduce(failure)
+
+
+def _asked(failure: Failure) -> Failure | None:
+    """The failure of a company as that of any program; None if the program does not fail again."""
+    found = examine(Case.of(failure.program), target_named(failure.symptom.target))
+    if found.symptom is None or not found.failed:
+        return None
+    return Failure.of(found.symptom, failure.program, failure.seed, past_known=False)
 
 
 def _minimal(failure: Failure, bug: KnownBug) -> ReducedFailure | None:

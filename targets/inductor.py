@@ -19,6 +19,7 @@ from torch.utils._triton import has_triton_package
 from oracles.contract import Promise
 from programs.errors import Rejected
 from targets import inductor_fx
+from targets.one_library import one_library
 from targets.target import Build, Function, Target
 from targets.tracing import PLAIN, Tracing
 
@@ -47,7 +48,8 @@ def build(
     """
     if any(tensor.is_cuda for tensor in inputs) and not has_triton_package():
         raise Rejected("generated code for CUDA needs Triton: install triton")
-    found = inductor_fx.compiled(function, inputs, tracing, config=config)
+    with one_library():
+        found = inductor_fx.compiled(function, inputs, tracing, config=config)
     return Build(found, [], OPAQUE)
 
 
@@ -82,4 +84,5 @@ TARGET = Target(
     recipe=recipe(),
     after=inductor_fx.TARGET,
     unavailable=unavailable,
+    group=25,
 )

@@ -53,6 +53,7 @@ class Target:
     `conditions`, the function and its inputs are changed before anything runs, eager included. If
     they change a program, the recipe defines `conditions(program, inputs)` as well. `unavailable`
     says in one line why the target cannot run on this machine, and what to install; None if it can.
+    `group` is how many programs a campaign compiles as one: above 1 where a compile costs much.
     """
 
     name: str
@@ -65,12 +66,14 @@ class Target:
     varies: tuple[Target, ...] = ()
     conditions: Conditions | None = None
     unavailable: Callable[[], str | None] = _available
+    group: int = 1
 
     @property
     def earlier(self) -> tuple[Target, ...]:
         """The targets that are at fault if they are wrong already, layers in their order."""
-        layers, target = [], self.after
-        while target is not None:
-            layers.append(target)
-            target = target.after
-        return (*self.varies, *reversed(layers))
+        return (*self.varies, *self.layers[:-1])
+
+    @property
+    def layers(self) -> tuple[Target, ...]:
+        """The targets that this one builds on, in their order, and itself."""
+        return (self,) if self.after is None else (*self.after.layers, self)

@@ -22,13 +22,16 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from programs.errors import InternalError
 from programs.values import clone_inputs
 from targets.target import Build, Function, Target
-from trials.graph_versions import PassWatch, Version
+from trials.graph_versions import PassWatch, Version, copied, placeholders
+from trials.training_steps import JOINT, SPLIT, replaced_by
 
 # Layers at which a choice can be made, beside the wrappers.
 WHOLE, GRAPH = "whole", "graph"
 RUNTIME_WRAPPER = "AOTAutograd: RuntimeWrapper"
+JOINT_GRAPH = "AOTAutograd: joint graph and its wrapper"
 
 
 class Step(NamedTuple):
@@ -48,7 +51,8 @@ class Choosable:
     """A compiled function whose steps can be chosen; `chosen` is None for what the target runs.
 
     Operators for which `undecomposed` is true are not decomposed. `switches` are the layers that
-    exist. `graph_inputs` are clones of the first inputs of the graph.
+    exist. `halves` are the forward and the backward graph, None in inference. `graph_inputs` are
+    clones of the first inputs of the graph.
     """
 
     watch: PassWatch = field(default_factory=PassWatch)
@@ -57,6 +61,7 @@ class Choosable:
     compilations: int = 0
     undecomposed: Callable[[object], bool] = lambda operator: False
     build: Build | None = None
+    halves: tuple[fx.GraphModule, fx.GraphModule] | None = None
     switches: set[object] = field(default_factory=lambda: {WHOLE})
     _before_wrappers: list[Step] = field(default_factory=list)
     _before_functionalization: Callable[..., Any] | None = None
@@ -78,6 +83,8 @@ class Choosable:
     @property
     def steps(self) -> list[Step]:
         """What the program was after each step, in their order."""
+        if self.halves is not None:
+            return self._training_steps(self.halves)
         versions = self.watch.versions
         # What runs before AOTAutograd has the interface of the function.
         first = [_whole(version) for version in versions if version.part == "pre_grad"]
@@ -88,10 +95,27 @@ class Choosable:
         found += [_in_wrapper(each) for each in versions if each.part != "pre_grad"]
         return [step for step in found if step.layer in self.switches]
 
+    def _training_steps(self, halves: Sequence[fx.GraphModule]) -> list[Step]:
+        """The steps of a compilation for training. The graphs run when they are compiled again."""
+        versions = self.watch.versions
+        names = [placeholders(half.graph) for half in halves]
+        layers = list(replaced_by(versions, names))
+        graphs = [
+            Step(_name(version), layer, _runs_when_compiled, version.graph)
+            for version, layer in zip(versions, layers, strict=True)
+            if layer is not None
+        ]
+        joint = [step for step in graphs if step.layer == JOINT]
+        # No earlier step has this wrapper, so nothing tells it from the first graph.
+        joint[:1] = [step._replace(name=JOINT_GRAPH) for step in joint[:1]]
+        split = Step("partitioner: split of the joint graph", SPLIT, _runs_when_compiled)
+        found = [step for step in self._before_wrappers if step.layer in self.switches]
+        return [*found, *joint, split, *(step for step in graphs if step.layer != JOINT)]
+
     @property
     def complete(self) -> bool:
         """Whether a graph was compiled."""
-        return GRAPH in self.switches
+        return GRAPH in self.switches or self.halves is not None
 
     # --- the layers of AOTAutograd ---
 
@@ -120,6 +144,11 @@ class Choosable:
             ),
             mock.patch.object(
                 graph_capture, "_create_graph", self._tracing(graph_capture._create_graph)
+            ),
+            mock.patch.object(
+                graph_compile,
+                "_partition_joint_graph_into_fw_bw",
+                self._splitting(graph_compile._partition_joint_graph_into_fw_bw),
             ),
             self.watch.watching(),
         ):
@@ -169,6 +198,15 @@ class Choosable:
 
         return prepared
 
+    def _splitting(self, split: Callable[..., Any]) -> Callable[..., Any]:
+        def halves(*args: Any, **kwargs: Any) -> Any:
+            forward, backward, *rest = split(*args, **kwargs)
+            # Passes change these graphs later.
+            self.halves = (copied(forward.graph, forward), copied(backward.graph, backward))
+            return forward, backward, *rest
+
+        return halves
+
     def _tracing(self, trace: Callable[..., Any]) -> Callable[..., Any]:
         def traced(*args: Any, aot_config: Any) -> Any:
             table = aot_config.decompositions or {}
@@ -212,6 +250,10 @@ def _described(function: Any) -> Callable[[list[Any]], Any]:
             return function(*args)[0]
 
     return run
+
+
+def _runs_when_compiled(_: list[Any]) -> Any:
+    raise InternalError("a step of a compilation for training runs in a compilation of its own")
 
 
 def _whole(version: Version) -> Step:
