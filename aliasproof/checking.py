@@ -19,8 +19,8 @@ from oracles.missed import Opportunity
 from oracles.missed import missed as opportunities
 from oracles.observation import observe
 from oracles.place_names import renamed_report
-from oracles.verdict import Report, Verdict, in_both
-from programs.devices import on_device, require_device
+from oracles.verdict import Report, Verdict, Violation, in_both
+from programs.devices import CPU, on_device, require_device
 from programs.errors import Rejected, UserError
 from programs.execution import ProgramFunction
 from programs.program import Program
@@ -30,6 +30,7 @@ from targets.registry import target as target_named
 from targets.target import Function, Target
 from targets.user_names import grant
 from trials.examination import examine
+from trials.passes import first_wrong_pass
 from trials.trial import SEED, Case, EagerRun, Trial, run_eager
 from trials.value_search import Budget
 
@@ -93,9 +94,9 @@ def prepare(
     device: str | None = None,
 ) -> Prepared:
     """Run a function, or a program with its own inputs, in eager. See `check`."""
+    require_device(device or CPU)
     if isinstance(function, Program):
-        program = function if device is None else on_device(function, require_device(device))
-        require_device(program.device)
+        program = on_device(function, require_device(device or function.device))
         case = Case(ProgramFunction(program), lambda: _seeded(input_tensors(program)))
         return Prepared(case, _run_eager(case, file))
     if inputs is None:
@@ -107,14 +108,7 @@ def prepare(
     notes = list(comparable.notes)
     if comparable.captured:
         notes.append(_captured_note(comparable))
-    # Each run gets fresh clones, so that no run sees what another wrote.
-    case = Case(comparable.function, lambda: _seeded(clone_inputs(comparable.inputs)))
-    if second_inputs is not None:
-        checked(second_inputs, "second_inputs")
-        second = comparable.other_inputs(second_inputs)
-        case.second_inputs = lambda: _seeded(clone_inputs(second))
-    if device is not None:
-        case = case.on(require_device(device))
+    case = _case(comparable, second_inputs, device)
     eager = _run_eager(case, file)
     eager = replace(eager, names=comparable.place_names())
     # Only the runs show which types the outputs have.
@@ -127,6 +121,16 @@ def prepare(
             " in eager is unknown"
         )
     return Prepared(case, eager, tuple(notes), opaque)
+
+
+def _case(comparable: Comparable, second_inputs: object, device: str | None) -> Case:
+    """The function with its inputs. Each run gets fresh clones: no run sees what another wrote."""
+    case = Case(comparable.function, lambda: _seeded(clone_inputs(comparable.inputs)))
+    if second_inputs is not None:
+        checked(second_inputs, "second_inputs")
+        second = comparable.other_inputs(second_inputs)
+        case.second_inputs = lambda: _seeded(clone_inputs(second))
+    return case if device is None else case.on(device)
 
 
 def _captured_note(comparable: Comparable) -> str:
@@ -157,7 +161,19 @@ def check_target(
     reports = _admit_opaque(reports, prepared.opaque)
     reports = {name: renamed_report(report, eager.names) for name, report in reports.items()}
     result = _result(target, reports, trial)
+    if result.violated and not without_graphs:
+        result = replace(result, blamed=_blamed(case, target, result.violations[0]))
     return replace(result, missed=_missed(case, result, trial)) if missed else result
+
+
+def _blamed(case: Case, target: Target, violation: Violation) -> str:
+    """The pass after which the target is wrong; empty if nothing tells."""
+    try:
+        # Experiments with the code generator take many seconds.
+        found = first_wrong_pass(case, target, violation, experiments=False)
+    except Rejected:
+        return ""
+    return "" if found is None else found.name
 
 
 def _result(target: Target, reports: Mapping[str, Report], trial: Trial | None) -> TargetResult:
@@ -166,7 +182,10 @@ def _result(target: Target, reports: Mapping[str, Report], trial: Trial | None) 
         return TargetResult(target.name, after, reports)
     # Under other conditions, eager left something else behind.
     eager = None if target.conditions is None else trial.eager
-    return TargetResult(target.name, after, reports, trial.target, eager=eager)
+    first_call = () if trial.build is None else trial.build.first_call
+    return TargetResult(
+        target.name, after, reports, trial.target, eager=eager, first_call=first_call
+    )
 
 
 def _missed(case: Case, result: TargetResult, trial: Trial | None) -> Sequence[Opportunity] | None:

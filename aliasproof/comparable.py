@@ -70,6 +70,13 @@ class Leaves:
     output_names: tuple[str, ...] = ()
     opaque: set[str] = field(default_factory=set)
 
+    @property
+    def constants(self) -> frozenset[int]:
+        """The captured tensors that do not require gradients, such as buffers, by index."""
+        first = len(self.tensors) - self.captured
+        rest = enumerate(self.tensors[first:], first)
+        return frozenset(i for i, each in rest if not each.tensor.requires_grad)
+
     def __call__(self, *passed: torch.Tensor) -> list[object]:
         originals = [each.tensor for each in self.tensors]
         parameters = with_gradients(originals, passed) if self.gradients else {}

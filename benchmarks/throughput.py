@@ -144,13 +144,22 @@ class Throughput:
         return Table("throughput: where the time goes", columns, rows, notes)
 
 
+def available() -> tuple[Target, ...]:
+    """The targets that can run on this machine."""
+    return tuple(target for target in TARGETS.values() if target.unavailable() is None)
+
+
 def measure(
-    targets: Sequence[Target] = tuple(TARGETS.values()),
+    targets: Sequence[Target] = (),
     shards: int = 8,
     programs: int = 50,
     warm_up: int = 10,
 ) -> Throughput:
-    """Check `shards` times `programs` programs on each target, after `warm_up` uncounted ones."""
+    """Check `shards` times `programs` programs on each target, after `warm_up` uncounted ones.
+
+    Without targets, on all that can run on this machine.
+    """
+    targets = targets or available()
     for target in targets:
         check_shard(target, WARM_UP_SEED, warm_up, TimeAccount(target.name))
     accounts = {target.name: TimeAccount(target.name) for target in targets}

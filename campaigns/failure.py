@@ -17,6 +17,7 @@ from reduction.reducer import Reducer, StepStatistics
 from targets.registry import target as target_named
 from trials.attribution import Symptom, grade, graded
 from trials.examination import examine
+from trials.passes import first_wrong_pass
 from trials.trial import Case, Trial, run_trial
 
 
@@ -124,12 +125,15 @@ def _described(
     failure: Failure, symptom: Symptom, program: Program, known: str | None
 ) -> ReducedFailure:
     """What a run of the reduced program shows: evidence and place are those of this program."""
-    trial = run_trial(Case.of(program), target_named(symptom.target))
+    case, target = Case.of(program), target_named(symptom.target)
+    trial = run_trial(case, target)
+    violation = trial.judgement.violations[0]
+    blamed = first_wrong_pass(case, target, violation, experiments=known is None)
     # If an op rounds differently in eager and target, the reproducer must compare with a tolerance.
     results = (*trial.eager.outputs, *trial.eager.inputs)
     return ReducedFailure(
-        signature(symptom, program, trial.target.error, known),
-        trial.judgement.violations[0],
+        signature(symptom, program, trial.target.error, known, blamed.name if blamed else ""),
+        violation,
         program,
         failure.program,
         failure.seed,

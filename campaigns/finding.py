@@ -27,11 +27,13 @@ class Finding:
     `place` names the output, input or graph node that is wrong. `original` is the program as it was
     drawn from the shard with `seed`. `tried` and `accepted` count candidates of the reduction.
 
-    `cause` says in words what the target does wrong. `known` is the identifier of the known bug
-    that it is, in `corpus/known/`. `latent` is true if values agree on these inputs, but the graph
-    is wrong for others. `user_level` says for each backend of `torch.compile` whether the bug shows
-    there: "shows", "does not show", or what happened instead. `exact` says whether outputs can be
-    compared without tolerance. `graph` is the code of the last graph that the target made, if any.
+    `blamed` is the pass of the target after which it is wrong, or the part of the code generator,
+    such as 'post_grad: remove_noop_ops'; empty if nothing tells. `cause` says in words what the
+    target does wrong. `known` is the identifier of the known bug that it is, in `corpus/known/`.
+    `latent` is true if values agree on these inputs, but the graph is wrong for others.
+    `user_level` says for each backend of `torch.compile` whether the bug shows there: "shows",
+    "does not show", or what happened instead. `exact` says whether outputs can be compared without
+    tolerance. `graph` is the code of the last graph that the target made, if any.
     """
 
     identifier: str
@@ -53,6 +55,7 @@ class Finding:
     user_level: Mapping[str, str] = field(default_factory=dict)
     exact: bool = True
     graph: str = ""
+    blamed: str = ""
     steps: Mapping[str, StepStatistics] = field(default_factory=dict)
 
     @classmethod
@@ -78,6 +81,7 @@ class Finding:
             latent=symptom.latent,
             exact=reduced.exact,
             graph=reduced.graph,
+            blamed=reduced.signature.blamed,
             steps=reduced.passes,
         )
 
@@ -102,6 +106,7 @@ class Finding:
             "place": self.place,
             "silent": self.silent,
             "latent": self.latent,
+            "first wrong after": self.blamed,
             "cause": self.cause,
             "known": self.known,
             "user level": dict(self.user_level),
@@ -162,6 +167,7 @@ def _since_version_2(data: Any) -> dict[str, Any]:
     """The fields that version 1 does not have, from JSON values of either version."""
     known, steps = data.get("known"), data["reduction"].get("steps", {})
     return {
+        "blamed": str(data.get("first wrong after", "")),
         "cause": str(data.get("cause", "")),
         "known": None if known is None else str(known),
         "latent": bool(data.get("latent", False)),

@@ -7,6 +7,7 @@ import re
 from oracles.verdict import Violation
 from programs.ordinary_syntax import ordinary_source
 from programs.program import Program
+from trials.passes import FUNCTIONALIZATION
 
 LONGEST_CALL = 60  # characters of the call that a headline quotes
 
@@ -16,6 +17,9 @@ _NAMES = {
     "fx-reinplace": "torch.fx.passes.reinplace",
     "aot": "AOTAutograd",
     "aot-epilogue": "AOTAutograd",
+    "inductor": "torch.compile",
+    "inductor-fx": "Inductor's graph passes",
+    "inductor-reinplace": "Inductor's reinplacing",
     "reference": "reference_pass",
     "reference-copy": "reference_pass",
 }
@@ -42,9 +46,23 @@ _EFFECTS = (
 )
 
 
-def headline(compiler: str, violation: Violation, program: Program) -> str:
-    """Who does what, and after which write. Nothing is cut, and no number is left out."""
-    return f"{name_of(compiler)} {effect(violation)} {_after(program)}"
+def headline(compiler: str, violation: Violation, program: Program, blamed: str = "") -> str:
+    """Who does what, after which write, and by which pass, if one is blamed.
+
+    Nothing is cut, and no number is left out.
+    """
+    by = f" ({pass_in_words(blamed)})" if blamed and blamed != FUNCTIONALIZATION else ""
+    return f"{name_of(compiler)} {effect(violation)} {_after(program)}{by}"
+
+
+def pass_in_words(blamed: str) -> str:
+    """A blamed pass or part as a maintainer says it: 'Inductor's pass remove_noop_ops'."""
+    part, _, name = blamed.partition(": ")
+    if part in ("pre_grad", "joint_graph", "post_grad", "partitioner"):
+        return f"Inductor's {part} pass {name}" if part != "partitioner" else f"partitioner: {name}"
+    if part in ("AOTAutograd", "Dynamo"):
+        return f"{part}'s {name}"
+    return blamed if part == "stage" else f"Inductor's {blamed}"
 
 
 def name_of(compiler: str) -> str:

@@ -12,11 +12,13 @@ import sys
 import torch
 
 from campaigns.finding import Finding
-from campaigns.headline import effect, headline, name_of
+from campaigns.headline import effect, headline, name_of, pass_in_words
 from campaigns.user_level import Reproduced
 from corpus.known_bugs import KNOWN_BUGS
-from programs.devices import CPU
+from programs.devices import CPU, described
 from programs.ordinary_syntax import with_short_names
+from trials.code_generation import GENERATES_CODE, generated, without
+from trials.passes import FUNCTIONALIZATION
 
 LONGEST_LOG = 30  # lines
 LONGEST_GRAPH = 40  # lines
@@ -81,7 +83,8 @@ def issue_text(finding: Finding, shown: Reproduced) -> str:
 
 def title(finding: Finding) -> str:
     """Who does what, after which call, by the API that users call if the bug shows there."""
-    return headline(api(finding), finding.violation, with_short_names(finding.program))
+    program = with_short_names(finding.program)
+    return headline(api(finding), finding.violation, program, finding.blamed)
 
 
 def api(finding: Finding) -> str:
@@ -117,11 +120,27 @@ def _what_happens(finding: Finding) -> str:
         frame = finding.cause.removeprefix("error in ")
         where = f" (`{frame}`)" if frame != finding.cause else ""
         return f"The exception comes from {part}{where}: {_message(finding)}"
+    if base in GENERATES_CODE or finding.blamed not in ("", FUNCTIONALIZATION):
+        return _after_pass(finding)
     details = _difference(finding)
     earlier = (
         ", while the functionalized graph before it is right" if base == "fx-reinplace" else ""
     )
     return f"It is {part} that differs{earlier}, so no generated code is involved{details}."
+
+
+def _after_pass(finding: Finding) -> str:
+    """What is right before and wrong after a pass, or in the code generator."""
+    details = _difference(finding)
+    if finding.blamed and not generated(finding.blamed):
+        words = pass_in_words(finding.blamed)
+        return (
+            f"It is right before {words} and wrong after it, so no generated code is"
+            f" involved{details}."
+        )
+    remedy = without(finding.blamed)
+    so = f" It is right {remedy}." if remedy else ""
+    return f"All graphs are right, and the code that Inductor generates is wrong{details}.{so}"
 
 
 def _message(finding: Finding) -> str:
@@ -212,9 +231,7 @@ def _versions(finding: Finding) -> str:
 
 def _gpu(device: str) -> list[str]:
     """The model of the GPU, for findings on one."""
-    if device == CPU:
-        return []
-    return [f"GPU: {torch.cuda.get_device_name(device)}, seen with device='{device}'"]
+    return [] if device == CPU else [f"GPU: {described(device)}"]
 
 
 def _fenced(text: str, language: str = "") -> str:

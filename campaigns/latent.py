@@ -18,6 +18,7 @@ from reduction.reducer import Reducer
 from targets.registry import target as target_named
 from trials.attribution import Symptom, latent_violation, shows
 from trials.examination import examine
+from trials.passes import first_wrong_pass
 from trials.trial import Case
 from trials.value_search import CAMPAIGN_BUDGET
 
@@ -55,8 +56,12 @@ def reduce_latent(failure: Failure) -> ReducedFailure | None:
             if visible is not None and not visible.latent:
                 return reduce_failure(Failure(visible, shown, failure.seed))
     violation = next(iter(found.reports[equivalence.ORACLE.name].violations), None)
+    blamed = None
+    if violation is not None:
+        with mended(bugs):
+            blamed = first_wrong_pass(Case.of(smallest), target, violation)
     return ReducedFailure(
-        signature(symptom, smallest),
+        signature(symptom, smallest, blamed=blamed.name if blamed else ""),
         violation or Violation(symptom.oracle, symptom.kind, "graph"),
         smallest,
         failure.program,

@@ -16,14 +16,14 @@ import torch
 from campaigns.headline import headline
 from oracles.judge import ORACLES
 from oracles.verdict import Violation
-from programs.devices import CPU, on_device
+from programs.devices import CPU, described, on_device
 from programs.execution import run
 from programs.ordinary_inputs import ordinary_inputs
 from programs.ordinary_syntax import ordinary_source, with_short_names
 from programs.program import Program
 from programs.schemas import resolve
 from programs.values import input_tensors
-from targets import captured, gradients, second_calls
+from targets import captured, freezing, gradients, second_calls, settings
 from targets.target import Target
 
 DEATHS = ("dies", "hangs")  # the kind of a violation starts so if the target ends its process
@@ -57,14 +57,19 @@ class Compiler:
         variants = target.split(":")[1:]
         name = f"torch.compile(backend='{backend}')"
         dynamic = ", dynamic=True" if "symbolic" in variants else ""
-        compiled = f'torch.compile(program, backend="{backend}"{dynamic})'
+        given = dict(settings.parsed(each) for each in variants if "=" in each)
+        options = f", options={given}" if given and backend == "inductor" else ""
+        compiled = f'torch.compile(program, backend="{backend}"{dynamic}{options})'
         plain = f"def compiled(program, inputs):\n    return {compiled}"
-        if "second-call" in variants:
-            recipe = second_calls.recipe(plain)
+        later = second_calls.SECOND_CALLS.keys() & {*variants}
+        if later:
+            recipe = second_calls.SECOND_CALLS[later.pop()].recipe(plain)
         elif "grad" in variants:
             recipe = gradients.recipe(plain)
         elif "captured" in variants:
             recipe = captured.recipe(plain)
+        elif "freezing" in variants:
+            recipe = freezing.recipe(plain)
         else:  # as short as a user would write it
             return cls(name, "", compiled, near)
         return cls(name, recipe, COMPILED, near)
@@ -84,7 +89,7 @@ def script_for(program: Program, compiler: Compiler, violation: Violation, *, ex
     program = with_short_names(program)
     written = ordinary_source(program, near=compiler.near)
     # One block of imports at the top, as in any script, though a recipe brings its own.
-    imports, recipe = _split(compiler.recipe)
+    imports, recipe = _split(second_calls.shortened(compiler.recipe, input_tensors(program)))
     dies = violation.kind.startswith(DEATHS)
     head = [
         _docstring(headline(compiler.name, violation, program), program.device),
@@ -93,7 +98,7 @@ def script_for(program: Program, compiler: Compiler, violation: Violation, *, ex
     if "aten." in written:
         head.append("aten = torch.ops.aten")
     if dies:
-        rest = [_CHILD.replace("CALL", compiler.call).replace(*_awaited(program))]
+        rest = [_awaited(_CHILD.replace("CALL", compiler.call), program)]
     else:
         rest = _comparison(program, compiler, violation, exact=exact)
     # A variant of a target may change the function and its inputs first.
@@ -107,7 +112,7 @@ def script_for(program: Program, compiler: Compiler, violation: Violation, *, ex
 
 def _docstring(title: str, device: str) -> str:
     """The docstring of a script. Its first line is what the script prints at the end."""
-    where = "" if device == CPU else f" on {torch.cuda.get_device_name(device)}"
+    where = "" if device == CPU else f" on {described(device)}"
     quoted = title.replace("\\", "\\\\").replace('"', "'")
     exits = (
         "Exits 1 while the bug is there, 0 when it is gone."
@@ -177,7 +182,7 @@ def _comparison(
     if violation.oracle == "errors":
         # A compiler may raise when it compiles, not when it runs.
         call = f"lambda *args: {compiler.call}(*args)"
-        run_error = _RUN_ERROR.strip().replace(*_awaited(program))
+        run_error = _awaited(_RUN_ERROR.strip(), program)
         return [_seeded(program, run_error), _main(call, _NO_ERROR)]
     check = _CHECKS[violation.oracle].of_kind(violation.kind)
     tolerance = "rtol=0, atol=0" if exact else _tolerance(program)
@@ -224,10 +229,11 @@ def _seeded(program: Program, function: str) -> str:
     return "\n".join((first, second, "    torch.manual_seed(0)", *rest))
 
 
-def _awaited(program: Program) -> tuple[str, str]:
-    """What to replace in a script: only on CUDA, errors arrive after the call."""
-    call = "    torch.cuda.synchronize()\n"
-    return (call, call) if program.device != CPU else (call, "")
+def _awaited(text: str, program: Program) -> str:
+    """The text for the device of a program: only on CUDA, errors arrive after the call."""
+    if program.device != CPU:
+        return text
+    return re.sub(r"\n *torch\.cuda\.synchronize\(\)", "", text)
 
 
 def _tolerance(program: Program) -> str:

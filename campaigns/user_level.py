@@ -14,6 +14,7 @@ from pathlib import Path
 from campaigns.finding import Finding
 from campaigns.reproducer import Compiler, Confirmation, confirm, script_for
 from oracles.verdict import Violation
+from targets import inductor
 from targets.registry import target
 
 BACKENDS = ("aot_eager", "inductor")
@@ -56,6 +57,10 @@ def at_user_level(
     answers = dict.fromkeys(BACKENDS if backends else (), NOT_RUN)
     reproduced: Reproduced | None = None
     for backend in backends:
+        reason = inductor.unavailable() if backend == "inductor" else None
+        if reason is not None:
+            answers[backend] = f"not run, since it {reason}"
+            continue
         for script in _scripts(finding, backend):
             confirmation = _run_script(script, run)
             answers[backend] = answer(finding.violation, confirmation)

@@ -11,6 +11,8 @@ from oracles.verdict import FROM_WORST, Documented, Report, Verdict, Violation
 
 # The process that prints a check imports no torch, which takes more than a second.
 if TYPE_CHECKING:
+    import torch
+
     from oracles.missed import Opportunity
     from oracles.observation import Observation
     from programs.trace import Trace
@@ -43,7 +45,9 @@ class TargetResult:
     `after` is the target that this one builds on. `observation` is its run; None if nothing was
     compared. `missed` is what its last graph could have done in place; None if that was not asked,
     or if the graph is wrong or incomplete. `eager` is the eager run that it was compared with, if
-    that is another one than the check's.
+    that is another one than the check's. `first_call` are the inputs of a call before that one,
+    which is not compared. `blamed` is the pass after which the target is wrong, if attribution
+    found one.
     """
 
     target: str
@@ -52,6 +56,8 @@ class TargetResult:
     observation: Observation | None = None
     missed: Sequence[Opportunity] | None = None
     eager: Observation | None = None
+    first_call: Sequence[torch.Tensor] = ()
+    blamed: str = ""
 
     @property
     def violations(self) -> list[Violation]:

@@ -220,6 +220,16 @@ def written_inputs_disjoint(trace: Trace) -> bool:
     )
 
 
+def writes_no_input(trace: Trace) -> bool:
+    """No storage of an input is written."""
+    return not any(view.storage in trace.written for view in trace.inputs)
+
+
+def mutates_no_input_metadata(trace: Trace) -> bool:
+    """No call changed sizes, strides or the storage of a tensor on the storage of an input."""
+    return not any(view.storage in trace.reshaped for view in trace.inputs)
+
+
 def as_written(trace: Trace) -> bool:
     """Each call can be decomposed in one way only."""
     return trace.as_written is True

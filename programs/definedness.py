@@ -225,6 +225,8 @@ class Watch(TorchDispatchMode):
             self._refuse_undefined(call)
             expected = value_stored(call.op, call.arguments)
             self._note_operands(call)
+            if torch.Tag.inplace_view in func.tags:
+                self.trace.reshaped |= {each.untyped_storage().data_ptr() for each in call.written}
             if func is aten.resize_.default:
                 self._before_resize = call.written[0].untyped_storage().nbytes()
         except Rejected:

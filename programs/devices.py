@@ -32,25 +32,36 @@ def require_device(name: str) -> str:
 
     Raises `UserError` that says what was found instead.
     """
-    if not is_device_name(name):
-        kind = name.partition(":")[0]
-        if kind in SUPPORTED:
-            raise UserError(f"device '{name}' does not exist; {ADVICE}")
-        raise UserError(f"device '{name}' is not supported; {ADVICE}")
-    if name == CPU:
-        return name
-    reason = _without_cuda()
+    reason = unavailable(name)
     if reason is not None:
-        raise UserError(f"device '{name}' cannot be used: {reason}")
-    count = torch.cuda.device_count()
-    number = int(name.partition(":")[2] or 0)
-    if number >= count:
-        found = ", ".join(f"cuda:{index}" for index in range(count))
-        raise UserError(f"device '{name}' does not exist; this machine has {found}")
+        raise UserError(f"device '{name}' {reason}")
     return name
 
 
-def _without_cuda() -> str | None:
+def unavailable(name: str) -> str | None:
+    """Why torch cannot use the device of that name; None if it can."""
+    if not is_device_name(name):
+        known = name.partition(":")[0] in SUPPORTED
+        return f"{'does not exist' if known else 'is not supported'}; {ADVICE}"
+    if name == CPU:
+        return None
+    reason = without_cuda()
+    if reason is not None:
+        return f"cannot be used: {reason}"
+    count = torch.cuda.device_count()
+    if int(name.partition(":")[2] or 0) < count:
+        return None
+    found = ", ".join(f"cuda:{index}" for index in range(count))
+    return f"does not exist; this machine has {found}"
+
+
+def described(name: str) -> str:
+    """A device for people, such as 'cuda:0 (NVIDIA H100)'; the name alone if it is not here."""
+    here = name != CPU and unavailable(name) is None
+    return f"{name} ({torch.cuda.get_device_name(name)})" if here else name
+
+
+def without_cuda() -> str | None:
     """Why torch cannot use CUDA; None if it can."""
     version = torch.__version__
     if not torch.backends.cuda.is_built():

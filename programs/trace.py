@@ -164,6 +164,7 @@ class Trace:
     """What an eager run did. Storages are known by address.
 
     - `written`: the storages that were written; `written_regions`: through which regions.
+    - `reshaped`: the storages of tensors whose metadata a call changed (`t_`, `resize_`, `set_`).
     - `overlapping_writes`: those regions that overlap themselves; `expanded`: the storages whose
       data come from such a write, followed from call to call.
     - `from_expanded`: the inputs and outputs in such a storage, as `Observation` names them, and
@@ -188,6 +189,7 @@ class Trace:
     inputs: tuple[InputLocation, ...] = ()
     written: set[int] = field(default_factory=set)
     written_regions: set[Region] = field(default_factory=set)
+    reshaped: set[int] = field(default_factory=set)
     overlapping_writes: set[Region] = field(default_factory=set)
     expanded: StorageSet = field(default_factory=StorageSet)
     from_expanded: frozenset[str] = frozenset()

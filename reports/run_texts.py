@@ -11,7 +11,7 @@ from oracles.check_result import Check, EagerResult, TargetResult
 from oracles.judge import EVERY_ORACLE
 from oracles.place_names import renamed
 from reports.shown_runs import ShownCheck, ShownEager, ShownTarget
-from reports.side_by_side import SHARED, rows, value_text
+from reports.side_by_side import SHARED, SHARED_STORAGE, first_call_rows, rows, value_text
 
 
 def shown_eager(eager: EagerResult, notes: Sequence[str] = ()) -> ShownEager:
@@ -39,14 +39,17 @@ def shown_target(eager: EagerResult, result: TargetResult) -> ShownTarget:
     beside = (
         tuple(
             (renamed(place, eager.names), renamed(ours, eager.names), renamed(theirs, eager.names))
-            if place == SHARED
+            if place.startswith((SHARED, SHARED_STORAGE))
             else (renamed(place, eager.names), ours, theirs)
-            for place, ours, theirs in rows(seen, result.observation)
+            for place, ours, theirs in (
+                *first_call_rows(result.first_call),
+                *rows(seen, result.observation),
+            )
         )
         if differs and seen is not None and result.observation is not None
         else ()
     )
-    return ShownTarget(replace(result, observation=None, eager=None), beside)
+    return ShownTarget(replace(result, observation=None, eager=None, first_call=()), beside)
 
 
 def shown_check(found: Check) -> ShownCheck:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 from rich.console import Console
@@ -13,6 +13,7 @@ from programs.regions import Region, overlap
 from programs.storage_bytes import bytes_of
 from reports.two_runs import Row, print_rows
 
+SHARED_STORAGE = "in one storage"
 SHARED = "share bytes"  # the row with the pairs that do
 MOST_ELEMENTS = 80  # shown of a tensor
 LONGEST_MESSAGE = 160  # characters of an error's first line; the evidence has all of it
@@ -60,6 +61,19 @@ def rows(eager: Observation, target: Observation) -> Iterator[Row]:
         in_eager, in_target = _aliases(eager), _aliases(target)
         if in_eager or in_target:
             yield SHARED, "\n".join(in_eager) or "none", "\n".join(in_target) or "none"
+
+
+def first_call_rows(inputs: Sequence[torch.Tensor]) -> Iterator[Row]:
+    """The inputs of a call that both runs made before, and those of them in one storage."""
+    together: dict[int, list[str]] = {}
+    for index, given in enumerate(inputs):
+        text = value_text(given)
+        yield f"input {index} in the first call", text, text
+        together.setdefault(given.untyped_storage()._cdata, []).append(f"input {index}")
+    shared = [", ".join(names) for names in together.values() if len(names) > 1]
+    if len(inputs) > 1:
+        text = "\n".join(shared) or "none"
+        yield f"{SHARED_STORAGE} in the first call", text, text
 
 
 def _raised(error: Exception | None) -> str:

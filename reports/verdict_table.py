@@ -124,6 +124,8 @@ def _print_differences(
     console: Console, found: Check, result: TargetResult, beside: Sequence[Row]
 ) -> None:
     print_heading(console, result.target)
+    if result.blamed:
+        print_lines(console, f"first wrong after: {result.blamed}")
     # What is disputed comes last: a reader looks for the clearest violation first.
     shown: list[tuple[Violation, Limitation | None]] = [
         *((violation, None) for violation in sorted(result.violations, key=lambda one: one.label)),
@@ -234,6 +236,7 @@ def check_json(shown: ShownCheck) -> dict[str, object]:
                 "verdict": result.verdict.value,
                 "judged": result.judged,
                 "violated": result.violated,
+                "first wrong after": result.blamed or None,
                 "missed": None if result.missed is None else list(map(asdict, result.missed)),
             }
             for name, result in found.results.items()

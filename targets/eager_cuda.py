@@ -7,13 +7,16 @@ with the tolerance of the dtype.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from oracles.contract import Contract, Precondition, draws_nothing
+from programs.devices import CPU, without_cuda
 from programs.errors import Rejected
 from targets.target import Build, Function, Target
 
@@ -46,11 +49,13 @@ class Elsewhere:
             # A run may give an input another layout, or another storage.
             x.set_(moved.untyped_storage(), moved.storage_offset(), moved.shape, moved.stride())
             back[id(there[id(x)])] = x
-        outputs = [returned] if isinstance(returned, torch.Tensor) else list(returned or ())
-        for y in outputs:
+
+        def returned_here(y: Any) -> Any:
             if isinstance(y, torch.Tensor) and id(y) not in back:
                 back[id(y)] = self.moved(y, "cpu", copies)
-        return [back.get(id(y), y) for y in outputs]
+            return back.get(id(y), y)
+
+        return pytree.tree_map(returned_here, returned)
 
     def moved(self, x: Any, device: Any, copies: dict[int, tuple[Any, Any]]) -> Any:
         """A tensor of the same layout, on the copy of the storage."""
@@ -81,6 +86,8 @@ CONTRACT = Contract(
 RECIPE = f"""
 from typing import Any
 
+from torch.utils import _pytree as pytree
+
 {inspect.getsource(Elsewhere)}
 
 def compiled(program, inputs):
@@ -90,11 +97,18 @@ def compiled(program, inputs):
 
 def build(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
     """Nothing is compiled. Raises `Rejected` for inputs on another device than the CPU."""
-    if any(tensor.device.type != "cpu" for tensor in inputs):
+    if any(tensor.device.type != CPU for tensor in inputs):
         raise Rejected("it compares the CPU with CUDA, so its inputs start on the CPU")
     return Build(
         Elsewhere(function, DEVICE), [], "value hashes do not follow a copy to another device"
     )
+
+
+@functools.cache
+def unavailable() -> str | None:
+    """What keeps torch from using CUDA on this machine."""
+    reason = without_cuda()
+    return None if reason is None else f"needs CUDA: {reason}"
 
 
 TARGET = Target(
@@ -103,4 +117,5 @@ TARGET = Target(
     contract=CONTRACT,
     build=build,
     recipe=RECIPE,
+    unavailable=unavailable,
 )

@@ -79,13 +79,27 @@ def conditions(
     if getattr(function, "gradients", False):
         raise Rejected("the function runs autograd itself; check it without the variant")
 
+    # Such as the buffers of a user's module: eager writes them under autograd.
+    constants: frozenset[int] = getattr(function, "constants", frozenset())
+
     def made() -> list[torch.Tensor]:
-        found = requiring_gradients(list(inputs()))
+        given = list(inputs())
+        found = _requiring_gradients_except(given, constants)
         if not any(tensor.requires_grad for tensor in found):
             raise Rejected("no input can require gradients")
         return found
 
     return WithGradients(function), made
+
+
+def _requiring_gradients_except(
+    inputs: list[torch.Tensor], constants: frozenset[int]
+) -> list[torch.Tensor]:
+    """The same, but what shares a storage with one of `constants`, given by index, stays."""
+    kept = {inputs[i].untyped_storage()._cdata for i in constants}
+    chosen = [i for i, x in enumerate(inputs) if x.untyped_storage()._cdata not in kept]
+    made = dict(zip(chosen, requiring_gradients([inputs[i] for i in chosen]), strict=True))
+    return [made.get(i, x) for i, x in enumerate(inputs)]
 
 
 def build(

@@ -5,13 +5,13 @@ Generated code has no value hashes; target *inductor-fx* has the same graphs, an
 
 from __future__ import annotations
 
-import functools
+import os
 import shutil
+import sys
 import sysconfig
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -54,15 +54,14 @@ def compiled(program, inputs):
 """
 
 
-@functools.cache
 def unavailable() -> str | None:
-    """Why no code can be generated on this machine, and what to install."""
-    # Imported here: this takes two seconds, and other targets do not need it.
-    from torch._inductor import config  # noqa: PLC0415
+    """Why no code can be generated on this machine, and what to install.
 
-    names: Any = config.cpp.cxx  # None means: the one of conda
-    if not any(name and shutil.which(name) for name in names):
-        return "needs a C++ compiler: install g++ or clang++, or name one in CXX"
+    As `cpp_compiler_search` in torch/_inductor/cpp_builder.py asks, without an import of torch.
+    """
+    compiler = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
+    if shutil.which(compiler) is None:
+        return f"needs a C++ compiler, and finds no '{compiler}': install g++, or name one in CXX"
     if not (Path(sysconfig.get_path("include")) / "Python.h").exists():
         return "needs the headers of Python: install python3-dev (or python3-devel)"
     return None

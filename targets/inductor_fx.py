@@ -18,6 +18,7 @@ from oracles.contract import Dispute, Promise, Waiver, writes_overlapping_input
 from oracles.stage import Stage
 from programs.execution import ProgramFunction, as_graph
 from targets import aot, dynamo, inductor_reinplace
+from targets.freezing import ProgramWithBuffers
 from targets.target import Build, Function, Target
 from targets.tracing import PLAIN, Tracing
 
@@ -100,10 +101,11 @@ def compiled(
             result: Any = compile_fx(graph, given, inner_compile or compile_fx_inner)
         return cast(Function, result)
 
-    if not isinstance(function, ProgramFunction) or tracing.symbolic:
-        return dynamo.compiled(function, backend, tracing)
-    graph = fx.GraphModule(torch.nn.Module(), as_graph(function.program))
-    return backend(graph, list(inputs))
+    if not tracing.symbolic and isinstance(function, ProgramFunction):
+        return backend(fx.GraphModule(torch.nn.Module(), as_graph(function.program)), list(inputs))
+    if not tracing.symbolic and isinstance(function, ProgramWithBuffers):
+        return backend(function, list(inputs))
+    return dynamo.compiled(function, backend, tracing)
 
 
 def passes_only(
@@ -120,6 +122,7 @@ def passes_only(
     compile_fx._recursive_record_original_output_strides(graph)
     with V.set_fake_mode(mode):
         compile_fx._recursive_post_grad_passes(graph, options.get("is_inference", False))
+    inductor_reinplace.give_foreach_results(graph)
     return aot.recorded(stages, Stage("post-grad graph", graph, functional=False, whole=False))
 
 

@@ -6,7 +6,10 @@ AOTAutograd as it is, so a violation is the fault of this pass and of no other.
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import fx
@@ -40,8 +43,29 @@ def reinplacing(graph: fx.GraphModule) -> fx.GraphModule:
         reinplace_inplaceable_ops(FakeTensorUpdater(graph), graph.graph)
         fix_auto_functionalized_dtype_views(graph.graph)
         decompose_auto_functionalized(graph.graph)
-    graph.recompile()
+    give_foreach_results(graph)
     return graph
+
+
+def give_foreach_results(graph: fx.GraphModule) -> None:
+    """Take the operands for the results of the foreach calls that Inductor put in place.
+
+    Inductor lowers `_foreach_add_` to a list of what it wrote. The operator returns nothing.
+    """
+    for node in graph.graph.find_nodes(op="call_function", target=operator.getitem):
+        call: Any = node.args[0]
+        if isinstance(call, fx.Node) and call.target in _foreach_in_place():
+            operands: Any = call.args[0]
+            node.replace_all_uses_with(operands[node.args[1]])
+            graph.graph.erase_node(node)
+    graph.recompile()
+
+
+@functools.cache
+def _foreach_in_place() -> frozenset[object]:
+    from torch._inductor.lowering import inplaceable_foreach_ops  # noqa: PLC0415
+
+    return frozenset(inplaceable_foreach_ops.values())
 
 
 def recipe(tracing: Tracing = PLAIN) -> str:

@@ -24,12 +24,14 @@ class Build:
     """The compiled function, and the graphs that the target passed through.
 
     `stages` is complete once the function has run, since some targets compile in the first call.
-    `opaque` says why no oracle on graphs can judge this build; None if they can.
+    `opaque` says why no oracle on graphs can judge this build; None if they can. `first_call` are
+    the inputs of a call that was made before, and is not compared.
     """
 
     function: Function
     stages: list[Stage]
     opaque: str | None = None
+    first_call: Sequence[torch.Tensor] = ()
 
 
 def _available() -> str | None:

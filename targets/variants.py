@@ -15,15 +15,18 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import torch
+from torch import fx
 
 from oracles.contract import Contract, Promise, Waiver
 from programs.errors import UserError, did_you_mean
+from programs.execution import ProgramFunction, as_graph
 from reference_pass.functionalize import Views
 from targets import (
     aot,
     aot_eager,
     captured,
     dynamo,
+    freezing,
     fx_reinplace,
     gradients,
     identity,
@@ -74,8 +77,11 @@ _ON_MAKE_FX = ("functionalize", "fx-reinplace")
 _ON_AOT = ("aot", "aot-epilogue")
 _ON_DYNAMO = ("dynamo", "aot-eager")
 _PASSES = ("inductor-reinplace", "inductor-fx")
+_INDUCTOR = ("inductor-fx", "inductor")
 _VIEWS: Mapping[str, Views] = {"reference": "alias", "reference-copy": "copy"}
 _REFERENCE = tuple(_VIEWS)
+# Guards of Dynamo choose what runs for the inputs at hand.
+_GUARDED = (*_ON_DYNAMO, *_INDUCTOR, *_REFERENCE, OWN_BACKEND)
 
 # In the order in which a name lists them.
 VARIANTS: Mapping[str, Variant] = {
@@ -113,10 +119,32 @@ VARIANTS: Mapping[str, Variant] = {
             ("identity", "functionalize"),
             Contract(preconditions=(captured.NOT_WRITTEN,), refusals=(captured.NOT_WRAPPED,)),
         ),
+        *(
+            Variant(name, change.summary, ("identity", *_GUARDED))
+            for name, change in second_calls.CHANGES.items()
+        ),
         Variant(
-            "second-call",
-            "called before with inputs of other sharing; the second call counts",
-            ("identity", *_ON_DYNAMO, *_REFERENCE, OWN_BACKEND),
+            "feed-back",
+            second_calls.PAIRS["feed-back"].summary,
+            ("identity", *_GUARDED),
+        ),
+        Variant(
+            "kept-outputs",
+            second_calls.PAIRS["kept-outputs"].summary,
+            (
+                "identity",
+                *_ON_MAKE_FX,
+                *_ON_AOT,
+                "inductor-reinplace",
+                *_GUARDED,
+                OWN_PASS,
+            ),
+        ),
+        Variant(
+            "freezing",
+            "half of the inputs are buffers of a module, and Inductor inlines them as constants",
+            ("inductor-fx", "inductor"),
+            Contract(preconditions=(freezing.ONE_VIEW,)),
         ),
     )
 }
@@ -127,6 +155,11 @@ OWN: dict[str, UserTarget] = {}
 # Pairs that no target has together, and why.
 APART: Mapping[frozenset[str], str] = {
     frozenset(("captured", "symbolic")): "a symbolic trace takes no real tensor that is no input",
+    **{
+        frozenset(pair): "each of them says what is called, and on which inputs"
+        for pair in itertools.combinations(("grad", "captured", *second_calls.SECOND_CALLS), 2)
+    },
+    frozenset(("freezing", "grad")): "Inductor freezes only without gradients",
 }
 
 
@@ -247,13 +280,13 @@ def _with_variants(plain: Mapping[str, Target], base: str, chosen: frozenset[str
     summaries += [f"with {name} in torch._inductor.config" for name in given]
     ordered += given
     build, recipe = _build(base, chosen)
-    after = None
+    # What Dynamo does with later calls, Inductor does not do by itself.
+    by_guards = base == "inductor-fx" and chosen & second_calls.SECOND_CALLS.keys()
+    after = _applied(plain, plain["aot-eager"] if by_guards else target.after, chosen)
     if base in BY_BACKEND and "grad" in chosen:
         # Its backend trains through AOTAutograd, and promises no more than that.
         after = _with_variants(plain, "aot", chosen & {"grad"})
         contract = after.contract
-    elif target.after is not None and _inapplicable(target.after.name, chosen) is None:
-        after = _with_variants(plain, target.after.name, chosen)
     return Target(
         name=":".join((base, *ordered)),
         summary="; ".join(summaries),
@@ -261,10 +294,21 @@ def _with_variants(plain: Mapping[str, Target], base: str, chosen: frozenset[str
         build=build,
         recipe=recipe,
         after=after,
+        # A backend of a user may contain AOTAutograd in all variants.
+        layer=_applied(plain, target.layer, chosen) if base in OWN else None,
         varies=tuple(_with_variants(plain, base, fewer) for fewer in _fewer(ordered)),
         conditions=_conditions(chosen),
         unavailable=target.unavailable,
     )
+
+
+def _applied(
+    plain: Mapping[str, Target], target: Target | None, chosen: frozenset[str]
+) -> Target | None:
+    """A target with these variants; None if it does not have them."""
+    if target is None or _inapplicable(target.name, chosen) is not None:
+        return None
+    return _with_variants(plain, target.name, chosen)
 
 
 def _fewer(chosen: Sequence[str]) -> list[frozenset[str]]:
@@ -280,19 +324,31 @@ def _build(base: str, chosen: frozenset[str]) -> tuple[BuildFunction, str]:
     if base == "identity":
         build, recipe = identity.TARGET.build, identity.TARGET.recipe
     else:
-        by_backend = bool({"grad", "second-call"} & chosen) and base in BY_BACKEND
+        by_backend = base in BY_BACKEND and chosen & {"grad", *second_calls.SECOND_CALLS}
         traced = BY_BACKEND[base] if by_backend else TRACED.get(base) or OWN[base].traced
         assert traced is not None
         given = {"config": config} if config else {}
         make, recipe = functools.partial(traced.build, **given), traced.recipe(tracing, **given)
         build = functools.partial(_guarded, make, tracing)
-    if "second-call" in chosen:
-        return functools.partial(second_calls.build, build), second_calls.recipe(recipe)
+    for name in chosen & second_calls.SECOND_CALLS.keys():
+        second = second_calls.SECOND_CALLS[name]
+        if base in _INDUCTOR:  # which compiles a program without Dynamo otherwise
+            build = functools.partial(_by_dynamo, build)
+        return functools.partial(second.build, build), second.recipe(recipe)
     if "grad" in chosen:
         return functools.partial(gradients.build, build), gradients.recipe(recipe)
+    if "freezing" in chosen:
+        return functools.partial(freezing.build, build), freezing.recipe(recipe)
     if "captured" in chosen:
         return functools.partial(captured.build, build), captured.recipe(recipe)
     return build, recipe
+
+
+def _by_dynamo(build: BuildFunction, function: Function, inputs: Any) -> Build:
+    """Compile a program as a function of a user is."""
+    if isinstance(function, ProgramFunction):
+        function = fx.GraphModule(torch.nn.Module(), as_graph(function.program))
+    return build(function, inputs)
 
 
 def _guarded(
@@ -307,7 +363,8 @@ def _guarded(
 def _conditions(chosen: frozenset[str]) -> Any:
     if "grad" in chosen:
         return gradients.conditions
-    return second_calls.conditions if "second-call" in chosen else None
+    found = chosen & second_calls.SECOND_CALLS.keys()
+    return second_calls.SECOND_CALLS[next(iter(found))].conditions if found else None
 
 
 def folder_name(name: str) -> str:

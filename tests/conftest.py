@@ -15,6 +15,7 @@ import torch
 from hypothesis import HealthCheck, settings
 
 from oracles.contract import Contract
+from programs.devices import without_cuda
 from programs.execution import ProgramFunction
 from programs.layouts import dense_strides
 from programs.parsing import parse_source
@@ -30,6 +31,18 @@ settings.register_profile(
 )
 settings.register_profile("nightly", UNTIMED, max_examples=5_000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what cannot run on this machine, with what is missing as the reason."""
+    missing = without_cuda() if item.get_closest_marker("cuda") else None
+    if missing is not None:
+        pytest.skip(missing)
+    callspec = getattr(item, "callspec", None)
+    for value in () if callspec is None else callspec.params.values():
+        reason = value.unavailable() if isinstance(value, Target) else None
+        if reason is not None:
+            pytest.skip(f"{value.name} {reason}")
 
 
 # --- programs as text, and compilers with a planted bug -------------------------------------------

@@ -7,6 +7,7 @@ would end at another bug, since a simpler one is often near.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from oracles import equivalence
 from oracles.verdict import Violation
@@ -14,6 +15,7 @@ from programs.errors import Rejected
 from programs.program import Program
 from targets.target import Target
 from trials.graphs import examine_graphs
+from trials.promises import same_promise
 from trials.trial import Case, EagerRun, Trial, run_trial
 
 
@@ -34,37 +36,77 @@ class Symptom:
 def at_fault(
     case: Case, target: Target, trial: Trial, violation: Violation
 ) -> tuple[Target, Violation]:
-    """The earliest wrong target among this one and those that it builds on; its main violation.
+    """The target at fault among this one and those that it builds on; its main violation.
 
-    After an earlier target goes wrong, the results do not show what a later one does. So a later
-    target is at fault only if all earlier ones are right.
+    The layers before this one are asked from the nearest to the first, as long as they are wrong
+    about the same promise. A right layer ends the search: what is wrong before it was repaired, or
+    is another bug, such as a wrong stride where this target has wrong values.
     """
-    for earlier in target.earlier:
-        # Under the same conditions, the run in eager is the same, so it is used again.
-        same = earlier.conditions is target.conditions
-        eager = EagerRun(trial.eager, trial.trace) if same else None
-        try:
-            found, main = _main_violation(case, earlier, eager)
-        except Rejected:  # the earlier target is not for this case, so it is not at fault
-            continue
-        if main is not None:
-            return at_fault(case, earlier, found, main)
+    for fewer in target.varies:
+        state = _layer(case, fewer, target, trial, violation)
+        if isinstance(state, _Wrong):
+            return at_fault(case, fewer, state.trial, state.main)
+    earlier = target.after
+    while earlier is not None:
+        state = _layer(case, earlier, target, trial, violation)
+        if isinstance(state, _Wrong):
+            return at_fault(case, earlier, state.trial, state.main)
+        if state is _RIGHT:
+            break
+        earlier = earlier.after
     if target.layer is not None:
-        try:
-            found, main = _main_violation(case, target.layer)
-        except Rejected:
-            return target, violation
-        if main is not None and _same_promise(main, violation):
-            return at_fault(case, target.layer, found, main)
+        state = _layer(case, target.layer, target, trial, violation, other_interface=True)
+        if isinstance(state, _Wrong):
+            return at_fault(case, target.layer, state.trial, state.main)
     return target, violation
 
 
-def _same_promise(one: Violation, other: Violation) -> bool:
-    """Whether two targets are wrong about the same matter, so that one cause can be behind both."""
-    values = {"values", "inputs"}  # a wrong element is in an output, in an input, or in both
-    if one.oracle in values and other.oracle in values:
-        return True
-    return (one.oracle, one.kind) == (other.oracle, other.kind)
+class _Wrong(NamedTuple):
+    """A layer that breaks the promise of the violation too: its trial and its main violation."""
+
+    trial: Trial
+    main: Violation
+
+
+_RIGHT = object()
+
+
+def _layer(
+    case: Case,
+    earlier: Target,
+    target: Target,
+    trial: Trial,
+    violation: Violation,
+    *,
+    other_interface: bool = False,
+) -> _Wrong | object | None:
+    """What an earlier layer does about the promise of a violation; None if it cannot tell.
+
+    A layer of another interface is wrong only if its main violation is of the same kind.
+    """
+    # Under the same conditions, the run in eager is the same, so it is used again.
+    same = earlier.conditions is target.conditions
+    eager = EagerRun(trial.eager, trial.trace) if same else None
+    try:
+        found, main = _main_violation(case, earlier, eager)
+    except Rejected:  # the earlier target is not for this case
+        return None
+    if main is not None:
+        candidates = [main] if other_interface else found.judgement.violations
+        if any(same_promise(each, violation) for each in candidates):
+            return _Wrong(found, main)
+        # A compilation that goes on after this layer cannot raise if this layer raises.
+        if not other_interface and _raises(main) and _raises(violation):
+            return _Wrong(found, main)
+        if not main.silent:
+            return None
+    # A layer that promises nothing here is no reason to stop.
+    waived = (documented.difference for documented in found.judgement.documented)
+    return None if any(same_promise(each, violation) for each in waived) else _RIGHT
+
+
+def _raises(violation: Violation) -> bool:
+    return violation.oracle == "errors" and violation.kind.startswith("raises")
 
 
 def shows(program: Program, target: Target, symptom: Symptom) -> bool:

@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from oracles.judge import Judgement, judge
 from oracles.observation import Observation, observe, observe_eager
 from programs.devices import on_device
+from programs.errors import Rejected
 from programs.execution import ProgramFunction
 from programs.program import Program
 from programs.trace import Trace
@@ -147,9 +148,12 @@ def run_trial(
     """Run a case through a target and judge the results.
 
     `eager` is the run in eager under the target's conditions, if the caller has it; otherwise eager
-    runs here. The seconds are added to `spent`. Raises `Rejected` if the case is undefined in eager
-    or the target is not for it.
+    runs here. The seconds are added to `spent`. Raises `Rejected` if the case is undefined in
+    eager, or the target is not for it, or not for this machine.
     """
+    reason = target.unavailable()
+    if reason is not None:
+        raise Rejected(f"{target.name} {reason}")
     spent = spent if spent is not None else Spent()
     case = case.under(target)
     expected, trace = eager or run_eager(case, spent)

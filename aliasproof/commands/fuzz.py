@@ -13,7 +13,7 @@ from campaigns.plan import Plan
 from programs.devices import CPU, require_device
 from programs.errors import UserError
 from reports.campaign_outcome import print_outcome
-from reports.console import notes, relative, results, write_json
+from reports.console import notes, print_notes, relative, results, write_json
 from reports.progress import display
 from reports.wording import counted
 from targets.registry import target as target_named
@@ -66,9 +66,23 @@ class FuzzOptions:
         return plan if self.workers is None else replace(plan, workers=self.workers)
 
 
+def runnable(plan: Plan) -> tuple[Plan, list[str]]:
+    """The plan with the targets that can run on this machine, and why the others cannot.
+
+    Raises `UserError` if none can.
+    """
+    reasons = {name: target_named(name).unavailable() for name in plan.targets}
+    left_out = [f"{name} {reason}" for name, reason in reasons.items() if reason is not None]
+    targets = tuple(name for name, reason in reasons.items() if reason is None)
+    if not targets:
+        raise UserError("; ".join(left_out))
+    return replace(plan, targets=targets), [f"left out: {reason}" for reason in left_out]
+
+
 def run_campaign(options: FuzzOptions, *, as_json: bool) -> bool:
     """Run a campaign, and print the outcome. True if there is a finding."""
-    plan = options.plan()
+    plan, left_out = runnable(options.plan())
+    print_notes(left_out)
     quiet_torch()
     folder = options.run if options.run is not None else new_folder(Path("runs"))
     on = "" if plan.device == CPU else f", on {plan.device}"

@@ -35,6 +35,8 @@ def assert_bad_input(outcome, *parts):
         (["--seconds", "3", "--programs", "3"], "give one of them"),
         (["--workers", "0"], "--workers 0"),
         (["--seed", "-1"], "--seed -1"),
+        (["--device", "mps"], "device 'mps' is not supported; give cpu, cuda or cuda:NUMBER"),
+        (["--device", "cuda:999"], "device 'cuda:999'"),
         (["--no-such-option"], "No such option"),
         (["leftover"], "leftover"),
         (["--run", "a-file"], "a-file"),

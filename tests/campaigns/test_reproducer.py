@@ -12,6 +12,7 @@ import torch
 from campaigns.reproducer import Compiler, confirm, render, script_for
 from oracles.judge import ON_RESULTS
 from oracles.verdict import Violation
+from programs.devices import on_device
 from programs.program import Input, Instruction, Program, Ref, Storage
 from targets.registry import TARGETS
 
@@ -41,6 +42,23 @@ def script(tmp_path: Path, recipe: str, oracle: str) -> Path:
     path = tmp_path / "reproducer.py"
     path.write_text(render(CLEARED, target, Violation(oracle, "wrong", "somewhere"), exact=True))
     return path
+
+
+@pytest.mark.parametrize("kind", ["wrong", "dies of signal 11"])
+@pytest.mark.parametrize("oracle", ON_RESULTS)
+def test_the_script_for_a_device_is_that_of_the_cpu_with_the_device(oracle: str, kind: str) -> None:
+    violation = Violation(oracle, kind, "output 0, input 0")
+    target, moved = TARGETS["identity"], on_device(CLEARED, "cuda:1")
+    on_cpu = render(CLEARED, target, violation, exact=True)
+    script = render(moved, target, violation, exact=True)
+    ast.parse(on_cpu)
+    ast.parse(script)
+    assert "synchronize" not in on_cpu
+    assert ("synchronize" in script) == (oracle == "errors" or kind.startswith("dies"))
+    assert 'device="cuda:1"' in script
+    assert "on cuda:1" in script.split('"""')[1]
+    kept = [line for line in script.splitlines() if "cuda" not in line]
+    assert kept == [line for line in on_cpu.splitlines() if line in kept]
 
 
 @pytest.mark.parametrize("oracle", ON_RESULTS)
@@ -93,6 +111,7 @@ def test_imports_only_torch_and_the_accused(name: str) -> None:
             imported.add(str(node.module).split(".")[0])
     assert imported <= {
         "copy",
+        "typing",
         "torch",
         *(["reference_pass"] if name.startswith("reference") else []),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,12 @@ from campaigns.campaign import Campaign
 from campaigns.confirmations import Confirmations
 from campaigns.failure import Failure
 from campaigns.plan import Plan
-from campaigns.scheduler import Scheduler, worth_reducing
+from campaigns.scheduler import Scheduler, _ending_without_device, worth_reducing
 from campaigns.shard import PROGRAMS_PER_SHARD, Shard, ShardResult
 from campaigns.statistics import Statistics
 from campaigns.store import Store
 from corpus.known_bugs import KNOWN_BUGS
+from programs.errors import DeviceLost
 from trials.attribution import Symptom
 
 
@@ -110,6 +112,29 @@ def test_a_dead_worker_costs_one_program_and_is_no_finding_unless_it_dies_again(
     assert not subject.campaign.findings
     [reason] = subject.campaign.unconfirmed.values()
     assert "dies of signal 11" in reason
+
+
+def lose_device() -> None:
+    raise DeviceLost("a CUDA kernel ends with: device-side assert")
+
+
+def test_a_worker_that_loses_its_device_ends_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends: list[int] = []
+    monkeypatch.setattr(os, "_exit", ends.append)
+    with _ending_without_device():
+        lose_device()
+    subject, pool = scheduler(tmp_path, 4)
+    subject.fill()
+    [shard] = pool.scheduled
+    Blame(str(subject.store.blame_file(shard)))(1)
+    pool.futures[0].set_exception(ProcessExpired("Abnormal termination", ends[0]))
+    reduced = subject.take()
+    assert reduced is not None
+    assert reduced.program == shard.program(1)
+    assert reduced.violation.kind == "loses its device"
+    assert pool.scheduled[-1].skip == {1}
 
 
 def test_a_worker_that_dies_before_its_first_program_blames_none(tmp_path: Path) -> None:

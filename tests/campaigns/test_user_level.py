@@ -15,6 +15,7 @@ from campaigns.user_level import Reproduced, UserLevel, answer, at_user_level
 from oracles.verdict import Violation
 from programs.ordinary_syntax import with_short_names
 from programs.program import Input, Instruction, Program, Ref, Storage
+from targets import inductor
 
 CLEARED = Program(
     (Storage(torch.float32, 4),),
@@ -56,6 +57,9 @@ RECIPE = Reproduced("# the recipe", "BUG: recipe")
 
 @pytest.fixture(scope="module")
 def level() -> UserLevel:
+    reason = inductor.unavailable()
+    if reason is not None:
+        pytest.skip(f"inductor {reason}")
     return at_user_level(found(), RECIPE)
 
 
@@ -94,6 +98,15 @@ def test_a_backend_that_is_not_asked_is_named() -> None:
     scripts, run = run_by({"": SHOWN})
     level = at_user_level(found(), RECIPE, run, ["aot_eager"])  # type: ignore[arg-type]
     assert level.answers == {"aot_eager": "shows", "inductor": "not run, since the bug is known"}
+    assert len(scripts) == 1
+
+
+def test_inductor_is_left_out_where_it_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    scripts, run = run_by({"": SHOWN})
+    level = at_user_level(found(), RECIPE, run)  # type: ignore[arg-type]
+    assert level.answers["aot_eager"] == "shows"
+    assert level.answers["inductor"].startswith("not run, since it needs a C++ compiler")
     assert len(scripts) == 1
 
 
@@ -136,7 +149,7 @@ def test_what_happens_instead_is_said() -> None:
     ("variants", "expected"),
     [
         ("aot:symbolic", 'torch.compile(program, backend="inductor", dynamic=True)'),
-        ("aot-eager:second-call", "function(*first_inputs(inputs))"),
+        ("aot-eager:second-call", "function(*later(inputs))"),
         ("aot:grad", "program, inputs = conditions(program, inputs)"),
         ("functionalize:captured", "def capturing(program, inputs):"),
     ],

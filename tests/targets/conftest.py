@@ -13,8 +13,15 @@ from targets.target import Function, Target
 @pytest.fixture(params=TARGETS.values(), ids=list(TARGETS))
 def accused(request: pytest.FixtureRequest) -> Target:
     """Each target."""
-    found: Target = request.param
-    return found
+    return _available(request.param)
+
+
+def _available(target: Target) -> Target:
+    """The target. It skips the test if it cannot run on this machine."""
+    missing = target.unavailable()
+    if missing is not None:
+        pytest.skip(f"{target.name} {missing}")
+    return target
 
 
 # Dynamo wraps errors, and AOTAutograd runs in another way behind it.
@@ -24,7 +31,7 @@ DIRECT = [name for name, found in TARGETS.items() if "torch.compile(" not in fou
 @pytest.fixture(params=DIRECT)
 def direct(request: pytest.FixtureRequest) -> Target:
     """Each target whose recipe does not go through Dynamo."""
-    return TARGETS[request.param]
+    return _available(TARGETS[request.param])
 
 
 def mutate_and_view(x: Tensor, y: Tensor) -> object:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from oracles.contract import Contract, Precondition
+from oracles.contract import Contract, Precondition, Promise, Waiver
 from programs.errors import Rejected
 from programs.program import Program
 from targets.registry import target
@@ -125,9 +125,45 @@ def test_the_earliest_target_with_the_same_failure_is_at_fault(compiler, zeroed:
     )
 
 
-def test_an_earlier_target_with_another_failure_is_at_fault(compiler, zeroed: Program) -> None:
+@pytest.fixture
+def negated(program) -> tuple[Program, Program]:
+    """A program, and the same with other strides of the result."""
+    plain = program("v0 = aten.neg.default(x0)\nreturn (v0,)", (2, 3))
+    lines = "v1 = aten.t.default(x0)\nv2 = aten.neg.default(v1)\nv3 = aten.contiguous.default(v2)"
+    return plain, program(f"{lines}\nv0 = aten.t.default(v3)\nreturn (v0,)", (2, 3))
+
+
+def test_an_earlier_target_that_breaks_another_promise_is_not_at_fault(
+    compiler, zeroed: Program, negated: tuple[Program, Program]
+) -> None:
     accused = compiler(without("aten.zero_.default"), after=compiler(crash, "first"))
-    assert blamed(zeroed, accused) == "first"
+    assert blamed(zeroed, accused) == "planted"
+    plain, restrided = negated
+    first = compiler(lambda _: restrided, "first")
+    assert blamed(plain, first) == "first"
+    unchanged = lambda given: replace(given, outputs=("x0",))  # noqa: E731
+    assert blamed(plain, compiler(unchanged, after=first)) == "planted"
+
+
+def test_an_earlier_target_that_raises_is_at_fault_for_another_error(
+    compiler, zeroed: Program
+) -> None:
+    def crash_again(program: Program) -> Program:
+        raise ValueError("planted again")
+
+    assert blamed(zeroed, compiler(crash_again, after=compiler(crash, "first"))) == "first"
+
+
+def test_an_earlier_target_that_promises_nothing_is_passed_over(
+    compiler, negated: tuple[Program, Program]
+) -> None:
+    plain, restrided = negated
+    first = compiler(lambda _: restrided, "first")
+    waiver = Contract(waivers=(Waiver(Promise.STRIDE, "for this test"),))
+    second = compiler(lambda _: restrided, "second", after=first, contract=waiver)
+    assert blamed(plain, compiler(lambda _: restrided, after=second)) == "first"
+    second = compiler(right, "second", after=first)
+    assert blamed(plain, compiler(lambda _: restrided, after=second)) == "planted"
 
 
 def test_a_target_whose_precondition_is_not_met_is_not_at_fault(compiler, zeroed: Program) -> None:

@@ -1,0 +1,52 @@
+"""Inductor puts a call in place whose other operands share memory with what it writes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+from torch import fx
+from torch.utils import _pytree as pytree
+
+from corpus.inductor_passes import before_reinplacing, copied, reinplaceable
+from corpus.known_bug import KnownBug, calls, view, written
+
+
+@contextlib.contextmanager
+def mended() -> Iterator[None]:
+    """A call that also reads what it would write gets a copy to write, as in torch 2.15."""
+    with before_reinplacing(_copy_shared):
+        yield
+
+
+def _copy_shared(graph: fx.Graph) -> None:
+    from torch._inductor.fx_utils import get_node_storage  # noqa: PLC0415
+
+    for node, index in reinplaceable(graph):
+        storage = get_node_storage(node.args[index])
+        others = [operand for place, operand in enumerate(node.args) if place != index]
+        if any(
+            isinstance(operand, fx.Node) and get_node_storage(operand) == storage
+            for operand in pytree.tree_leaves(others)
+        ):
+            copied(node, index)
+
+
+BUG = KnownBug(
+    "inductor-operands",
+    "Inductor puts index_put in place although it reads its indices from what it writes",
+    "https://github.com/pytorch/pytorch/pull/185450",
+    written(
+        """
+        v0 = aten.sub.Scalar(x0, 1)
+        v1 = aten.put.default(v0, v0, v0)
+        return (v1,)
+        """,
+        view(3, dtype=torch.int64),
+    ),
+    ("inductor-fx",),
+    ("2.13",),
+    mended,
+    plausible=lambda program: calls(program, "put", "put_", "index_put", "index_put_"),
+)

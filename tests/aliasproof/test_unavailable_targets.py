@@ -1,0 +1,74 @@
+"""A target that cannot run on this machine says so in one line, and the rest goes on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from targets.registry import target
+from trials.examination import examine
+from trials.trial import Case
+
+ROOT = Path(__file__).parents[2]
+REASON = "inductor needs a C++ compiler, and finds no 'no-such-compiler': install g++"
+FILE = """
+import torch
+
+def program(x):
+    return x + 1
+
+def inputs():
+    return [torch.ones(3)]
+"""
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "aliasproof", *arguments],
+        cwd=folder,
+        env={**os.environ, "CXX": "no-such-compiler", "PYTHONPATH": str(ROOT), "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("missing", ["the compiler", "the headers"])
+def test_the_reason_says_what_to_install(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if missing == "the compiler":
+        monkeypatch.setenv("CXX", "no-such-compiler")
+    else:
+        monkeypatch.setenv("CXX", sys.executable)
+        monkeypatch.setattr("sysconfig.get_path", lambda _: "/nowhere")
+    reason = target("inductor:symbolic").unavailable()
+    assert reason is not None
+    assert "install" in reason
+    assert target("inductor-fx").unavailable() is None
+
+
+def test_a_case_is_not_for_a_target_that_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    found = examine(Case.of_function(lambda x: x + 1, [torch.ones(3)]), target("inductor"))
+    assert str(found.rejected).startswith(REASON)
+
+
+def test_fuzz_goes_on_with_the_other_targets(tmp_path: Path) -> None:
+    some = ("--target", "inductor", "--target", "identity", "--programs", "2", "--workers", "1")
+    done = run(tmp_path, "fuzz", *some)
+    assert done.returncode == 0, done.stderr
+    assert f"left out: {REASON}" in done.stderr
+    alone = run(tmp_path, "fuzz", "--target", "inductor", "--programs", "2")
+    assert alone.returncode == 2
+    assert REASON in alone.stderr
+
+
+def test_check_has_a_row_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(FILE)
+    done = run(tmp_path, "check", "mine.py", "--target", "inductor", "--target", "identity")
+    assert done.returncode == 0, done.stderr
+    assert REASON in done.stdout

@@ -1,0 +1,99 @@
+"""Target *export*: what its documentation bans is documented, and its neighbours are not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from oracles.contract import Promise
+from oracles.verdict import Verdict
+from programs.values import clone_inputs
+from targets.registry import target
+from targets.target import Build, Function
+from trials.examination import Examination, examine
+from trials.trial import Case
+
+EXPORT = target("export")
+
+
+def examined(function: Function, inputs: Sequence[Tensor]) -> Examination:
+    return examine(Case.of_function(function, inputs), EXPORT, attribute=False)
+
+
+def base(count: int = 6) -> Tensor:
+    return torch.arange(float(count))
+
+
+def write_and_read(x: Tensor, y: Tensor) -> Tensor:
+    x.add_(1)
+    return y + 1
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs", "name"),
+    [
+        pytest.param(
+            write_and_read,
+            [(x := base())[:4], x[2:]],
+            "requires 'mutated inputs overlap no other input'",
+            id="overlapping inputs, one written",
+        ),
+        pytest.param(
+            lambda x: (x.t_(), x + 1)[1],
+            [base().view(2, 3)],
+            "requires 'metadata of inputs stays'",
+            id="metadata of an input",
+        ),
+        pytest.param(
+            lambda x: x.add_(1)[1:],
+            [base()],
+            f"does not promise '{Promise.KEEPS_ALIASES.value}'",
+            id="a view of a mutated input",
+        ),
+    ],
+)
+def test_what_the_documentation_bans_is_documented(
+    function: Function, inputs: list[Tensor], name: str
+) -> None:
+    found = examined(function, inputs)
+    assert found.violations == []
+    assert found.documented[0].limitation.name == name
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs"),
+    [
+        pytest.param(write_and_read, [(y := base())[:2], y[2:]], id="inputs side by side"),
+        pytest.param(lambda x, y: x + y, [(z := base())[:4], z[2:]], id="overlapping, read alone"),
+        pytest.param(lambda x: (x + 1).t_(), [base().view(2, 3)], id="metadata of another tensor"),
+        pytest.param(lambda x: (x[1:], x + 1), [base()], id="a view of an input"),
+    ],
+)
+def test_their_neighbours_are_right(function: Function, inputs: list[Tensor]) -> None:
+    found = examined(function, inputs)
+    assert found.trial is not None
+    reports = found.trial.judgement.reports
+    assert {report.verdict for report in reports.values()} == {Verdict.HOLDS}
+    assert found.violations == []
+
+
+def test_a_lost_view_of_an_unchanged_input_is_seen() -> None:
+    def build(function: Function, inputs: Sequence[Tensor]) -> Build:
+        right = EXPORT.build(function, inputs).function
+        return Build(lambda *args: clone_inputs([right(*args)])[0], [], "planted")
+
+    planted = replace(EXPORT, build=build, layer=None)
+    case = Case.of_function(lambda x: x[1:], [base()])
+    (found,) = examine(case, planted).violations
+    assert found.kind == "lost alias between input and output"
+
+
+def test_captured_tensors_are_inputs_of_the_stages() -> None:
+    weight = torch.ones(6)
+    found = examined(lambda x: x.add_(weight), [base()])
+    assert found.reports["clobbers"].verdict is Verdict.HOLDS
+    assert found.violations == []

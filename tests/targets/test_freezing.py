@@ -1,0 +1,71 @@
+"""Variant *freezing*: buffers become constants; a write through another tensor is documented."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from oracles.verdict import Verdict
+from programs.lifting import lift_program
+from targets.registry import target
+from targets.target import Build, Function
+from trials.examination import Examination, examine
+from trials.trial import Case
+
+FREEZING = target("inductor-fx:freezing")
+
+
+def examined(function: Function, inputs: Sequence[Tensor]) -> Examination:
+    case = Case.of(lift_program(function, inputs).program)
+    return examine(case, FREEZING, attribute=False)
+
+
+def vector(count: int = 4) -> Tensor:
+    return torch.arange(float(count))
+
+
+def test_what_is_computed_from_buffers_is_folded() -> None:
+    found = examined(lambda x, weight: x + weight.neg(), [vector(), vector()])
+    assert found.trial is not None
+    assert found.trial.build is not None
+    assert found.violations == []
+    assert "aten.neg" not in found.trial.build.stages[0].graph.code
+
+
+@pytest.mark.parametrize(
+    ("inputs", "verdict"),
+    [([vector(), vector()], Verdict.HOLDS), ([(x := vector()), x[1:]], Verdict.DOCUMENTED)],
+)
+def test_only_a_write_through_another_tensor_is_documented(
+    inputs: list[Tensor], verdict: Verdict
+) -> None:
+    """In the second case, the buffer is a view of the input, and keeps its first contents."""
+
+    def program(x: Tensor, weight: Tensor) -> Tensor:
+        x.add_(1)
+        return weight * 2
+
+    assert examined(program, inputs).reports["values"].verdict is verdict
+
+
+def test_a_written_buffer_keeps_the_write() -> None:
+    assert examined(lambda x, weight: weight.add_(x), [vector(), vector()]).violations == []
+
+    def forgets(function: Function, inputs: Sequence[Tensor]) -> Build:
+        right = FREEZING.build(function, inputs).function
+
+        def run(x: Any, weight: Any) -> object:
+            return right(x, weight.clone())
+
+        return Build(run, [], "planted")
+
+    case = Case.of(
+        lift_program(lambda x, weight: (weight.add_(x), None)[1], [vector(), vector()]).program
+    )
+    planted = replace(FREEZING, build=forgets)
+    assert examine(case, planted, attribute=False).violations[0].oracle == "inputs"

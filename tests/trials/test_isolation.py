@@ -1,0 +1,47 @@
+"""Processes for a device: they start from nothing, as CUDA needs it. A second CPU needs no GPU."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from aliasproof.candidate_checks import outcome_of
+from campaigns.pool import start_pool
+from trials.isolation import Isolated, Limits, Returned
+
+OTHER_CPU = "cpu:0"
+
+
+def test_a_process_for_a_device_is_not_forked() -> None:
+    process = Isolated(Limits(60.0, 1 << 30), OTHER_CPU)
+    try:
+        ours = outcome_of(process, "os:getpid")
+        loaded = outcome_of(process, "trials.isolation:memory_available")
+        parent = outcome_of(process, "os:getppid")
+    finally:
+        process.stop()
+    assert isinstance(ours, Returned)
+    assert isinstance(loaded, Returned)
+    assert parent == Returned(os.getpid()), "a process of a server has another parent"
+
+
+def test_the_memory_that_a_device_takes_at_its_start_is_not_limited() -> None:
+    nbytes = 1 << 28
+    process = Isolated(Limits(60.0, nbytes), OTHER_CPU)
+    try:
+        status = outcome_of(process, "pathlib:Path.read_text", Path("/proc/self/limits"))
+    finally:
+        process.stop()
+    assert isinstance(status, Returned)
+    (limit,) = re.findall(r"Max data size\s+(\d+)", status.value)
+    assert int(limit) > nbytes
+
+
+def test_workers_of_a_campaign_on_a_device_are_not_forked() -> None:
+    pool = start_pool(1, OTHER_CPU)
+    try:
+        assert pool.schedule(os.getppid).result(timeout=120) == os.getpid()
+    finally:
+        pool.stop()
+        pool.join()
