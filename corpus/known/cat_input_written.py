@@ -21,8 +21,8 @@ def mended() -> Iterator[None]:
     """
     from torch._inductor import ir  # noqa: PLC0415 - takes two seconds
 
-    original = ir.ConcatKernel.realize_into.__func__
-    copying: list[bool] = []  # the original calls itself for the copy, which it may place
+    original: Any = ir.ConcatKernel.__dict__["realize_into"].__func__
+    copying: list[bool] = []  # the original calls itself, for a copy that nothing else uses
 
     def realize_into(cls: Any, src: Any, dst: Any, *rest: Any, **options: Any) -> Any:
         if copying:

@@ -14,25 +14,24 @@ from corpus.known_bug import KnownBug, view, written
 
 @contextlib.contextmanager
 def mended() -> Iterator[None]:
-    """A view of another item size is copied at once.
+    """What reads a view is computed before the viewed tensor is written.
 
-    Such a view is made by a kernel of eager, so Inductor has another name for its memory. Before a
-    write, `mark_buffer_mutated` computes what reads the written tensor by its own name only.
+    A kernel of eager makes a view of another item size, so Inductor has another name for its
+    memory. Before a write, `mark_buffer_mutated` computes only what reads the tensor by its own
+    name.
     """
-    from torch._inductor import lowering  # noqa: PLC0415 - takes two seconds
+    from torch._inductor.graph import GraphLowering  # noqa: PLC0415 - takes two seconds
 
-    name = "to_dtype_bitcast"
-    original = getattr(lowering, name)
+    name = "mark_buffer_mutated"
+    original = getattr(GraphLowering, name)
 
-    def to_dtype_bitcast(x: Any, dtype: torch.dtype, **options: Any) -> Any:
-        viewed = original(x, dtype, **options)
-        if x.get_dtype().itemsize == dtype.itemsize:
-            return viewed
-        copied = lowering.clone(viewed)
-        copied.realize()
-        return copied
+    def mark(self: Any, written_name: str) -> None:
+        for buffer in list(self.buffers):
+            if written_name in buffer.get_inputs_that_alias_output():
+                mark(self, buffer.get_name())
+        original(self, written_name)
 
-    with mock.patch.object(lowering, name, to_dtype_bitcast):
+    with mock.patch.object(GraphLowering, name, mark):
         yield
 
 
@@ -42,15 +41,13 @@ BUG = KnownBug(
     "https://github.com/pytorch/pytorch/issues/198101",
     written(
         """
-        v0 = aten.view.dtype(x0, torch.int16)
+        v0 = aten.view.dtype(x0, torch.int32)
         v1 = aten.add.Scalar(v0, 1)
-        v2 = aten.index_select.default(v1, 0, x1)
-        v3 = aten.view.dtype(v2, torch.int32)
-        aten.index_put_.default(x0, [x2], v3)
-        v4 = aten.mul.Scalar(v1, 2)
-        return (v4,)
+        v2 = aten.sum.default(v1)
+        aten.index_put_.default(x0, [x1], v2)
+        v3 = aten.mul.Scalar(v1, 2)
+        return (v3,)
         """,
-        view(2, dtype=torch.int32),
         view(2, dtype=torch.int64),
         view(1, dtype=torch.int64),
     ),
