@@ -6,6 +6,7 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from campaigns.glued_candidates import in_groups
 from campaigns.recognition import by_mark, recognised
 from campaigns.signature import Signature, signature
 from corpus.known_bug import KnownBug
@@ -13,10 +14,11 @@ from corpus.known_bugs import KNOWN_BUGS, mended
 from oracles.verdict import Violation
 from programs.devices import on_device
 from programs.program import Program
-from reduction.reducer import Reducer, StepStatistics
+from reduction.reducer import Reducer, StepStatistics, one_by_one
 from targets.registry import target as target_named
 from trials.attribution import Symptom, grade, graded
 from trials.examination import examine
+from trials.groups import can_glue
 from trials.passes import first_wrong_pass
 from trials.trial import Case, Trial, run_trial
 
@@ -123,7 +125,14 @@ def _reduce(failure: Failure) -> ReducedFailure | None:
     # The failure may have depended on what ran before it in its worker. Then it is not a finding.
     if predicate(failure.program) != 1:
         return None
-    reducer = Reducer(failure.program, predicate, best_grade=len(graded(failure.symptom)))
+    # Those that raise cannot be compiled with others.
+    groups = target.group > 1 and can_glue(target) and failure.symptom.oracle != "errors"
+    reducer = Reducer(
+        failure.program,
+        predicate,
+        in_groups(target) if groups else one_by_one,
+        best_grade=len(graded(failure.symptom)),
+    )
     smallest = reducer.run()
     symptom = graded(failure.symptom)[reducer.grade - 1]
     if failure.known is None:
