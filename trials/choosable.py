@@ -24,6 +24,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from programs.errors import InternalError
 from programs.values import clone_inputs
+from targets import inductor_reinplace
 from targets.target import Build, Function, Target
 from trials.graph_versions import PassWatch, Version, copied, placeholders
 from trials.training_steps import JOINT, SPLIT, replaced_by
@@ -257,11 +258,18 @@ def _runs_when_compiled(_: list[Any]) -> Any:
 
 
 def _whole(version: Version) -> Step:
-    return Step(_name(version), WHOLE, lambda args: version.graph(*args), version.graph)
+    return Step(_name(version), WHOLE, _run(version.graph), version.graph)
 
 
 def _in_wrapper(version: Version) -> Step:
-    return Step(_name(version), GRAPH, lambda args: version.graph(*args), version.graph)
+    if version.part == "post_grad":
+        inductor_reinplace.give_foreach_results(version.graph)
+    return Step(_name(version), GRAPH, _run(version.graph), version.graph)
+
+
+def _run(graph: fx.GraphModule) -> Callable[[list[Any]], Any]:
+    # Not the module itself: it prints an error before it raises it.
+    return lambda args: graph.forward(*args)
 
 
 def _name(version: Version) -> str:

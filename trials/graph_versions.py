@@ -50,6 +50,8 @@ CAPTURE = "captured graph"  # what the first driver was given
 _MAKERS = {"_create_graph_and_save_traced_inputs": "functionalization"}
 # Methods of an observer, which run the pass that the observer names.
 _OBSERVED = ("apply_graph_pass", "apply_gm_pass")
+# What targets do so that a graph runs in eager, which every version needs (`trials.choosable`).
+_OF_TARGETS = ("give_foreach_results",)
 _PATTERNS = "patterns"  # the driver that applies patterns runs within another driver
 
 
@@ -123,8 +125,9 @@ class PassWatch:
         # Before the first call, nothing was done yet. Later, only a return can show a change.
         if event == "call" and names in self._last:
             return
-        text, first = _text(graph), not self.versions
-        if text != self._last.get(names) and (event == "return" or first):
+        text = _text(graph)
+        told = event == "return" or not self.versions
+        if told and text != self._last.get(names) and frame.f_code.co_name not in _OF_TARGETS:
             values = (returned, variable)
             root = next((each for each in values if isinstance(each, fx.GraphModule)), None)
             part, name = named(_with_callers(frame))

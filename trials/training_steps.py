@@ -75,7 +75,7 @@ def _eager(given: fx.GraphModule | None) -> Callable[..., Any]:
         module = graph if given is None else given
 
         def run(args: list[Any]) -> Any:
-            return module(*args)
+            return module.forward(*args)
 
         run._boxed_call = True  # type: ignore[attr-defined]
         return run
