@@ -60,6 +60,36 @@ NNSMITH = "nnsmith"  # it needs a checkout, so it is not run by default
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run what the command line asks for. Bad arguments end in one line and exit code 2."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    benchmarks = dict(BENCHMARKS)
+    if options.checkout is not None:
+        benchmarks[NNSMITH] = functools.partial(
+            nnsmith.measure, options.checkout, options.python, options.seconds
+        )
+    elif NNSMITH in options.names:
+        parser.error(f"{NNSMITH} needs --checkout PATH: a clone of its repository")
+    unknown = [name for name in options.names if name not in benchmarks]
+    if unknown:
+        parser.error(f"unknown benchmark '{unknown[0]}'; benchmarks: {', '.join(benchmarks)}")
+    if options.json is not None:
+        _require_writable(options.json, parser)
+    figures: dict[str, object] = {"machine": machine()}
+    print(", ".join(f"{name} {value}" for name, value in machine().items()), end="\n\n", flush=True)
+    for name in options.names or benchmarks:
+        try:
+            with quiet_torch():
+                result = benchmarks[name]()
+        except UserError as error:
+            parser.error(f"{name}: {error}")
+        for table in result.tables():
+            show(table)
+        figures[name] = asdict(result)
+    if options.json is not None:
+        options.json.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description="Print the performance tables. Compare figures of one run with each other.",
@@ -93,32 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--json", metavar="FILE", type=Path, help="also write the figures to this file"
     )
-    options = parser.parse_args(arguments)
-    benchmarks = dict(BENCHMARKS)
-    if options.checkout is not None:
-        benchmarks[NNSMITH] = functools.partial(
-            nnsmith.measure, options.checkout, options.python, options.seconds
-        )
-    elif NNSMITH in options.names:
-        parser.error(f"{NNSMITH} needs --checkout PATH: a clone of its repository")
-    unknown = [name for name in options.names if name not in benchmarks]
-    if unknown:
-        parser.error(f"unknown benchmark '{unknown[0]}'; benchmarks: {', '.join(benchmarks)}")
-    if options.json is not None:
-        _require_writable(options.json, parser)
-    figures: dict[str, object] = {"machine": machine()}
-    print(", ".join(f"{name} {value}" for name, value in machine().items()), end="\n\n", flush=True)
-    for name in options.names or benchmarks:
-        try:
-            with quiet_torch():
-                result = benchmarks[name]()
-        except UserError as error:
-            parser.error(f"{name}: {error}")
-        for table in result.tables():
-            show(table)
-        figures[name] = asdict(result)
-    if options.json is not None:
-        options.json.write_text(json.dumps(figures, indent=2) + "\n")
+    return parser
 
 
 @contextmanager

@@ -73,7 +73,7 @@ class Searched:
     @property
     def per_cpu_second(self) -> float:
         """Programs per second of processor time."""
-        return self.programs / self.cpu
+        return self.programs / self.cpu if self.cpu else 0.0
 
 
 @dataclass(frozen=True, slots=True)

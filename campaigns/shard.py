@@ -14,6 +14,7 @@ from corpus.known_bugs import KNOWN_BUGS, mended
 from generators.features import swarm
 from generators.strategies import sample
 from programs.devices import on_device
+from programs.errors import require_no_loss
 from programs.gluing import glue
 from programs.program import Program
 from targets.registry import target as target_named
@@ -140,6 +141,9 @@ def _add(program: Program, found: Examination, result: ShardResult) -> None:
     if found.shown is not None:  # with these values, it is a failure like any other
         program = found.shown.as_program(program)
         found = examine(Case.of(program), target_named(shard.target))
+    for ended in (found.rejected, found.mistake):
+        if ended is not None:  # it may quote an error after which no program runs in this process
+            require_no_loss(ended)
     result.statistics.count(found)
     # After an error of ours no verdict of this shard is to be trusted.
     if found.mistake is not None:

@@ -11,6 +11,7 @@ from corpus.known import (
     as_strided_scatter_of_clone,
     cat_of_empties,
     cat_of_split,
+    collapsed_copies,
     complex_numbers,
     copy_of_odd_storage,
     copy_of_written_input,
@@ -113,6 +114,7 @@ KNOWN_BUGS: dict[str, KnownBug] = {
         split_of_cat.BUG,
         renumbered_outputs.BUG,
         recomputed_from_written.BUG,
+        collapsed_copies.BUG,
     )
 }
 

@@ -22,7 +22,7 @@ from trials.worker import quiet_torch
 
 # `functionalize` is tested through `fx-reinplace`, which builds on it. A violation that
 # `functionalize` shows alone is attributed to it.
-DEFAULT_TARGETS = ("fx-reinplace", "aot", "aot-epilogue")
+DEFAULT_TARGETS = ("inductor-fx", "aot", "inductor", "fx-reinplace")
 DEFAULT_SECONDS = 90.0
 
 

@@ -39,7 +39,7 @@ def test_nothing_wrong(call, write):
         ),
     )
     assert outcome.code == 0
-    assert "Nothing wrong: functionalize, fx-reinplace, aot, aot-epilogue, identity." in outcome.out
+    assert "Nothing wrong: functionalize, fx-reinplace, aot, inductor-fx, identity." in outcome.out
     assert outcome.err == ""
 
 
