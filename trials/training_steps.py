@@ -29,7 +29,7 @@ def replaced_by(versions: Sequence[Version], halves: Sequence[list[str]]) -> Ite
     `halves` are the placeholders of the forward and of the backward graph.
     """
     for version in versions:
-        if version.part == "pre_grad":
+        if version.part in ("Dynamo", "pre_grad"):
             yield None
         else:
             names = placeholders(version.graph.graph)
