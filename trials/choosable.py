@@ -55,14 +55,16 @@ class Choosable:
     """A compiled function whose steps can be chosen; `chosen` is None for what the target runs.
 
     Operators for which `undecomposed` is true are not decomposed. `switches` are the layers that
-    exist. `halves` are the forward and the backward graph, None in inference. `graph_inputs` are
-    clones of the first inputs of the graph.
+    exist. `compilations` are counted, and the last one is recorded; `called` has the numbers of
+    those that ran. `halves` are the forward and the backward graph, None in inference.
+    `graph_inputs` are clones of the first inputs of the graph.
     """
 
     watch: PassWatch = field(default_factory=PassWatch)
     chosen: Step | None = None
     graph_inputs: Sequence[object] | None = None
     compilations: int = 0
+    called: set[int] = field(default_factory=set)
     undecomposed: Callable[[object], bool] = lambda operator: False
     build: Build | None = None
     captured: fx.GraphModule | None = None
@@ -118,6 +120,20 @@ class Choosable:
         joint[:1] = [step._replace(name=JOINT_GRAPH) for step in joint[:1]]
         split = Step("partitioner: split of the joint graph", SPLIT, _runs_when_compiled)
         return [*joint, split, *(step for step in graphs if step.layer != JOINT)]
+
+    def _begin(self) -> None:
+        """Begin to record a compilation, and forget an earlier one."""
+        # Dynamo may compile again before the first call ends, and drop what it had.
+        self.compilations += 1
+        self.watch.forget()
+        self.captured, self.halves, self._before_functionalization = None, None, None
+        self._before_wrappers.clear()
+        self.switches = {WHOLE}
+
+    @property
+    def single(self) -> bool:
+        """Whether all calls were of the recorded compilation."""
+        return self.called <= {self.compilations}
 
     @property
     def complete(self) -> bool:
@@ -176,7 +192,8 @@ class Choosable:
         fw_metadata: Any,
     ) -> tuple[Any, Any, Any, Any]:
         """`pre_compile` of torch/_functorch/_aot_autograd/runtime_wrappers.py, with notes."""
-        self.compilations += 1
+        if self.captured is None:  # no backend of Dynamo began
+            self._begin()
         for wrapper in wrappers:
             before = function
             function, inputs, descriptions, fw_metadata = wrapper.pre_compile(
@@ -213,6 +230,7 @@ class Choosable:
         """A backend of Dynamo; what it returns takes the inputs of the captured graph."""
 
         def backend(own: Any, graph: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
+            self._begin()
             self.captured = copied(graph.graph, graph)
             compiled = right(own, graph, *args, **kwargs)
             boxed = self._switch(CAPTURED, lambda inputs: compiled(*inputs))
@@ -240,8 +258,10 @@ class Choosable:
     def _switch(self, layer: object, compiled: Callable[[list[Any]], Any]) -> Callable[..., Any]:
         """What a layer calls: the next one, or the chosen step if it runs in its place."""
         self.switches.add(layer)
+        number = self.compilations
 
         def run(args: list[Any]) -> Any:
+            self.called.add(number)
             if layer == GRAPH and self.graph_inputs is None:
                 self.graph_inputs = clone_inputs(args)
             if self.chosen is None or self.chosen.layer != layer:

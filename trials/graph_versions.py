@@ -91,6 +91,11 @@ class PassWatch:
     versions: list[Version] = field(default_factory=list)
     _last: dict[tuple[str, ...], _Text] = field(default_factory=dict)  # by the placeholders
 
+    def forget(self) -> None:
+        """Forget all versions."""
+        self.versions.clear()
+        self._last.clear()
+
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """While this context is entered, what drivers call is seen."""
