@@ -23,6 +23,9 @@ VERSION = ".".join(torch.__version__.split(".")[:2])
 def tried(bug: KnownBug, target: str, *mends: KnownBug) -> Trial:
     """The minimal program of a bug through a target, with these bugs mended."""
     named = target_named(target)
+    reason = named.unavailable()
+    if reason is not None:
+        pytest.skip(reason)
     case = Case.of(bug.program).under(named)
     eager = run_eager(case)
     with mended_bugs(mends):
