@@ -29,6 +29,7 @@ from programs.errors import DeviceLost, InternalError
 from programs.program import Program
 from trials.attribution import Symptom
 from trials.isolation import DEVICE_LOST
+from trials.worker import processor_seconds
 
 # Seconds. A shard takes 1 to 5 and a reduction 1 to 20, so one that takes longer than this hangs.
 TASK_TIMEOUT = 600.0
@@ -257,10 +258,10 @@ def _kind_of(death: ProcessExpired | TimeoutError) -> str:
 
 
 def _timed_reduction(failure: Failure) -> _Reduction:
-    start = time.process_time()
+    start = processor_seconds()
     with _ending_without_device(), cleaned_worker():
         reduced = reduce_latent(failure) if failure.symptom.latent else reduce_failure(failure)
-    return _Reduction(reduced, time.process_time() - start)
+    return _Reduction(reduced, processor_seconds() - start)
 
 
 def _run_with_blame(shard: Shard, blame: str) -> ShardResult:

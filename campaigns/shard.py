@@ -22,6 +22,7 @@ from trials.examination import Examination, examine
 from trials.groups import Announce, CompanyFailure, can_glue, examine_group
 from trials.trial import Case
 from trials.value_search import CAMPAIGN_BUDGET
+from trials.worker import processor_seconds
 
 PROGRAMS_PER_SHARD = 25
 
@@ -89,7 +90,7 @@ def run_shard(shard: Shard, announce: Announce = lambda indices: None) -> ShardR
     scheduler can attribute the death of the worker to them. Raises `InternalError` for an error of
     aliasproof itself.
     """
-    result, before = ShardResult(shard), time.process_time()
+    result, before = ShardResult(shard), processor_seconds()
     programs = sample(swarm(shard.seed), shard.seed, shard.count, result.statistics.instructions)
     for group in shard.groups():
         start = time.perf_counter()
@@ -105,7 +106,7 @@ def run_shard(shard: Shard, announce: Announce = lambda indices: None) -> ShardR
                     _run_program(program, result)
             elif running:
                 _run_group(running, result, announce)
-    result.searching = time.process_time() - before - result.recognizing
+    result.searching = processor_seconds() - before - result.recognizing
     return result
 
 
@@ -150,7 +151,7 @@ def _add(program: Program, found: Examination, result: ShardResult) -> None:
         raise found.mistake
     if found.symptom is None:
         return
-    start = time.process_time()
+    start = processor_seconds()
     if not found.suspicious:
         failure = Failure.of(found.symptom, program, shard.seed, past_known=shard.past_known)
         result.failures.append(failure)
@@ -159,4 +160,4 @@ def _add(program: Program, found: Examination, result: ShardResult) -> None:
         if found.symptom.latent:
             latent = latent_failure(found.symptom, program, shard.seed)
             result.failures += [] if latent is None else [latent]
-    result.recognizing += time.process_time() - start
+    result.recognizing += processor_seconds() - start

@@ -25,13 +25,22 @@ class Build:
 
     `stages` is complete once the function has run, since some targets compile in the first call.
     `opaque` says why no oracle on graphs can judge this build; None if they can. `first_call` are
-    the inputs of a call that was made before, and is not compared.
+    the inputs of a call that was made before, and is not compared. If the function does not run
+    under a dispatch mode, `replay` gives, after the run, one that does the same and runs there; or
+    says why there is none.
     """
 
     function: Function
     stages: list[Stage]
     opaque: str | None = None
     first_call: Sequence[torch.Tensor] = ()
+    replay: Callable[[], Function | str] | None = None
+
+    def under_modes(self) -> Function | str:
+        """The function to run under a dispatch mode; or why no oracle on graphs can judge it."""
+        if self.opaque is not None:
+            return self.opaque
+        return self.function if self.replay is None else self.replay()
 
 
 def _available() -> str | None:

@@ -152,12 +152,13 @@ VARIANTS: Mapping[str, Variant] = {
 # The user's targets that were looked up, by name.
 OWN: dict[str, UserTarget] = {}
 
+_OWN_CALLS = ("captured", "freezing", "grad", *second_calls.SECOND_CALLS)
 # Pairs that no target has together, and why.
 APART: Mapping[frozenset[str], str] = {
     frozenset(("captured", "symbolic")): "a symbolic trace takes no real tensor that is no input",
     **{
         frozenset(pair): "each of them says what is called, and on which inputs"
-        for pair in itertools.combinations(("grad", "captured", *second_calls.SECOND_CALLS), 2)
+        for pair in itertools.combinations(_OWN_CALLS, 2)
     },
     frozenset(("freezing", "grad")): "Inductor freezes only without gradients",
 }

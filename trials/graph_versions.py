@@ -45,7 +45,7 @@ class Driver:
     variable: str
 
 
-CAPTURE = "captured graph"  # what the first driver was given
+CAPTURE = ("Dynamo", "captured graph")  # what the first driver was given
 # Functions that make a graph: their names would say little.
 _MAKERS = {"_create_graph_and_save_traced_inputs": "functionalization"}
 # Methods of an observer, which run the pass that the observer names.
@@ -91,6 +91,11 @@ class PassWatch:
     versions: list[Version] = field(default_factory=list)
     _last: dict[tuple[str, ...], _Text] = field(default_factory=dict)  # by the placeholders
 
+    def forget(self) -> None:
+        """Forget all versions."""
+        self.versions.clear()
+        self._last.clear()
+
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """While this context is entered, what drivers call is seen."""
@@ -130,8 +135,7 @@ class PassWatch:
         if told and text != self._last.get(names) and frame.f_code.co_name not in _OF_TARGETS:
             values = (returned, variable)
             root = next((each for each in values if isinstance(each, fx.GraphModule)), None)
-            part, name = named(_with_callers(frame))
-            name = name if event == "return" else CAPTURE
+            part, name = named(_with_callers(frame)) if event == "return" else CAPTURE
             self.versions.append(Version(part, name, copied(graph, root)))
         self._last[names] = text
 

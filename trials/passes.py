@@ -101,7 +101,7 @@ class _StepSearch:
         if error is not None and not compiled.complete:
             part = where_raised(error)
             return None if part is None else PassAtFault(part)
-        if compiled.compilations > 1:  # nothing says which of them runs
+        if not compiled.single:  # the function consists of several graphs
             return None
         if (
             second_calls.SECOND_CALLS.keys() & set(self.target.name.split(":"))

@@ -29,7 +29,7 @@ def replaced_by(versions: Sequence[Version], halves: Sequence[list[str]]) -> Ite
     `halves` are the placeholders of the forward and of the backward graph.
     """
     for version in versions:
-        if version.part == "pre_grad":
+        if version.part in ("Dynamo", "pre_grad"):
             yield None
         else:
             names = placeholders(version.graph.graph)
@@ -58,6 +58,7 @@ def replaying(graphs: Mapping[str, fx.GraphModule]) -> Iterator[None]:
                 return partition(graph, inputs, **options)
             # Partitioners change the graph that they get.
             joint = copied(graphs[JOINT].graph, graphs[JOINT])
+            joint.graph.eliminate_dead_code()  # they take no asserts, and a first graph has some
             return default_partition(joint, inputs, **options)
 
         return right(
