@@ -37,6 +37,7 @@ def begin(request: CheckRequest) -> Begun:
     """Run the user's file, and its function in eager. Raises `UserError` for bad input."""
     global _prepared  # noqa: PLW0603
     grant(request.targets)
+    step("the import of a target")
     # Before the user's file runs, which can take long.
     chosen = [target_named(name) for name in request.targets or DEFAULT_TARGETS]
     quiet_torch()

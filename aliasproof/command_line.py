@@ -24,6 +24,7 @@ from aliasproof.options import (
     File,
     FindingName,
     FunctionName,
+    Group,
     InProcess,
     InputsName,
     Interesting,
@@ -86,6 +87,7 @@ def fuzz(
     workers: Workers = None,
     past_known: PastKnown = False,
     device: DeviceName = "cpu",
+    group: Group = None,
     json: Json = False,
     fail_on_findings: Annotated[
         bool, typer.Option("--fail-on-findings", help="Exit with status 1 if there is a finding.")
@@ -97,10 +99,8 @@ def fuzz(
     """
     from aliasproof.commands.fuzz import FuzzOptions, run_campaign
 
-    options = FuzzOptions(
-        tuple(target or ()), seconds, programs, seed, run, workers, past_known, device
-    )
-    found = run_campaign(options, as_json=json)
+    chosen = (tuple(target or ()), seconds, programs, seed, run, workers, past_known, device)
+    found = run_campaign(FuzzOptions(*chosen, group), as_json=json)
     return FOUND if fail_on_findings and found else 0
 
 

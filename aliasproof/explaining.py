@@ -16,6 +16,7 @@ from torch._ops import OpOverload
 from aliasproof.comparable import Comparable
 from aliasproof.definedness_note import definedness_note
 from aliasproof.user_file import raised_text
+from programs.devices import CPU, on_device
 from programs.errors import UserError
 from programs.execution import as_graph
 from programs.program import Program
@@ -52,6 +53,7 @@ def explain(
     notes: list[str] = []
     try:
         if isinstance(function, Program):
+            function = on_device(function, CPU)  # what the pass does is the same on each
             inputs = input_tensors(function)
             # A program is a graph already: a trace could only change it.
             captured, code = fx.GraphModule(torch.nn.Module(), as_graph(function)), function

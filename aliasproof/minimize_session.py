@@ -40,6 +40,7 @@ def begin(request: MinimizeRequest) -> Subject:
     Raises `UserError` for bad input, and `Rejected` if the function raises in eager.
     """
     grant(request.granted)
+    step("the import of a target")
     if request.target is not None:  # before the user's file runs, which can take long
         target_named(request.target)
     if request.oracle is not None and request.oracle not in EVERY_ORACLE:

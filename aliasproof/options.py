@@ -93,6 +93,13 @@ Strict = Annotated[
 PastKnown = Annotated[
     bool, typer.Option("--past-known", help="Mend torch's known bugs first: only new ones show.")
 ]
+Group = Annotated[
+    int | None,
+    typer.Option(
+        metavar="NUMBER",
+        help="Compile this many programs as one. Default: the fastest number for each target.",
+    ),
+]
 DeviceName = Annotated[
     str,
     typer.Option(

@@ -27,6 +27,7 @@ from oracles.proofs.size_expressions import SizeValues, evaluate
 from oracles.proofs.symbolic_inputs import SymbolicInputs
 from oracles.proofs.symbolic_regions import SymbolicLayout, disagreements
 from oracles.proofs.target_proofs import Counterexample, Covered, PairProof, TargetProofs
+from programs.devices import CPU, on_device
 from programs.errors import InternalError, Rejected, UserError
 from programs.execution import ProgramFunction
 from programs.program import Program
@@ -85,8 +86,8 @@ def prove_build(
 ) -> TargetProofs:
     """The same for one target and its symbolic build. None if the target has no such build."""
     if isinstance(function, Program):
-        inputs = input_tensors(function)
-        function = ProgramFunction(function)
+        on_cpu = on_device(function, CPU)  # what is proved is about layouts alone
+        inputs, function = input_tensors(on_cpu), ProgramFunction(on_cpu)
     comparable = Comparable.of(function, inputs)
     tensors = _TensorLeaves(comparable.function)
     samples = clone_inputs(comparable.inputs)

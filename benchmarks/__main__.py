@@ -1,15 +1,18 @@
 """`python -m benchmarks [NAME]... [--json FILE]`: run benchmarks and print their tables.
 
-Without a name, all of them run. A name is that of the module in this folder.
+Without a name, all of them run, but `nnsmith` only with `--checkout`. A name is that of the module
+in this folder.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import logging
 import os
 import platform
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -23,9 +26,11 @@ from benchmarks import (
     causes,
     check_cost,
     generation,
+    glued,
     lemma_table,
     limitations,
     long_reductions,
+    nnsmith,
     overlap,
     pass_cost,
     proof_rates,
@@ -33,9 +38,11 @@ from benchmarks import (
     throughput,
 )
 from benchmarks.tables import Figures, show
+from programs.errors import UserError
 
 BENCHMARKS: dict[str, Callable[[], Figures]] = {
     "throughput": throughput.measure,
+    "glued": glued.measure,
     "stage_oracles": stage_oracles.measure,
     "generation": generation.measure,
     "overlap": overlap.measure,
@@ -50,8 +57,41 @@ BENCHMARKS: dict[str, Callable[[], Figures]] = {
 }
 
 
+NNSMITH = "nnsmith"  # it needs a checkout, so it is not run by default
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run what the command line asks for. Bad arguments end in one line and exit code 2."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    benchmarks = dict(BENCHMARKS)
+    if options.checkout is not None:
+        benchmarks[NNSMITH] = functools.partial(
+            nnsmith.measure, options.checkout, options.python, options.seconds
+        )
+    elif NNSMITH in options.names:
+        parser.error(f"{NNSMITH} needs --checkout PATH: a clone of its repository")
+    unknown = [name for name in options.names if name not in benchmarks]
+    if unknown:
+        parser.error(f"unknown benchmark '{unknown[0]}'; benchmarks: {', '.join(benchmarks)}")
+    if options.json is not None:
+        _require_writable(options.json, parser)
+    figures: dict[str, object] = {"machine": machine()}
+    print(", ".join(f"{name} {value}" for name, value in machine().items()), end="\n\n", flush=True)
+    for name in options.names or benchmarks:
+        try:
+            with quiet_torch():
+                result = benchmarks[name]()
+        except UserError as error:
+            parser.error(f"{name}: {error}")
+        for table in result.tables():
+            show(table)
+        figures[name] = asdict(result)
+    if options.json is not None:
+        options.json.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description="Print the performance tables. Compare figures of one run with each other.",
@@ -60,27 +100,32 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "names",
         metavar="NAME",
         nargs="*",
-        help=f"which to run: {', '.join(BENCHMARKS)}; default: all",
+        help=f"which to run: {', '.join((*BENCHMARKS, NNSMITH))}; default: all",
+    )
+    parser.add_argument(
+        "--checkout",
+        metavar="PATH",
+        type=Path,
+        help=f"for {NNSMITH}: a clone of https://github.com/ise-uiuc/nnsmith",
+    )
+    parser.add_argument(
+        "--python",
+        metavar="PYTHON",
+        type=Path,
+        default=Path(sys.executable),
+        help=f"for {NNSMITH}: the Python that runs it; {nnsmith.INSTALL}".replace("%", "%%"),
+    )
+    parser.add_argument(
+        "--seconds",
+        metavar="SECONDS",
+        type=int,
+        default=120,
+        help=f"for {NNSMITH}: how long each of the two searches, per backend; default: 120",
     )
     parser.add_argument(
         "--json", metavar="FILE", type=Path, help="also write the figures to this file"
     )
-    options = parser.parse_args(arguments)
-    unknown = [name for name in options.names if name not in BENCHMARKS]
-    if unknown:
-        parser.error(f"unknown benchmark '{unknown[0]}'; benchmarks: {', '.join(BENCHMARKS)}")
-    if options.json is not None:
-        _require_writable(options.json, parser)
-    figures: dict[str, object] = {"machine": machine()}
-    print(", ".join(f"{name} {value}" for name, value in machine().items()), end="\n\n", flush=True)
-    for name in options.names or BENCHMARKS:
-        with quiet_torch():
-            result = BENCHMARKS[name]()
-        for table in result.tables():
-            show(table)
-        figures[name] = asdict(result)
-    if options.json is not None:
-        options.json.write_text(json.dumps(figures, indent=2) + "\n")
+    return parser
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -12,10 +11,13 @@ from corpus.known_bug import KnownBug
 from corpus.known_bugs import KNOWN_BUGS, mended
 from oracles.verdict import Violation
 from programs.devices import on_device
+from programs.errors import Rejected
 from programs.program import Program
 from reduction.reducer import Reducer, StepStatistics
 from targets.registry import target as target_named
+from targets.target import Target
 from trials.attribution import Symptom, grade, graded
+from trials.code_generation import GENERATES_CODE
 from trials.examination import examine
 from trials.passes import first_wrong_pass
 from trials.trial import Case, Trial, run_trial
@@ -27,7 +29,8 @@ class Failure:
 
     `known` is the identifier of the known bug that it is, or None. `suspected` is a known bug whose
     mark it has, if that mark says something of reduced programs alone. Without `known`, the symptom
-    is that of torch with all known bugs mended.
+    is that of torch with all known bugs mended. With `company`, the program is made of several that
+    are right alone, and whether a known bug is behind it is not asked yet.
     """
 
     symptom: Symptom
@@ -35,6 +38,7 @@ class Failure:
     seed: int
     known: str | None = None
     suspected: str | None = None
+    company: bool = False
 
     @classmethod
     def of(cls, symptom: Symptom, program: Program, seed: int, *, past_known: bool) -> Failure:
@@ -89,10 +93,21 @@ def reduce_failure(failure: Failure) -> ReducedFailure | None:
     What is not a known bug is reduced with the known bugs mended: otherwise the reduction could end
     at one of them, since they are near.
     """
+    if failure.company:
+        asked = _asked(failure)
+        return None if asked is None else reduce_failure(asked)
     if failure.known is not None:
         return _minimal(failure, KNOWN_BUGS[failure.known]) or _reduce(failure)
     with mended(KNOWN_BUGS.values()):
         return _reduce(failure)
+
+
+def _asked(failure: Failure) -> Failure | None:
+    """The failure of a company as that of any program; None if the program does not fail again."""
+    found = examine(Case.of(failure.program), target_named(failure.symptom.target))
+    if found.symptom is None or not found.failed:
+        return None
+    return Failure.of(found.symptom, failure.program, failure.seed, past_known=False)
 
 
 def _minimal(failure: Failure, bug: KnownBug) -> ReducedFailure | None:
@@ -106,7 +121,7 @@ def _minimal(failure: Failure, bug: KnownBug) -> ReducedFailure | None:
 
 def _reduce(failure: Failure) -> ReducedFailure | None:
     target = target_named(failure.symptom.target)
-    predicate = functools.partial(grade, target=target, symptom=failure.symptom)
+    predicate = SamePass.of(failure.program, target, failure.symptom).grade
     # The failure may have depended on what ran before it in its worker. Then it is not a finding.
     if predicate(failure.program) != 1:
         return None
@@ -119,6 +134,49 @@ def _reduce(failure: Failure) -> ReducedFailure | None:
         known = recognised(smallest, symptom, reduced=True).known
     reduced = _described(failure, symptom, smallest, known)
     return replace(reduced, tried=reducer.tried, accepted=reducer.accepted, passes=reducer.passes)
+
+
+@dataclass(frozen=True, slots=True)
+class SamePass:
+    """The predicate of a reduction: a candidate has the symptom, by the same pass of the target.
+
+    The passes of Inductor have many bugs with one symptom. Without the pass, a reduction would end
+    at the bug with the shortest program. `blamed` is empty if the pass is not asked for.
+    """
+
+    target: Target
+    symptom: Symptom
+    blamed: str = ""
+
+    @classmethod
+    def of(cls, program: Program, target: Target, symptom: Symptom) -> SamePass:
+        """The predicate for the reduction of a program.
+
+        Errors are told by their message. A target that generates code is at fault if its graphs are
+        right, and experiments with each candidate would cost too much.
+        """
+        plain = cls(target, symptom)
+        generates = target.name.split(":")[0] in GENERATES_CODE
+        if target.after is None or generates or symptom.oracle == "errors":
+            return plain
+        try:
+            return replace(plain, blamed=plain.pass_of(program, symptom))
+        except Rejected:
+            return plain
+
+    def grade(self, program: Program) -> int:
+        """As `trials.attribution.grade`; 0 if another pass is at fault."""
+        found = grade(program, self.target, self.symptom)
+        if not found or not self.blamed:
+            return found
+        symptom = graded(self.symptom)[found - 1]
+        return found if self.pass_of(program, symptom) == self.blamed else 0
+
+    def pass_of(self, program: Program, symptom: Symptom) -> str:
+        """The pass at fault; empty if nothing tells."""
+        violation = Violation(symptom.oracle, symptom.kind, "")
+        found = first_wrong_pass(Case.of(program), self.target, violation, experiments=False)
+        return "" if found is None else found.name
 
 
 def _described(

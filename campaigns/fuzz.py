@@ -32,7 +32,7 @@ def fuzz(plan: Plan, folder: Path, listener: Listener = lambda campaign: None) -
     store = Store.create(folder)
     campaign = Campaign(plan, folder, {name: Statistics() for name in plan.targets})
     started = time.monotonic()  # the start of the workers counts, too
-    pool = start_pool(plan.workers, plan.targets, plan.device)
+    pool = start_pool(plan.workers, store.compiled_folder(), plan.targets, plan.device)
     scheduler = Scheduler(campaign, store, pool, started)
     loop = _Loop(campaign, listener, store, scheduler, Confirmations(campaign, store))
     loop.run()

@@ -21,12 +21,15 @@ from campaigns.blame import Blame
 from campaigns.campaign import Campaign
 from campaigns.failure import Failure, ReducedFailure, reduce_failure
 from campaigns.latent import reduce_latent
+from campaigns.pool import cleaned_worker
 from campaigns.shard import Shard, ShardResult, run_shard
 from campaigns.store import Store
 from oracles.verdict import Violation
 from programs.errors import DeviceLost, InternalError
+from programs.program import Program
 from trials.attribution import Symptom
 from trials.isolation import DEVICE_LOST
+from trials.worker import processor_seconds
 
 # Seconds. A shard takes 1 to 5 and a reduction 1 to 20, so one that takes longer than this hangs.
 TASK_TIMEOUT = 600.0
@@ -39,7 +42,8 @@ class Scheduler:
     """Schedules the shards of a plan and the reductions of their failures; counts in `campaign`.
 
     A worker that dies or hangs costs one program. The scheduler attributes the death to the program
-    that the worker was running, and runs the shard again without that program.
+    that the worker was running, and runs the shard again without that program. If several ran
+    together, it runs them one by one. If none of them dies alone, their company is at fault.
     """
 
     campaign: Campaign
@@ -50,6 +54,7 @@ class Scheduler:
     _queue: deque[tuple[Shard, ProcessFuture[ShardResult]]] = field(default_factory=deque)
     _reductions: deque[tuple[Failure, ProcessFuture[_Reduction]]] = field(default_factory=deque)
     _violations: Counter[Hashable] = field(default_factory=Counter)
+    _deaths: dict[Hashable, ProcessExpired | TimeoutError] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._shards = self.campaign.plan.shards()
@@ -120,22 +125,37 @@ class Scheduler:
             if failure.known is not None:
                 self.campaign.known[failure.known] += 1
             self._reduce(failure)
-        return None
+        for found in result.company:
+            self._reduce(Failure(found.symptom, found.program, shard.seed, company=True))
+        return self._died_in_company(shard)
 
     def _handle_death(
         self, shard: Shard, death: ProcessExpired | TimeoutError
     ) -> ReducedFailure | None:
         """Run the rest of a shard whose worker died or hung. The program at fault is a failure."""
         self.campaign.deaths += 1
-        index = Blame.read(str(self.store.blame_file(shard)))
-        if index is None:  # the worker died before the first program, so no program is at fault
+        blamed = Blame.read(str(self.store.blame_file(shard)))
+        if not blamed:  # the worker died before the first program, so no program is at fault
             return None
-        rest = replace(shard, skip=shard.skip | {index})
+        self._deaths[shard.target, shard.seed, blamed] = death
+        if len(blamed) > 1:  # one by one, to see which of them it was
+            rest = replace(shard, group=1, company=blamed)
+        else:
+            rest = replace(shard, skip=shard.skip | {*blamed})
         self._queue.appendleft((rest, self._schedule(rest)))  # first, so that the order stays
+        return None if len(blamed) > 1 else self._death(shard, blamed, shard.program(blamed[0]))
+
+    def _died_in_company(self, shard: Shard) -> ReducedFailure | None:
+        """The failure of programs that ended a worker together, and of which none does alone."""
+        if not shard.company or shard.skip & {*shard.company}:
+            return None
+        return self._death(shard, shard.company, shard.together(shard.company))
+
+    def _death(self, shard: Shard, blamed: range, program: Program) -> ReducedFailure:
+        death = self._deaths[shard.target, shard.seed, blamed]
         kind = _kind_of(death)
         violation = Violation("errors", kind, "call", {"worker": str(death)})
-        symptom = Symptom(shard.target, "errors", kind)
-        failure = Failure(symptom, shard.program(index), shard.seed)
+        failure = Failure(Symptom(shard.target, "errors", kind), program, shard.seed)
         # Not reduced: each candidate could cost a worker, and a hang `TASK_TIMEOUT`.
         return ReducedFailure.unreduced(failure, violation, exact=True)
 
@@ -149,7 +169,9 @@ class Scheduler:
         # Past the known bugs, those that cannot be mended are only counted.
         if failure.known is not None and self.campaign.plan.past_known:
             return
-        alike = failure.known or failure.suspected or failure.symptom
+        alike: Hashable = failure.known or failure.suspected or failure.symptom
+        if failure.company:
+            alike = "company", failure.symptom
         self._violations[alike] += 1
         if not worth_reducing(failure, self._violations[alike]):
             # A known bug is counted as such, and needs no more than one program as evidence.
@@ -192,13 +214,16 @@ def worth_reducing(failure: Failure, number: int) -> bool:
     """Whether to reduce the `number`-th failure that is alike, counted from 1.
 
     A reduction takes as long as a hundred programs. Of a known bug, one program is enough. Failures
-    that only look like a known bug are reduced to tell: two of them, then one in eight. The message
+    that only look like a known bug are reduced to tell: two of them, then one in eight. So it is
+    with what several programs show together, as most of that is known of single ones. The message
     of an error is nearly its cause, so the first is enough, and a second one in case the first is
     not reproduced; so it is with what is latent. Silent violations of one symptom can have many
     causes: the first twelve are reduced, then one in four.
     """
     if failure.known is not None:
         return number == 1
+    if failure.company:
+        return number <= 2 or number % 8 == 0
     if failure.suspected is not None:
         return number <= 2 or number % 8 == 0
     few = failure.symptom.latent or failure.symptom.oracle == "errors"
@@ -233,12 +258,12 @@ def _kind_of(death: ProcessExpired | TimeoutError) -> str:
 
 
 def _timed_reduction(failure: Failure) -> _Reduction:
-    start = time.process_time()
-    with _ending_without_device():
+    start = processor_seconds()
+    with _ending_without_device(), cleaned_worker():
         reduced = reduce_latent(failure) if failure.symptom.latent else reduce_failure(failure)
-    return _Reduction(reduced, time.process_time() - start)
+    return _Reduction(reduced, processor_seconds() - start)
 
 
 def _run_with_blame(shard: Shard, blame: str) -> ShardResult:
-    with _ending_without_device():
+    with _ending_without_device(), cleaned_worker():
         return run_shard(shard, Blame(blame))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from campaigns.failure import Failure
@@ -14,11 +14,15 @@ from corpus.known_bugs import KNOWN_BUGS, mended
 from generators.features import swarm
 from generators.strategies import sample
 from programs.devices import on_device
+from programs.errors import require_no_loss
+from programs.gluing import glue
 from programs.program import Program
 from targets.registry import target as target_named
-from trials.examination import examine
+from trials.examination import Examination, examine
+from trials.groups import Announce, CompanyFailure, can_glue, examine_group
 from trials.trial import Case
 from trials.value_search import CAMPAIGN_BUDGET
+from trials.worker import processor_seconds
 
 PROGRAMS_PER_SHARD = 25
 
@@ -28,7 +32,9 @@ class Shard:
     """`count` programs of one seed through one target. The seed also decides the swarm features.
 
     The programs with the indices in `skip` do not run: a worker died or hung on them before. With
-    `past_known`, torch runs with the known bugs mended. The programs are on `device`.
+    `past_known`, torch runs with the known bugs mended. The programs are on `device`. `group` of
+    them are compiled as one. A worker died or hung while those with the indices `company` ran
+    together.
     """
 
     seed: int
@@ -37,11 +43,27 @@ class Shard:
     skip: frozenset[int] = frozenset()
     past_known: bool = False
     device: str = "cpu"
+    group: int = 1
+    company: range = range(0)
 
     def program(self, index: int) -> Program:
         """The program with that index."""
-        drawn = list(sample(swarm(self.seed), self.seed, index + 1))[index]
-        return on_device(drawn, self.device)
+        return self._programs(range(index, index + 1))[0]
+
+    def together(self, indices: range) -> Program:
+        """The programs with these indices, as one."""
+        return glue(self._programs(indices)).program
+
+    def _programs(self, indices: range) -> list[Program]:
+        drawn = list(sample(swarm(self.seed), self.seed, indices.stop))[indices.start :]
+        return [on_device(program, self.device) for program in drawn]
+
+    def groups(self) -> Iterator[range]:
+        """The indices of the programs that run together. Groups have about equal sizes."""
+        size = self.group if can_glue(target_named(self.target)) else 1
+        number = -(-self.count // size)
+        for each in range(number):
+            yield range(each * self.count // number, (each + 1) * self.count // number)
 
 
 @dataclass(slots=True)
@@ -49,54 +71,87 @@ class ShardResult:
     """What a shard found, and the seconds of processor time that it took.
 
     `recognizing` are the seconds spent on whether failures are known bugs, `searching` all others.
+    `company` are the failures of programs that are right alone.
     """
 
     shard: Shard
     statistics: Statistics = field(default_factory=Statistics)
     failures: list[Failure] = field(default_factory=list)
+    company: list[CompanyFailure] = field(default_factory=list)
     suspicions: Suspicions = field(default_factory=Suspicions)
     searching: float = 0.0
     recognizing: float = 0.0
 
 
-def run_shard(shard: Shard, announce: Callable[[int], None] = lambda index: None) -> ShardResult:
+def run_shard(shard: Shard, announce: Announce = lambda indices: None) -> ShardResult:
     """Draw the programs, examine each, and collect those that violate the contract.
 
-    `announce` is called with the index of the program that is about to run, so that the scheduler
-    can attribute the death of the worker to this program. Raises `InternalError` for an error of
+    `announce` is called with the indices of the programs that are about to run, so that the
+    scheduler can attribute the death of the worker to them. Raises `InternalError` for an error of
     aliasproof itself.
     """
-    result, before = ShardResult(shard), time.process_time()
+    result, before = ShardResult(shard), processor_seconds()
     programs = sample(swarm(shard.seed), shard.seed, shard.count, result.statistics.instructions)
-    for index in range(shard.count):
+    for group in shard.groups():
         start = time.perf_counter()
-        # Also if it is skipped: the others must stay the same.
-        program = on_device(next(programs), shard.device)
+        # Those that are skipped, too: the others must stay the same.
+        drawn = {index: on_device(next(programs), shard.device) for index in group}
         result.statistics.spent.generation += time.perf_counter() - start
-        if index not in shard.skip:
-            announce(index)
-            # Entered for each program: what a program draws must not depend on mends.
-            with mended(KNOWN_BUGS.values() if shard.past_known else ()):
-                _run_program(program, result)
-    result.searching = time.process_time() - before - result.recognizing
+        running = {index: drawn[index] for index in group if index not in shard.skip}
+        # Entered for each group: what a program draws must not depend on mends.
+        with mended(KNOWN_BUGS.values() if shard.past_known else ()):
+            if len(group) == 1:
+                for index, program in running.items():
+                    announce([index])
+                    _run_program(program, result)
+            elif running:
+                _run_group(running, result, announce)
+    result.searching = processor_seconds() - before - result.recognizing
     return result
 
 
 def _run_program(program: Program, result: ShardResult) -> None:
     """Examine one program and add what it shows to the result."""
+    target = target_named(result.shard.target)
+    _add(program, examine(Case.of(program), target, search=CAMPAIGN_BUDGET), result)
+
+
+def _run_group(programs: dict[int, Program], result: ShardResult, announce: Announce) -> None:
+    """Examine programs together and add what each of them shows to the result."""
+    indices = list(programs)
+
+    def announce_members(members: Sequence[int]) -> None:
+        announce([indices[member] for member in members])
+
+    found = examine_group(
+        [Case.of(program) for program in programs.values()],
+        target_named(result.shard.target),
+        search=CAMPAIGN_BUDGET,
+        announce=announce_members,
+    )
+    for program, each in zip(programs.values(), found.examinations, strict=True):
+        _add(program, each, result)
+    result.statistics.spent.add(found.spent)
+    result.statistics.companions += len(found.companions)
+    result.company += found.company
+
+
+def _add(program: Program, found: Examination, result: ShardResult) -> None:
+    """Add what one program shows to the result."""
     shard = result.shard
-    target = target_named(shard.target)
-    found = examine(Case.of(program), target, search=CAMPAIGN_BUDGET)
     if found.shown is not None:  # with these values, it is a failure like any other
         program = found.shown.as_program(program)
-        found = examine(Case.of(program), target)
+        found = examine(Case.of(program), target_named(shard.target))
+    for ended in (found.rejected, found.mistake):
+        if ended is not None:  # it may quote an error after which no program runs in this process
+            require_no_loss(ended)
     result.statistics.count(found)
     # After an error of ours no verdict of this shard is to be trusted.
     if found.mistake is not None:
         raise found.mistake
     if found.symptom is None:
         return
-    start = time.process_time()
+    start = processor_seconds()
     if not found.suspicious:
         failure = Failure.of(found.symptom, program, shard.seed, past_known=shard.past_known)
         result.failures.append(failure)
@@ -105,4 +160,4 @@ def _run_program(program: Program, result: ShardResult) -> None:
         if found.symptom.latent:
             latent = latent_failure(found.symptom, program, shard.seed)
             result.failures += [] if latent is None else [latent]
-    result.recognizing += time.process_time() - start
+    result.recognizing += processor_seconds() - start

@@ -8,6 +8,8 @@ from generators.scene import Counts
 from trials.examination import Examination
 from trials.trial import Spent
 
+_COUNTS = ("programs", "discarded", "violating", "documented", "suspicious", "companions")
+
 
 @dataclass(slots=True)
 class Statistics:
@@ -15,8 +17,9 @@ class Statistics:
 
     `discarded` are undefined in eager or rejected. `violating` violate the contract, `documented`
     differ from eager only as the target documents. `suspicious` programs have right results, but an
-    oracle on graphs reports a violation. `instructions` counts the instructions drawn. `spent` has
-    the seconds by part, without reduction.
+    oracle on graphs reports a violation. `companions` differ from eager only if they are compiled
+    together with others. `instructions` counts the instructions drawn. `spent` has the seconds by
+    part, without reduction.
     """
 
     programs: int = 0
@@ -24,6 +27,7 @@ class Statistics:
     documented: int = 0
     violating: int = 0
     suspicious: int = 0
+    companions: int = 0
     instructions: Counts = field(default_factory=Counts)
     spent: Spent = field(default_factory=Spent)
 
@@ -38,7 +42,7 @@ class Statistics:
 
     def add(self, other: Statistics) -> None:
         """Add the counts of other programs to these."""
-        for name in ("programs", "discarded", "violating", "documented", "suspicious"):
+        for name in _COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in ("kept", "raised", "undefined"):
             setattr(
@@ -55,10 +59,4 @@ class Statistics:
 
     def to_json(self) -> dict[str, object]:
         """The counts as JSON values."""
-        return {
-            "programs": self.programs,
-            "discarded": self.discarded,
-            "violating": self.violating,
-            "documented": self.documented,
-            "suspicious": self.suspicious,
-        }
+        return {name: getattr(self, name) for name in _COUNTS}

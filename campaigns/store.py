@@ -9,6 +9,7 @@ three for a failure that its reproducer did not show, or not yet. `suspicions/<n
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +59,10 @@ class Store:
         """Where a worker notes which program of a shard it runs. Removed when the run ends."""
         return self.folder / f".shard-{folder_name(shard.target)}-{shard.seed}"
 
+    def compiled_folder(self) -> Path:
+        """Where compilers write. Removed when the run ends."""
+        return self.folder / ".compiled"
+
     def write_unconfirmed(self, finding: Finding) -> None:
         """Write a finding that is to be confirmed."""
         write_finding(self._unconfirmed_folder(finding), finding)
@@ -102,6 +107,7 @@ class Store:
         """Remove the files that only a running campaign needs, and an empty `unconfirmed/`."""
         for leftover in self.folder.glob(".shard-*"):
             leftover.unlink()
+        shutil.rmtree(self.compiled_folder(), ignore_errors=True)
         unconfirmed = self.folder / "unconfirmed"
         if unconfirmed.is_dir() and not any(unconfirmed.iterdir()):
             unconfirmed.rmdir()

@@ -107,10 +107,35 @@ def copied(node: fx.Node, index: int, **kwargs: Any) -> None:
     """Give a call a copy of its operand with this index."""
     from torch._inductor.fx_passes import reinplace  # noqa: PLC0415
 
-    graph = node.graph
-    with graph.inserting_before(node):
-        copy = reinplace.graph_call_function(graph, aten.clone.default, node.args[index], **kwargs)
+    operand: Any = node.args[index]
+    with node.graph.inserting_before(node):
+        if index == 0 and scatters_by_strides(node):
+            copy = copy_with_storage(operand)
+        else:
+            copy = reinplace.graph_call_function(node.graph, aten.clone.default, operand, **kwargs)
     node.update_arg(index, copy)
+
+
+def scatters_by_strides(node: fx.Node) -> bool:
+    """Whether this is a scatter by `as_strided`, in the form that Inductor gives to scatters."""
+    from torch._inductor.fx_passes import reinplace  # noqa: PLC0415
+
+    scatters = (reinplace._generalized_scatter, reinplace._inplace_generalized_scatter)
+    views: Any = node.args[2] if node.target in scatters else ()
+    return any(each.target is aten.as_strided.default for each in views)
+
+
+def copy_with_storage(node: fx.Node) -> fx.Node:
+    """A copy of a tensor in a copy of its whole storage, so that strides mean the same."""
+    from torch._inductor.fx_passes import reinplace  # noqa: PLC0415
+
+    value, graph, call = node.meta["val"], node.graph, reinplace.graph_call_function
+    length = value.untyped_storage().nbytes() // value.itemsize
+    storage = call(graph, aten.as_strided.default, node, [length], [1], 0)
+    copy = call(graph, aten.clone.default, storage)
+    layout = (list(value.shape), list(value.stride()), value.storage_offset())
+    found: fx.Node = call(graph, aten.as_strided.default, copy, *layout)
+    return found
 
 
 def reinplaceable(graph: fx.Graph) -> Iterator[tuple[Any, int]]:

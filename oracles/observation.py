@@ -10,8 +10,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from programs.definedness import Watch
-from programs.devices import finish, require_no_loss
-from programs.errors import InternalError, Rejected
+from programs.devices import finish
+from programs.errors import InternalError, Rejected, require_no_loss
 from programs.execution import ProgramFunction
 from programs.regions import Region
 from programs.schemas import is_composite, resolve

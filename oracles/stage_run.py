@@ -30,7 +30,7 @@ from oracles.node_call import (
 from oracles.stage import Stage
 from programs.definedness import same_values, value_stored
 from programs.eager_call import tensors_in
-from programs.errors import InternalError, Rejected
+from programs.errors import InternalError, Rejected, require_no_loss
 from programs.values import clone_inputs
 
 
@@ -153,6 +153,7 @@ class _Runner:
             raise
         # A call that raised is recorded, too: its operands may explain the error.
         except Exception as error:  # noqa: BLE001 - whatever a node raises is part of the run
+            require_no_loss(error)
             self.record.error = (node, error)
             if call is not None:
                 self.record.nodes.append(NodeRun(node, None, (), call))

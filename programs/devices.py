@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import torch
 
-from programs.errors import DeviceLost, UserError
+from programs.errors import UserError
 from programs.program import Instruction, Program
 from programs.schemas import resolve
 
@@ -101,14 +101,6 @@ def _takes_device(op: str) -> bool:
 # --- errors of a device ---------------------------------------------------------------------------
 
 
-# What CUDA says after it, each call says again (https://docs.nvidia.com/cuda/cuda-runtime-api,
-# `cudaError`: 'the process must be terminated and relaunched').
-_LOST = re.compile(
-    "device-side assert|illegal memory access|illegal instruction|misaligned address"
-    "|invalid program counter|unspecified launch failure|hardware stack error|ECC error"
-)
-
-
 def finish(tensors: Iterable[object]) -> None:
     """Wait until the devices of these tensors are done. Their errors are raised here.
 
@@ -117,12 +109,6 @@ def finish(tensors: Iterable[object]) -> None:
     for device in dict.fromkeys(t.device for t in tensors if isinstance(t, torch.Tensor)):
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-
-
-def require_no_loss(error: Exception) -> None:
-    """Raises `DeviceLost` if no call on the device works after this error."""
-    if isinstance(error, RuntimeError) and (found := _LOST.search(str(error))):
-        raise DeviceLost(f"a CUDA kernel ends with: {found[0]}") from error
 
 
 # --- printed source -------------------------------------------------------------------------------

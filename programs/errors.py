@@ -6,6 +6,7 @@ A fourth one is of the hardware: a device is lost.
 from __future__ import annotations
 
 import difflib
+import re
 import reprlib
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -31,6 +32,20 @@ class DeviceLost(BaseException):
 
     It is no `Exception`, since nothing that goes on after it can be trusted.
     """
+
+
+# What CUDA says when "the process must be terminated and relaunched"
+# (https://docs.nvidia.com/cuda/cuda-runtime-api, `cudaError`).
+_LOST = re.compile(
+    "CUDA error: .*(device-side assert|illegal memory access|illegal instruction|misaligned address"
+    "|invalid program counter|unspecified launch failure|hardware stack error|ECC error)"
+)
+
+
+def require_no_loss(error: BaseException) -> None:
+    """Raises `DeviceLost` if an error, or the message in it, says that no call works any more."""
+    if found := _LOST.search(str(error)):
+        raise DeviceLost(f"a CUDA kernel ends with: {found[1]}") from error
 
 
 # --- parts of messages ----------------------------------------------------------------------------

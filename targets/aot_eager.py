@@ -24,20 +24,15 @@ def build(function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing =
     stages: list[Stage] = []
 
     def recorded(graph: fx.GraphModule, _: Sequence[object]) -> Callable[..., object]:
-        stages.append(Stage("inference graph", graph, functional=True, whole=False))
-
-        def run(args: list[object]) -> object:
-            return graph(*args)
-
-        run._boxed_call = True  # type: ignore[attr-defined]
-        return run
+        return aot.recorded(stages, Stage("inference graph", graph, functional=True, whole=False))
 
     backend: Any = aot_autograd(
         fw_compiler=recorded,
         decompositions=tracing.table,
         keep_inference_input_mutations=True,
     )
-    return Build(dynamo.compiled(function, backend, tracing), stages, dynamo.OPAQUE)
+    found = dynamo.compiled(function, backend, tracing)
+    return Build(found, stages, replay=found.replay)
 
 
 def recipe(tracing: Tracing = PLAIN) -> str:

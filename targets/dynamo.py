@@ -1,7 +1,7 @@
 """Target *dynamo*: the graph that Dynamo captures, run as it is.
 
 Dynamo reads Python code and refuses to run under a `TorchDispatchMode`. So it gets a program as
-plain Python source, and no oracle can hash the values of the compiled function.
+plain Python source, and value hashes come from the captured graph alone.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from torch import fx
 from oracles.contract import Contract, Promise, Waiver
 from oracles.stage import Stage
 from programs.execution import ProgramFunction, as_graph
+from targets.captured_graph import CapturedGraph
 from targets.target import Build, Function, Target
 from targets.torch_functionalize import FORGETFUL_CACHE
 from targets.tracing import PLAIN, Tracing
-
-OPAQUE = "Dynamo does not compile under a dispatch mode, which value hashes need"
 
 CONTRACT = Contract(
     waivers=(
@@ -37,18 +36,18 @@ def build(function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing =
         stages.append(Stage("captured graph", graph, functional=False, whole=False))
         return graph
 
-    return Build(compiled(function, backend, tracing), stages, OPAQUE)
+    found = compiled(function, backend, tracing)
+    return Build(found, stages, replay=found.replay)
 
 
-def compiled(function: Function, backend: Any, tracing: Tracing = PLAIN) -> Function:
+def compiled(function: Function, backend: Any, tracing: Tracing = PLAIN) -> CapturedGraph:
     """`torch.compile` with a backend, as for a function that was never compiled."""
     # What was compiled for earlier programs would count towards the limit of compilations.
     torch._dynamo.reset()
     if isinstance(function, ProgramFunction):
         # A code object that belongs to no other program.
         function = fx.GraphModule(torch.nn.Module(), as_graph(function.program))
-    result: Function = torch.compile(function, backend=backend, dynamic=tracing.symbolic or None)
-    return result
+    return CapturedGraph(function, backend, dynamic=tracing.symbolic or None)
 
 
 def recipe(tracing: Tracing = PLAIN, backend: str = "eager") -> str:

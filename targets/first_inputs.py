@@ -95,8 +95,12 @@ def other_sizes(inputs: list[torch.Tensor]) -> Maker | None:
 
 def converted(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
     """The same numbers in another dtype, with the same layouts and sharing."""
-    pairs = [(torch.float32, torch.float64), (torch.int64, torch.int32)]
-    other = dict([*pairs, *((b, a) for a, b in pairs), (torch.bfloat16, torch.float32)])
+    pairs = [
+        (torch.float32, torch.float64),
+        (torch.complex64, torch.complex128),
+        (torch.int64, torch.int32),
+    ]
+    other = {one: two for a, b in pairs for one, two in ((a, b), (b, a))}
     made: dict[int, torch.Tensor] = {}
     for x in inputs:
         flat = x.new_empty(0).set_(x.untyped_storage())
@@ -113,8 +117,9 @@ def other_dtypes(inputs: list[torch.Tensor]) -> Maker | None:
     """Another dtype, where a storage has views of one dtype."""
     dtypes = {(x.untyped_storage()._cdata, x.dtype) for x in inputs}
     one_each = len(dtypes) == len({number for number, _ in dtypes})
-    known = (torch.float32, torch.float64, torch.int64, torch.int32, torch.bfloat16)
-    return converted if one_each and any(x.dtype in known for x in inputs) else None
+    changed = converted(inputs) if one_each else inputs
+    differ = any(x.dtype != y.dtype for x, y in zip(inputs, changed, strict=True))
+    return converted if differ else None
 
 
 def differentiable(inputs: list[torch.Tensor]) -> list[torch.Tensor]:

@@ -14,9 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from torch.utils._triton import has_triton_package
 
 from oracles.contract import Promise
+from programs.errors import Rejected
 from targets import inductor_fx
+from targets.one_library import one_library
 from targets.target import Build, Function, Target
 from targets.tracing import PLAIN, Tracing
 
@@ -39,8 +42,14 @@ def build(
     tracing: Tracing = PLAIN,
     config: Mapping[str, object] | None = None,
 ) -> Build:
-    """Compile, with these settings of `torch._inductor.config`."""
-    found = inductor_fx.compiled(function, inputs, tracing, config=config)
+    """Compile, with these settings of `torch._inductor.config`.
+
+    Raises `Rejected` for inputs on CUDA without Triton.
+    """
+    if any(tensor.is_cuda for tensor in inputs) and not has_triton_package():
+        raise Rejected("generated code for CUDA needs Triton: install triton")
+    with one_library():
+        found = inductor_fx.compiled(function, inputs, tracing, config=config)
     return Build(found, [], OPAQUE)
 
 
@@ -75,4 +84,5 @@ TARGET = Target(
     recipe=recipe(),
     after=inductor_fx.TARGET,
     unavailable=unavailable,
+    group=25,
 )

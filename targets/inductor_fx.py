@@ -18,6 +18,7 @@ from oracles.contract import Dispute, Promise, Waiver, writes_overlapping_input
 from oracles.stage import Stage
 from programs.execution import ProgramFunction, as_graph
 from targets import aot, dynamo, inductor_reinplace
+from targets.captured_graph import CapturedGraph
 from targets.freezing import ProgramWithBuffers
 from targets.target import Build, Function, Target
 from targets.tracing import PLAIN, Tracing
@@ -73,9 +74,8 @@ def build(
 ) -> Build:
     """Compile without code generation, with these settings of `torch._inductor.config`."""
     stages: list[Stage] = []
-    direct = isinstance(function, ProgramFunction) and not tracing.symbolic
     found = compiled(function, inputs, tracing, functools.partial(passes_only, stages), config)
-    return Build(found, stages, None if direct else dynamo.OPAQUE)
+    return Build(found, stages, replay=found.replay if isinstance(found, CapturedGraph) else None)
 
 
 def compiled(

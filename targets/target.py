@@ -25,13 +25,22 @@ class Build:
 
     `stages` is complete once the function has run, since some targets compile in the first call.
     `opaque` says why no oracle on graphs can judge this build; None if they can. `first_call` are
-    the inputs of a call that was made before, and is not compared.
+    the inputs of a call that was made before, and is not compared. If the function does not run
+    under a dispatch mode, `replay` gives, after the run, one that does the same and runs there; or
+    says why there is none.
     """
 
     function: Function
     stages: list[Stage]
     opaque: str | None = None
     first_call: Sequence[torch.Tensor] = ()
+    replay: Callable[[], Function | str] | None = None
+
+    def under_modes(self) -> Function | str:
+        """The function to run under a dispatch mode; or why no oracle on graphs can judge it."""
+        if self.opaque is not None:
+            return self.opaque
+        return self.function if self.replay is None else self.replay()
 
 
 def _available() -> str | None:
@@ -53,6 +62,7 @@ class Target:
     `conditions`, the function and its inputs are changed before anything runs, eager included. If
     they change a program, the recipe defines `conditions(program, inputs)` as well. `unavailable`
     says in one line why the target cannot run on this machine, and what to install; None if it can.
+    `group` is how many programs a campaign compiles as one: above 1 where a compile costs much.
     """
 
     name: str
@@ -65,12 +75,14 @@ class Target:
     varies: tuple[Target, ...] = ()
     conditions: Conditions | None = None
     unavailable: Callable[[], str | None] = _available
+    group: int = 1
 
     @property
     def earlier(self) -> tuple[Target, ...]:
         """The targets that are at fault if they are wrong already, layers in their order."""
-        layers, target = [], self.after
-        while target is not None:
-            layers.append(target)
-            target = target.after
-        return (*self.varies, *reversed(layers))
+        return (*self.varies, *self.layers[:-1])
+
+    @property
+    def layers(self) -> tuple[Target, ...]:
+        """The targets that this one builds on, in their order, and itself."""
+        return (self,) if self.after is None else (*self.after.layers, self)

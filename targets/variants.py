@@ -152,12 +152,13 @@ VARIANTS: Mapping[str, Variant] = {
 # The user's targets that were looked up, by name.
 OWN: dict[str, UserTarget] = {}
 
+_OWN_CALLS = ("captured", "freezing", "grad", *second_calls.SECOND_CALLS)
 # Pairs that no target has together, and why.
 APART: Mapping[frozenset[str], str] = {
     frozenset(("captured", "symbolic")): "a symbolic trace takes no real tensor that is no input",
     **{
         frozenset(pair): "each of them says what is called, and on which inputs"
-        for pair in itertools.combinations(("grad", "captured", *second_calls.SECOND_CALLS), 2)
+        for pair in itertools.combinations(_OWN_CALLS, 2)
     },
     frozenset(("freezing", "grad")): "Inductor freezes only without gradients",
 }
@@ -296,9 +297,10 @@ def _with_variants(plain: Mapping[str, Target], base: str, chosen: frozenset[str
         after=after,
         # A backend of a user may contain AOTAutograd in all variants.
         layer=_applied(plain, target.layer, chosen) if base in OWN else None,
-        varies=tuple(_with_variants(plain, base, fewer) for fewer in _fewer(ordered)),
+        varies=tuple(_with_variants(plain, base, fewer) for fewer in _fewer(base, ordered)),
         conditions=_conditions(chosen),
         unavailable=target.unavailable,
+        group=target.group,
     )
 
 
@@ -311,9 +313,13 @@ def _applied(
     return _with_variants(plain, target.name, chosen)
 
 
-def _fewer(chosen: Sequence[str]) -> list[frozenset[str]]:
+def _fewer(base: str, chosen: Sequence[str]) -> list[frozenset[str]]:
     """The variants without one of them."""
-    return [frozenset(chosen) - {name} for name in chosen]
+    fewer = [frozenset(chosen) - {name} for name in chosen]
+    # After a call with other sizes, Dynamo compiles for sizes that are symbols.
+    if "second-size" in chosen and "symbolic" in variants_of(base):
+        fewer.append(frozenset(chosen) - {"second-size"} | {"symbolic"})
+    return list(dict.fromkeys(fewer))
 
 
 def _build(base: str, chosen: frozenset[str]) -> tuple[BuildFunction, str]:

@@ -22,13 +22,20 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from programs.errors import InternalError
 from programs.values import clone_inputs
+from targets import inductor_reinplace
 from targets.target import Build, Function, Target
-from trials.graph_versions import PassWatch, Version
+from trials.graph_versions import CAPTURE, PassWatch, Version, copied, placeholders
+from trials.training_steps import JOINT, SPLIT, replaced_by
 
-# Layers at which a choice can be made, beside the wrappers.
-WHOLE, GRAPH = "whole", "graph"
+# Layers at which a choice can be made, beside the wrappers: the function, the graph that Dynamo
+# captures (or that a target makes in place of Dynamo), and the graph of AOTAutograd.
+WHOLE, CAPTURED, GRAPH = "whole", "captured", "graph"
+# Parts whose graphs have the interface of the captured graph.
+_BEFORE_AOT = ("Dynamo", "pre_grad")
 RUNTIME_WRAPPER = "AOTAutograd: RuntimeWrapper"
+JOINT_GRAPH = "AOTAutograd: joint graph and its wrapper"
 
 
 class Step(NamedTuple):
@@ -48,15 +55,20 @@ class Choosable:
     """A compiled function whose steps can be chosen; `chosen` is None for what the target runs.
 
     Operators for which `undecomposed` is true are not decomposed. `switches` are the layers that
-    exist. `graph_inputs` are clones of the first inputs of the graph.
+    exist. `compilations` are counted, and the last one is recorded; `called` has the numbers of
+    those that ran. `halves` are the forward and the backward graph, None in inference.
+    `graph_inputs` are clones of the first inputs of the graph.
     """
 
     watch: PassWatch = field(default_factory=PassWatch)
     chosen: Step | None = None
     graph_inputs: Sequence[object] | None = None
     compilations: int = 0
+    called: set[int] = field(default_factory=set)
     undecomposed: Callable[[object], bool] = lambda operator: False
     build: Build | None = None
+    captured: fx.GraphModule | None = None
+    halves: tuple[fx.GraphModule, fx.GraphModule] | None = None
     switches: set[object] = field(default_factory=lambda: {WHOLE})
     _before_wrappers: list[Step] = field(default_factory=list)
     _before_functionalization: Callable[..., Any] | None = None
@@ -79,19 +91,54 @@ class Choosable:
     def steps(self) -> list[Step]:
         """What the program was after each step, in their order."""
         versions = self.watch.versions
-        # What runs before AOTAutograd has the interface of the function.
-        first = [_whole(version) for version in versions if version.part == "pre_grad"]
-        found = [*first, *self._before_wrappers]
+        first = [version for version in versions if version.part in _BEFORE_AOT]
+        if not first and self.captured is not None:  # nothing was done with it
+            first = [Version(*CAPTURE, self.captured)]
+        found = [_step(version, CAPTURED) for version in first]
+        found += self._before_wrappers
+        if self.halves is not None:
+            found = [step for step in found if step.layer in self.switches]
+            return found + self._training_steps(self.halves)
         traced = self._before_functionalization
         if traced is not None:
             found.append(Step(RUNTIME_WRAPPER, GRAPH, _described(traced)))
-        found += [_in_wrapper(each) for each in versions if each.part != "pre_grad"]
+        found += [_in_wrapper(each) for each in versions if each.part not in _BEFORE_AOT]
         return [step for step in found if step.layer in self.switches]
+
+    def _training_steps(self, halves: Sequence[fx.GraphModule]) -> list[Step]:
+        """The steps of a compilation for training. The graphs run when they are compiled again."""
+        versions = self.watch.versions
+        names = [placeholders(half.graph) for half in halves]
+        layers = list(replaced_by(versions, names))
+        graphs = [
+            Step(_name(version), layer, _runs_when_compiled, version.graph)
+            for version, layer in zip(versions, layers, strict=True)
+            if layer is not None
+        ]
+        joint = [step for step in graphs if step.layer == JOINT]
+        # No earlier step has this wrapper, so nothing tells it from the first graph.
+        joint[:1] = [step._replace(name=JOINT_GRAPH) for step in joint[:1]]
+        split = Step("partitioner: split of the joint graph", SPLIT, _runs_when_compiled)
+        return [*joint, split, *(step for step in graphs if step.layer != JOINT)]
+
+    def _begin(self) -> None:
+        """Begin to record a compilation, and forget an earlier one."""
+        # Dynamo may compile again before the first call ends, and drop what it had.
+        self.compilations += 1
+        self.watch.forget()
+        self.captured, self.halves, self._before_functionalization = None, None, None
+        self._before_wrappers.clear()
+        self.switches = {WHOLE}
+
+    @property
+    def single(self) -> bool:
+        """Whether all calls were of the recorded compilation."""
+        return self.called <= {self.compilations}
 
     @property
     def complete(self) -> bool:
         """Whether a graph was compiled."""
-        return GRAPH in self.switches
+        return GRAPH in self.switches or self.halves is not None
 
     # --- the layers of AOTAutograd ---
 
@@ -99,6 +146,7 @@ class Choosable:
     def compiling(self) -> Iterator[None]:
         """While this context is entered, compilations are recorded and get their switches."""
         # Imported here: it takes a second, and attribution is rare.
+        from torch._dynamo.backends import common  # noqa: PLC0415
         from torch._functorch._aot_autograd import (  # noqa: PLC0415
             graph_capture,
             graph_capture_wrappers,
@@ -121,6 +169,14 @@ class Choosable:
             mock.patch.object(
                 graph_capture, "_create_graph", self._tracing(graph_capture._create_graph)
             ),
+            mock.patch.object(
+                graph_compile,
+                "_partition_joint_graph_into_fw_bw",
+                self._splitting(graph_compile._partition_joint_graph_into_fw_bw),
+            ),
+            mock.patch.object(
+                common.AotAutograd, "__call__", self._backend(common.AotAutograd.__call__)
+            ),
             self.watch.watching(),
         ):
             yield
@@ -136,7 +192,8 @@ class Choosable:
         fw_metadata: Any,
     ) -> tuple[Any, Any, Any, Any]:
         """`pre_compile` of torch/_functorch/_aot_autograd/runtime_wrappers.py, with notes."""
-        self.compilations += 1
+        if self.captured is None:  # no backend of Dynamo began
+            self._begin()
         for wrapper in wrappers:
             before = function
             function, inputs, descriptions, fw_metadata = wrapper.pre_compile(
@@ -169,6 +226,27 @@ class Choosable:
 
         return prepared
 
+    def _backend(self, right: Callable[..., Any]) -> Callable[..., Any]:
+        """A backend of Dynamo; what it returns takes the inputs of the captured graph."""
+
+        def backend(own: Any, graph: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
+            self._begin()
+            self.captured = copied(graph.graph, graph)
+            compiled = right(own, graph, *args, **kwargs)
+            boxed = self._switch(CAPTURED, lambda inputs: compiled(*inputs))
+            return lambda *inputs: boxed(list(inputs))
+
+        return backend
+
+    def _splitting(self, split: Callable[..., Any]) -> Callable[..., Any]:
+        def halves(*args: Any, **kwargs: Any) -> Any:
+            forward, backward, *rest = split(*args, **kwargs)
+            # Passes change these graphs later.
+            self.halves = (copied(forward.graph, forward), copied(backward.graph, backward))
+            return forward, backward, *rest
+
+        return halves
+
     def _tracing(self, trace: Callable[..., Any]) -> Callable[..., Any]:
         def traced(*args: Any, aot_config: Any) -> Any:
             table = aot_config.decompositions or {}
@@ -180,8 +258,10 @@ class Choosable:
     def _switch(self, layer: object, compiled: Callable[[list[Any]], Any]) -> Callable[..., Any]:
         """What a layer calls: the next one, or the chosen step if it runs in its place."""
         self.switches.add(layer)
+        number = self.compilations
 
         def run(args: list[Any]) -> Any:
+            self.called.add(number)
             if layer == GRAPH and self.graph_inputs is None:
                 self.graph_inputs = clone_inputs(args)
             if self.chosen is None or self.chosen.layer != layer:
@@ -197,7 +277,7 @@ def stages_as_steps(build: Build | None) -> list[Step]:
     stages = [] if build is None else [stage for stage in build.stages if stage.whole]
     if len(stages) < 2:  # the target says it all
         return []
-    return [_whole(Version("stage", stage.name, stage.graph)) for stage in stages]
+    return [_step(Version("stage", stage.name, stage.graph), WHOLE) for stage in stages]
 
 
 def _described(function: Any) -> Callable[[list[Any]], Any]:
@@ -214,12 +294,23 @@ def _described(function: Any) -> Callable[[list[Any]], Any]:
     return run
 
 
-def _whole(version: Version) -> Step:
-    return Step(_name(version), WHOLE, lambda args: version.graph(*args), version.graph)
+def _runs_when_compiled(_: list[Any]) -> Any:
+    raise InternalError("a step of a compilation for training runs in a compilation of its own")
+
+
+def _step(version: Version, layer: object) -> Step:
+    return Step(_name(version), layer, _run(version.graph), version.graph)
 
 
 def _in_wrapper(version: Version) -> Step:
-    return Step(_name(version), GRAPH, lambda args: version.graph(*args), version.graph)
+    if version.part == "post_grad":
+        inductor_reinplace.give_foreach_results(version.graph)
+    return _step(version, GRAPH)
+
+
+def _run(graph: fx.GraphModule) -> Callable[[list[Any]], Any]:
+    # Not the module itself: it prints an error before it raises it.
+    return lambda args: graph.forward(*args)
 
 
 def _name(version: Version) -> str:

@@ -87,10 +87,9 @@ def examine(
         eager = None  # that run was under other conditions
     case = case.under(target)
     try:
-        trial = run_trial(case, target, spent, eager or _returning(run_eager(case, spent)))
+        trial = run_trial(case, target, spent, eager or returning(run_eager(case, spent)))
     except Rejected as reason:
-        reports = excluded(str(reason), EVERY_ORACLE).reports
-        return Examination(case, target, reports, rejected=reason, spent=spent)
+        return rejection(case, target, reason, spent)
     reports, mistake = trial.judgement.reports, None
     # A wrong result needs no more evidence, so the cost of the oracles on graphs can be saved.
     right, shown = not trial.judgement.violations, None
@@ -128,7 +127,13 @@ def _searched(
     return {**reports, equivalence.ORACLE.name: told}, shown
 
 
-def _returning(eager: EagerRun) -> EagerRun:
+def rejection(case: Case, target: Target, reason: Rejected, spent: Spent) -> Examination:
+    """The examination of a case that was rejected."""
+    reports = excluded(str(reason), EVERY_ORACLE).reports
+    return Examination(case, target, reports, rejected=reason, spent=spent)
+
+
+def returning(eager: EagerRun) -> EagerRun:
     """The run, if eager returned. Raises `Rejected` if it raised."""
     error = eager.observation.error
     if error is not None:

@@ -12,7 +12,6 @@ Python reports returns through `sys.setprofile`: no function of torch is replace
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,6 +21,8 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import fx
+
+from programs.errors import InternalError
 
 _Text: TypeAlias = tuple[tuple[object, ...], ...]
 
@@ -44,11 +45,13 @@ class Driver:
     variable: str
 
 
-CAPTURE = "captured graph"  # what the first driver was given
+CAPTURE = ("Dynamo", "captured graph")  # what the first driver was given
 # Functions that make a graph: their names would say little.
 _MAKERS = {"_create_graph_and_save_traced_inputs": "functionalization"}
 # Methods of an observer, which run the pass that the observer names.
 _OBSERVED = ("apply_graph_pass", "apply_gm_pass")
+# What targets do so that a graph runs in eager, which every version needs (`trials.choosable`).
+_OF_TARGETS = ("give_foreach_results",)
 _PATTERNS = "patterns"  # the driver that applies patterns runs within another driver
 
 
@@ -86,7 +89,12 @@ class PassWatch:
     """The versions of a graph, in the order in which passes made them."""
 
     versions: list[Version] = field(default_factory=list)
-    _last: _Text | None = None
+    _last: dict[tuple[str, ...], _Text] = field(default_factory=dict)  # by the placeholders
+
+    def forget(self) -> None:
+        """Forget all versions."""
+        self.versions.clear()
+        self._last.clear()
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -100,25 +108,36 @@ class PassWatch:
             sys.setprofile(before)
 
     def _on_event(self, frame: FrameType, event: str, returned: object) -> None:
+        try:
+            self._note(frame, event, returned)
+        except Exception as error:
+            # Otherwise it would pass for an error of the compiler.
+            message = f"the passes cannot be watched: {type(error).__name__}: {error}"
+            raise InternalError(message) from error
+
+    def _note(self, frame: FrameType, event: str, returned: object) -> None:
         caller = frame.f_back
         if caller is None or event not in ("call", "return"):
             return
         driver = drivers().get(caller.f_code)
-        # Before the first call, nothing was done yet. Later, only a return can show a change.
-        if driver is None or (event == "call" and self.versions):
+        if driver is None:
             return
         variable = caller.f_locals.get(driver.variable)
         graph = _after_pass(_graph(variable), _graph(returned))
         if graph is None or not _is_of_the_function(graph, caller):
             return
+        names = tuple(placeholders(graph))
+        # Before the first call, nothing was done yet. Later, only a return can show a change.
+        if event == "call" and names in self._last:
+            return
         text = _text(graph)
-        if text != self._last:
-            self._last = text
+        told = event == "return" or not self.versions
+        if told and text != self._last.get(names) and frame.f_code.co_name not in _OF_TARGETS:
             values = (returned, variable)
             root = next((each for each in values if isinstance(each, fx.GraphModule)), None)
-            part, name = named(_with_callers(frame))
-            name = name if event == "return" else CAPTURE
+            part, name = named(_with_callers(frame)) if event == "return" else CAPTURE
             self.versions.append(Version(part, name, copied(graph, root)))
+        self._last[names] = text
 
 
 def named(frames: Iterable[FrameType]) -> tuple[str, str]:
@@ -165,12 +184,12 @@ def _is_of_the_function(graph: fx.Graph, caller: FrameType) -> bool:
     Drivers also run on the bodies of higher-order operators, and on patterns that Inductor traces.
     Such a graph has other placeholders than the graph of the driver around.
     """
-    expected = _placeholders(graph)
+    expected = placeholders(graph)
     for frame in _with_callers(caller.f_back):
         driver = drivers().get(frame.f_code)
         if driver is not None:
             outer = _graph(frame.f_locals.get(driver.variable))
-            if outer is None or _placeholders(outer) != expected:
+            if outer is None or placeholders(outer) != expected:
                 return False
     return True
 
@@ -187,7 +206,7 @@ def _after_pass(current: fx.Graph | None, returned: fx.Graph | None) -> fx.Graph
     # of a joint graph.
     if returned is None:
         return current
-    if current is None or _placeholders(returned) == _placeholders(current):
+    if current is None or placeholders(returned) == placeholders(current):
         return returned
     return current
 
@@ -201,7 +220,8 @@ def _graph(value: object) -> fx.Graph | None:
     return value if isinstance(value, fx.Graph) else None
 
 
-def _placeholders(graph: fx.Graph) -> list[str]:
+def placeholders(graph: fx.Graph) -> list[str]:
+    """The names of the placeholders of a graph."""
     return [node.name for node in graph.nodes if node.op == "placeholder"]
 
 
@@ -215,7 +235,10 @@ def _text(graph: fx.Graph) -> _Text:
 
 
 def copied(graph: fx.Graph, root: torch.nn.Module | None) -> fx.GraphModule:
-    """A copy of a graph, with the modules and constants of its root."""
-    # Not a deep copy of the root: under a fake mode, that would make constants fake.
-    copy_of_graph = copy.deepcopy(graph)
-    return fx.GraphModule(root if root is not None else torch.nn.Module(), copy_of_graph)
+    """A copy of a graph and its metadata, with the modules and constants of its root."""
+    # No deep copy: it copies constants too, and under a fake mode these would become fake.
+    made, nodes = fx.Graph(), dict[fx.Node, fx.Node]()
+    returned = made.graph_copy(graph, nodes)
+    output = made.output(returned)
+    output.meta = dict(graph.output_node().meta)
+    return fx.GraphModule(root if root is not None else torch.nn.Module(), made)

@@ -33,9 +33,10 @@ def examine_graphs(case: Case, target: Target, trial: Trial) -> Judgement:
     raised = trial.eager.error is not None or trial.target.error is not None
     if trial.build is None or raised:
         return excluded("a run that raised has no graphs to judge", ON_GRAPHS)
-    if trial.build.opaque is not None:
-        return excluded(trial.build.opaque, ON_GRAPHS)
-    case, function = case.under(target), trial.build.function
+    function = trial.build.under_modes()
+    if isinstance(function, str):
+        return excluded(function, ON_GRAPHS)
+    case = case.under(target)
 
     # With names only on request: they cost time, and only a report of a violation needs them.
     def value_hashes(*, named: bool = False) -> tuple[ValueHashes, ValueHashes]:

@@ -37,7 +37,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
-from programs.errors import DeviceLost, InternalError, Rejected, UserError
+from programs.errors import DeviceLost, InternalError, Rejected, UserError, require_no_loss
 from trials.interrupts import sigint_handler
 
 CPU = "cpu"  # as in `programs.devices`, which imports torch
@@ -275,7 +275,7 @@ def _serve(pipe: Connection, nbytes: int, stack: str, device: str) -> None:
 
 def _made(function: str, arguments: Sequence[object]) -> Outcome:
     try:
-        return Returned(pkgutil.resolve_name(function)(*arguments))
+        return _called(function, arguments)
     except (UserError, Rejected, InternalError) as error:
         return Raised(error)
     except Exception as error:  # noqa: BLE001 - the parent reports it
@@ -288,6 +288,14 @@ def _made(function: str, arguments: Sequence[object]) -> Outcome:
     except BaseException as error:  # noqa: BLE001 - the call must not end this process
         ending = f"sys.exit({error.code!r})" if isinstance(error, SystemExit) else repr(error)
         return Death(f"raises {type(error).__name__}", "", ending)
+
+
+def _called(function: str, arguments: Sequence[object]) -> Returned:
+    try:
+        return Returned(pkgutil.resolve_name(function)(*arguments))
+    except Exception as error:
+        require_no_loss(error)
+        raise
 
 
 def out_of_memory(error: BaseException | None) -> bool:

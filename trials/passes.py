@@ -23,7 +23,6 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from oracles import clobbers, equivalence, invariants
-from oracles.contract import Contract
 from oracles.equivalence import run_uninterpreted
 from oracles.judge import judge
 from oracles.observation import observe
@@ -38,6 +37,7 @@ from trials.choosable import GRAPH, Choosable, Step, stages_as_steps
 from trials.code_generation import GENERATES_CODE, WHOLE_GENERATOR, part_at_fault
 from trials.compile_errors import where_raised
 from trials.promises import same_promise
+from trials.training_steps import REPLAYED, replaying
 from trials.trial import SEED, Case, EagerRun, run_eager
 
 # With one call, the target is right; with a second one, it does not compile again.
@@ -101,7 +101,7 @@ class _StepSearch:
         if error is not None and not compiled.complete:
             part = where_raised(error)
             return None if part is None else PassAtFault(part)
-        if compiled.compilations > 1:  # nothing says which of them runs
+        if not compiled.single:  # the function consists of several graphs
             return None
         if (
             second_calls.SECOND_CALLS.keys() & set(self.target.name.split(":"))
@@ -162,9 +162,7 @@ class _StepSearch:
         return step.graph
 
     def _judge(self, compiled: Choosable, function: Callable[..., object]) -> _StepJudge:
-        return _StepJudge(
-            self.case, self.target.contract, self.violation, self.eager, compiled, function
-        )
+        return _StepJudge(self.case, self.target, self.violation, self.eager, compiled, function)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +170,7 @@ class _StepJudge:
     """Says of a step whether it shows the violation."""
 
     case: Case
-    contract: Contract
+    target: Target
     violation: Violation
     eager: EagerRun
     compiled: Choosable
@@ -200,14 +198,24 @@ class _StepJudge:
         torch.manual_seed(SEED)
         if oracle == equivalence.ORACLE.name:
             return self._on_value_hashes()
-        actual = observe(self.function, self.case.fresh_inputs())
-        return judge(self.contract, self.eager.observation, actual, self.eager.trace).violations
+        if step.layer in REPLAYED:
+            with replaying({} if step.graph is None else {str(step.layer): step.graph}):
+                actual = observe(self._compiled_again, self.case.fresh_inputs())
+        else:
+            actual = observe(self.function, self.case.fresh_inputs())
+        contract = self.target.contract
+        return judge(contract, self.eager.observation, actual, self.eager.trace).violations
+
+    def _compiled_again(self, *inputs: torch.Tensor) -> object:
+        build = self.target.build(self.case.function, self.case.fresh_inputs())
+        torch.manual_seed(SEED)
+        return build.function(*inputs)
 
     def _on_value_hashes(self) -> list[Violation]:
         expected = run_uninterpreted(self.case.function, self.case.fresh_inputs())
         torch.manual_seed(SEED)
         actual = run_uninterpreted(self.function, self.case.fresh_inputs())
-        report = equivalence.judge(self.contract, expected, actual, self.eager.trace)
+        report = equivalence.judge(self.target.contract, expected, actual, self.eager.trace)
         return list(report.violations)
 
     def _on_stage(self, step: Step, oracle: str) -> list[Violation]:
@@ -224,4 +232,4 @@ class _StepJudge:
         if oracle == clobbers.ORACLE.name and first is not step.graph:
             before = Stage("functional graph", first, functional=True, whole=False)
             runs.insert(0, run_stage(before, clone_inputs(inputs)))
-        return list(_ON_STAGES[oracle](self.contract, runs, self.eager.trace).violations)
+        return list(_ON_STAGES[oracle](self.target.contract, runs, self.eager.trace).violations)

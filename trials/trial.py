@@ -157,6 +157,15 @@ def run_trial(
     spent = spent if spent is not None else Spent()
     case = case.under(target)
     expected, trace = eager or run_eager(case, spent)
+    actual, build = run_target(case, target, spent)
+    start = time.perf_counter()
+    judgement = judge(target.contract, expected, actual, trace)
+    spent.oracles += time.perf_counter() - start
+    return Trial(expected, trace, actual, judgement, build)
+
+
+def run_target(case: Case, target: Target, spent: Spent) -> tuple[Observation, Build | None]:
+    """Build and run a case that is under the target's conditions. No build if that raised."""
     # Two sets, since a build may mutate the inputs that it traces with.
     sample, inputs = case.fresh_inputs(), case.fresh_inputs()
     builds: list[Build] = []
@@ -174,7 +183,5 @@ def run_trial(
     step(TARGET_STEP)
     actual = observe(build_and_run, inputs)
     step(ORACLES_STEP)
-    spent.target += (between := time.perf_counter()) - start
-    judgement = judge(target.contract, expected, actual, trace)
-    spent.oracles += time.perf_counter() - between
-    return Trial(expected, trace, actual, judgement, builds[0] if builds else None)
+    spent.target += time.perf_counter() - start
+    return actual, builds[0] if builds else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import signal
 import warnings
 from collections.abc import Sequence
@@ -33,3 +34,11 @@ def start_worker(granted: Sequence[str] = ()) -> None:
     torch.set_num_threads(1)  # there is one worker per core
     gc.freeze()  # objects from the import of torch never die, so the collector need not visit them
     quiet_torch()
+
+
+def processor_seconds() -> float:
+    """The seconds of processor time of this process, and of its children that have ended.
+
+    Inductor calls a C++ compiler, which is most of its time.
+    """
+    return sum(os.times()[:4])

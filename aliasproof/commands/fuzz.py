@@ -22,7 +22,7 @@ from trials.worker import quiet_torch
 
 # `functionalize` is tested through `fx-reinplace`, which builds on it. A violation that
 # `functionalize` shows alone is attributed to it.
-DEFAULT_TARGETS = ("fx-reinplace", "aot", "aot-epilogue")
+DEFAULT_TARGETS = ("inductor-fx", "aot", "inductor", "fx-reinplace")
 DEFAULT_SECONDS = 90.0
 
 
@@ -38,6 +38,7 @@ class FuzzOptions:
     workers: int | None = None
     past_known: bool = False
     device: str = "cpu"
+    group: int | None = None
 
     def plan(self) -> Plan:
         """The plan. Raises `UserError` for numbers out of range and unknown targets."""
@@ -51,6 +52,7 @@ class FuzzOptions:
         for option, number, least in (
             ("programs", self.programs, 1),
             ("workers", self.workers, 1),
+            ("group", self.group, 1),
             ("seed", self.seed, 0),
         ):
             if number is not None and number < least:
@@ -62,6 +64,7 @@ class FuzzOptions:
         plan = Plan(
             names, self.seed, self.programs, seconds, past_known=self.past_known, device=device
         )
+        plan = replace(plan, group=self.group)
         # Without --workers, `Plan` has its own default.
         return plan if self.workers is None else replace(plan, workers=self.workers)
 

@@ -6,13 +6,10 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import torch
 from torch import fx
 
-from corpus.inductor_passes import replaced
+from corpus.inductor_passes import copied, replaced, scatters_by_strides
 from corpus.known_bug import KnownBug, calls, view, written
-
-aten = torch.ops.aten
 
 
 @contextlib.contextmanager
@@ -25,24 +22,13 @@ def mended() -> Iterator[None]:
         yield
 
 
-def _decompose(original: Callable[..., Any], graph: fx.Graph, node: fx.Node) -> fx.Node:
+def _decompose(original: Callable[..., Any], graph: fx.Graph, node: fx.Node) -> Any:
     from torch._inductor.fx_passes import reinplace  # noqa: PLC0415
 
-    base, *rest = node.args
-    assert isinstance(base, fx.Node)
-    views: Any = rest[1]
-    if node.target is reinplace._generalized_scatter and any(
-        each.target is aten.as_strided.default for each in views
-    ):
-        value = base.meta["val"]
-        length = value.untyped_storage().nbytes() // value.itemsize
-        call = reinplace.graph_call_function
-        storage = call(graph, aten.as_strided.default, base, [length], [1], 0)
-        copy = call(graph, aten.clone.default, storage)
-        layout = (list(value.shape), list(value.stride()), value.storage_offset())
-        node.update_arg(0, call(graph, aten.as_strided.default, copy, *layout))
+    if node.target is reinplace._generalized_scatter and scatters_by_strides(node):
+        copied(node, 0)
         node.target = reinplace._inplace_generalized_scatter
-    return original(graph, node)  # type: ignore[no-any-return]
+    return original(graph, node)
 
 
 BUG = KnownBug(

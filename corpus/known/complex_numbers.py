@@ -23,7 +23,8 @@ def mended() -> Iterator[None]:
     """
 
     def add(original: Callable[..., Any], x: Any, y: Any, **kwargs: Any) -> Any:
-        if torch.result_type(x, y) != torch.promote_types(x.dtype, y.dtype):
+        tensors = isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor)
+        if tensors and torch.result_type(x, y) != torch.promote_types(x.dtype, y.dtype):
             return NotImplemented
         return original(x, y, **kwargs)
 

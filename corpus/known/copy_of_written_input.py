@@ -33,10 +33,9 @@ def _without_copies_of_written(original: Callable[..., Any], graph: fx.Graph) ->
     written_storages = {get_node_storage(call.args[0]) for call in writes}
     kept = []
     for node in graph.nodes:
-        if node.target not in noop_registry:
-            continue
-        _, operand = noop_registry[node.target]
-        source = node.args[operand] if isinstance(operand, int) else operand(node.args)
+        # `cat` has a function in place of an index, but one operand is no `cat` by now.
+        _, index = noop_registry.get(node.target, (None, None))
+        source = node.args[index] if isinstance(index, int) else None
         storage = get_node_storage(source) if isinstance(source, fx.Node) else None
         if storage in written_storages and storage != get_node_storage(node):
             kept.append((node, node.target))

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from corpus.inductor_passes import before_reinplacing, copied, reinplaceable
+from corpus.inductor_passes import before_reinplacing, reinplaceable
 from corpus.known_bug import KnownBug, calls, view, written
+
+aten = torch.ops.aten
 
 
 @contextlib.contextmanager
 def mended() -> Iterator[None]:
-    """A call that also reads what it would write gets a copy to write, as in torch 2.15."""
+    """Operands that share memory with what a call would write are copied before.
+
+    Torch 2.15 does not put such calls in place.
+    """
     with before_reinplacing(_copy_shared):
         yield
 
@@ -25,12 +31,20 @@ def _copy_shared(graph: fx.Graph) -> None:
 
     for node, index in reinplaceable(graph):
         storage = get_node_storage(node.args[index])
-        others = [operand for place, operand in enumerate(node.args) if place != index]
-        if any(
-            isinstance(operand, fx.Node) and get_node_storage(operand) == storage
-            for operand in pytree.tree_leaves(others)
-        ):
-            copied(node, index)
+        for place, argument in enumerate(node.args):
+            if place != index and any(
+                isinstance(operand, fx.Node) and get_node_storage(operand) == storage
+                for operand in pytree.tree_leaves(argument)
+            ):
+                node.update_arg(place, fx.map_arg(argument, partial(_copy, before=node)))
+
+
+def _copy(operand: fx.Node, *, before: fx.Node) -> fx.Node:
+    from torch._inductor.fx_passes import reinplace  # noqa: PLC0415
+
+    with before.graph.inserting_before(before):
+        copy: fx.Node = reinplace.graph_call_function(before.graph, aten.clone.default, operand)
+    return copy
 
 
 BUG = KnownBug(

@@ -25,7 +25,7 @@ BUG = KnownBug(
         view(2, storage=0),
         view(2, storage=0),
     ),
-    ("aot-eager:second-call",),
+    ("aot-eager:second-call", "aot-eager:feed-back"),
     ("2.13", "2.15"),
     # What the first call shows is attributed to `aot-eager`. What is left is that the graph of the
     # first call was used for the second one.

@@ -39,7 +39,7 @@ def test_nothing_wrong(call, write):
         ),
     )
     assert outcome.code == 0
-    assert "Nothing wrong: functionalize, fx-reinplace, aot, aot-epilogue, identity." in outcome.out
+    assert "Nothing wrong: functionalize, fx-reinplace, aot, inductor-fx, identity." in outcome.out
     assert outcome.err == ""
 
 
@@ -91,7 +91,9 @@ def test_json(call, write, forgetful_target):
     assert found["eager"]["outputs"] == ["tensor([1., 1.])"]
     assert set(found["targets"]) == {"forgetful", "identity"}
     for target in found["targets"].values():
-        assert set(target) == {"oracles", "verdict", "judged", "violated", "missed"}
+        assert set(target) == {
+            *("oracles", "verdict", "judged", "violated", "missed", "first wrong after")
+        }
         assert list(target["oracles"]) == [oracle.name for oracle in ORACLES]
         for report in target["oracles"].values():
             assert {"judged", "verdict", "evidence", "reason", "violations"} <= set(report)

@@ -94,6 +94,15 @@ def test_a_wrong_name_ends_in_one_line(call, passes, command):
     ]
 
 
+@pytest.mark.parametrize("command", ["check", "minimize"])
+def test_an_import_that_ends_its_process_costs_one_line(call, passes, command):
+    (passes / "dies.py").write_text("import os\nos.abort()\n")
+    done = call(command, "mine.py", "--target", "dies.py:cleanup")
+    assert done.code == 2
+    (line,) = done.err.splitlines()
+    assert "mine.py: the import of a target dies of signal 6" in line
+
+
 @pytest.mark.parametrize("name", ["trap:cleanup", "trap.py:cleanup", "trap:cleanup:grad"])
 def test_code_that_a_finding_names_is_never_imported(call, tmp_path, ungranted, name):
     (tmp_path / "trap.py").write_text("open('imported', 'w').close()\ndef cleanup(gm): pass\n")

@@ -18,3 +18,10 @@ def test_plans_of_neighbouring_seeds_share_no_shard() -> None:
         for seed in (0, 1)
     ]
     assert not seeds[0] & seeds[1]
+
+
+def test_each_target_has_its_size_of_groups_unless_the_plan_says_another() -> None:
+    targets = ("identity", "inductor")
+    for group, sizes in ((None, [1, 25]), (4, [4, 4])):
+        shards = Plan(targets, programs=1, group=group).shards()
+        assert [shard.group for shard in shards] == sizes

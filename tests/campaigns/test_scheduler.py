@@ -99,7 +99,7 @@ def test_a_dead_worker_costs_one_program_and_is_no_finding_unless_it_dies_again(
     subject, pool = scheduler(tmp_path, 4)
     subject.fill()
     [shard] = pool.scheduled
-    Blame(str(subject.store.blame_file(shard)))(2)
+    Blame(str(subject.store.blame_file(shard)))([2])
     pool.futures[0].set_exception(ProcessExpired("Abnormal termination", -11))
     reduced = subject.take()
     assert reduced is not None
@@ -112,6 +112,32 @@ def test_a_dead_worker_costs_one_program_and_is_no_finding_unless_it_dies_again(
     assert not subject.campaign.findings
     [reason] = subject.campaign.unconfirmed.values()
     assert "dies of signal 11" in reason
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_after_a_death_in_company_programs_run_one_by_one(tmp_path: Path, alone: bool) -> None:
+    subject, pool = scheduler(tmp_path, 4)
+    subject.fill()
+    [shard] = pool.scheduled
+    Blame(str(subject.store.blame_file(shard)))([1, 2, 3])
+    pool.futures[0].set_exception(ProcessExpired("Abnormal termination", -11))
+    assert subject.take() is None
+    again = pool.scheduled[-1]
+    assert (again.group, again.skip) == (1, frozenset())
+    if alone:  # one of them dies alone, so the company is not at fault
+        Blame(str(subject.store.blame_file(again)))([2])
+        pool.futures[1].set_exception(ProcessExpired("Abnormal termination", -11))
+        reduced = subject.take()
+        assert reduced is not None
+        assert reduced.program == shard.program(2)
+        pool.futures[2].set_result(ShardResult(pool.scheduled[-1]))
+        assert subject.take() is None
+    else:
+        pool.futures[1].set_result(ShardResult(again))
+        reduced = subject.take()
+        assert reduced is not None
+        assert reduced.program == shard.together(range(1, 4))
+    assert reduced.signature.symptom.kind == "dies of signal 11"
 
 
 def lose_device() -> None:
@@ -128,7 +154,7 @@ def test_a_worker_that_loses_its_device_ends_and_says_so(
     subject, pool = scheduler(tmp_path, 4)
     subject.fill()
     [shard] = pool.scheduled
-    Blame(str(subject.store.blame_file(shard)))(1)
+    Blame(str(subject.store.blame_file(shard)))([1])
     pool.futures[0].set_exception(ProcessExpired("Abnormal termination", ends[0]))
     reduced = subject.take()
     assert reduced is not None

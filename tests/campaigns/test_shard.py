@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from campaigns.blame import Blame
 from campaigns.failure import Failure, reduce_failure
@@ -33,25 +36,48 @@ def test_what_does_not_fail_is_not_reduced() -> None:
 
 
 def test_a_shard_announces_the_program_that_it_runs() -> None:
-    announced: list[int] = []
+    announced: list[Sequence[int]] = []
     run_shard(Shard(1, "identity", count=4), announced.append)
-    assert announced == [0, 1, 2, 3]
+    assert announced == [[0], [1], [2], [3]]
 
 
 def test_skipped_programs_leave_the_others_as_they_were() -> None:
-    announced: list[int] = []
+    announced: list[Sequence[int]] = []
     shard = Shard(1, "identity", count=4, skip=frozenset({1}))
     run_shard(shard, announced.append)
-    assert announced == [0, 2, 3]
+    assert announced == [[0], [2], [3]]
     assert shard.program(3) == Shard(1, "identity", count=4).program(3)
 
 
 def test_blame_survives_its_writer(tmp_path: Path) -> None:
     path = str(tmp_path / "blame")
     Blame.create(path)
-    assert Blame.read(path) is None
-    Blame(path)(7)
-    assert Blame.read(path) == 7
+    assert not Blame.read(path)
+    Blame(path)([7])
+    assert Blame.read(path) == range(7, 8)
+    Blame(path)([0, 2, 5])
+    assert Blame.read(path) == range(6)
+
+
+def test_a_shard_announces_which_programs_run_together() -> None:
+    announced: list[Sequence[int]] = []
+    shard = Shard(1, "identity", count=6, skip=frozenset({1}), group=3)
+    run_shard(shard, announced.append)
+    assert [0, 2] in announced
+    assert [3, 4, 5] in announced
+
+
+@pytest.mark.parametrize("target", ["identity", "functionalize"])
+def test_findings_do_not_depend_on_the_size_of_groups(target: str) -> None:
+    alone, together = (run_shard(Shard(3, target, group=group)) for group in (1, 16))
+    assert together.failures == alone.failures
+    counts = together.statistics.to_json() | {"companions": 0}
+    assert counts == alone.statistics.to_json()
+
+
+def test_groups_of_a_shard_have_about_equal_sizes() -> None:
+    assert list(map(len, Shard(1, "aot", count=25, group=16).groups())) == [12, 13]
+    assert list(map(len, Shard(1, "aot:grad", count=2, group=16).groups())) == [1, 1]
 
 
 def test_statistics_add_up() -> None:

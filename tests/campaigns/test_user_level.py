@@ -179,6 +179,41 @@ def test_a_title_says_who_does_what_and_when(violation: Violation, does: str) ->
     assert title == f"AOTAutograd (grad) {does} after x.expand(3, 4).zero_()"
 
 
+@pytest.mark.parametrize(
+    ("blamed", "words"),
+    [
+        ("post_grad: remove_noop_ops", " (Inductor's post_grad pass remove_noop_ops)"),
+        ("AOTAutograd: RuntimeWrapper", " (AOTAutograd's RuntimeWrapper)"),
+        ("lowering of aten.add.Tensor", " (Inductor's lowering of aten.add.Tensor)"),
+        ("partitioner: fx_graph_cse", " (partitioner: fx_graph_cse)"),
+        ("AOTAutograd: functionalization", ""),
+        ("", ""),
+    ],
+)
+def test_a_title_names_the_pass_at_fault(blamed: str, words: str) -> None:
+    title = headline("inductor", TITLES[0][0], with_short_names(CLEARED), blamed)
+    assert title == f"torch.compile returns wrong values after x.expand(3, 4).zero_(){words}"
+
+
+@pytest.mark.parametrize(
+    ("blamed", "sentence"),
+    [
+        (
+            "post_grad: remove_noop_ops",
+            "It is right before Inductor's post_grad pass remove_noop_ops and wrong after it",
+        ),
+        ("scheduler: in-place buffers", "It is right with `inplace_buffers=False`"),
+        ("lowering of aten.add.Tensor", "It is right if it calls `aten.add.Tensor` of ATen."),
+        ("code generation", "All graphs are right, and the code that Inductor generates is wrong"),
+    ],
+)
+def test_an_issue_says_which_pass_is_at_fault(blamed: str, sentence: str) -> None:
+    finding = found(target="inductor", blamed=blamed)
+    text = issue_text(finding, Reproduced("import torch\n", "BUG: it"))
+    assert sentence in text
+    assert ("no generated code" in text) == blamed.startswith("post_grad")
+
+
 def test_an_issue_has_what_the_tracker_asks_for() -> None:
     finding = found(
         user_level={"aot_eager": "shows", "inductor": "does not show"},

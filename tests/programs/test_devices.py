@@ -9,8 +9,8 @@ import torch
 
 from generators.features import swarm
 from generators.strategies import sample
-from programs.devices import on_device, require_device, require_no_loss, unavailable, with_device
-from programs.errors import DeviceLost, UserError
+from programs.devices import on_device, require_device, unavailable, with_device
+from programs.errors import DeviceLost, InternalError, UserError, require_no_loss
 from programs.lifting import lift_program
 from programs.ordinary_inputs import ordinary_inputs
 from programs.ordinary_syntax import ordinary_source
@@ -140,8 +140,9 @@ def test_source_on_a_device_is_that_of_the_cpu_with_the_device() -> None:
     ],
 )
 def test_an_error_after_which_no_call_works_is_no_ordinary_one(message: str) -> None:
-    with pytest.raises(DeviceLost):
-        require_no_loss(RuntimeError(f"{message}\nCUDA kernel errors might be asynchronous"))
+    for kind in (RuntimeError, InternalError):
+        with pytest.raises(DeviceLost):
+            require_no_loss(kind(f"it failed: {message}\nCUDA kernel errors might be late"))
 
 
 def test_other_errors_leave_the_device() -> None:

@@ -38,8 +38,8 @@ def test_the_memory_that_a_device_takes_at_its_start_is_not_limited() -> None:
     assert int(limit) > nbytes
 
 
-def test_workers_of_a_campaign_on_a_device_are_not_forked() -> None:
-    pool = start_pool(1, OTHER_CPU)
+def test_workers_of_a_campaign_on_a_device_are_not_forked(tmp_path: Path) -> None:
+    pool = start_pool(1, tmp_path, device=OTHER_CPU)
     try:
         assert pool.schedule(os.getppid).result(timeout=120) == os.getpid()
     finally:

@@ -90,6 +90,13 @@ def merge_equal(graph: fx.Graph) -> None:
         graph.erase_node(node)
 
 
+def add_gradients(graph: fx.Graph) -> None:
+    """In a backward graph, a product becomes a sum."""
+    if any("tangents" in node.name for node in graph.nodes):
+        for node in calls(graph, aten.mul.Tensor):
+            node.target = aten.add.Tensor
+
+
 def benign(graph: fx.Graph) -> None:
     """Negate a result of a call twice."""
     node = next(each for each in graph.nodes if each.op == "call_function")
@@ -218,6 +225,9 @@ RSUB = "v0 = aten.rsub.Tensor(x0, x1)\nreturn (v0,)"
 VIEW = "v0 = aten.slice.Tensor(x0, 0, 1, 3)\nreturn (v0,)"
 
 
+GRADIENTS = "v0 = aten.exp.default(x0)\nv1 = aten.mul.Tensor(v0, x1)\nreturn (v1,)"
+
+
 class Planted(NamedTuple):
     """A wrong pass, the program that shows it, and the name that attribution must give."""
 
@@ -249,11 +259,6 @@ PLANTED = (
         SLICE,
         P(settings, pre_grad_custom_pass=wrong_slice),
     ),
-    Planted(
-        "pre_grad: stable_topological_sort",
-        SUB,
-        P(after, PRE, "stable_topological_sort", swap_operands),
-    ),
     Planted("AOTAutograd: AOTSyntheticBaseWrapper", "shared", swapped_inputs, "aot"),
     Planted("AOTAutograd: AOTSyntheticBaseWrapper", "shared", swapped_inputs),
     Planted("AOTAutograd: RuntimeWrapper", VIEW, cloned_alias, "aot"),
@@ -263,11 +268,6 @@ PLANTED = (
         WRITE,
         P(after, f"{AOT}.graph_capture", "_create_graph", drop_epilogue),
         "aot",
-    ),
-    Planted(
-        "AOTAutograd: functionalization",
-        SUB,
-        P(after, f"{AOT}.graph_capture", "_create_graph", swap_operands),
     ),
     Planted("AOTAutograd: decomposition of aten.rsub.Tensor", RSUB, decomposition),
     Planted(
@@ -344,6 +344,30 @@ PLANTED = (
         "post_grad: decompose_auto_functionalized",
         WRITE,
         P(after, POST, "decompose_auto_functionalized", drop_epilogue),
+    ),
+    Planted(
+        "joint_graph: joint_custom_pre_pass (swap_operands)",
+        SUB,
+        P(settings, joint_custom_pre_pass=swap_operands),
+        "inductor-fx:grad",
+    ),
+    Planted(
+        "partitioner: fx_graph_cse",
+        SUB,
+        P(after, "_functorch.partitioners", "fx_graph_cse", swap_operands),
+        "inductor-fx:grad",
+    ),
+    Planted(
+        "partitioner: split of the joint graph",
+        SUB,
+        P(after, "_inductor.compile_fx", "min_cut_rematerialization_partition", swap_operands),
+        "inductor-fx:grad",
+    ),
+    Planted(
+        "post_grad: post_grad_custom_post_pass (add_gradients)",
+        GRADIENTS,
+        P(settings, post_grad_custom_post_pass=add_gradients),
+        "inductor-fx:grad",
     ),
 )
 

@@ -1,0 +1,63 @@
+"""Commands on a stored program whose device is not here: they say so, or need no device."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from corpus.known_bugs import KNOWN_BUGS
+from programs.devices import on_device
+from programs.serialization import dumps, to_json
+
+PROGRAM = on_device(KNOWN_BUGS["expand-inverse"].program, "cuda:99")
+FINDING = {
+    "version": 2,
+    "identifier": "aot-values-00000000",
+    "target": "aot",
+    "oracle": "values",
+    "kind": "wrong value",
+    "place": "output 0",
+    "evidence": {},
+    "count": 1,
+    "reduction": {"candidates tried": 0, "accepted": 0},
+    "seed": 0,
+    "torch": "2.13.0",
+    "original": to_json(PROGRAM),
+}
+
+
+@pytest.fixture
+def finding(tmp_path):
+    folder = tmp_path / "runs" / "one" / "findings" / "aot-values-00000000"
+    folder.mkdir(parents=True)
+    (folder / "program.json").write_text(dumps(PROGRAM))
+    (folder / "finding.json").write_text(json.dumps(FINDING))
+    return folder
+
+
+def test_show_does_not_run_it_and_says_why(call, finding):
+    outcome = call("show", finding)
+    assert outcome.code == 0
+    assert "Not run again: device 'cuda:99'" in " ".join(outcome.out.split())
+    assert "def program" in outcome.out
+    assert json.loads(call("show", finding, "--json").out)["status"] == "not run"
+
+
+@pytest.mark.parametrize("command", ["check", "minimize"])
+def test_what_must_run_it_ends_in_one_line(call, finding, command):
+    outcome = call(command, finding)
+    assert outcome.code == 2
+    assert outcome.err.count("\n") == 1
+    assert "device 'cuda:99'" in outcome.err
+
+
+def test_it_can_be_checked_on_another_device(call, finding):
+    outcome = call("check", finding, "--device", "cpu", "--target", "aot")
+    assert outcome.code == 1
+    assert "wrong value" in outcome.out
+
+
+@pytest.mark.parametrize("command", ["explain", "prove"])
+def test_what_needs_no_device_takes_the_cpu(call, finding, command):
+    assert call(command, finding).code in (0, 1)

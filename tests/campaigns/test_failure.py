@@ -1,0 +1,61 @@
+"""The reduction of a failure: what a reduced failure says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+
+from campaigns.failure import Failure, SamePass, reduce_failure
+from campaigns.finding import Finding
+from targets.registry import target
+from trials.attribution import Symptom
+from trials.examination import examine
+from trials.trial import Case
+
+
+def swap_operands(graph: fx.Graph) -> None:
+    """A wrong pass."""
+    node: Any
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.sub.Tensor):
+        node.args = (node.args[1], node.args[0])
+
+
+def double_products(graph: fx.Graph) -> None:
+    """Another wrong pass."""
+    node: Any
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.mul.Tensor):
+        node.target = torch.ops.aten.add.Tensor
+
+
+def test_a_reduction_stays_with_the_pass(program) -> None:
+    from torch._inductor import config
+
+    product = program("v0 = aten.mul.Tensor(x0, x1)\nreturn (v0,)", (4,), (4,))
+    difference = program("v0 = aten.sub.Tensor(x0, x1)\nreturn (v0,)", (4,), (4,))
+    accused, symptom = target("inductor-fx"), Symptom("inductor-fx", "values", "wrong value")
+    with config.patch(
+        joint_custom_post_pass=double_products, post_grad_custom_pre_pass=swap_operands
+    ):
+        asked = SamePass.of(product, accused, symptom)
+        assert asked.blamed == "joint_graph: joint_custom_post_pass (double_products)"
+        assert asked.grade(product) == 1
+        assert asked.grade(difference) == 0
+        assert SamePass(accused, symptom).grade(difference) == 1
+
+
+def test_a_finding_names_the_pass_at_fault(program) -> None:
+    from torch._inductor import config
+
+    drawn = program(
+        "v0 = aten.neg.default(x0)\nv1 = aten.sub.Tensor(v0, x1)\nreturn v1, v0", (4,), (4,)
+    )
+    with config.patch(post_grad_custom_pre_pass=swap_operands):
+        symptom = examine(Case.of(drawn), target("inductor-fx")).symptom
+        assert symptom is not None
+        reduced = reduce_failure(Failure(symptom, drawn, seed=0))
+    assert reduced is not None
+    assert len(reduced.program) == 1
+    finding = Finding.of(reduced)
+    assert finding.blamed == "post_grad: post_grad_custom_pre_pass (swap_operands)"
