@@ -66,6 +66,7 @@ from corpus.known import (
     tangents_of_merged_inputs,
     unfold_ban,
     unfold_inverse,
+    view_of_replaced_buffer,
     write_to_float64_number,
     written_overlapping_input,
     zero_times_input,
@@ -139,6 +140,7 @@ KNOWN_BUGS: dict[str, KnownBug] = {
         floor_of_quotient.BUG,
         any_of_uint8.BUG,
         ldexp_dtype.BUG,
+        view_of_replaced_buffer.BUG,
     )
 }
 
