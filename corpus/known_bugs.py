@@ -58,6 +58,7 @@ from corpus.known import (
     rounded_by_reciprocal,
     scatter_in_float32,
     scatter_into_number,
+    short_fake_storage,
     softmax_of_integers,
     split_of_cat,
     square_in_place,
@@ -141,6 +142,7 @@ KNOWN_BUGS: dict[str, KnownBug] = {
         any_of_uint8.BUG,
         ldexp_dtype.BUG,
         view_of_replaced_buffer.BUG,
+        short_fake_storage.BUG,
     )
 }
 
