@@ -89,7 +89,8 @@ def script_for(program: Program, compiler: Compiler, violation: Violation, *, ex
     program = with_short_names(program)
     written = ordinary_source(program, near=compiler.near)
     # One block of imports at the top, as in any script, though a recipe brings its own.
-    imports, recipe = _split(second_calls.shortened(compiler.recipe, input_tensors(program)))
+    here = input_tensors(on_device(program, CPU))  # a script can be for a device that is not here
+    imports, recipe = _split(second_calls.shortened(compiler.recipe, here))
     dies = violation.kind.startswith(DEATHS)
     head = [
         _docstring(headline(compiler.name, violation, program), program.device),

@@ -126,7 +126,7 @@ def test_a_check_of_a_finding_says_what_to_type(call, passes):
     assert note in call("check", folder).err
     done = call("check", folder, "--target", "passes.py:cleanup")
     assert note not in done.err
-    assert "passes.py:cleanup holds" in done.out
+    assert "Nothing wrong: passes.py:cleanup." in done.out
     assert call("show", folder, "--target", "aot").code == 2
 
 

@@ -26,6 +26,8 @@ from programs.regions import Region
 from targets.registry import TARGETS
 
 LEMMAS = {lemma.name: lemma for lemma in TORCH_LEMMAS}
+# Later layers of `torch.compile` inherit what AOTAutograd does wrong.
+FIRST_LAYERS = ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "reference")
 # Refuted lemmas, and the targets that miscompile the program of the counterexample.
 BROKEN_TARGETS = {
     "contiguous, mixed": {"aot", "aot-epilogue"},
@@ -157,7 +159,7 @@ def test_exact_deciders_confirm_the_counterexample(name: str) -> None:
 def test_the_counterexample_becomes_a_program_that_is_miscompiled(name: str) -> None:
     make, found = LEMMAS[name].program, refuted(name)
     assert make is not None
-    results = check(make(found.views), targets=list(TARGETS)).results
+    results = check(make(found.views), targets=FIRST_LAYERS).results
     violated = {target for target, result in results.items() if result.violated}
     assert violated == BROKEN_TARGETS[name]
     for target in violated:
