@@ -131,11 +131,16 @@ def _issue(finding: Finding, shown: Reproduced) -> str | None:
 
 
 def _backends(finding: Finding) -> Sequence[str]:
-    """The backends to ask. Inductor compiles C++ for seconds, so only if there is no issue yet."""
+    """The backends to ask: of a bug that has an issue, only the one whose layers show it.
+
+    Inductor compiles C++, which takes seconds.
+    """
     if is_own(finding.target):  # no backend of torch has the user's code
         return ()
     known = KNOWN_BUGS.get(finding.known or "")
-    return BACKENDS if known is None or not known.link else BACKENDS[:1]
+    if known is None or not known.link:
+        return BACKENDS
+    return ("inductor",) if finding.target.startswith("inductor") else ("aot_eager",)
 
 
 def _run(server: ConfirmationServer, script: Path) -> Confirmation:
