@@ -122,7 +122,9 @@ def _same_error(violation: Violation, output: str) -> bool:
     if violation.oracle != "errors" or not violation.kind.startswith("raises"):
         return True
     lines = str(violation.evidence.get("message", "")).strip().splitlines()
-    # Dynamo wraps errors. Numbers and names of nodes differ, so only words are compared.
+    # Dynamo wraps errors, and names the backend in a line of its own. Numbers and names of nodes
+    # differ, so only words are compared.
+    lines = [line for line in lines if not line.startswith("backend=")]
     return _words(lines[0] if lines else "") in _words(output)
 
 

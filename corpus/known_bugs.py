@@ -56,6 +56,7 @@ from corpus.known import (
     renumbered_outputs,
     returned_write_beside_another,
     rounded_by_reciprocal,
+    saved_input_written,
     scatter_in_float32,
     scatter_into_number,
     short_fake_storage,
@@ -143,6 +144,7 @@ KNOWN_BUGS: dict[str, KnownBug] = {
         ldexp_dtype.BUG,
         view_of_replaced_buffer.BUG,
         short_fake_storage.BUG,
+        saved_input_written.BUG,
     )
 }
 

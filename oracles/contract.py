@@ -28,6 +28,7 @@ class Promise(Enum):
     IDENTITY = "an output that is an input in eager is that very object"
     SIZE_AND_DTYPE = "outputs have eager's sizes and dtypes"
     STRIDE = "outputs have eager's strides"
+    STRIDE_OF_PART = "an output that is a part of an intermediate result has eager's strides"
     OFFSET = "outputs have eager's storage offsets"
     INPUT_METADATA = "inputs end with eager's sizes, dtypes and strides"
     NO_NEW_ERROR = "raises only if eager raises"
@@ -38,6 +39,9 @@ class Promise(Enum):
     GRAPHS = "its graphs keep the invariants of FX passes: no mutation except an epilogue"
     GRAPH_METADATA = "the metadata in its graphs is true of a run"
 
+
+# Where the second promise is waived, the first one is, too.
+WIDER = {Promise.STRIDE_OF_PART: Promise.STRIDE}
 
 # Nothing that a caller sees depends on these.
 ON_GRAPHS_ALONE = {Promise.GRAPHS, Promise.GRAPH_METADATA}
@@ -185,7 +189,8 @@ class Contract:
 
     def waiver(self, promise: Promise, trace: Trace, of_input: int | None = None) -> Waiver | None:
         """The first waiver of the promise that applies to the eager run and the input, or None."""
-        waivers = (waiver for waiver in self.waivers if waiver.promise is promise)
+        promises = (promise, WIDER.get(promise))
+        waivers = (waiver for waiver in self.waivers if waiver.promise in promises)
         return next((waiver for waiver in waivers if waiver.applies(trace, of_input)), None)
 
     def unmet(self, trace: Trace) -> Precondition | None:

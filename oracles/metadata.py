@@ -5,7 +5,7 @@ Of outputs all four are compared, of inputs after the run all except offsets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import TypeAlias
 
 import torch
@@ -15,7 +15,7 @@ from oracles.observation import Observation
 from oracles.oracle import Needs, Oracle
 from oracles.standalone_check import StandaloneCheck
 from oracles.verdict import Report, Violation
-from programs.regions import overlap
+from programs.regions import Region, overlap, overlaps_itself
 from programs.trace import Trace
 
 Reader: TypeAlias = tuple[Promise, str, Callable[[torch.Tensor], object]]
@@ -24,12 +24,13 @@ Reader: TypeAlias = tuple[Promise, str, Callable[[torch.Tensor], object]]
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Report:
     """Compare each output, then each input."""
     differences: list[Difference] = []
+    given = {tensor.untyped_storage().data_ptr() for tensor in eager.before}
     for index, (expected, actual) in enumerate(zip(eager.outputs, target.outputs, strict=False)):
         # Where in its storage a tensor starts matters only if another tensor shares its bytes.
         place = f"output {index}"
         # The last reader is the one of the offset.
         readers = _READERS if _shares_bytes(place, eager) else _READERS[:-1]
-        compared = list(_compare(place, expected, actual, readers))
+        compared = list(_compare(place, expected, actual, readers, given))
         # The first broken promise is enough, since later differences often follow from it.
         broken = [each for each in compared if contract.limitation(each, trace) is None]
         differences += (broken or compared)[:1]
@@ -39,14 +40,22 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
 
 
 def _compare(
-    place: str, expected: object, actual: object, readers: tuple[Reader, ...]
+    place: str,
+    expected: object,
+    actual: object,
+    readers: tuple[Reader, ...],
+    given: Container[int],
 ) -> Iterator[Difference]:
+    """What differs. `given` are the addresses of the storages of the inputs."""
     if not isinstance(expected, torch.Tensor) or not isinstance(actual, torch.Tensor):
         return
     for promise, name, read in readers:
         ours, theirs = read(expected), read(actual)
         if ours != theirs:
             evidence = {"eager": str(ours), "target": str(theirs)}
+            if promise is Promise.STRIDE and _in_order(expected, actual):
+                part = expected.untyped_storage().data_ptr() not in given and _is_part(expected)
+                promise = Promise.STRIDE_OF_PART if part else Promise.STRIDE
             yield Difference(promise, Violation("metadata", f"wrong {name}", place, evidence))
 
 
@@ -72,6 +81,23 @@ def _strides(tensor: torch.Tensor) -> list[int] | None:
     if tensor.numel() == 0:
         return None
     return [stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
+
+
+def _is_part(tensor: torch.Tensor) -> bool:
+    """Whether the tensor is a view that leaves out elements between its own."""
+    region = Region.of(tensor)
+    start, end = region.interval
+    gaps = end - start > region.numel * region.itemsize
+    return tensor._is_view() and gaps and not overlaps_itself(region)
+
+
+def _in_order(expected: torch.Tensor, actual: torch.Tensor) -> bool:
+    """Whether two tensors have one size, and their dims are in the same order in memory."""
+    ours, theirs = _strides(expected), _strides(actual)
+    if expected.shape != actual.shape or ours is None or theirs is None:
+        return False
+    by_ours = [stride for _, stride in sorted(zip(ours, theirs, strict=True))]
+    return by_ours == sorted(theirs)
 
 
 def _shares_bytes(name: str, observation: Observation) -> bool:

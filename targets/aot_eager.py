@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import fx
 
+from oracles.contract import Refusal, is_merged
 from oracles.stage import Stage
 from targets import aot, dynamo
 from targets.target import Build, Function, Target
 from targets.tracing import PLAIN, Tracing
 
-CONTRACT = aot.CONTRACT
+# Dynamo splits a function where it must, and then the second part gets views as inputs.
+MIXED_BASES = Refusal(
+    "overlapping inputs with and without an autograd base",
+    r"does not yet handle non-differentiable view input mutations",
+    "overlapping inputs of which some are views in autograd and others are not, are not supported"
+    " yet if one is written, as the error says (merge_view_inputs in torch/_functorch)",
+    lambda trace: any(is_merged(trace, index) for index in range(len(trace.inputs))),
+)
+CONTRACT = replace(aot.CONTRACT, refusals=(*aot.CONTRACT.refusals, MIXED_BASES))
 
 
 def build(function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing = PLAIN) -> Build:

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from torch.utils._triton import has_triton_package
 
-from oracles.contract import Promise
+from oracles.contract import Promise, Waiver
 from programs.errors import Rejected
 from targets import inductor_fx
 from targets.one_library import one_library
@@ -26,12 +26,17 @@ from targets.tracing import PLAIN, Tracing
 OPAQUE = "generated code has no value hashes; target inductor-fx has the same graphs"
 
 # Strides are promised: `keep_output_stride` is on by default (torch/_inductor/config.py), and
-# PyTorch takes other strides for a bug (#116433, #130394). For an output that is a view, the
-# lowering asks for eager's order of strides alone (`require_stride_order` in `run_node`).
+# PyTorch takes other strides for a bug (#116433, #130394).
 CONTRACT = replace(
     inductor_fx.CONTRACT,
-    waivers=tuple(
-        waiver for waiver in inductor_fx.CONTRACT.waivers if waiver.promise is not Promise.STRIDE
+    waivers=(
+        *(each for each in inductor_fx.CONTRACT.waivers if each.promise is not Promise.STRIDE),
+        Waiver(
+            Promise.STRIDE_OF_PART,
+            "the lowering of an output that is a view asks for the order of eager's strides, not"
+            " for their values, so that no view becomes a copy (require_stride_order in"
+            " GraphLowering.run_node of torch/_inductor/graph.py)",
+        ),
     ),
 )
 

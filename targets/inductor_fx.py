@@ -17,7 +17,7 @@ from torch import fx
 from oracles.contract import Dispute, Promise, Waiver, writes_overlapping_input
 from oracles.stage import Stage
 from programs.execution import ProgramFunction, as_graph
-from targets import aot, dynamo, inductor_reinplace
+from targets import aot, aot_eager, dynamo, inductor_reinplace
 from targets.captured_graph import CapturedGraph
 from targets.freezing import ProgramWithBuffers
 from targets.target import Build, Function, Target
@@ -59,6 +59,7 @@ CONTRACT = replace(
             " graph does not",
         ),
     ),
+    refusals=aot_eager.CONTRACT.refusals,
     disputes=(*aot.CONTRACT.disputes, OVERLAPPING_INPUT),
 )
 

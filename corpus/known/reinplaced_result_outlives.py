@@ -15,7 +15,8 @@ from corpus.known_bug import KnownBug, view, written
 def mended() -> Iterator[None]:
     """A result that is read at or after the write to the input is not put into that input.
 
-    Torch asks only whether the *input* is read until it is written. Then it holds the result.
+    Torch asks only whether the *input* is read until it is written. Then it holds the result, or
+    the result of a later call that is put in place of this one.
     """
     with before_reinplacing(_copy_operands):
         yield
@@ -24,12 +25,20 @@ def mended() -> Iterator[None]:
 def _copy_operands(graph: fx.Graph) -> None:
     order = {node: index for index, node in enumerate(graph.nodes)}
     for node, index in reinplaceable(graph):
-        write = write_back(node.args[index])
+        write = write_back(_origin(node.args[index]))
         if (
             write is not None
             and any(order[use] >= order[write] and use is not write for use in _uses(node))
         ) or (write is not None and write in node.users and write.args[1] is not node):
             copied(node, index)
+
+
+def _origin(node: fx.Node) -> fx.Node:
+    """The tensor that a chain of calls is put into, if each of them is put in place."""
+    operands = dict(reinplaceable(node.graph))
+    while node in operands:
+        node = node.args[operands[node]]  # type: ignore[assignment]
+    return node
 
 
 def _uses(node: fx.Node) -> Iterator[fx.Node]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 from unittest import mock
 
 import torch
@@ -21,10 +22,10 @@ def mended() -> Iterator[None]:
 
     original = MetaConverter.set_storage_memo
 
-    def whole(converter: MetaConverter, source: object, fake: torch.UntypedStorage) -> None:
-        if fake.nbytes() < source.size:  # type: ignore[attr-defined]
-            fake.resize_(source.size)  # type: ignore[attr-defined]
-        original(converter, source, fake)  # type: ignore[arg-type]
+    def whole(converter: Any, source: Any, fake: torch.UntypedStorage) -> None:
+        if fake.nbytes() < source.size:
+            fake.resize_(source.size)
+        original(converter, source, fake)
 
     with mock.patch.object(MetaConverter, "set_storage_memo", whole):
         yield

@@ -137,6 +137,17 @@ def test_another_error_is_not_the_same_bug() -> None:
     assert answer(RAISES, other) == "raises another error: Unsupported: no"
 
 
+def test_dynamos_own_line_says_nothing_of_the_error() -> None:
+    def raised_by(backend: str, message: str) -> str:
+        return f"backend='{backend}' raised:\nAssertionError: {message}"
+
+    message = raised_by("_recorded", "does not yet handle it")
+    accused = Violation("errors", "raises BackendCompilerFailed", "call", {"message": message})
+    for raised, said in (("does not yet handle it", "shows"), ("no", "raises another error")):
+        output = f"actual:   BackendCompilerFailed: {raised_by('inductor', raised)}\nBUG: it"
+        assert answer(accused, Confirmation(True, output, "exits 1")).startswith(said)
+
+
 def test_what_happens_instead_is_said() -> None:
     violation = Violation("values", "wrong value", "output 0")
     failed = Confirmation(False, "Traceback\n  ...\nInductorError: no", "exits 1")

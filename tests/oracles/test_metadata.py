@@ -51,6 +51,44 @@ def test_wrong_metadata_of_an_output_is_seen(runs, name: str) -> None:
     assert report.documented[0].difference == violation
 
 
+DENSE = (1, 2)  # the strides of a copy of `part` that keeps their order
+
+
+def part(x: torch.Tensor) -> torch.Tensor:
+    """A view of an intermediate result with strides (1, 3)."""
+    return (x + 1)[:, :2].t()
+
+
+@pytest.mark.parametrize(
+    ("eager", "strides", "verdict"),
+    [
+        pytest.param(part, DENSE, Verdict.DOCUMENTED, id="a part, in order"),
+        pytest.param(part, DENSE[::-1], Verdict.VIOLATED, id="a part, in another order"),
+        pytest.param(lambda x: x[:, :2].t(), DENSE, Verdict.VIOLATED, id="a part of an input"),
+        pytest.param(
+            lambda x: torch.empty_strided((2, 2), (1, 3)).fill_(1),
+            DENSE,
+            Verdict.VIOLATED,
+            id="no view",
+        ),
+        pytest.param(
+            lambda x: (x + 1)[:1, :1].expand(2, 2), DENSE, Verdict.VIOLATED, id="expanded"
+        ),
+    ],
+)
+def test_parts_of_intermediate_results_may_lose_their_strides(
+    runs, eager, strides, verdict
+) -> None:
+    def target(x: torch.Tensor) -> torch.Tensor:
+        return torch.empty_strided((2, 2), strides).copy_(eager(x))
+
+    contract = Contract(waivers=(Waiver(Promise.STRIDE_OF_PART, "for this test"),))
+    assert judge(contract, *runs(eager, target, [X])).verdict is verdict
+    assert judge(ALL, *runs(eager, target, [X])).verdict is Verdict.VIOLATED
+    waived = Contract(waivers=(Waiver(Promise.STRIDE, "for this test"),))
+    assert judge(waived, *runs(eager, target, [X])).verdict is Verdict.DOCUMENTED
+
+
 @pytest.mark.parametrize(
     "target",
     [

@@ -143,3 +143,22 @@ def test_a_setting_that_takes_a_promise_back_changes_the_contract() -> None:
         assert verdict(draws, [torch.zeros(3)], wrong(name, planted)) is expected
     other = wrong("inductor-fx:fallback_random=False", planted)
     assert verdict(torch.neg, [torch.zeros(3)], other) is Verdict.VIOLATED
+
+
+# --- what Dynamo hands on -------------------------------------------------------------------------
+
+
+def splits(x: Tensor, y: Tensor) -> Tensor:
+    view = x.view(-1)
+    torch._dynamo.graph_break()
+    view.add_(1)
+    return y + 1
+
+
+def test_a_view_and_an_input_that_overlap_are_refused() -> None:
+    """After a graph break, an input of the second part is a view in autograd, and `y` is not."""
+    accused = target("aot-eager")
+    x = torch.zeros(4)
+    assert not examined(splits, [x, x], accused).documented, "one tensor"
+    (found,) = examined(splits, [x, x.view(4)], accused).documented
+    assert "autograd base" in found.limitation.name
