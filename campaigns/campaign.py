@@ -157,11 +157,12 @@ class Suspicion(NamedTuple):
 
 
 def findings_in_order(campaign: Campaign) -> list[Finding]:
-    """The findings: silent ones first, then by target, oracle and size."""
+    """The findings: silent ones first, those of Inductor before others, then by target and size."""
 
     def order(finding: Finding) -> tuple[object, ...]:
         size = len(finding.program)
-        return not finding.silent, finding.target, finding.oracle, size, finding.identifier
+        key = (not finding.silent, not finding.of_inductor, finding.target, finding.oracle)
+        return *key, size, finding.identifier
 
     return sorted(campaign.findings.values(), key=order)
 

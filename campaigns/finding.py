@@ -91,6 +91,11 @@ class Finding:
         return self.oracle != "errors"
 
     @property
+    def of_inductor(self) -> bool:
+        """True if Inductor is at fault, which `torch.compile` runs by default."""
+        return self.target.startswith("inductor")
+
+    @property
     def violation(self) -> Violation:
         """What was found wrong."""
         return Violation(self.oracle, self.kind, self.place, self.evidence)

@@ -135,12 +135,16 @@ def _ops(finding: Finding) -> str:
 
 
 def _print_shortest(console: Console, campaign: Campaign, findings: list[Finding]) -> None:
-    """Print the shortest finding, a silent one if there is any, and how to see the others."""
+    """Print the shortest finding, a silent one if there is any, and how to see the others.
+
+    One of Inductor comes before others, since it is what `torch.compile` runs.
+    """
     # Silent ones are worse: a user sees an exception. The source's length breaks ties.
     shortest = min(
         findings,
         key=lambda finding: (
             not finding.silent,
+            not finding.of_inductor,
             len(finding.program),
             len(source(finding.program)),
         ),
