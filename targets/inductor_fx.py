@@ -17,6 +17,7 @@ from torch import fx
 from oracles.contract import Dispute, Promise, Waiver, writes_overlapping_input
 from oracles.stage import Stage
 from programs.execution import ProgramFunction, as_graph
+from programs.program import Program
 from targets import aot, aot_eager, dynamo, inductor_reinplace
 from targets.captured_graph import CapturedGraph
 from targets.freezing import ProgramWithBuffers
@@ -103,10 +104,29 @@ def compiled(
         return cast(Function, result)
 
     if not tracing.symbolic and isinstance(function, ProgramFunction):
-        return backend(fx.GraphModule(torch.nn.Module(), as_graph(function.program)), list(inputs))
+        return _by_first_use(function.program, backend, inputs)
     if not tracing.symbolic and isinstance(function, ProgramWithBuffers):
         return backend(function, list(inputs))
     return dynamo.compiled(function, backend, tracing)
+
+
+def _by_first_use(
+    program: Program, backend: Callable[..., Function], inputs: Sequence[torch.Tensor]
+) -> Function:
+    """The program, compiled with the inputs that it uses, in the order in which it does.
+
+    Dynamo passes them so. The order of the writes to inputs follows from it, and which inputs are
+    merged.
+    """
+    used = [name for call in program.instructions for name in call.refs]
+    used += program.outputs
+    names = [each.name for each in program.inputs]
+    passed = [index for index, name in enumerate(names) if name in used]
+    order = sorted(passed, key=lambda index: used.index(names[index]))
+    ordered = replace(program, inputs=tuple(program.inputs[index] for index in order))
+    graph = fx.GraphModule(torch.nn.Module(), as_graph(ordered))
+    found = backend(graph, [inputs[index] for index in order])
+    return lambda *given: found(*(given[index] for index in order))
 
 
 def passes_only(

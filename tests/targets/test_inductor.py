@@ -15,7 +15,7 @@ from programs.lifting import lift_program
 from targets.registry import target
 from targets.target import Build, Function, Target
 from trials.examination import Examination, examine
-from trials.trial import Case
+from trials.trial import Case, run_trial
 
 BF16 = torch.bfloat16
 PASSES = target("inductor-fx")
@@ -162,3 +162,18 @@ def test_a_view_and_an_input_that_overlap_are_refused() -> None:
     assert not examined(splits, [x, x], accused).documented, "one tensor"
     (found,) = examined(splits, [x, x.view(4)], accused).documented
     assert "autograd base" in found.limitation.name
+
+
+def test_a_program_gets_the_inputs_that_dynamo_passes_in_its_order() -> None:
+    def writes_the_second_first(x: Tensor, y: Tensor, unused: Tensor) -> Tensor:
+        y.add_(1)
+        return x.add_(1)
+
+    inputs = [torch.zeros(2), torch.zeros(3), torch.zeros(4)]
+    case = Case.of(lift_program(writes_the_second_first, inputs).program)
+    for one in (case, Case.of_function(writes_the_second_first, inputs)):
+        trial = run_trial(one, PASSES)
+        assert trial.build is not None
+        (stage,) = trial.build.stages
+        given = cast("list[Tensor]", stage.inputs)
+        assert [tensor.numel() for tensor in given] == [3, 2]
