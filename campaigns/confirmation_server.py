@@ -42,7 +42,12 @@ COMPILERS = (
     "torch._inductor.codegen.cpp_wrapper_cpu",
 )
 # Inductor starts a pool of processes to compile in. For one small program, that only costs time.
-ENVIRONMENT = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
+# Its cache on disk could hand a script what another program was compiled to.
+ENVIRONMENT = {
+    "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
+    "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
+}
 TIMEOUT = 120.0  # seconds. A script runs one small program, so one that takes longer hangs.
 
 

@@ -5,6 +5,7 @@ It needs torch alone. For the reference pass, it also imports that pass.
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+from campaigns.confirmation_server import ENVIRONMENT
 from campaigns.headline import headline
 from oracles.judge import ORACLES
 from oracles.verdict import Violation
@@ -306,6 +308,7 @@ def confirm(script: Path, timeout: float = TIMEOUT) -> Confirmation:
             timeout=timeout,
             check=False,
             errors="replace",
+            env=os.environ | ENVIRONMENT,
             # A session of its own: Ctrl-C ends the search, not the confirmation of its findings.
             start_new_session=True,
         )
