@@ -73,7 +73,7 @@ SAME: dict[str, Example] = {
     "a copy of what the operand does not cover": (
         lambda x: x[:0].as_strided((2,), (1,), 1).clone(),
         lambda x: aten.as_strided_copy.default(x[:0], [2], [1], 1),
-        (X,),
+        (NARROW,),
     ),
     "a scatter into out=": (
         lambda m, x, out: aten.select_scatter.out(m, x, 0, 1, out=out),
