@@ -364,10 +364,16 @@ def _is_narrow_integer(tensor: torch.Tensor) -> bool:
 
 
 def _has_one_form(tensor: torch.Tensor, *, zeros_differ: bool) -> bool:
-    """Whether all kernels give the same bits: NaN has several, and zero may have either sign."""
+    """Whether all kernels give the same bits: NaN has several, and zero may have either sign.
+
+    So may the parts of a complex number, whichever the op.
+    """
     if not _is_inexact(tensor):
         return True
-    return bool(tensor.isfinite().all()) and not (zeros_differ and bool((tensor == 0).any()))
+    parts = (tensor.real, tensor.imag) if tensor.is_complex() else (tensor,)
+    has_zero = any(bool((part == 0).any()) for part in parts)
+    zeros_differ = zeros_differ or tensor.is_complex()
+    return bool(tensor.isfinite().all()) and not (zeros_differ and has_zero)
 
 
 def _is_inexact(tensor: torch.Tensor) -> bool:

@@ -75,6 +75,11 @@ SAME: dict[str, Example] = {
         lambda x: aten.as_strided_copy.default(x[:0], [2], [1], 1),
         (NARROW,),
     ),
+    "zeros of a complex constant, by a strided and by a dense kernel": (
+        lambda x: torch.full((4, 4), -1 + 0j)[:, 0:3:2].neg(),
+        lambda x: torch.full((4, 4), -1 + 0j)[:, 0:3:2].contiguous().neg(),
+        (X,),
+    ),
     "a scatter into out=": (
         lambda m, x, out: aten.select_scatter.out(m, x, 0, 1, out=out),
         lambda m, x, out: out.copy_(aten.select_scatter.default(m, x, 0, 1)),
