@@ -49,7 +49,6 @@ def recipe(tracing: Tracing = PLAIN) -> str:
     """The source of `build`."""
     if not tracing.decompose:
         return dynamo.recipe(tracing, "aot_eager")
-    dynamic = ", dynamic=True" if tracing.symbolic else ""
     return f"""
 {tracing.imports}from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import make_boxed_func
@@ -61,7 +60,7 @@ def compiled(program, inputs):
         decompositions=decompositions,
         keep_inference_input_mutations=True,
     )
-    return torch.compile(program, backend=backend{dynamic})
+    return torch.compile(program, backend=backend{tracing.dynamic})
 """
 
 

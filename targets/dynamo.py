@@ -52,10 +52,9 @@ def compiled(function: Function, backend: Any, tracing: Tracing = PLAIN) -> Capt
 
 def recipe(tracing: Tracing = PLAIN, backend: str = "eager") -> str:
     """The source of `build`."""
-    dynamic = ", dynamic=True" if tracing.symbolic else ""
     return f"""
 def compiled(program, inputs):
-    return torch.compile(program, backend="{backend}"{dynamic})
+    return torch.compile(program, backend="{backend}"{tracing.dynamic})
 """
 
 

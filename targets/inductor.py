@@ -60,11 +60,10 @@ def build(
 
 def recipe(tracing: Tracing = PLAIN, config: Mapping[str, object] | None = None) -> str:
     """The source of `build`, through Dynamo."""
-    dynamic = ", dynamic=True" if tracing.symbolic else ""
     options = f", options={dict(config)}" if config else ""
     return f"""
 def compiled(program, inputs):
-    return torch.compile(program{dynamic}{options})
+    return torch.compile(program{tracing.dynamic}{options})
 """
 
 

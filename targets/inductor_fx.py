@@ -149,7 +149,6 @@ def passes_only(
 
 def recipe(tracing: Tracing = PLAIN, config: Mapping[str, object] | None = None) -> str:
     """The source of `build`, through Dynamo."""
-    dynamic = ", dynamic=True" if tracing.symbolic else ""
     settings = f", config_patches={dict(config)}" if config else ""
     return f"""
 from torch._inductor import compile_fx
@@ -170,7 +169,7 @@ def passes_only(graph, inputs, is_inference=False, **options):
 
 def compiled(program, inputs):
     backend = lambda graph, args: compile_fx.compile_fx(graph, args, passes_only{settings})
-    return torch.compile(program, backend=backend{dynamic})
+    return torch.compile(program, backend=backend{tracing.dynamic})
 """
 
 

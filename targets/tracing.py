@@ -46,6 +46,11 @@ class Tracing:
         line = "from torch._inductor.decomposition import decompositions\n"
         return line if self.decompose else ""
 
+    @property
+    def dynamic(self) -> str:
+        """The argument of `torch.compile` in a recipe."""
+        return ", dynamic=True" if self.symbolic else ""
+
     def arguments(self) -> str:
         """Arguments of `make_fx` in a recipe."""
         named = {

@@ -161,11 +161,10 @@ def compiled(program, inputs):
 
 
 def _recipe_of_backend(imported: Import, tracing: Tracing) -> str:
-    dynamic = ", dynamic=True" if tracing.symbolic else ""
     return f"""
 {imported.modules}
 
 def compiled(program, inputs):
 {imported.indented()}
-    return torch.compile(program, backend={imported.expression}{dynamic})
+    return torch.compile(program, backend={imported.expression}{tracing.dynamic})
 """
