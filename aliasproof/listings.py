@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from generators.operators import OPERATORS, Operator
+from generators.operator import Operator
+from generators.operators import OPERATORS
 from programs.errors import UserError
 from programs.schemas import facts, resolve
 from reports.contract_table import contract_json

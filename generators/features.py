@@ -13,7 +13,26 @@ import torch
 
 DTYPES = (torch.float32, torch.float64, torch.int64, torch.bool, torch.complex64, torch.bfloat16)
 
-GROUPS = ("view", "in-place", "functional", "scatter", "out=", "indexed", "reduction")
+GROUPS = (
+    "view",
+    "in-place",
+    "functional",
+    "scatter",
+    "out=",
+    "indexed",
+    "reduction",
+    "metadata",
+    "conversion",
+    "pointwise",
+    "comparison",
+    "matrix",
+    "foreach",
+    "random",
+    "custom",
+)
+
+# The groups whose ops write, or compute what a write through a view computes.
+WRITES = {"in-place", "out=", "scatter", "indexed", "metadata", "pointwise", "matrix", "foreach"}
 
 LAYOUTS = ("contiguous", "transposed", "gaps", "offset", "expanded", "overlapping")
 
@@ -60,7 +79,7 @@ def swarm(seed: int) -> Features:
     chance = random.Random(seed)
     kept_groups = [group for group in GROUPS[1:] if chance.random() < 0.6]
     # Without a mutation there is nothing to functionalize.
-    if not {"in-place", "out=", "scatter", "indexed"} & set(kept_groups):
+    if not WRITES & set(kept_groups):
         kept_groups.insert(0, "in-place")
     return Features(
         dtypes=(torch.float32, *(dtype for dtype in DTYPES[1:] if chance.random() < 0.35)),

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from generators.draft import Draft
 from generators.features import Features
 from generators.inputs import draw_inputs
-from generators.operators import OPERATORS, Operator
+from generators.operator import Operator
+from generators.operators import OPERATORS
 from generators.scenarios import SCENARIO_DRAWERS, Scenario
 from generators.scene import EAGER_ERRORS, Counts, NoChoice, Pick, Scene
 from programs.definedness import Undefined, Watch
@@ -102,7 +103,7 @@ def _draw_step(pick: Pick, scene: Scene, features: Features) -> None:
     if scenarios and pick.chance(25):
         pick.one(scenarios)(pick, scene, features)
     else:
-        operator = pick.one(_operators(pick.one(features.groups)))
+        operator = pick.one(_operators(pick.one(_groups(features))))
         draw_call(pick, scene, features, operator)
 
 
@@ -110,6 +111,11 @@ def _draw_step(pick: Pick, scene: Scene, features: Features) -> None:
 @functools.cache
 def _scenarios(features: Features) -> tuple[Scenario, ...]:
     return tuple(draw for name, draw in SCENARIO_DRAWERS.items() if name in features.scenarios)
+
+
+@functools.cache
+def _groups(features: Features) -> tuple[str, ...]:
+    return tuple(group for group in features.groups if _operators(group))
 
 
 @functools.cache

@@ -52,8 +52,8 @@ from oracles.value_hashes import (
 )
 from programs.definedness import ALLOCATES
 from programs.eager_call import tensors_in
+from programs.rounding_tables import ANY_ZERO, rounding_name, rounds_alike
 from programs.schemas import facts
-from programs.trace import ANY_ZERO, rounding_name, rounds_alike
 
 aten = torch.ops.aten
 

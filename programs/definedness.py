@@ -25,8 +25,9 @@ from programs.higher_order import eager_steps
 from programs.indexed_stores import stores_twice
 from programs.narrow_dtypes import readable
 from programs.regions import Region, covers, overlap, overlaps_itself
+from programs.rounding_tables import moves
 from programs.schemas import Kind
-from programs.trace import InputLocation, StridedChains, Trace, moves
+from programs.trace import InputLocation, StridedChains, Trace
 from programs.uninitialised import UninitialisedMemory
 
 aten = torch.ops.aten

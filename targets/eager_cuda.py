@@ -1,8 +1,8 @@
 """Target *eager-cuda*: a function of tensors on the CPU, run in eager on CUDA.
 
 It compares the kernels of the two devices. What correct kernels may do differently is the same as
-between eager and generated code (`programs/trace.py`): moves must be exact, the rest is compared
-with the tolerance of the dtype.
+between eager and generated code (`programs/rounding_tables.py`): moves must be exact, the rest is
+compared with the tolerance of the dtype.
 """
 
 from __future__ import annotations

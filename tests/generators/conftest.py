@@ -9,7 +9,7 @@ import pytest
 
 from generators.features import Features
 from generators.inputs import draw_inputs
-from generators.operators import Operator
+from generators.operator import Operator
 from generators.scene import NoChoice, Pick, Scene
 from generators.strategies import draw_call
 from programs.program import Program

@@ -8,7 +8,8 @@ import pytest
 
 from generators import number_arguments as numbers
 from generators.arguments import drawn_arguments
-from generators.operators import OPERATORS, Operator
+from generators.operator import Operator
+from generators.operators import OPERATORS
 from programs.errors import UserError
 from programs.program import Program
 from programs.validation import validate

@@ -19,15 +19,16 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 
-from generators.operators import OPERATORS, Operator
+from generators.operator import Operator
+from generators.operators import OPERATORS
 from oracles.calls import stores, torch_name
 from oracles.forms import functional_form, view_of_copy
 from oracles.op_hashes import MOVES
 from programs.execution import run
 from programs.indexed_stores import DEFINED_FOR_EQUAL_INDICES, INDEXED_STORES
 from programs.program import Instruction, Program
+from programs.rounding_tables import KERNELS_DIFFER, NO_ROUNDING, ONE_ROUNDING, rounding_name
 from programs.schemas import Kind, facts, resolve
-from programs.trace import KERNELS_DIFFER, NO_ROUNDING, ONE_ROUNDING, rounding_name
 from programs.values import input_tensors
 
 aten = torch.ops.aten
@@ -95,7 +96,10 @@ def declares_equal_indices(op: OpOverload) -> bool:
 PROPERTIES: dict[str, tuple[Callable[[OpOverload], bool], str]] = {
     "rounding": (
         declares_rounding,
-        "add its name to NO_ROUNDING, ONE_ROUNDING or KERNELS_DIFFER in programs/trace.py",
+        (
+            "add its name to NO_ROUNDING, ONE_ROUNDING or KERNELS_DIFFER in"
+            " programs/rounding_tables.py"
+        ),
     ),
     "value hash": (
         declares_value_hash,

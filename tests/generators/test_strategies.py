@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ import torch
 from hypothesis import HealthCheck, find, given, settings
 
 import generators
-from generators.features import DTYPES, GROUPS, LAYOUTS, SCENARIOS, Features, swarm
+from generators.features import DTYPES, LAYOUTS, SCENARIOS, Features, swarm
 from generators.operators import OPERATORS
 from generators.scenarios import SCENARIO_DRAWERS
 from generators.scene import Counts
@@ -284,92 +283,6 @@ def test_outputs_are_of_every_kind(drawn: list[Program]) -> None:
     ]
     assert sum(bool(set(program.outputs) & set(results)) for program in drawn) > 50
     assert sum(len(set(program.outputs)) == len(program.outputs) for program in drawn) == len(drawn)
-
-
-# --- the switches ---------------------------------------------------------------------------------
-
-
-def test_swarm_is_deterministic_and_turns_each_switch_on_and_off() -> None:
-    shards = [swarm(seed) for seed in range(200)]
-    assert shards == [swarm(seed) for seed in range(200)]
-    for name, everything, plain in (
-        ("dtypes", DTYPES, 1),
-        ("groups", GROUPS, 1),
-        ("layouts", LAYOUTS, 1),
-        ("scenarios", SCENARIOS, 0),
-    ):
-        switches = [getattr(features, name) for features in shards]
-        assert all(set(on) <= set(everything) for on in switches)
-        assert all(on[:plain] == everything[:plain] for on in switches), "the plainest is always on"
-        for switch in everything[plain:]:
-            assert 20 < sum(switch in on for on in switches) < 180
-    assert {features.large for features in shards} == {True, False}
-    assert {features.instructions for features in shards} == {3, 5, 8, 12}
-
-
-def test_every_shard_can_mutate() -> None:
-    groups = [set(swarm(seed).groups) for seed in range(200)]
-    assert all({"in-place", "out=", "scatter", "indexed"} & kept for kept in groups)
-
-
-def test_dtypes_are_respected() -> None:
-    features = Features(dtypes=(torch.float64, torch.bfloat16))
-    index = {torch.int64}  # for ops that take positions
-    for program in sample(features, 1, 100):
-        assert {storage.dtype for storage in program.storages} <= {*features.dtypes} | index
-        assert {view.dtype for view in program.inputs} <= {*features.dtypes} | index
-    without = Features(dtypes=(torch.float64,), groups=("view", "in-place"))
-    views = [view for program in sample(without, 1, 50) for view in program.inputs]
-    assert {view.dtype for view in views} == {torch.float64}
-
-
-# Ops that the drawers of other groups add: a comparison makes a mask, a view the source of a
-# scatter.
-BROUGHT_ALONG = {
-    "view": set(),
-    "in-place": {"aten.gt.Scalar", "aten.eq.Scalar"},
-    "functional": {"aten.gt.Scalar", "aten.eq.Scalar"},
-    "out=": {"aten.gt.Scalar", "aten.eq.Scalar"},
-    "indexed": set(),
-    "reduction": set(),
-    "scatter": {
-        "aten.select.int",
-        "aten.slice.Tensor",
-        "aten.diagonal.default",
-        "aten.as_strided.default",
-        "aten.neg.default",
-    },
-}
-
-
-@pytest.mark.parametrize("group", GROUPS)
-def test_groups_are_respected(group: str) -> None:
-    allowed = {operator.name for operator in OPERATORS if operator.group == group}
-    drawn = list(sample(Features(groups=(group,), scenarios=()), 1, 40))
-    seen = {instruction.op for program in drawn for instruction in program.instructions}
-    assert seen <= allowed | BROUGHT_ALONG[group]
-    assert len(seen) >= 3
-
-
-def test_sizes_stay_small_unless_large_is_switched_on() -> None:
-    small = sample(Features(large=False, scenarios=()), 1, 100)
-    assert max(region_numel(view) for program in small for view in program.inputs) <= 32
-    large = sample(Features(large=True, scenarios=()), 1, 100)
-    assert max(region_numel(view) for program in large for view in program.inputs) >= 256
-
-
-def test_the_number_of_steps_is_respected() -> None:
-    views = Features(groups=("view",), scenarios=())
-    assert all(len(program) <= 1 for program in sample(replace(views, instructions=1), 1, 50))
-    longest = max(map(len, sample(replace(views, instructions=12), 1, 50)))
-    assert 8 <= longest <= 12
-
-
-def test_features_are_described_in_plain_json_values() -> None:
-    described = Features(dtypes=(torch.float32,), scenarios=("swap",)).describe()
-    assert described["dtypes"] == ["float32"]
-    assert described["scenarios"] == ["swap"]
-    assert described["large"] is True
 
 
 # --- small once shrunk ----------------------------------------------------------------------------

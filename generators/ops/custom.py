@@ -1,0 +1,7 @@
+"""Custom operators."""
+
+from __future__ import annotations
+
+from generators.operator import Operator
+
+CUSTOM: tuple[Operator, ...] = ()

@@ -1,0 +1,33 @@
+"""Ops that give new tensors."""
+
+from __future__ import annotations
+
+from generators import number_arguments as numbers
+from generators import tensor_arguments as tensors
+from generators.operator import Operator, line, not_bool, real
+
+FUNCTIONAL: tuple[Operator, ...] = (
+    line("functional", "add.Tensor", not_bool, other=tensors.partner),
+    line("functional", "add.Scalar", not_bool),
+    line("functional", "sub.Tensor", not_bool, other=tensors.partner),
+    line("functional", "mul.Tensor", other=tensors.partner),
+    line("functional", "mul.Scalar"),
+    line("functional", "neg.default", not_bool),
+    line("functional", "abs.default", real),
+    line("functional", "relu.default", real),
+    line("functional", "clone.default"),
+    line("functional", "zeros_like.default"),
+    line("functional", "full_like.default", fill_value=numbers.number),
+    line("functional", "gt.Scalar", real),
+    line("functional", "eq.Tensor", other=tensors.partner),
+    line("functional", "logical_not.default"),
+    line("functional", "clamp.default", real, min=numbers.number),
+    line("functional", "masked_fill.Scalar", value=numbers.number),
+    line("functional", "where.self", other=tensors.partner),
+    line("functional", "fill.Scalar"),
+    line("functional", "copy.default"),
+    line("functional", "cat.default", dim=numbers.dimension),
+    line("functional", "stack.default"),
+    line("functional", "addcmul.default", not_bool, value=numbers.number),
+    line("functional", "flip.default", dims=numbers.dimension_in_list),
+)
