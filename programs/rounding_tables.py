@@ -11,7 +11,9 @@ from torch._ops import OpOverload
 def moves(op: OpOverload, tensors: Sequence[torch.Tensor]) -> bool:
     """True if all bits of what the op stores come from one operand, or are a constant."""
     numbers = {each.dtype for each in tensors if each.is_floating_point() or each.is_complex()}
-    return rounding_name(op) in MOVES and len(numbers) <= 1
+    # A lazy conjugate or negative bit is resolved on the way, which may change the sign of a NaN.
+    lazy = any(each.is_conj() or each.is_neg() for each in tensors)
+    return rounding_name(op) in MOVES and len(numbers) <= 1 and not lazy
 
 
 def rounds_alike(op: OpOverload, tensors: Sequence[torch.Tensor]) -> bool:
@@ -51,6 +53,7 @@ NO_ROUNDING = {
     "empty_permuted", "new_empty", "new_empty_strided", "new_zeros", "new_ones", "new_full",
     "ones_like", "arange", "scalar_tensor", "item", "_local_scalar_dense", "isnan", "isinf",
     "logical_and", "logical_or", "logical_xor", "nonzero", "take",
+    "type_as", "atleast_1d", "atleast_2d", "atleast_3d", "conj_physical",
 }
 
 # These keep the bits of what they move, also those of a NaN.
@@ -58,6 +61,7 @@ MOVES = NO_ROUNDING - {
     "add", "sub", "rsub", "neg", "abs", "sign", "relu", "clamp", "clamp_min", "clamp_max", "eq",
     "ne", "gt", "ge", "lt", "le", "logical_not", "bitwise_not", "amax", "amin", "maximum",
     "minimum", "isnan", "isinf", "logical_and", "logical_or", "logical_xor",
+    "conj_physical",
 }
 # fmt: on
 
@@ -91,4 +95,8 @@ KERNELS_DIFFER = {
     "bmm": "adds in any order",
     "mv": "adds in any order",
     "dot": "adds in any order",
+    "dropout": "multiplies by a rounded factor",
+    "feature_dropout": "multiplies by a rounded factor",
+    "alpha_dropout": "multiplies and adds",
+    "feature_alpha_dropout": "multiplies and adds",
 }
