@@ -25,7 +25,15 @@ from programs.ordinary_syntax import ordinary_source, with_short_names
 from programs.program import Program
 from programs.schemas import resolve
 from programs.values import input_tensors
-from targets import captured, freezing, gradients, second_calls, settings
+from targets import (
+    buffers,
+    captured,
+    freezing,
+    gradients,
+    inductor_reinplace,
+    second_calls,
+    settings,
+)
 from targets.target import Target
 
 DEATHS = ("dies", "hangs")  # the kind of a violation starts so if the target ends its process
@@ -70,6 +78,8 @@ class Compiler:
             recipe = gradients.recipe(plain)
         elif "captured" in variants:
             recipe = captured.recipe(plain)
+        elif "buffers" in variants:
+            recipe = buffers.recipe(plain)
         elif "freezing" in variants:
             recipe = freezing.recipe(plain)
         else:  # as short as a user would write it
@@ -92,7 +102,10 @@ def script_for(program: Program, compiler: Compiler, violation: Violation, *, ex
     written = ordinary_source(program, near=compiler.near)
     # One block of imports at the top, as in any script, though a recipe brings its own.
     here = input_tensors(on_device(program, CPU))  # a script can be for a device that is not here
-    imports, recipe = _split(second_calls.shortened(compiler.recipe, here))
+    recipe = compiler.recipe
+    if not any(call.op.startswith("aten._foreach_") for call in program.instructions):
+        recipe = inductor_reinplace.without_foreach(recipe)
+    imports, recipe = _split(second_calls.shortened(recipe, here))
     dies = violation.kind.startswith(DEATHS)
     head = [
         _docstring(headline(compiler.name, violation, program), program.device),

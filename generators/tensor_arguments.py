@@ -31,6 +31,11 @@ def tensor_like(draft: Draft, accepts: Callable[[torch.Tensor], bool]) -> Ref:
     return Ref(draft.pick.one(fitting))
 
 
+def itself(draft: Draft) -> Argument:
+    """The first tensor, for an op that calls it other than `self`."""
+    return Ref(draft.self_name)
+
+
 def operand(draft: Draft) -> Argument:
     """A tensor of the first tensor's dtype that broadcasts to its shape."""
     shape, dtype = draft.self.shape, draft.self.dtype

@@ -31,7 +31,7 @@ from oracles.oracle import Needs, Oracle
 from oracles.stage_comparison import StageComparison
 from oracles.stage_run import NodeRun, StageRun
 from oracles.verdict import Report, Verdict, Violation, decided, not_applicable, of_all_stages
-from programs.definedness import UNTAGGED, read_as_number_first
+from programs.definedness import read_as_number_first
 from programs.regions import overlaps_itself
 from programs.schemas import Kind, facts
 from programs.trace import Trace
@@ -113,7 +113,7 @@ def _elementwise(op: OpOverload) -> bool:
     """
     # The tag `pointwise` may be missing from the in-place form.
     form = functional_form(op)
-    return op in UNTAGGED or facts(op).pointwise or (form is not None and facts(form).pointwise)
+    return facts(op).pointwise or (form is not None and facts(form).pointwise)
 
 
 def _stores_twice(call: NodeCall, target: Operand) -> bool:

@@ -142,16 +142,16 @@ class UninterpretedMode(TorchDispatchMode):
         # A random op draws once: its functional form would draw other values.
         form = functional_form(op)
         if form is None or is_random(op):
-            left, dtypes, result = self._opaque_mutation(op, given, args, kwargs, written)
+            left, computed, result = self._opaque_mutation(op, given, args, kwargs, written)
         else:
-            left, dtypes = self._by_functional_form(op, form, given, written)
+            left, computed = self._by_functional_form(op, form, given, written)
             result = op(*args, **kwargs)
         # A functional form returns new results first, then the new contents of what is written.
         new = len(left) - len(written)
         for tensor, hashes in zip(_not_in(written, result), left[:new], strict=False):
             self.memory.make(tensor, hashes)
-        for tensor, hashes, dtype in zip(written, left[new:], dtypes[new:], strict=True):
-            self.memory.write(tensor, self.memory.converted(hashes, dtype, tensor.dtype))
+        for tensor, hashes, source in zip(written, left[new:], computed[new:], strict=True):
+            self.memory.write(tensor, self.memory.stored(source, hashes, tensor.dtype))
         return result
 
     def _by_functional_form(
@@ -160,8 +160,8 @@ class UninterpretedMode(TorchDispatchMode):
         form: OpOverload,
         given: dict[str, Any],
         written: list[torch.Tensor],
-    ) -> tuple[list[Array], list[torch.dtype]]:
-        """The hashes and dtypes of what the functional form returns."""
+    ) -> tuple[list[Array], list[torch.Tensor]]:
+        """What the functional form returns, and its hashes."""
         # A functional form takes the arguments of the op in the same order, without `out=`.
         values = [
             given[argument.name]
@@ -176,7 +176,7 @@ class UninterpretedMode(TorchDispatchMode):
         call = BoundCall(form, named)
         shadow = call.run()
         left = self._shown(form, call.args, call.kwargs, shadow)
-        return left, [tensor.dtype for tensor in tensors_in(shadow)]
+        return left, list(tensors_in(shadow))
 
     def _opaque_mutation(
         self,
@@ -185,7 +185,7 @@ class UninterpretedMode(TorchDispatchMode):
         args: Sequence[Any],
         kwargs: dict[str, Any],
         written: list[torch.Tensor],
-    ) -> tuple[list[Array], list[torch.dtype], Any]:
+    ) -> tuple[list[Array], list[torch.Tensor], Any]:
         """Run an op without a functional form, or a random one, as an opaque op."""
         key = None if is_constant(op, given) else self._ops.opaque_key(op, given)
         if key is not None:
@@ -197,7 +197,7 @@ class UninterpretedMode(TorchDispatchMode):
             self.memory.constant(tensor) if key is None else self._ops.opaque(key, index, tensor)
             for index, tensor in enumerate(left)
         ]
-        return hashes, [tensor.dtype for tensor in left], result
+        return hashes, left, result
 
     def _store(
         self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor

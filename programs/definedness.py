@@ -75,7 +75,7 @@ def reads_what_it_writes(call: EagerCall) -> str | None:
     A pointwise op may read a region that is equal to the destination: each element is read before
     it is written.
     """
-    pointwise = call.facts.pointwise or call.op in UNTAGGED or is_foreach(call.op)
+    pointwise = call.facts.pointwise or is_foreach(call.op)
     for target in call.written:
         region = Region.of(target)
         for operand in _read_while_it_writes(call):
@@ -147,8 +147,6 @@ _ABOUT_ORDER = (writes_through_itself, reads_what_it_writes, writes_twice)
 _OF_TORCH = ("aten", "prims", "prim", "quantized", "mkldnn", "inductor")
 
 _READ_NUMBER_FIRST = {aten.fill_.Tensor, aten.masked_fill_.Tensor}
-# As pointwise as `masked_fill.Scalar`, but torch tags that one alone.
-UNTAGGED = {aten.masked_fill_.Tensor}
 
 _SCATTERS = {
     aten.select_scatter,

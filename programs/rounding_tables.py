@@ -12,7 +12,9 @@ from torch._ops import OpOverload
 def moves(op: OpOverload, tensors: Sequence[torch.Tensor]) -> bool:
     """True if all bits of what the op stores come from one operand, or are a constant."""
     numbers = {each.dtype for each in tensors if each.is_floating_point() or each.is_complex()}
-    return rounding_name(op) in MOVES and len(numbers) <= 1
+    # A lazy conjugate or negative bit is resolved on the way, which may change the sign of a NaN.
+    lazy = any(each.is_conj() or each.is_neg() for each in tensors)
+    return rounding_name(op) in MOVES and len(numbers) <= 1 and not lazy
 
 
 def rounds_alike(op: OpOverload, tensors: Sequence[torch.Tensor]) -> bool:
@@ -70,9 +72,9 @@ NO_ROUNDING = MOVES | {
     "amin", "maximum", "minimum", "eq", "ne", "gt", "ge", "lt", "le", "isnan", "isinf",
     "logical_not", "logical_and", "logical_or", "logical_xor", "bitwise_not", "bitwise_and",
     "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift", "__ilshift",
-    "__irshift", "ceil", "floor", "round", "trunc", "frac", "conj_physical", "nan_to_num", "gcd",
-    "lcm", "heaviside", "copysign", "nextafter", "threshold", "hardtanh", "_add_relu",
-    "scatter_reduce", "index_reduce",
+    "__irshift", "ceil", "floor", "round", "trunc", "frac", "conj_physical", "_conj_physical",
+    "nan_to_num", "gcd", "lcm", "heaviside", "copysign", "nextafter", "threshold", "hardtanh",
+    "_add_relu", "scatter_reduce", "index_reduce",
 }
 # fmt: on
 

@@ -10,8 +10,7 @@ from generators import number_arguments as numbers
 from generators import tensor_arguments as tensors
 from generators.accepted_dtypes import accepts
 from generators.draft import Draft, Drawer
-from generators.operator import Operator, line
-from generators.scene import NoChoice
+from generators.operator import Operator, at_least, exactly, line, of_rank
 
 
 def _multiplies(dtype: torch.dtype) -> bool:
@@ -19,15 +18,8 @@ def _multiplies(dtype: torch.dtype) -> bool:
     return accepts("aten.mm.default", ("mat2",), dtype)
 
 
-def _shape(draft: Draft, rank: int) -> Sequence[int]:
-    """The shape of the first tensor, which must have that rank."""
-    if draft.self.dim() != rank:
-        raise NoChoice
-    return draft.self.shape
-
-
 def _rows_by_any(draft: Draft) -> Sequence[int]:
-    return (_shape(draft, 2)[0], draft.pick.integer(1, 3))
+    return (draft.self.shape[0], draft.pick.integer(1, 3))
 
 
 def _any_by_columns(draft: Draft) -> Sequence[int]:
@@ -35,7 +27,7 @@ def _any_by_columns(draft: Draft) -> Sequence[int]:
 
 
 def _matrix_for_vector(draft: Draft) -> Sequence[int]:
-    return (_shape(draft, 1)[0], draft.pick.integer(1, 3))
+    return (draft.self.shape[0], draft.pick.integer(1, 3))
 
 
 def _vector_for_matrix(draft: Draft) -> Sequence[int]:
@@ -43,7 +35,7 @@ def _vector_for_matrix(draft: Draft) -> Sequence[int]:
 
 
 def _column(draft: Draft) -> Sequence[int]:
-    return (_shape(draft, 2)[0],)
+    return (draft.self.shape[0],)
 
 
 def _row(draft: Draft) -> Sequence[int]:
@@ -54,7 +46,7 @@ def _left_batch(rank: int) -> Drawer:
     """The first factor of a product of batches. A result of rank 2 is a sum over the batch."""
 
     def shape(draft: Draft) -> Sequence[int]:
-        own = _shape(draft, rank)
+        own = draft.self.shape
         batch = own[0] if rank == 3 else draft.pick.integer(1, 2)
         return (batch, own[-2], draft.pick.integer(1, 3))
 
@@ -72,52 +64,69 @@ _FACTORS: dict[str, Drawer] = {
 }
 
 MATRICES: tuple[Operator, ...] = (
-    line(
-        "matrix",
-        "addmm_.default",
-        _multiplies,
-        mat1=tensors.of_shape(_rows_by_any),
-        mat2=tensors.of_shape(_any_by_columns),
-        **_FACTORS,
+    *of_rank(
+        exactly(2),
+        line(
+            "matrix",
+            "addmm_.default",
+            _multiplies,
+            mat1=tensors.of_shape(_rows_by_any),
+            mat2=tensors.of_shape(_any_by_columns),
+            **_FACTORS,
+        ),
+        line(
+            "matrix",
+            "addr_.default",
+            _multiplies,
+            vec1=tensors.of_shape(_column),
+            vec2=tensors.of_shape(_row),
+            **_FACTORS,
+        ),
+        line(
+            "matrix",
+            "addbmm_.default",
+            _multiplies,
+            batch1=_left_batch(2),
+            batch2=tensors.of_shape(_right_batch),
+            **_FACTORS,
+        ),
     ),
-    line(
-        "matrix",
-        "addmv_.default",
-        _multiplies,
-        mat=tensors.of_shape(_matrix_for_vector),
-        vec=tensors.of_shape(_vector_for_matrix),
-        **_FACTORS,
+    *of_rank(
+        exactly(1),
+        line(
+            "matrix",
+            "addmv_.default",
+            _multiplies,
+            mat=tensors.of_shape(_matrix_for_vector),
+            vec=tensors.of_shape(_vector_for_matrix),
+            **_FACTORS,
+        ),
     ),
-    line(
-        "matrix",
-        "addr_.default",
-        _multiplies,
-        vec1=tensors.of_shape(_column),
-        vec2=tensors.of_shape(_row),
-        **_FACTORS,
+    *of_rank(
+        exactly(3),
+        line(
+            "matrix",
+            "baddbmm_.default",
+            _multiplies,
+            batch1=_left_batch(3),
+            batch2=tensors.of_shape(_right_batch),
+            **_FACTORS,
+        ),
     ),
-    line(
-        "matrix",
-        "baddbmm_.default",
-        _multiplies,
-        batch1=_left_batch(3),
-        batch2=tensors.of_shape(_right_batch),
-        **_FACTORS,
+    # Beyond rank 2, eager wants all sizes equal.
+    *of_rank(
+        exactly(2),
+        line("matrix", "fill_diagonal_.default", fill_value=numbers.number, wrap=numbers.flag),
     ),
-    line(
-        "matrix",
-        "addbmm_.default",
-        _multiplies,
-        batch1=_left_batch(2),
-        batch2=tensors.of_shape(_right_batch),
-        **_FACTORS,
-    ),
-    line("matrix", "fill_diagonal_.default", fill_value=numbers.number, wrap=numbers.flag),
-    line("matrix", "triu_.default", diagonal=numbers.offset_of_diagonal),
-    line(
-        "matrix",
-        "renorm_.default",
-        p=numbers.one_of(1, 2),
-        maxnorm=numbers.one_of(1, 2, 5),
+    *of_rank(
+        at_least(2),
+        line("matrix", "triu_.default", diagonal=numbers.offset_of_diagonal),
+        line("matrix", "tril_.default"),
+        line(
+            "matrix",
+            "renorm_.default",
+            p=numbers.one_of(1, 2),
+            maxnorm=numbers.one_of(1, 2, 5),
+        ),
     ),
 )
