@@ -123,6 +123,7 @@ def _stores_twice(call: NodeCall, target: Operand) -> bool:
         return call.conflicts  # whether the values differ shows only in the run
     # A fill stores the same value everywhere.
     fills = target.overwritten and facts(call.op).kind is not Kind.OUT
+    fills = fills or call.op is torch.ops.aten.fill_diagonal_.default
     return not fills and overlaps_itself(target.location.region)
 
 
