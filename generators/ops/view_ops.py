@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from generators import number_arguments as numbers
-from generators.operator import Operator, complex_, floating, line
+from generators.operator import Operator, complex_, line, real_part
 
 VIEWS: tuple[Operator, ...] = (
     line("view", "select.int", index=numbers.index_in_dimension),
@@ -52,7 +52,7 @@ VIEWS: tuple[Operator, ...] = (
     ),
     line("view", "view.dtype", dtype=numbers.dtype_of_other_size),
     line("view", "view_as_real.default", complex_),
-    line("view", "view_as_complex.default", floating),
+    line("view", "view_as_complex.default", real_part),
     line("view", "real.default", complex_),
     line("view", "imag.default", complex_),
     line("view", "detach.default"),
