@@ -13,6 +13,7 @@ what equal indices do.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -21,7 +22,8 @@ import torch
 from generators.arguments import DrawnArgument, drawn_arguments
 from generators.draft import Drawer
 from programs.program import Argument
-from programs.schemas import resolve
+from programs.rounding_tables import rounding_name
+from programs.schemas import Kind, facts, resolve
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,12 @@ class Operator:
     def takes_tensor_list(self) -> bool:
         """True if a list of tensors is drawn in place of a first tensor."""
         return any(argument.name == "tensors" for argument in self.arguments)
+
+    def accepts(self, dtype: torch.dtype) -> bool:
+        """True if eager takes a first tensor of that dtype."""
+        if dtype in FLOAT8 and not _has_float8_kernel(self.name):
+            return False
+        return self.dtypes(dtype)
 
     def bind(self, drawn: dict[str, Argument]) -> tuple[tuple[Argument, ...], dict[str, Argument]]:
         """The arguments drawn as positional and keyword arguments of the schema.
@@ -54,6 +62,26 @@ class Operator:
 
 
 # --- dtypes of the first tensor -------------------------------------------------------------------
+
+FLOAT8 = frozenset({torch.float8_e4m3fn, torch.float8_e5m2})
+
+# Views need no kernel. Of the other ops, these have one for float8 on CPU in torch 2.13. None of
+# them computes with the values.
+# fmt: off
+_FLOAT8_KERNELS = frozenset({
+    "abs", "fill", "zero", "copy", "clone", "zeros_like", "full_like", "where", "cat", "stack",
+    "select_scatter", "slice_scatter", "diagonal_scatter", "as_strided_scatter", "index",
+    "index_select", "to", "_to_copy", "contiguous", "eq", "repeat", "view_copy",
+})
+# fmt: on
+
+
+@functools.cache
+def _has_float8_kernel(name: str) -> bool:
+    op = resolve(name)
+    changes_metadata = torch.Tag.inplace_view in op.tags
+    kernels = changes_metadata or facts(op).kind is Kind.VIEW
+    return kernels or rounding_name(op) in _FLOAT8_KERNELS
 
 
 def any_dtype(dtype: torch.dtype) -> bool:
@@ -81,7 +109,12 @@ def complex_(dtype: torch.dtype) -> bool:
 
 
 def integer_or_bool(dtype: torch.dtype) -> bool:
-    return dtype in (torch.int64, torch.bool)
+    return not (dtype.is_floating_point or dtype.is_complex)
+
+
+def real_part(dtype: torch.dtype) -> bool:
+    """True for the dtypes of the parts of complex numbers, except that of complex32."""
+    return dtype in (torch.float32, torch.float64)
 
 
 # --- a line ---------------------------------------------------------------------------------------

@@ -129,7 +129,7 @@ def draw_call(pick: Pick, scene: Scene, features: Features, operator: Operator) 
     """Add one call of the operator to the scene. Raises `NoChoice` if nothing there fits."""
     draft = Draft(pick, scene, features)
     if not operator.takes_tensor_list:
-        fitting = scene.newest_first(lambda tensor: operator.dtypes(tensor.dtype))
+        fitting = scene.newest_first(lambda tensor: operator.accepts(tensor.dtype))
         # Recent values, so that instructions build on each other.
         recent = fitting[:4] if pick.chance(50) else fitting
         draft.drawn["self"] = Ref(pick.one(recent))
