@@ -15,7 +15,7 @@ from generators.features import Features
 from generators.inputs import draw_inputs
 from generators.operator import Operator
 from generators.operators import OPERATORS
-from generators.scenarios import SCENARIO_DRAWERS, Scenario
+from generators.scenarios import SCENARIO_DRAWERS
 from generators.scene import EAGER_ERRORS, Counts, NoChoice, Pick, Scene
 from programs.definedness import Undefined, Watch
 from programs.execution import run
@@ -101,7 +101,9 @@ def _draw_step(pick: Pick, scene: Scene, features: Features) -> None:
     scenarios = _scenarios(features)
     # A scenario adds two to six instructions, so about half of a program comes from them.
     if scenarios and pick.chance(25):
-        pick.one(scenarios)(pick, scene, features)
+        name = pick.one(scenarios)
+        SCENARIO_DRAWERS[name](pick, scene, features)
+        scene.counts.scenarios[name] += 1
     else:
         operator = pick.one(_operators(pick.one(_groups(features))))
         draw_call(pick, scene, features, operator)
@@ -109,8 +111,8 @@ def _draw_step(pick: Pick, scene: Scene, features: Features) -> None:
 
 # Cached, since drawing asks for them at every step.
 @functools.cache
-def _scenarios(features: Features) -> tuple[Scenario, ...]:
-    return tuple(draw for name, draw in SCENARIO_DRAWERS.items() if name in features.scenarios)
+def _scenarios(features: Features) -> tuple[str, ...]:
+    return tuple(name for name in SCENARIO_DRAWERS if name in features.scenarios)
 
 
 @functools.cache
