@@ -11,6 +11,8 @@ from dataclasses import dataclass, fields
 
 import torch
 
+from generators.scenarios import SCENARIOS
+
 DTYPES = (torch.float32, torch.float64, torch.int64, torch.bool, torch.complex64, torch.bfloat16)
 
 GROUPS = (
@@ -36,19 +38,7 @@ WRITES = {"in-place", "out=", "scatter", "indexed", "metadata", "pointwise", "ma
 
 LAYOUTS = ("contiguous", "transposed", "gaps", "offset", "expanded", "overlapping")
 
-SCENARIOS = (
-    "shared inputs",
-    "reinterpreted storage",
-    "aliased operands",
-    "no-op views",
-    "self-overlap",
-    "write between reads",
-    "overlapping slices",
-    "scatter chain",
-    "copy into input",
-    "swap",
-    "return overwritten",
-)
+SCENARIO_NAMES = tuple(scenario.name for scenario in SCENARIOS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +51,7 @@ class Features:
     dtypes: tuple[torch.dtype, ...] = DTYPES
     groups: tuple[str, ...] = GROUPS
     layouts: tuple[str, ...] = LAYOUTS
-    scenarios: tuple[str, ...] = SCENARIOS
+    scenarios: tuple[str, ...] = SCENARIO_NAMES
     large: bool = True
     instructions: int = 8
 
@@ -85,7 +75,7 @@ def swarm(seed: int) -> Features:
         dtypes=(torch.float32, *(dtype for dtype in DTYPES[1:] if chance.random() < 0.35)),
         groups=("view", *kept_groups),
         layouts=("contiguous", *(layout for layout in LAYOUTS[1:] if chance.random() < 0.5)),
-        scenarios=tuple(scenario for scenario in SCENARIOS if chance.random() < 0.5),
+        scenarios=tuple(scenario for scenario in SCENARIO_NAMES if chance.random() < 0.5),
         large=chance.random() < 0.3,
         instructions=chance.choice((3, 5, 8, 12)),
     )
