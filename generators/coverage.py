@@ -121,7 +121,7 @@ def _argument_of_no_program(op: OpOverload) -> str | None:
 
 
 def _generated(op: OpOverload) -> str | None:
-    """torch generates `out=` forms that nobody wrote: each calls the functional form and copies."""
+    """Torch generates `out=` forms that nobody wrote: each calls the functional form and copies."""
     if facts(op).kind is Kind.OUT and torch.Tag.generated in op.tags:
         return "generated: calls the functional form, then copies"
     return None

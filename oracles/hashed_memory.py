@@ -98,13 +98,6 @@ class HashedMemory:
             return self.constant(source.detach().to(dtype))
         return self.converted(self.read(source), source.dtype, dtype)
 
-    def stored(self, computed: torch.Tensor, hashes: Array, dtype: torch.dtype) -> Array:
-        """What an op computed, with its hashes, converted to the dtype of what it writes."""
-        # A constant of another dtype is a constant, as where a program converts it.
-        if computed.dtype != dtype and are_constants(hashes):
-            return self.constant(computed.detach().to(dtype))
-        return self.converted(hashes, computed.dtype, dtype)
-
     def converted(self, hashes: Array, old: torch.dtype, new: torch.dtype) -> Array:
         """Hashes of one dtype as those of another."""
         if old == new:

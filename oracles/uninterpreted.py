@@ -44,7 +44,7 @@ from oracles.forms import SCATTERS, functional_form
 from oracles.hashed_memory import HashedMemory
 from oracles.op_hashes import OpHashes, call_name
 from oracles.symbolic_values import SymbolicValues
-from oracles.value_hashes import Array
+from oracles.value_hashes import Array, are_constants
 from programs.definedness import ALLOCATES
 from programs.eager_call import tensors_in
 from programs.schemas import Kind, facts
@@ -142,16 +142,19 @@ class UninterpretedMode(TorchDispatchMode):
         # A random op draws once: its functional form would draw other values.
         form = functional_form(op)
         if form is None or is_random(op):
-            left, computed, result = self._opaque_mutation(op, given, args, kwargs, written)
+            left, dtypes, result = self._opaque_mutation(op, given, args, kwargs, written)
         else:
-            left, computed = self._by_functional_form(op, form, given, written)
+            left, dtypes = self._by_functional_form(op, form, given, written)
             result = op(*args, **kwargs)
         # A functional form returns new results first, then the new contents of what is written.
         new = len(left) - len(written)
         for tensor, hashes in zip(_not_in(written, result), left[:new], strict=False):
             self.memory.make(tensor, hashes)
-        for tensor, hashes, source in zip(written, left[new:], computed[new:], strict=True):
-            self.memory.write(tensor, self.memory.stored(source, hashes, tensor.dtype))
+        for tensor, hashes, dtype in zip(written, left[new:], dtypes[new:], strict=True):
+            # A conversion of a constant is one, as where a graph converts it by an op of its own.
+            constant = dtype != tensor.dtype and are_constants(hashes)
+            converted = self.memory.converted(hashes, dtype, tensor.dtype)
+            self.memory.write(tensor, self.memory.constant(tensor) if constant else converted)
         return result
 
     def _by_functional_form(
@@ -160,8 +163,8 @@ class UninterpretedMode(TorchDispatchMode):
         form: OpOverload,
         given: dict[str, Any],
         written: list[torch.Tensor],
-    ) -> tuple[list[Array], list[torch.Tensor]]:
-        """What the functional form returns, and its hashes."""
+    ) -> tuple[list[Array], list[torch.dtype]]:
+        """The hashes and dtypes of what the functional form returns."""
         # A functional form takes the arguments of the op in the same order, without `out=`.
         values = [
             given[argument.name]
@@ -176,7 +179,7 @@ class UninterpretedMode(TorchDispatchMode):
         call = BoundCall(form, named)
         shadow = call.run()
         left = self._shown(form, call.args, call.kwargs, shadow)
-        return left, list(tensors_in(shadow))
+        return left, [tensor.dtype for tensor in tensors_in(shadow)]
 
     def _opaque_mutation(
         self,
@@ -185,7 +188,7 @@ class UninterpretedMode(TorchDispatchMode):
         args: Sequence[Any],
         kwargs: dict[str, Any],
         written: list[torch.Tensor],
-    ) -> tuple[list[Array], list[torch.Tensor], Any]:
+    ) -> tuple[list[Array], list[torch.dtype], Any]:
         """Run an op without a functional form, or a random one, as an opaque op."""
         key = None if is_constant(op, given) else self._ops.opaque_key(op, given)
         if key is not None:
@@ -197,7 +200,7 @@ class UninterpretedMode(TorchDispatchMode):
             self.memory.constant(tensor) if key is None else self._ops.opaque(key, index, tensor)
             for index, tensor in enumerate(left)
         ]
-        return hashes, left, result
+        return hashes, [tensor.dtype for tensor in left], result
 
     def _store(
         self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor

@@ -63,7 +63,7 @@ MOVES = {
     "_unsafe_view", "alias", "detach", "lift_fresh", "roll", "repeat", "view_copy", "empty",
     "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "new_zeros",
     "new_ones", "new_full", "ones_like", "arange", "scalar_tensor", "item", "_local_scalar_dense",
-    "nonzero",
+    "nonzero", "type_as", "atleast_1d", "atleast_2d", "atleast_3d",
 }
 
 # These move values, compare them, or round each element at most once.
@@ -123,5 +123,7 @@ KERNELS_DIFFER = {
     **dict.fromkeys(("index_add", "scatter_add"), "adds equal indices in any order"),
     **dict.fromkeys(("renorm", "embedding_renorm"), "computes norms, which add in any order"),
     "cumprod": "multiplies in any order",
+    **dict.fromkeys(("dropout", "feature_dropout"), "multiplies by a rounded factor"),
+    **dict.fromkeys(("alpha_dropout", "feature_alpha_dropout"), "multiplies and adds"),
     "matmul": "calls one of mm, bmm, mv, dot",
 }

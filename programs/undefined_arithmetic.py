@@ -26,9 +26,8 @@ def converts_out_of_range(call: EagerCall) -> str | None:
         return None
     values = (source.real if source.is_complex() else source).double()
     limits = torch.iinfo(dtype)
-    # Truncation keeps values above `min - 1` in range. The upper limit of 64 bits is not exact in
-    # float64, so it is excluded. NaN fails both comparisons.
-    inside = (values > float(limits.min) - 1) & (values < float(limits.max))
+    # Truncation keeps values between `min - 1` and `max + 1` in range. NaN fails both comparisons.
+    inside = (values > float(limits.min) - 1) & (values < float(limits.max + 1))
     if bool(inside.all()):
         return None
     return "converts a value that the integer dtype cannot represent"

@@ -8,27 +8,33 @@ from dataclasses import replace
 import pytest
 import torch
 
-from generators.features import DTYPES, GROUPS, LAYOUTS, SCENARIOS, WRITES, Features, swarm
+from generators.features import DTYPES, GROUPS, LAYOUTS, SCENARIO_NAMES, WRITES, Features, swarm
 from generators.operators import OPERATORS
 from generators.strategies import sample
 
 
 def test_swarm_is_deterministic_and_turns_each_switch_on_and_off() -> None:
-    shards = [swarm(seed) for seed in range(200)]
-    assert shards == [swarm(seed) for seed in range(200)]
+    shards = [swarm(seed) for seed in range(400)]
+    assert shards == [swarm(seed) for seed in range(400)]
     for name, everything, plain in (
         ("dtypes", DTYPES, 1),
         ("groups", GROUPS, 1),
         ("layouts", LAYOUTS, 1),
-        ("scenarios", SCENARIOS, 0),
+        ("scenarios", SCENARIO_NAMES, 0),
     ):
         switches = [getattr(features, name) for features in shards]
         assert all(set(on) <= set(everything) for on in switches)
         assert all(on[:plain] == everything[:plain] for on in switches), "the plainest is always on"
         for switch in everything[plain:]:
-            assert 20 < sum(switch in on for on in switches) < 180
+            assert 30 < sum(switch in on for on in switches) < 370
     assert {features.large for features in shards} == {True, False}
     assert {features.instructions for features in shards} == {3, 5, 8, 12}
+
+
+def test_a_shard_has_few_dtypes_and_groups() -> None:
+    shards = [swarm(seed) for seed in range(200)]
+    assert {len(features.dtypes) for features in shards} == {2, 3, 4}
+    assert {len(features.groups) for features in shards} <= set(range(4, 10))
 
 
 def test_every_shard_can_mutate() -> None:
@@ -38,7 +44,7 @@ def test_every_shard_can_mutate() -> None:
 
 def test_dtypes_are_respected() -> None:
     features = Features(dtypes=(torch.float64, torch.bfloat16))
-    index = {torch.int64}  # for ops that take positions
+    index = {torch.int64, torch.int32}  # for ops that take positions
     for program in sample(features, 1, 100):
         assert {storage.dtype for storage in program.storages} <= {*features.dtypes} | index
         assert {view.dtype for view in program.inputs} <= {*features.dtypes} | index
