@@ -6,8 +6,6 @@ interrupted. A command is imported when it is called: `--help` must not wait for
 
 from __future__ import annotations
 
-import codecs
-import io
 import os
 import sys
 import traceback
@@ -17,6 +15,7 @@ from typing import Annotated
 
 import typer
 
+from aliasproof.any_encoding import print_in_any_encoding
 from aliasproof.options import (
     AcceptDocumented,
     CandidateLimit,
@@ -35,6 +34,8 @@ from aliasproof.options import (
     MinimizedFile,
     MinimizedTarget,
     MovedTo,
+    OpKind,
+    OpStatus,
     Output,
     OwnTarget,
     PastKnown,
@@ -261,12 +262,15 @@ def targets(json: Json = False) -> None:
     list_targets(as_json=json)
 
 
-@app.command(short_help="List the ops that programs are drawn from.")
-def ops(json: Json = False) -> None:
-    """List the ops that programs are drawn from, with facts from their schemas."""
+@app.command(short_help="List the ops that programs are drawn from, and those that are not.")
+def ops(kind: OpKind = None, status: OpStatus = None, json: Json = False) -> None:
+    """List each op that is drawn, and each overload of ATen that gives a view or writes.
+
+    Each of these is drawn, or another op stands for it, or a reason says why it is not.
+    """
     from aliasproof.commands.ops import list_ops
 
-    list_ops(as_json=json)
+    list_ops(kind, status, as_json=json)
 
 
 @app.command(short_help="Plant wrong passes and show which oracle kills each.")
@@ -366,28 +370,9 @@ def _command(arguments: Sequence[str]) -> str:
     return f"{arguments[0]} " if arguments and arguments[0] in known else ""
 
 
-# What reports print beyond ASCII.
-_ASCII_FORMS = {"≠": "!=", "→": "->", "…": "...", "─": "-", "×": "x", "–": "-", "≤": "<=", "·": "."}
-
-
-def _ascii_form(error: UnicodeError) -> tuple[str, int]:
-    """An error handler for `codecs`: the ASCII forms of characters that cannot be encoded."""
-    assert isinstance(error, UnicodeEncodeError)
-    text = error.object[error.start : error.end]
-    return "".join(_ASCII_FORMS.get(character, "?") for character in text), error.end
-
-
-def _print_in_any_encoding() -> None:
-    """Let standard output and standard error print ASCII forms where their encoding ends."""
-    codecs.register_error("aliasproof", _ascii_form)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="aliasproof")
-
-
 def main() -> None:
     """The entry point."""
-    _print_in_any_encoding()
+    print_in_any_encoding()
     # Torch's C++ code writes warnings itself. It reads this level when torch is imported.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     code = run(sys.argv[1:])

@@ -76,7 +76,7 @@ def _covered(op: OpOverload, groups: dict[str, str]) -> CoveredOp:
 
 def _stands_for(op: OpOverload, groups: dict[str, str]) -> str | None:
     """The drawn op that computes what an `out=` form computes: functional, in place, or `out=`."""
-    if facts(op).kind is not Kind.OUT:
+    if facts(op).kind not in (Kind.OUT, Kind.MUTATING):
         return None
     name = op.overloadpacket.__name__
     packets = (getattr(torch.ops.aten, each, None) for each in (name, f"{name}_"))
@@ -121,8 +121,8 @@ def _argument_of_no_program(op: OpOverload) -> str | None:
 
 
 def _generated(op: OpOverload) -> str | None:
-    """Torch generates `out=` forms that nobody wrote: each calls the functional form and copies."""
-    if facts(op).kind is Kind.OUT and torch.Tag.generated in op.tags:
+    """The `out=` forms that nobody wrote."""
+    if facts(op).kind in (Kind.OUT, Kind.MUTATING) and torch.Tag.generated in op.tags:
         return "generated: calls the functional form, then copies"
     return None
 
