@@ -29,13 +29,12 @@ from aliasproof.options import (
     Interesting,
     Json,
     KeptOracle,
+    KindOfOp,
     Limit,
     Memory,
     MinimizedFile,
     MinimizedTarget,
     MovedTo,
-    OpKind,
-    OpStatus,
     Output,
     OwnTarget,
     PastKnown,
@@ -43,6 +42,7 @@ from aliasproof.options import (
     RunFolder,
     Seconds,
     Seed,
+    StatusOfOp,
     Strict,
     Targets,
     Workers,
@@ -263,14 +263,14 @@ def targets(json: Json = False) -> None:
 
 
 @app.command(short_help="List the ops that programs are drawn from, and those that are not.")
-def ops(kind: OpKind = None, status: OpStatus = None, json: Json = False) -> None:
+def ops(kind: KindOfOp = None, status: StatusOfOp = None, json: Json = False) -> None:
     """List each op that is drawn, and each overload of ATen that gives a view or writes.
 
-    Each of these is drawn, or another op stands for it, or a reason says why it is not.
+    Each of these is drawn, or reachable through another op, or a reason says why it is not.
     """
     from aliasproof.commands.ops import list_ops
 
-    list_ops(kind, status, as_json=json)
+    list_ops(kind=kind, status=status, as_json=json)
 
 
 @app.command(short_help="Plant wrong passes and show which oracle kills each.")

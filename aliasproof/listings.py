@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch._ops import OpOverload
 
-from generators.coverage import Status, coverage
+from generators.coverage import OpStatus, coverage
 from generators.operators import OPERATORS
 from programs.errors import UserError
 from programs.schemas import facts, resolve
@@ -54,12 +54,12 @@ def ops() -> dict[str, list[dict[str, object]]]:
     return {
         "ops": [
             *(_op(each.op, each.status, each.detail) for each in covered),
-            *(_op(resolve(each.name), Status.DRAWN, each.group) for each in others),
+            *(_op(resolve(each.name), OpStatus.DRAWN, each.group) for each in others),
         ]
     }
 
 
-def _op(op: OpOverload, status: Status, detail: str) -> dict[str, object]:
+def _op(op: OpOverload, status: OpStatus, detail: str) -> dict[str, object]:
     known = facts(op)
     return {
         "op": str(op),

@@ -33,13 +33,13 @@ OwnTarget = Annotated[
         help="Your own target that the finding is of: code that a file names is not imported.",
     ),
 ]
-OpKind = Annotated[
+KindOfOp = Annotated[
     str | None,
     typer.Option(
         metavar="KIND", help="Only this kind: view, in-place, mutating, out=, functional."
     ),
 ]
-OpStatus = Annotated[
+StatusOfOp = Annotated[
     str | None,
     typer.Option(
         metavar="STATUS", help="Only this status: drawn, reachable, not applicable, undrawn."

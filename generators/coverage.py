@@ -18,11 +18,11 @@ from programs.errors import UserError
 from programs.schemas import Facts, Kind, facts, resolve
 
 
-class Status(Enum):
+class OpStatus(Enum):
     """What programs do with an overload."""
 
     DRAWN = "drawn"
-    REACHABLE = "reachable"  # another op that is drawn stands for it
+    REACHABLE = "reachable"  # another op that is drawn computes the same
     NOT_APPLICABLE = "not applicable"
     UNDRAWN = "undrawn"  # it could be drawn
 
@@ -31,12 +31,12 @@ class Status(Enum):
 class CoveredOp:
     """An overload, and what programs do with it.
 
-    `detail` is the swarm group of a drawn op, the op that stands for a reachable one, or a reason.
+    `detail` is the swarm group of a drawn op, the op through which a reachable one is reached, or a reason.
     """
 
     op: OpOverload
     facts: Facts
-    status: Status
+    status: OpStatus
     detail: str
 
 
@@ -63,18 +63,18 @@ def _overloads() -> Iterator[OpOverload]:
 def _covered(op: OpOverload, groups: dict[str, str]) -> CoveredOp:
     known = facts(op)
     if str(op) in groups:
-        return CoveredOp(op, known, Status.DRAWN, groups[str(op)])
+        return CoveredOp(op, known, OpStatus.DRAWN, groups[str(op)])
     for rule in _NOT_APPLICABLE:
         reason = rule(op)
         if reason is not None:
-            return CoveredOp(op, known, Status.NOT_APPLICABLE, reason)
-    stands = _stands_for(op, groups)
-    if stands is not None:
-        return CoveredOp(op, known, Status.REACHABLE, stands)
-    return CoveredOp(op, known, Status.UNDRAWN, "")
+            return CoveredOp(op, known, OpStatus.NOT_APPLICABLE, reason)
+    other = _reached_through(op, groups)
+    if other is not None:
+        return CoveredOp(op, known, OpStatus.REACHABLE, other)
+    return CoveredOp(op, known, OpStatus.UNDRAWN, "")
 
 
-def _stands_for(op: OpOverload, groups: dict[str, str]) -> str | None:
+def _reached_through(op: OpOverload, groups: dict[str, str]) -> str | None:
     """The drawn op that computes what an `out=` form computes: functional, in place, or `out=`."""
     if facts(op).kind not in (Kind.OUT, Kind.MUTATING):
         return None

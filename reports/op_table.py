@@ -13,8 +13,8 @@ from reports.console import new_table, print_lines, print_table
 NAMES = ("op", "kind", "status", "writes", "detail")
 STATUSES = ("drawn", "reachable", "not applicable", "undrawn")
 LEGEND = (
-    "detail: the group of a drawn op, which is a swarm switch; the op that stands for a reachable"
-    " one; or the reason. Kind and writes come from the schema."
+    "detail: the group of a drawn op, which is a swarm switch; the op through which a"
+    " reachable one is reached; or the reason. Kind and writes come from the schema."
 )
 
 

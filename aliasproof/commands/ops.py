@@ -8,7 +8,7 @@ from reports.console import results, write_json
 from reports.op_table import print_ops
 
 
-def list_ops(kind: str | None, status: str | None, *, as_json: bool) -> None:
+def list_ops(*, kind: str | None, status: str | None, as_json: bool) -> None:
     """Print each op with its kind, its status, and the arguments that it writes.
 
     Raises `UserError` for an unknown kind or status.

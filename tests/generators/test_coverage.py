@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from aliasproof.documented_ops import document
-from generators.coverage import Status, coverage
+from generators.coverage import OpStatus, coverage
 from generators.operators import OPERATORS
 from programs.schemas import Kind, facts, resolve
 
@@ -25,26 +25,26 @@ def test_each_view_and_each_write_has_a_status() -> None:
 
 
 def test_what_is_drawn_is_drawn() -> None:
-    drawn = {name for name, each in COVERED.items() if each.status is Status.DRAWN}
+    drawn = {name for name, each in COVERED.items() if each.status is OpStatus.DRAWN}
     assert drawn == {operator.name for operator in OPERATORS} & COVERED.keys()
     for each in COVERED.values():
-        if each.status is Status.REACHABLE:
+        if each.status is OpStatus.REACHABLE:
             assert each.detail in {operator.name for operator in OPERATORS}
-        assert (each.detail == "") == (each.status is Status.UNDRAWN)
+        assert (each.detail == "") == (each.status is OpStatus.UNDRAWN)
 
 
 @pytest.mark.parametrize(
     ("name", "status", "detail"),
     [
-        ("aten.add_.Tensor", Status.DRAWN, "in-place"),
-        ("aten.sin.out", Status.REACHABLE, "aten.sin_.default"),
-        ("aten._mkldnn_transpose_.default", Status.NOT_APPLICABLE, "MkldnnCPU"),
-        ("aten.set_.source_Storage", Status.NOT_APPLICABLE, "Storage"),
-        ("aten.expand_copy.out", Status.NOT_APPLICABLE, "generated"),
-        ("aten.special_airy_ai.out", Status.UNDRAWN, ""),
+        ("aten.add_.Tensor", OpStatus.DRAWN, "in-place"),
+        ("aten.sin.out", OpStatus.REACHABLE, "aten.sin_.default"),
+        ("aten._mkldnn_transpose_.default", OpStatus.NOT_APPLICABLE, "MkldnnCPU"),
+        ("aten.set_.source_Storage", OpStatus.NOT_APPLICABLE, "Storage"),
+        ("aten.expand_copy.out", OpStatus.NOT_APPLICABLE, "generated"),
+        ("aten.special_airy_ai.out", OpStatus.UNDRAWN, ""),
     ],
 )
-def test_a_status_says_why(name: str, status: Status, detail: str) -> None:
+def test_a_status_says_why(name: str, status: OpStatus, detail: str) -> None:
     assert COVERED[name].status is status
     assert detail in COVERED[name].detail
 
