@@ -31,7 +31,7 @@ class OpStatus(Enum):
 class CoveredOp:
     """An overload, and what programs do with it.
 
-    `detail` is the swarm group of a drawn op, the op through which a reachable one is reached, or a reason.
+    `detail` is the group of a drawn op, the op through which one is reached, or a reason.
     """
 
     op: OpOverload

@@ -62,6 +62,7 @@ BROUGHT_ALONG = {
     *("index_select.default", "gather.default", "take.default"),
     *("neg.default", "logical_not.default"),
     *("reshape.default", "new_full.default"),  # operands of a given shape
+    "new_empty.default",  # buffers
     "_to_copy.default",  # operands of a dtype that the op accepts
 }
 
