@@ -25,7 +25,15 @@ from programs.ordinary_syntax import ordinary_source, with_short_names
 from programs.program import Program
 from programs.schemas import resolve
 from programs.values import input_tensors
-from targets import captured, freezing, gradients, inductor_reinplace, second_calls, settings
+from targets import (
+    buffers,
+    captured,
+    freezing,
+    gradients,
+    inductor_reinplace,
+    second_calls,
+    settings,
+)
 from targets.target import Target
 
 DEATHS = ("dies", "hangs")  # the kind of a violation starts so if the target ends its process
@@ -70,6 +78,8 @@ class Compiler:
             recipe = gradients.recipe(plain)
         elif "captured" in variants:
             recipe = captured.recipe(plain)
+        elif "buffers" in variants:
+            recipe = buffers.recipe(plain)
         elif "freezing" in variants:
             recipe = freezing.recipe(plain)
         else:  # as short as a user would write it

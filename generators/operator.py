@@ -3,8 +3,8 @@
 A line names the overload and its group (a swarm switch). The schema says everything else: what the
 op writes, whether it is a view, which arguments it has. The name or type of an argument decides how
 it is drawn (`generators.arguments`), unless the line gives a drawer. An argument with a default is
-left out unless the line gives a drawer. `dtypes` keeps an op from first tensors that eager would
-refuse.
+left out unless the line gives a drawer. Which dtypes the first tensor may have is asked of eager
+(`generators.accepted_dtypes`); `dtypes` excludes more of them.
 
 What the harness must know to judge an op precisely is not in the line, but
 `tests/generators/test_precision.py` asks for it: how its kernels round, what its value hash is, and
@@ -14,26 +14,33 @@ what equal indices do.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
 import torch
 
+from generators.accepted_dtypes import accepts
 from generators.arguments import DrawnArgument, drawn_arguments
 from generators.draft import Drawer
 from programs.program import Argument
 from programs.rounding_tables import rounding_name
 from programs.schemas import Kind, facts, resolve
 
+USUAL, SELDOM = 4, 1  # frequencies
+
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One line of the table. `arguments` are in the order in which they are drawn."""
+    """One line of the table. `arguments` are in the order in which they are drawn.
+
+    An op with a higher `frequency` is drawn more often than the others of its group.
+    """
 
     name: str
     group: str
     dtypes: Callable[[torch.dtype], bool]
     arguments: tuple[DrawnArgument, ...]
+    frequency: int = USUAL
 
     @property
     def takes_tensor_list(self) -> bool:
@@ -41,10 +48,12 @@ class Operator:
         return any(argument.name == "tensors" for argument in self.arguments)
 
     def accepts(self, dtype: torch.dtype) -> bool:
-        """True if eager takes a first tensor of that dtype."""
+        """True if the first tensor may have that dtype."""
         if dtype in FLOAT8 and not _has_float8_kernel(self.name):
             return False
-        return self.dtypes(dtype)
+        return self.dtypes(dtype) and accepts(
+            self.name, tuple(argument.name for argument in self.arguments), dtype
+        )
 
     def bind(self, drawn: dict[str, Argument]) -> tuple[tuple[Argument, ...], dict[str, Argument]]:
         """The arguments drawn as positional and keyword arguments of the schema.
@@ -121,7 +130,21 @@ def real_part(dtype: torch.dtype) -> bool:
 
 
 def line(
-    group: str, name: str, dtypes: Callable[[torch.dtype], bool] = any_dtype, **drawers: Drawer
+    group: str,
+    name: str,
+    dtypes: Callable[[torch.dtype], bool] = any_dtype,
+    **drawers: Drawer,
 ) -> Operator:
     """A line of the table. Raises `UserError` if an argument of the op has no drawer."""
-    return Operator(f"aten.{name}", group, dtypes, drawn_arguments(f"aten.{name}", drawers))
+    arguments = drawn_arguments(f"aten.{name}", drawers)
+    return Operator(f"aten.{name}", group, dtypes, arguments)
+
+
+def lines(group: str, names: str, **drawers: Drawer) -> tuple[Operator, ...]:
+    """A line per name; names are separated by spaces, and the same drawers serve them all."""
+    return tuple(line(group, name, any_dtype, **drawers) for name in names.split())
+
+
+def seldom(operators: Iterable[Operator]) -> tuple[Operator, ...]:
+    """The same lines, drawn less often than the others of their group."""
+    return tuple(replace(operator, frequency=SELDOM) for operator in operators)
