@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import torch
 
+from generators.float8 import FLOAT8, has_float8_kernel
 from programs.definedness import Undefined, Watch
 from programs.execution import call
 from programs.program import Argument, Input, Instruction, Program, Storage
@@ -141,6 +142,9 @@ class Scene:
         call raises an error or is undefined in eager; the scene is then as before.
         """
         instruction = Instruction(op, args, tuple(kwargs.items()))
+        dtypes = {self.values[name].dtype for name in instruction.refs}
+        if dtypes & FLOAT8 and not has_float8_kernel(op):
+            raise NoChoice
         try:
             with self.watch, torch.no_grad():
                 results = call(instruction, self.values)
