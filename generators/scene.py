@@ -121,7 +121,7 @@ class Scene:
     values: dict[str, torch.Tensor] = field(init=False)  # the oldest first
     instructions: list[Instruction] = field(default_factory=list)
     # One watch for all calls, since it remembers which memory was never written.
-    watch: Watch = field(default_factory=Watch)
+    watch: Watch = field(default_factory=lambda: Watch(traces=False))
 
     def __post_init__(self) -> None:
         tensors = input_tensors(self.program(()))
