@@ -11,7 +11,7 @@ import torch
 from hypothesis import strategies as st
 
 from generators.draft import Draft
-from generators.features import Features
+from generators.features import DTYPES, Features
 from generators.inputs import draw_inputs
 from generators.operator import Operator
 from generators.operators import OPERATORS
@@ -126,14 +126,17 @@ def _groups(features: Features) -> tuple[str, ...]:
 
 @functools.cache
 def _operators(group: str) -> tuple[Operator, ...]:
-    return tuple(operator for operator in OPERATORS if operator.group == group)
+    """The ops of a group, each as often as its frequency says."""
+    of_group = [operator for operator in OPERATORS if operator.group == group]
+    return tuple(operator for operator in of_group for _ in range(operator.frequency))
 
 
 def draw_call(pick: Pick, scene: Scene, features: Features, operator: Operator) -> None:
     """Add one call of the operator to the scene. Raises `NoChoice` if nothing there fits."""
     draft = Draft(pick, scene, features)
     if not operator.takes_tensor_list:
-        fitting = scene.newest_first(lambda tensor: operator.dtypes(tensor.dtype))
+        fitting = scene.newest_first(lambda tensor: operator.accepts(tensor.dtype))
+        fitting = fitting or [_converted(pick, scene, operator)]
         # Recent values, so that instructions build on each other.
         recent = fitting[:4] if pick.chance(50) else fitting
         draft.drawn["self"] = Ref(pick.one(recent))
@@ -142,6 +145,14 @@ def draw_call(pick: Pick, scene: Scene, features: Features, operator: Operator) 
     args, kwargs = operator.bind(draft.drawn)
     # Sometimes the result of an in-place op gets a name, as another name of the same tensor.
     scene.call(operator.name, *args, named=True if pick.chance(15) else None, **kwargs)
+
+
+def _converted(pick: Pick, scene: Scene, operator: Operator) -> str:
+    """A value of the scene as a dtype that the operator accepts. Raises `NoChoice` without one."""
+    dtype = pick.one([dtype for dtype in DTYPES if operator.accepts(dtype)])
+    # Eager warns when a conversion discards imaginary parts.
+    fitting = scene.newest_first(lambda t: dtype.is_complex or not t.is_complex())
+    return scene.call("aten._to_copy.default", Ref(pick.one(fitting)), dtype=dtype)[0]
 
 
 def _draw_outputs(pick: Pick, scene: Scene) -> list[str]:
