@@ -63,6 +63,7 @@ BROUGHT_ALONG = {
         "aten.as_strided.default",
         "aten.neg.default",
     },
+    "custom": {"aten.slice.Tensor"},
 }
 
 
