@@ -53,7 +53,17 @@ GROUPS = (
 )
 
 # The groups whose ops write, or compute what a write through a view computes.
-WRITES = {"in-place", "out=", "scatter", "indexed", "metadata", "pointwise", "matrix", "foreach"}
+WRITES = {
+    "in-place",
+    "out=",
+    "scatter",
+    "indexed",
+    "metadata",
+    "pointwise",
+    "matrix",
+    "foreach",
+    "custom",
+}
 
 # "offset" and "slack" come on top of the others.
 LAYOUTS = (
