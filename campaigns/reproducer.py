@@ -25,7 +25,7 @@ from programs.ordinary_syntax import ordinary_source, with_short_names
 from programs.program import Program
 from programs.schemas import resolve
 from programs.values import input_tensors
-from targets import buffers, captured, freezing, gradients, second_calls, settings
+from targets import buffers, captured, control_flow, freezing, gradients, second_calls, settings
 from targets.target import Target
 
 DEATHS = ("dies", "hangs")  # the kind of a violation starts so if the target ends its process
@@ -70,6 +70,8 @@ class Compiler:
             recipe = gradients.recipe(plain)
         elif "captured" in variants:
             recipe = captured.recipe(plain)
+        elif forms := control_flow.FORMS.keys() & {*variants}:
+            recipe = control_flow.FORMS[forms.pop()].recipe(plain)
         elif "buffers" in variants:
             recipe = buffers.recipe(plain)
         elif "freezing" in variants:
@@ -94,13 +96,14 @@ def script_for(program: Program, compiler: Compiler, violation: Violation, *, ex
     written = ordinary_source(program, near=compiler.near)
     # One block of imports at the top, as in any script, though a recipe brings its own.
     here = input_tensors(on_device(program, CPU))  # a script can be for a device that is not here
-    imports, recipe = _split(second_calls.shortened(compiler.recipe, here))
+    text = control_flow.with_program(second_calls.shortened(compiler.recipe, here), program)
+    imports, recipe = _split(text)
     dies = violation.kind.startswith(DEATHS)
     head = [
         _docstring(headline(compiler.name, violation, program), program.device),
         "\n".join(_imports(["subprocess", "sys"] if dies else [], imports)),
     ]
-    if "aten." in written:
+    if "aten." in written + recipe:
         head.append("aten = torch.ops.aten")
     if dies:
         rest = [_awaited(_CHILD.replace("CALL", compiler.call), program)]
@@ -192,9 +195,10 @@ def _comparison(
     check = _CHECKS[violation.oracle].of_kind(violation.kind)
     tolerance = "rtol=0, atol=0" if exact else _tolerance(program)
     what, facts = (_at_fault(text, violation.place) for text in (check.what, check.facts))
-    # The printed program returns one tensor, a tuple of several, or nothing. With gradients, it is
-    # a list.
-    one = len(program.outputs) == 1 and "def conditions(" not in compiler.recipe
+    # The printed program returns one tensor, a tuple of several, or nothing. With gradients and for
+    # two calls, it is a list.
+    as_list = "def conditions(" in compiler.recipe and "part_twice" not in compiler.recipe
+    one = len(program.outputs) == 1 and not as_list
     returned = "[function(*args)]" if one else "function(*args)"
     lines = ["def run(function):", f'"""Run it, and give {what}."""', "args = inputs()"]
     if facts == "outputs":
