@@ -17,8 +17,8 @@ It is written to be read, in this order:
 9. `environment`, `functional_calls`, `epilogue`, `functionalize`: mutation removed, call by call
 10. `liveness`, `layout_uses`, `noops`: who reads which bytes until when; no-ops erased
 11. `candidates`, `conditions`, `backtracking`, `reinplace`: mutation put back where it is safe
-12. `invariants`, `pipeline`, `output_views`, `backend`: what a pass requires and ensures; all
-   passes; `torch.compile`
+12. `invariants`, `size_guards`, `pipeline`, `output_views`, `backend`: what a pass requires and
+   ensures; for which sizes a graph is right; all passes; `torch.compile`
 
 It imports torch and the standard library. It shares no code with the oracles that judge it.
 """

@@ -75,6 +75,7 @@ from reference_pass.operand_access import overwrites
 from reference_pass.operator_forms import aten, facts, on_copies, view_form
 from reference_pass.regions import overlaps_itself
 from reference_pass.rules import Rules
+from reference_pass.size_guards import guard_sizes
 from reference_pass.views import INVERSES, VIEW_STEPS, ViewCall, ViewStep, view_steps
 
 Views = Literal["alias", "copy"]
@@ -132,7 +133,7 @@ def functionalize_by(
         analysis = analyse(captured, inputs)
         _refuse_mutated_twice(captured, analysis, sample_args)
         with on_fakes(analysis.mode):
-            return _rewrite(captured, analysis, inputs, rules, views == "copy")
+            return guard_sizes(_rewrite(captured, analysis, inputs, rules, views == "copy"))
     except GuardOnDataDependentSymNode as error:
         raise Refused(
             f"a size is data-dependent, and the graph depends on it: whether {error.cond}"
