@@ -11,11 +11,12 @@ import torch
 from hypothesis import strategies as st
 
 from generators.draft import Draft
-from generators.features import Features
+from generators.features import DTYPES, Features
 from generators.inputs import draw_inputs
 from generators.operator import Operator
 from generators.operators import OPERATORS
-from generators.scenarios import SCENARIO_DRAWERS, Scenario
+from generators.scenario import Scenario
+from generators.scenarios import SCENARIOS
 from generators.scene import EAGER_ERRORS, Counts, NoChoice, Pick, Scene
 from programs.definedness import Undefined, Watch
 from programs.execution import run
@@ -24,6 +25,7 @@ from programs.values import input_tensors
 
 EVERYTHING = Features()
 TRIES = 4  # for one instruction, before the program goes on without it
+MOST_OUTPUTS = 4
 SPECIAL_SHARE = 0.25  # of the programs of a shard: the fill is special where eager allows it
 
 
@@ -101,7 +103,10 @@ def _draw_step(pick: Pick, scene: Scene, features: Features) -> None:
     scenarios = _scenarios(features)
     # A scenario adds two to six instructions, so about half of a program comes from them.
     if scenarios and pick.chance(25):
-        pick.one(scenarios)(pick, scene, features)
+        scenario = pick.one(scenarios)
+        assert scenario.play is not None
+        scenario.play(pick, scene)
+        scene.counts.scenarios[scenario.name] += 1
     else:
         operator = pick.one(_operators(pick.one(_groups(features))))
         draw_call(pick, scene, features, operator)
@@ -110,7 +115,8 @@ def _draw_step(pick: Pick, scene: Scene, features: Features) -> None:
 # Cached, since drawing asks for them at every step.
 @functools.cache
 def _scenarios(features: Features) -> tuple[Scenario, ...]:
-    return tuple(draw for name, draw in SCENARIO_DRAWERS.items() if name in features.scenarios)
+    played = (scenario for scenario in SCENARIOS if scenario.play is not None)
+    return tuple(scenario for scenario in played if scenario.name in features.scenarios)
 
 
 @functools.cache
@@ -120,14 +126,17 @@ def _groups(features: Features) -> tuple[str, ...]:
 
 @functools.cache
 def _operators(group: str) -> tuple[Operator, ...]:
-    return tuple(operator for operator in OPERATORS if operator.group == group)
+    """The ops of a group, each as often as its frequency says."""
+    of_group = [operator for operator in OPERATORS if operator.group == group]
+    return tuple(operator for operator in of_group for _ in range(operator.frequency))
 
 
 def draw_call(pick: Pick, scene: Scene, features: Features, operator: Operator) -> None:
     """Add one call of the operator to the scene. Raises `NoChoice` if nothing there fits."""
     draft = Draft(pick, scene, features)
     if not operator.takes_tensor_list:
-        fitting = scene.newest_first(lambda tensor: operator.dtypes(tensor.dtype))
+        fitting = scene.newest_first(lambda tensor: operator.accepts(tensor.dtype))
+        fitting = fitting or [_converted(pick, scene, operator)]
         # Recent values, so that instructions build on each other.
         recent = fitting[:4] if pick.chance(50) else fitting
         draft.drawn["self"] = Ref(pick.one(recent))
@@ -138,9 +147,20 @@ def draw_call(pick: Pick, scene: Scene, features: Features, operator: Operator) 
     scene.call(operator.name, *args, named=True if pick.chance(15) else None, **kwargs)
 
 
+def _converted(pick: Pick, scene: Scene, operator: Operator) -> str:
+    """A value of the scene as a dtype that the operator accepts. Raises `NoChoice` without one."""
+    dtype = pick.one([dtype for dtype in DTYPES if operator.accepts(dtype)])
+    # Eager warns when a conversion discards imaginary parts.
+    fitting = scene.newest_first(lambda t: dtype.is_complex or not t.is_complex())
+    return scene.call("aten._to_copy.default", Ref(pick.one(fitting)), dtype=dtype)[0]
+
+
 def _draw_outputs(pick: Pick, scene: Scene) -> list[str]:
     """Up to four values, mostly new ones; sometimes none, so only the inputs show a mistake."""
     names = scene.newest_first()
     count = pick.integer(1, 4) if not pick.chance(5) else 0
     outputs = [pick.one(names[:4] if pick.chance(60) else names) for _ in range(count)]
+    # Two values that a scenario relates are rarely drawn together.
+    if count and scene.wanted and pick.chance(60):
+        outputs = [*reversed(scene.wanted), *outputs][:MOST_OUTPUTS]
     return list(dict.fromkeys(outputs))

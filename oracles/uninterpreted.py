@@ -44,7 +44,7 @@ from oracles.forms import SCATTERS, functional_form
 from oracles.hashed_memory import HashedMemory
 from oracles.op_hashes import OpHashes, call_name
 from oracles.symbolic_values import SymbolicValues
-from oracles.value_hashes import Array
+from oracles.value_hashes import Array, are_constants
 from programs.definedness import ALLOCATES
 from programs.eager_call import tensors_in
 from programs.schemas import Kind, facts
@@ -151,7 +151,10 @@ class UninterpretedMode(TorchDispatchMode):
         for tensor, hashes in zip(_not_in(written, result), left[:new], strict=False):
             self.memory.make(tensor, hashes)
         for tensor, hashes, dtype in zip(written, left[new:], dtypes[new:], strict=True):
-            self.memory.write(tensor, self.memory.converted(hashes, dtype, tensor.dtype))
+            # A conversion of a constant is one, as where a graph converts it by an op of its own.
+            constant = dtype != tensor.dtype and are_constants(hashes)
+            converted = self.memory.converted(hashes, dtype, tensor.dtype)
+            self.memory.write(tensor, self.memory.constant(tensor) if constant else converted)
         return result
 
     def _by_functional_form(
