@@ -10,8 +10,8 @@ It is written to be read, in this order:
 4. `aten_graphs`, `capture`: from a function to a graph of ATen calls
 5. `metadata`, `emission`: graphs with true metadata while they are built and rewritten
 6. `views`: view ops and their inverses
-7. `bases`, `rules`: which tensor contains the contents of a storage; the decisions of
-   functionalization
+7. `undefined_calls`, `bases`, `rules`: calls that eager does not define; which tensor contains the
+   contents of a storage; the decisions of functionalization
 8. `functional_storage`, `flattening`: how a view is read and written without mutation; storages in
    one dimension
 9. `environment`, `functional_calls`, `epilogue`, `functionalize`: mutation removed, call by call

@@ -28,18 +28,25 @@ from reference_pass.pipeline import pipeline
 
 
 def aliasproof(
-    graph_module: fx.GraphModule, example_inputs: Sequence[Any], *, views: Views = "alias"
+    graph_module: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    views: Views = "alias",
+    strict: bool = False,
 ) -> Callable[..., Any]:
     """The backend: from Dynamo's graph and example inputs to a callable that takes such inputs.
 
-    `views` is that of `functionalize`. Raises `Refused` for a graph that cannot be compiled
-    correctly.
+    `views` and `strict` are those of `functionalize`. Raises `Refused` for a graph that cannot be
+    compiled correctly.
     """
     # Parameters are inputs, or attributes of the graph (`install_free_tensors`, `symbolic_trace`).
     tensors = [*tensors_in(example_inputs), *graph_module.parameters(), *graph_module.buffers()]
     if not torch.is_grad_enabled() or not any(tensor.requires_grad for tensor in tensors):
-        return Compiled(graph_module, example_inputs, views)
-    boxed = functools.partial(_boxed, views)
+        return Compiled(graph_module, example_inputs, views, strict)
+    if strict:
+        # The graphs of AOTAutograd do not show any more what the program writes.
+        Compiled(graph_module, example_inputs, views, strict)
+    boxed = functools.partial(_boxed, views, strict)
     compile_both = aot_autograd(fw_compiler=boxed, bw_compiler=boxed)
     (output,) = graph_module.graph.find_nodes(op="output")
     if isinstance(output.args[0], (tuple, list)):
@@ -52,9 +59,9 @@ def aliasproof(
 
 
 def _boxed(
-    views: Views, graph_module: fx.GraphModule, example_inputs: Sequence[Any]
+    views: Views, strict: bool, graph_module: fx.GraphModule, example_inputs: Sequence[Any]
 ) -> Callable[..., Any]:
-    return make_boxed_func(Compiled(graph_module, example_inputs, views))
+    return make_boxed_func(Compiled(graph_module, example_inputs, views, strict))
 
 
 class Compiled:
@@ -70,8 +77,9 @@ class Compiled:
         graph_module: fx.GraphModule,
         example_inputs: Sequence[Any],
         views: Views = "alias",
+        strict: bool = False,
     ) -> None:
-        self.graph_module, self.views = graph_module, views
+        self.graph_module, self.views, self.strict = graph_module, views, strict
         self.graphs: dict[Any, fx.GraphModule] = {}
         if (inputs := _without_symbols(example_inputs)) is not None:
             # The fakes of Dynamo would get symbols from our trace, and guards on them.
@@ -89,7 +97,7 @@ class Compiled:
         # Dynamo calls this again for inputs of the same sizes that share storage in another way.
         if layout not in self.graphs:
             captured = capture(self.graph_module, inputs)
-            compiled = pipeline(captured, *inputs, views=self.views)
+            compiled = pipeline(captured, *inputs, views=self.views, strict=self.strict)
             self.graphs[layout] = detach_new_outputs(compiled, captured)
             if len(self.graphs) > self.MOST_LAYOUTS:
                 del self.graphs[next(iter(self.graphs))]
