@@ -15,7 +15,6 @@ from typing import Annotated
 
 import typer
 
-from aliasproof.any_encoding import print_in_any_encoding
 from aliasproof.options import (
     AcceptDocumented,
     CandidateLimit,
@@ -47,6 +46,7 @@ from aliasproof.options import (
     Targets,
     Workers,
 )
+from aliasproof.output_encoding import print_in_any_encoding
 from programs.errors import DeviceLost, InternalError, UserError
 
 FOUND, BAD_INPUT, INTERNAL_ERROR, INTERRUPTED = 1, 2, 3, 130
@@ -271,6 +271,23 @@ def ops(kind: KindOfOp = None, status: StatusOfOp = None, json: Json = False) ->
     from aliasproof.commands.ops import list_ops
 
     list_ops(kind=kind, status=status, as_json=json)
+
+
+@app.command(short_help="Show what campaigns draw: ops, dtypes, layouts, scenarios.")
+def stats(
+    programs: Annotated[int, typer.Option(metavar="NUMBER", help="Draw this many programs.")] = 500,
+    seed: Annotated[
+        int, typer.Option(metavar="NUMBER", help="Draw what a campaign with this seed draws.")
+    ] = 0,
+    json: Json = False,
+) -> None:
+    """Draw programs as a campaign does, and show what they contain.
+
+    A share below 1 % is marked as rare. What can be drawn and was not is marked NEVER.
+    """
+    from aliasproof.commands.stats import show_drawn
+
+    show_drawn(programs, seed, as_json=json)
 
 
 @app.command(short_help="Plant wrong passes and show which oracle kills each.")
