@@ -324,9 +324,9 @@ def on_copies(
     """Call a mutating operator on copies of what it writes.
 
     This is a functional form of any operator, also of a custom one. Returns its fresh returns, then
-    the new contents of each written argument. The copies have the strides of the originals, their
-    offset and the size of their storage: what random fills and other opaque kernels compute may
-    depend on these.
+    the new contents of each written argument. The copies have the strides of the originals: what
+    random fills and other opaque kernels compute may depend on strides. For an operator of another
+    library they also have the offset of the originals, and storages of the same size.
 
     With `layouts`, one per tensor in the order of the arguments, the operator gets copies of all
     operands, which have these layouts and share memory as these say.
@@ -341,9 +341,9 @@ def on_copies(
     for name in known.writes if layouts is None else ():
         value = given.get(name)  # a tensor, a list of tensors, or None for an optional one
         given[name] = (
-            [_copy_with_strides(item) for item in value]
+            [_copy_with_strides(op, item) for item in value]
             if isinstance(value, (list, tuple))
-            else _copy_with_strides(value)
+            else _copy_with_strides(op, value)
         )
     args, kwargs = unbind(op, given)
     returned = op(*args, **kwargs)
@@ -355,12 +355,17 @@ def on_copies(
     return (*(returns[index] for index in known.fresh), *(given[name] for name in known.writes))
 
 
-def _copy_with_strides(tensor: Any) -> Any:
+def _copy_with_strides(op: OpOverload, tensor: Any) -> Any:
     if not isinstance(tensor, torch.Tensor):
         return tensor
     nbytes = tensor.untyped_storage().nbytes()
-    memory = torch.empty(nbytes, dtype=torch.uint8, device=tensor.device)
-    copy = _view_in(memory, tensor, tensor.storage_offset(), tensor.stride())
+    if is_opaque(op) and isinstance(nbytes, int):
+        memory = torch.empty(nbytes, dtype=torch.uint8, device=tensor.device)
+        copy = _view_in(memory, tensor, tensor.storage_offset(), tensor.stride())
+    else:  # the kernels of ATen do not depend on more than strides
+        copy = torch.empty_strided(
+            tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
+        )
     span = 1 + sum(
         (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
     )
