@@ -29,6 +29,7 @@ from programs.values import input_tensors
 from targets import (
     buffers,
     captured,
+    control_flow,
     freezing,
     gradients,
     inductor_reinplace,
@@ -79,6 +80,8 @@ class Compiler:
             recipe = gradients.recipe(plain)
         elif "captured" in variants:
             recipe = captured.recipe(plain)
+        elif forms := control_flow.FORMS.keys() & {*variants}:
+            recipe = control_flow.FORMS[forms.pop()].recipe(plain)
         elif "buffers" in variants:
             recipe = buffers.recipe(plain)
         elif "freezing" in variants:
@@ -106,13 +109,14 @@ def script_for(program: Program, compiler: Compiler, violation: Violation, *, ex
     recipe = compiler.recipe
     if not any(call.op.startswith("aten._foreach_") for call in program.instructions):
         recipe = inductor_reinplace.without_foreach(recipe)
-    imports, recipe = _split(second_calls.shortened(recipe, here))
+    text = control_flow.with_program(second_calls.shortened(recipe, here), program)
+    imports, recipe = _split(text)
     dies = violation.kind.startswith(DEATHS)
     head = [
         _docstring(headline(compiler.name, violation, program), program.device),
         "\n".join(_imports(["subprocess", "sys"] if dies else [], imports)),
     ]
-    if "aten." in written:
+    if "aten." in written + recipe:
         head.append("aten = torch.ops.aten")
     if dies:
         rest = [_awaited(_CHILD.replace("CALL", compiler.call), program)]
@@ -225,9 +229,10 @@ def _comparison(
         # `allclose` has no kernel for float8.
         equal = equal.replace("(*pair,", "(*(each.to(torch.complex128) for each in pair),")
     what, facts = (_at_fault(text, violation.place) for text in (check.what, check.facts))
-    # The printed program returns one tensor, a tuple of several, or nothing. With gradients, it is
-    # a list.
-    one = len(program.outputs) == 1 and "def conditions(" not in compiler.recipe
+    # The printed program returns one tensor, a tuple of several, or nothing. With gradients and for
+    # two calls, it is a list.
+    as_list = "def conditions(" in compiler.recipe and "part_twice" not in compiler.recipe
+    one = len(program.outputs) == 1 and not as_list
     returned = "[function(*args)]" if one else "function(*args)"
     lines = ["def run(function):", f'"""Run it, and give {what}."""', "args = inputs()"]
     if facts == "outputs":

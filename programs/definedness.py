@@ -178,12 +178,14 @@ class Watch(TorchDispatchMode):
     """Raises `Undefined` before a call that is undefined in eager, at any depth below a function.
 
     It leaves what happened in `trace`. It follows a higher-order operator into what that calls.
+    Without `traces`, it only decides what is undefined, in less time, and the trace stays empty.
     """
 
     supports_higher_order_operators = True
 
-    def __init__(self, inputs: Sequence[torch.Tensor] = ()) -> None:
+    def __init__(self, inputs: Sequence[torch.Tensor] = (), *, traces: bool = True) -> None:
         super().__init__()
+        self._traces = traces
         self.trace = Trace(tuple(map(InputLocation.of, inputs)))
         # Inputs that share a storage may read it as different dtypes from the start.
         dtypes = {(tensor.untyped_storage()._cdata, tensor.dtype): tensor for tensor in inputs}
@@ -213,7 +215,8 @@ class Watch(TorchDispatchMode):
         try:
             self._refuse_undefined(call)
             expected = value_stored(call.op, call.arguments)
-            self._note_operands(call)
+            if self._traces:
+                self._note_operands(call)
             if torch.Tag.inplace_view in func.tags:
                 self.trace.reshaped |= {each.untyped_storage().data_ptr() for each in call.written}
             if func is aten.resize_.default:
@@ -229,7 +232,10 @@ class Watch(TorchDispatchMode):
         try:
             if expected is not None and not same_values(call.written[0], expected):
                 raise Undefined(f"{func} writes different values to one position")
-            self._note(call, result)
+            returned = [each for each in tensors_in(result) if each.layout is torch.strided]
+            self._note_memory(call, returned)
+            if self._traces:
+                self._note(call, returned)
         except Rejected:
             raise
         except Exception as reason:
@@ -299,7 +305,19 @@ class Watch(TorchDispatchMode):
         self.trace.rounding.before(call.op, call.read(), factor=factor)
         self.trace.fused.before(call)
 
-    def _note(self, call: EagerCall, result: object) -> None:
+    def _note_memory(self, call: EagerCall, returned: Sequence[torch.Tensor]) -> None:
+        """Follow which memory was written."""
+        for tensor in call.written:
+            self._uninitialised.note_write(tensor)
+        name = call.op.overloadpacket.__name__
+        if name in ALLOCATES:
+            for tensor in returned:
+                self._uninitialised.note_allocation(tensor)
+        elif name == "resize_":
+            resized = call.written[0].untyped_storage()
+            self._uninitialised.note_resize(resized, self._before_resize)
+
+    def _note(self, call: EagerCall, returned: Sequence[torch.Tensor]) -> None:
         trace = self.trace
         for tensor in call.written:
             trace.written.add(tensor.untyped_storage().data_ptr())
@@ -308,9 +326,7 @@ class Watch(TorchDispatchMode):
                 trace.overlapping_writes.add(region)
                 trace.expanded.add(tensor)
             trace.written_as_strided = trace.written_as_strided or self._strided.has(tensor)
-            self._uninitialised.note_write(tensor)
         trace.overlapping_operands = trace.overlapping_operands or _operands_overlap(call)
-        returned = [each for each in tensors_in(result) if each.layout is torch.strided]
         self._count(returned, [*call.only_read, *call.written])
         factor = rounds_again(call.arguments)
         operands, made = [*call.only_read, *call.written], [*call.written, *returned]
@@ -329,13 +345,6 @@ class Watch(TorchDispatchMode):
             shown, given = Region.of(returned[0]), Region.of(call.only_read[0])
             trace.overlapping_as_strided = trace.overlapping_as_strided or overlaps_itself(shown)
             trace.outside = trace.outside or not covers(given, shown)
-        name = call.op.overloadpacket.__name__
-        if name in ALLOCATES:
-            for tensor in returned:
-                self._uninitialised.note_allocation(tensor)
-        elif name == "resize_":
-            resized = call.written[0].untyped_storage()
-            self._uninitialised.note_resize(resized, self._before_resize)
 
     def _follow_expanded(
         self, operands: Sequence[torch.Tensor], made: Sequence[torch.Tensor]

@@ -76,7 +76,8 @@ NO_ROUNDING = MOVES | {
     "amin", "maximum", "minimum", "eq", "ne", "gt", "ge", "lt", "le", "isnan", "isinf",
     "logical_not", "logical_and", "logical_or", "logical_xor", "bitwise_not", "bitwise_and",
     "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift", "__ilshift",
-    "__irshift", "ceil", "floor", "round", "trunc", "frac", "conj_physical", "nan_to_num", "gcd",
+    "__irshift", "_conj_physical", "conj_physical", "ceil", "floor", "round", "trunc", "frac",
+    "nan_to_num", "gcd",
     "lcm", "heaviside", "copysign", "nextafter", "threshold", "hardtanh", "_add_relu",
     "scatter_reduce", "index_reduce",
 }

@@ -234,7 +234,9 @@ def is_commutative(op: OpOverload, given: dict[str, Any]) -> bool:
     """True if `self` and `other` of this call can be exchanged, and the result stays bit-identical.
 
     Both must have the same dtype: a kernel rounds a scalar of a wider dtype if it comes first, and
-    does not round it if it comes second.
+    does not round it if it comes second. A product of complex numbers is no such result: a compiler
+    may fuse one of its two multiplications with the addition, and in the remainder of a vector loop
+    it does.
     """
     # `add` and its `alpha` scale the second operand only.
     if op not in _COMMUTATIVE or given.get("alpha", 1) != 1:
@@ -247,6 +249,7 @@ def is_commutative(op: OpOverload, given: dict[str, Any]) -> bool:
         isinstance(one, torch.Tensor)
         and isinstance(other, torch.Tensor)
         and one.dtype == other.dtype
+        and not (op is aten.mul.Tensor and one.is_complex())
     )
 
 

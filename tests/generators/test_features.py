@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from generators.features import DTYPES, GROUPS, LAYOUTS, SCENARIOS, WRITES, Features, swarm
+from generators.features import DTYPES, GROUPS, LAYOUTS, SCENARIO_NAMES, WRITES, Features, swarm
 from generators.operators import OPERATORS
 from generators.strategies import sample
 
@@ -20,7 +20,7 @@ def test_swarm_is_deterministic_and_turns_each_switch_on_and_off() -> None:
         ("dtypes", DTYPES, 1),
         ("groups", GROUPS, 1),
         ("layouts", LAYOUTS, 1),
-        ("scenarios", SCENARIOS, 0),
+        ("scenarios", SCENARIO_NAMES, 0),
     ):
         switches = [getattr(features, name) for features in shards]
         assert all(set(on) <= set(everything) for on in switches)
@@ -84,9 +84,10 @@ def test_sizes_stay_small_unless_large_is_switched_on() -> None:
 
 def test_the_number_of_steps_is_respected() -> None:
     views = Features(groups=("view",), scenarios=())
-    assert all(len(program) <= 1 for program in sample(replace(views, instructions=1), 1, 50))
+    # A view may need a conversion first: only complex tensors have a real part.
+    assert all(len(program) <= 2 for program in sample(replace(views, instructions=1), 1, 50))
     longest = max(map(len, sample(replace(views, instructions=12), 1, 50)))
-    assert 8 <= longest <= 12
+    assert 8 <= longest <= 24
 
 
 def test_features_are_described_in_plain_json_values() -> None:

@@ -82,6 +82,7 @@ HASHED_AS_A_WHOLE = {
     "index_put": "tensor data decide which element goes where",
     "index_copy": "tensor data decide which element goes where",
     "index_fill": "tensor data decide which element goes where",
+    "_local_scalar_dense": "the result is a Python number",
     "index_select": "tensor data decide which element goes where",
     "scatter": "tensor data decide which element goes where",
     "gather": "tensor data decide which element goes where",
