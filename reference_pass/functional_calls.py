@@ -20,6 +20,7 @@ from torch._ops import OpOverload
 
 from reference_pass.alias_analysis import Effect, Geometry, operand_storages, written_tensors
 from reference_pass.bases import BaseKind
+from reference_pass.copied_operands import Layout
 from reference_pass.emission import contiguous_strides
 from reference_pass.environment import Environment
 from reference_pass.exceptions import Refused
@@ -27,7 +28,6 @@ from reference_pass.flattening import view_of_geometry
 from reference_pass.functional_storage import FunctionalStorage, FunctionalView
 from reference_pass.nested import nodes_in, tensors_in
 from reference_pass.operator_forms import (
-    Layout,
     aten,
     bind,
     copy_form,
