@@ -76,7 +76,9 @@ def fresh(pick: Pick, scene: Scene, name: str) -> str:
         return scene.call("aten.logical_not.default", Ref(name))[0]
     if pick.chance(30):
         return scene.call("aten.neg.default", Ref(name))[0]
-    return scene.call("aten.add.Scalar", Ref(name), pick.integer(1, 3))[0]
+    # Dynamo captures the second form for `x + 1`, so that is what most patterns are written for.
+    op = pick.one(("aten.add.Scalar", "aten.add.Tensor"))
+    return scene.call(op, Ref(name), pick.integer(1, 3))[0]
 
 
 def combined(pick: Pick, scene: Scene, first: str, second: str) -> str:
@@ -177,7 +179,7 @@ def overwrite(pick: Pick, scene: Scene, name: str) -> None:
     if scene.values[name].dtype != torch.bool:
         stores = [
             ("aten.add_.Scalar", (1,)),
-            ("aten.mul_.Scalar", (2,)),
+            ("aten.mul_.Tensor", (2,)),
             ("aten.neg_.default", ()),
             *stores,
         ]
