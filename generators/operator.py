@@ -13,7 +13,6 @@ what equal indices do.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
@@ -22,9 +21,9 @@ import torch
 from generators.accepted_dtypes import accepts
 from generators.arguments import DrawnArgument, drawn_arguments
 from generators.draft import Drawer
+from generators.float8 import FLOAT8, has_float8_kernel
 from programs.program import Argument
-from programs.rounding_tables import rounding_name
-from programs.schemas import Kind, facts, resolve
+from programs.schemas import resolve
 
 USUAL, SELDOM = 4, 1  # frequencies
 
@@ -49,7 +48,7 @@ class Operator:
 
     def accepts(self, dtype: torch.dtype) -> bool:
         """True if the first tensor may have that dtype."""
-        if dtype in FLOAT8 and not _has_float8_kernel(self.name):
+        if dtype in FLOAT8 and not has_float8_kernel(self.name):
             return False
         return self.dtypes(dtype) and accepts(
             self.name, tuple(argument.name for argument in self.arguments), dtype
@@ -71,26 +70,6 @@ class Operator:
 
 
 # --- dtypes of the first tensor -------------------------------------------------------------------
-
-FLOAT8 = frozenset({torch.float8_e4m3fn, torch.float8_e5m2})
-
-# Views need no kernel. Of the other ops, these have one for float8 on CPU in torch 2.13. None of
-# them computes with the values.
-# fmt: off
-_FLOAT8_KERNELS = frozenset({
-    "abs", "fill", "zero", "copy", "clone", "zeros_like", "full_like", "where", "cat", "stack",
-    "select_scatter", "slice_scatter", "diagonal_scatter", "as_strided_scatter", "index",
-    "index_select", "to", "_to_copy", "contiguous", "eq", "repeat", "view_copy",
-})
-# fmt: on
-
-
-@functools.cache
-def _has_float8_kernel(name: str) -> bool:
-    op = resolve(name)
-    changes_metadata = torch.Tag.inplace_view in op.tags
-    kernels = changes_metadata or facts(op).kind is Kind.VIEW
-    return kernels or rounding_name(op) in _FLOAT8_KERNELS
 
 
 def any_dtype(dtype: torch.dtype) -> bool:
