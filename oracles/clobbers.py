@@ -32,7 +32,7 @@ from oracles.stage_comparison import StageComparison
 from oracles.stage_run import NodeRun, StageRun
 from oracles.verdict import Report, Verdict, Violation, decided, not_applicable, of_all_stages
 from programs.custom_operators import NAMESPACE
-from programs.definedness import UNTAGGED, read_as_number_first
+from programs.definedness import read_as_number_first
 from programs.regions import overlaps_itself
 from programs.schemas import Kind, facts, is_composite
 from programs.trace import Trace
@@ -122,7 +122,7 @@ def _elementwise(op: OpOverload) -> bool:
     """
     # The tag `pointwise` may be missing from the in-place form.
     form = functional_form(op)
-    return op in UNTAGGED or facts(op).pointwise or (form is not None and facts(form).pointwise)
+    return facts(op).pointwise or (form is not None and facts(form).pointwise)
 
 
 def _stores_twice(call: NodeCall, target: Operand) -> bool:
@@ -132,6 +132,7 @@ def _stores_twice(call: NodeCall, target: Operand) -> bool:
         return call.conflicts  # whether the values differ shows only in the run
     # A fill stores the same value everywhere.
     fills = target.overwritten and facts(call.op).kind is not Kind.OUT
+    fills = fills or call.op is torch.ops.aten.fill_diagonal_.default
     return not fills and overlaps_itself(target.location.region)
 
 

@@ -76,7 +76,7 @@ def reads_what_it_writes(call: EagerCall) -> str | None:
     A pointwise op may read a region that is equal to the destination: each element is read before
     it is written.
     """
-    pointwise = call.facts.pointwise or call.op in UNTAGGED or is_foreach(call.op)
+    pointwise = call.facts.pointwise or is_foreach(call.op)
     for target in call.written:
         region = Region.of(target)
         for operand in _read_while_it_writes(call):
@@ -150,8 +150,6 @@ _BETWEEN_ARGUMENTS = (reads_what_it_writes, writes_twice)
 _DEFINED_BY_RULES = ("aten", "prims", "prim", "quantized", "mkldnn", "inductor", NAMESPACE)
 
 _READ_NUMBER_FIRST = {aten.fill_.Tensor, aten.masked_fill_.Tensor}
-# As pointwise as `masked_fill.Scalar`, but torch tags that one alone.
-UNTAGGED = {aten.masked_fill_.Tensor}
 
 _SCATTERS = {
     aten.select_scatter,
