@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import torch
 
-from generators.arguments import DrawnArgument, drawn_arguments
+from generators.arguments import FIRST_LISTS, DrawnArgument, drawn_arguments
 from generators.draft import Drawer
 from programs.program import Argument
 from programs.schemas import resolve
@@ -36,7 +36,7 @@ class Operator:
     @property
     def takes_tensor_list(self) -> bool:
         """True if a list of tensors is drawn in place of a first tensor."""
-        return any(argument.name == "tensors" for argument in self.arguments)
+        return any(argument.name in FIRST_LISTS for argument in self.arguments)
 
     def bind(self, drawn: dict[str, Argument]) -> tuple[tuple[Argument, ...], dict[str, Argument]]:
         """The arguments drawn as positional and keyword arguments of the schema.

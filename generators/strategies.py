@@ -125,7 +125,7 @@ def _operators(group: str) -> tuple[Operator, ...]:
 
 def draw_call(pick: Pick, scene: Scene, features: Features, operator: Operator) -> None:
     """Add one call of the operator to the scene. Raises `NoChoice` if nothing there fits."""
-    draft = Draft(pick, scene, features)
+    draft = Draft(pick, scene, features, accepts=operator.dtypes)
     if not operator.takes_tensor_list:
         fitting = scene.newest_first(lambda tensor: operator.dtypes(tensor.dtype))
         # Recent values, so that instructions build on each other.

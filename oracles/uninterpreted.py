@@ -36,6 +36,7 @@ from oracles.calls import (
     is_constant,
     is_out,
     is_random,
+    item,
     steps,
     stores,
     torch_name,
@@ -47,6 +48,7 @@ from oracles.symbolic_values import SymbolicValues
 from oracles.value_hashes import Array
 from programs.definedness import ALLOCATES
 from programs.eager_call import tensors_in
+from programs.foreach_calls import is_foreach
 from programs.schemas import Kind, facts
 
 aten = torch.ops.aten
@@ -139,6 +141,12 @@ class UninterpretedMode(TorchDispatchMode):
             return op(*args, **kwargs)  # t_, set_, resize_ write no byte
         given = bound(op, args, kwargs)
         written = _written(op, given)
+        if is_foreach(op) and len(written) > 1 and written[0].device.type == "cpu":
+            # One item after the other, since the items may overlap.
+            for index in range(len(written)):
+                call = BoundCall(op, _lists_of_one(given, index, len(written)))
+                self._mutation(op, call.args, call.kwargs)
+            return None
         # A random op draws once: its functional form would draw other values.
         form = functional_form(op)
         if form is None or is_random(op):
@@ -221,6 +229,12 @@ class UninterpretedMode(TorchDispatchMode):
         self.memory.make(result, made[0])
         self._store(op, args, kwargs, result)
         return [self.memory.read(result)]
+
+
+def _lists_of_one(given: dict[str, Any], index: int, count: int) -> dict[str, Any]:
+    """The arguments for one item of a call on lists, which stay lists."""
+    own = item(given, index, count)
+    return {name: value if value is given[name] else [value] for name, value in own.items()}
 
 
 def _written(op: OpOverload, given: Mapping[str, Any]) -> list[torch.Tensor]:

@@ -32,9 +32,9 @@ def rounds_alike(op: OpOverload, tensors: Sequence[torch.Tensor]) -> bool:
 
 
 def rounding_name(op: OpOverload) -> str:
-    """The name of an op in the tables below; all its overloads and its in-place form share it."""
+    """The name of an op in the tables below; all its overloads and forms share it."""
     name: str = op.overloadpacket.__name__
-    return name.rstrip("_")
+    return name.removeprefix("_foreach_").rstrip("_")
 
 
 # These round once, which IEEE 754 defines; on complex values they round more than once.
