@@ -132,7 +132,7 @@ class Throughput:
             for account in self.accounts
         ]
         drawn = self.accounts[0].instructions
-        tried = drawn.kept + drawn.raised + drawn.undefined
+        tried = drawn.drawn
         note = (
             f"{tried} instructions were drawn: {percent(drawn.kept / tried)} kept, eager raised on"
         )

@@ -18,7 +18,7 @@ _NAMES = {
     "aot": "AOTAutograd",
     "aot-epilogue": "AOTAutograd",
     "inductor": "torch.compile",
-    "inductor-fx": "Inductor's graph passes",
+    "inductor-fx": "Inductor without code generation",
     "inductor-reinplace": "Inductor's reinplacing",
     "reference": "reference_pass",
     "reference-copy": "reference_pass",

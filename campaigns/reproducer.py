@@ -25,7 +25,15 @@ from programs.ordinary_syntax import ordinary_source, with_short_names
 from programs.program import Program
 from programs.schemas import resolve
 from programs.values import input_tensors
-from targets import captured, freezing, gradients, second_calls, settings
+from targets import (
+    buffers,
+    captured,
+    freezing,
+    gradients,
+    inductor_reinplace,
+    second_calls,
+    settings,
+)
 from targets.target import Target
 
 DEATHS = ("dies", "hangs")  # the kind of a violation starts so if the target ends its process
@@ -70,6 +78,8 @@ class Compiler:
             recipe = gradients.recipe(plain)
         elif "captured" in variants:
             recipe = captured.recipe(plain)
+        elif "buffers" in variants:
+            recipe = buffers.recipe(plain)
         elif "freezing" in variants:
             recipe = freezing.recipe(plain)
         else:  # as short as a user would write it
@@ -92,7 +102,10 @@ def script_for(program: Program, compiler: Compiler, violation: Violation, *, ex
     written = ordinary_source(program, near=compiler.near)
     # One block of imports at the top, as in any script, though a recipe brings its own.
     here = input_tensors(on_device(program, CPU))  # a script can be for a device that is not here
-    imports, recipe = _split(second_calls.shortened(compiler.recipe, here))
+    recipe = compiler.recipe
+    if not any(call.op.startswith("aten._foreach_") for call in program.instructions):
+        recipe = inductor_reinplace.without_foreach(recipe)
+    imports, recipe = _split(second_calls.shortened(recipe, here))
     dies = violation.kind.startswith(DEATHS)
     head = [
         _docstring(headline(compiler.name, violation, program), program.device),
@@ -188,7 +201,12 @@ def _comparison(
         run_error = _awaited(_RUN_ERROR.strip(), program)
         return [_seeded(program, run_error), _main(call, _NO_ERROR)]
     check = _CHECKS[violation.oracle].of_kind(violation.kind)
-    tolerance = "rtol=0, atol=0" if exact else _tolerance(program)
+    dtypes = _result_dtypes(program)
+    tolerance = "rtol=0, atol=0" if exact else _tolerance(dtypes)
+    equal = check.equal.replace("TOLERANCE", tolerance)
+    if any(dtype.is_floating_point and dtype.itemsize == 1 for dtype in dtypes):
+        # `allclose` has no kernel for float8.
+        equal = equal.replace("(*pair,", "(*(each.to(torch.complex128) for each in pair),")
     what, facts = (_at_fault(text, violation.place) for text in (check.what, check.facts))
     # The printed program returns one tensor, a tuple of several, or nothing. With gradients, it is
     # a list.
@@ -202,7 +220,7 @@ def _comparison(
         lines.append(f"return {facts}")
     helpers = [check.helper] if check.helper else []
     function = _seeded(program, "\n    ".join(lines))
-    return [*helpers, function, _main(compiler.call, check.equal.replace("TOLERANCE", tolerance))]
+    return [*helpers, function, _main(compiler.call, equal)]
 
 
 def _main(call: str, equal: str) -> str:
@@ -239,11 +257,15 @@ def _awaited(text: str, program: Program) -> str:
     return re.sub(r"\n *torch\.cuda\.synchronize\(\)", "", text)
 
 
-def _tolerance(program: Program) -> str:
-    """What `torch.testing.assert_close` allows for the coarsest dtype of the results."""
+def _result_dtypes(program: Program) -> set[torch.dtype]:
+    """The dtypes of the inputs and the results of a program."""
     program = on_device(program, CPU)
     inputs = input_tensors(program)
-    dtypes = {tensor.dtype for tensor in (*inputs, *run(program, inputs))}
+    return {tensor.dtype for tensor in (*inputs, *run(program, inputs))}
+
+
+def _tolerance(dtypes: set[torch.dtype]) -> str:
+    """What `torch.testing.assert_close` allows for the coarsest of the dtypes."""
     pairs = [torch.testing._comparison.default_tolerances(dtype) for dtype in dtypes]
     rtol, atol = (max(values) for values in zip(*pairs, strict=True))
     return f"rtol={rtol}, atol={atol}"

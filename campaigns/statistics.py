@@ -44,12 +44,7 @@ class Statistics:
         """Add the counts of other programs to these."""
         for name in _COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("kept", "raised", "undefined"):
-            setattr(
-                self.instructions,
-                name,
-                getattr(self.instructions, name) + getattr(other.instructions, name),
-            )
+        self.instructions.add(other.instructions)
         self.spent.add(other.spent)
 
     @property

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from generators import index_arguments as indices
 from generators import number_arguments as numbers
 from generators import tensor_arguments as tensors
 from generators.draft import Drawer
@@ -27,8 +28,8 @@ BY_NAME: dict[str, Drawer] = {
     "out": tensors.output_buffer,
     "weight": numbers.number,
     "condition": tensors.mask,
-    "index": tensors.positions,
-    "indices": tensors.index_list,
+    "index": indices.positions,
+    "indices": indices.index_list,
 }
 
 BY_TYPE: dict[str, Drawer] = {

@@ -11,6 +11,7 @@ import torch
 from generators.features import Features
 from generators.scene import NoChoice, Pick, Scene
 from programs.program import Argument, Ref, names_in
+from programs.regions import Region, overlap
 
 
 @dataclass(slots=True)
@@ -38,6 +39,10 @@ class Draft:
     def self(self) -> torch.Tensor:
         """The first tensor argument."""
         return self.scene.values[self.self_name]
+
+    def overlaps_self(self, other: torch.Tensor) -> bool:
+        """True if a tensor shares a byte with the first tensor argument."""
+        return overlap(Region.of(other), Region.of(self.self))
 
     def integer(self, name: str) -> int:
         """An integer argument drawn before."""

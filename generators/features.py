@@ -7,11 +7,30 @@ at random let the others meet more often (Groce et al., "Swarm Testing", ISSTA 2
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import TypeVar
 
 import torch
 
-DTYPES = (torch.float32, torch.float64, torch.int64, torch.bool, torch.complex64, torch.bfloat16)
+T = TypeVar("T")
+
+DTYPES = (
+    torch.float32,
+    torch.float64,
+    torch.int64,
+    torch.bool,
+    torch.complex64,
+    torch.bfloat16,
+    torch.float16,
+    torch.int32,
+    torch.int16,
+    torch.int8,
+    torch.uint8,
+    torch.complex128,
+    torch.float8_e4m3fn,
+    torch.float8_e5m2,
+)
 
 GROUPS = (
     "view",
@@ -34,7 +53,17 @@ GROUPS = (
 # The groups whose ops write, or compute what a write through a view computes.
 WRITES = {"in-place", "out=", "scatter", "indexed", "metadata", "pointwise", "matrix", "foreach"}
 
-LAYOUTS = ("contiguous", "transposed", "gaps", "offset", "expanded", "overlapping")
+# "offset" and "slack" come on top of the others.
+LAYOUTS = (
+    "contiguous",
+    "transposed",
+    "gaps",
+    "offset",
+    "slack",
+    "channels last",
+    "expanded",
+    "overlapping",
+)
 
 SCENARIOS = (
     "shared inputs",
@@ -73,22 +102,29 @@ class Features:
 def swarm(seed: int) -> Features:
     """The features of the shard with that seed: each switch is on or off at random.
 
-    The plainest dtype, group and layout are always on.
+    The plainest dtype, group and layout are always on. Few dtypes, groups and scenarios are on at
+    a time, so that they meet often in one program.
     """
     # What a seed means depends on the order of these draws, so a new switch goes last.
     chance = random.Random(seed)
-    kept_groups = [group for group in GROUPS[1:] if chance.random() < 0.6]
+    groups = _some(chance, GROUPS[1:], 3, 7)
     # Without a mutation there is nothing to functionalize.
-    if not WRITES & set(kept_groups):
-        kept_groups.insert(0, "in-place")
+    if not WRITES & set(groups):
+        groups = ("in-place", *groups)
     return Features(
-        dtypes=(torch.float32, *(dtype for dtype in DTYPES[1:] if chance.random() < 0.35)),
-        groups=("view", *kept_groups),
-        layouts=("contiguous", *(layout for layout in LAYOUTS[1:] if chance.random() < 0.5)),
+        dtypes=(DTYPES[0], *_some(chance, DTYPES[1:], 1, 3)),
+        groups=(GROUPS[0], *groups),
+        layouts=(LAYOUTS[0], *(layout for layout in LAYOUTS[1:] if chance.random() < 0.6)),
         scenarios=tuple(scenario for scenario in SCENARIOS if chance.random() < 0.5),
-        large=chance.random() < 0.3,
+        large=chance.random() < 0.7,
         instructions=chance.choice((3, 5, 8, 12)),
     )
+
+
+def _some(chance: random.Random, names: Sequence[T], least: int, most: int) -> tuple[T, ...]:
+    """Between `least` and `most` of the names, in their order."""
+    chosen = set(chance.sample(range(len(names)), chance.randint(least, most)))
+    return tuple(name for index, name in enumerate(names) if index in chosen)
 
 
 def _plain(value: object) -> object:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
 import torch
 
 from generators.features import Features
@@ -9,7 +13,9 @@ from generators.scene import Pick
 from programs.layouts import dense_strides, reach
 from programs.program import Input, Storage
 
-SMALL_SHAPES: tuple[tuple[int, ...], ...] = (
+Shape = tuple[int, ...]
+
+SMALL_SHAPES: tuple[Shape, ...] = (
     (4,),
     (2, 3),
     (3, 3),
@@ -23,94 +29,229 @@ SMALL_SHAPES: tuple[tuple[int, ...], ...] = (
     (0,),
     (2, 0),
     (8,),
+    (2, 2, 1, 3),
+    (1, 2, 3, 2),
+    (2, 1, 2, 1, 2),
 )
 # Longer than a vector register of every dtype, some no multiple of one: some mistakes are in
 # vectorised kernels only.
-LARGE_SHAPES: tuple[tuple[int, ...], ...] = ((17,), (64,), (16, 16), (5, 7), (3, 33))
+LARGE_SHAPES: tuple[Shape, ...] = (
+    (64,),
+    (16, 16),
+    (17,),
+    (3, 33),
+    (130,),
+    (5, 7),
+    (2, 4, 17),
+    (2, 16, 3, 3),
+    (1, 8, 5, 4),
+    (2, 3, 2, 4, 4),
+)
+VECTOR_REGISTER = 64  # bytes of the longest one, which is also how CPU storages are aligned
 
 
 def draw_inputs(pick: Pick, features: Features) -> tuple[tuple[Storage, ...], tuple[Input, ...]]:
-    """One to four inputs. Most have the same shape and dtype, so that ops can combine them."""
-    storages: list[Storage] = []
-    inputs: list[Input] = []
+    """One to five inputs. Most have the same shape and dtype, so that ops can combine them."""
+    drawn = _Inputs(pick, features)
     shape = draw_shape(pick, features)
     dtype = pick.one(features.dtypes)
     for _ in range(pick.integer(1, 3)):
-        if inputs and "shared inputs" in features.scenarios and pick.chance(60):
-            inputs.append(_sharing(pick, features, storages, inputs))
+        if drawn.views and "shared inputs" in features.scenarios and pick.chance(60):
+            drawn.add_sharing()
             continue
-        own_shape = draw_shape(pick, features) if pick.chance(25) else shape
+        own_shape = draw_shape(pick, features) if pick.chance(20) else shape
         own_dtype = pick.one(features.dtypes) if pick.chance(25) else dtype
-        inputs.append(_fresh(pick, features, storages, len(inputs), own_shape, own_dtype))
-    # Ops by index need positions that are in range. An int64 storage of length 2 contains 0 and 1.
+        drawn.add(own_shape, own_dtype)
+    # An op may combine a tensor with a 0-d one of another dtype.
+    if pick.chance(8):
+        drawn.add((), pick.one(features.dtypes))
     if "indexed" in features.groups and pick.chance(60):
-        storages.append(Storage(torch.int64, 2))
-        rank = pick.one((1, max(len(shape), 1)))
-        sizes = (2, *(1,) * (rank - 1))
-        inputs.append(
-            Input(f"x{len(inputs)}", len(storages) - 1, torch.int64, sizes, dense_strides(sizes))
-        )
-    return tuple(storages), tuple(inputs)
+        drawn.add_index(shape)
+    return tuple(drawn.storages), tuple(drawn.views)
 
 
-def draw_shape(pick: Pick, features: Features) -> tuple[int, ...]:
+def draw_shape(pick: Pick, features: Features) -> Shape:
     """A tiny shape or, if the features allow it, one larger than a vector register."""
-    if features.large and pick.chance(40):
+    if features.large and pick.chance(70):
         return pick.one(LARGE_SHAPES)
     return pick.one(SMALL_SHAPES)
 
 
-def _fresh(
-    pick: Pick,
-    features: Features,
-    storages: list[Storage],
-    position: int,
-    shape: tuple[int, ...],
-    dtype: torch.dtype,
-) -> Input:
-    """An input with a storage of its own, which is added to `storages`."""
-    layout = pick.one(features.layouts)
-    sizes, strides, offset = shape, dense_strides(shape), 0
-    spare = 0  # elements of the storage behind the view, which no op may touch
-    if layout == "transposed":
-        strides = dense_strides(shape[::-1])[::-1]
-    elif layout == "gaps":
-        strides, spare = tuple(2 * stride for stride in strides), 1
-    elif layout == "offset":
-        offset, spare = pick.integer(1, 3), 1
-    elif layout == "expanded":
-        sizes, strides = (2, *shape), (0, *strides)
-    elif layout == "overlapping" and len(shape) >= 1:
-        # Either the last dimension overlaps the others, or all of them overlap each other.
-        strides = (*strides[:-1], 1) if len(shape) > 1 else (0,)
-        strides = (1,) * len(shape) if pick.chance(50) else strides
-    length = offset + reach(sizes, strides) + spare
-    storages.append(Storage(dtype, length))
-    return Input(f"x{position}", len(storages) - 1, dtype, sizes, strides, offset)
+@dataclass(slots=True)
+class _Inputs:
+    """The storages and views drawn so far."""
 
+    pick: Pick
+    features: Features
+    storages: list[Storage] = field(default_factory=list)
+    views: list[Input] = field(default_factory=list)
 
-def _sharing(pick: Pick, features: Features, storages: list[Storage], inputs: list[Input]) -> Input:
-    """An input into a storage that another input views.
+    def add(self, shape: Shape, dtype: torch.dtype) -> None:
+        """Add an input with a storage of its own."""
+        sizes, strides = _layout(self.pick, self.features, shape)
+        offset, slack = 0, 0
+        if "offset" in self.features.layouts and self.pick.chance(60):
+            # Most of these are misaligned: vectorised loads expect multiples of a register.
+            offset = self.pick.one((1, 2, 3, VECTOR_REGISTER // dtype.itemsize))
+        if "slack" in self.features.layouts and self.pick.chance(50):
+            # Elements of the storage behind the view, which no op may touch.
+            slack = self.pick.one((1, 2, 5))
+        self.storages.append(Storage(dtype, offset + reach(sizes, strides) + slack))
+        self._add_view(len(self.storages) - 1, dtype, sizes, strides, offset)
 
-    It is the same view, one with other sizes, strides or offset, or the whole storage, perhaps as
-    another dtype.
-    """
-    other = pick.one(inputs)
-    storage = storages[other.storage]
-    name = f"x{len(inputs)}"
-    dtype, available = other.dtype, storage.nbytes // other.dtype.itemsize
-    if "reinterpreted storage" in features.scenarios and pick.chance(40):
+    def add_sharing(self) -> None:
+        """Add an input into a storage that another input views.
+
+        It is the same view, one beside it, between its elements or partly over them, one with other
+        sizes or strides, or the whole storage, perhaps as another dtype.
+        """
+        pick, other = self.pick, self.pick.one(self.views)
+        if "reinterpreted storage" in self.features.scenarios and pick.chance(40):
+            self._add_whole(other.storage, self._dtype_to_reinterpret(other.storage))
+            return
+        if pick.chance(20):
+            self._add_whole(other.storage, other.dtype)
+            return
+        gapped = [view for view in self.views if view.sizes and view.strides[-1] == 2]
+        if gapped and pick.chance(40):
+            self._add_interleaved(pick.one(gapped))
+            return
+        sizes, strides = other.sizes, other.strides
+        if sizes and pick.chance(40):
+            # As many rows, fewer, or transposed, with the same strides or others.
+            sizes = pick.one((sizes[::-1], (1, *sizes[1:]), (2, *sizes[1:])))
+            transposed = dense_strides(sizes[::-1])[::-1]
+            strides = pick.one((strides, dense_strides(sizes), transposed))
+        span = reach(other.sizes, other.strides)
+        # The same start, one element later, partly over it, side by side.
+        offset = other.offset + pick.one((0, 1, max(span // 2, 1), span))
+        offset = pick.one((offset, offset, 0))
+        self._add_lengthened(replace(other, sizes=sizes, strides=strides, offset=offset))
+
+    def add_index(self, shape: Shape) -> None:
+        """Add a tensor of indices that are in range of a dimension of that shape.
+
+        Ops by index need positions that are in range. Most are different along each dimension,
+        because equal ones are undefined in most stores.
+        """
+        pick = self.pick
+        size = min(pick.one(shape), 8) if shape and 0 not in shape else 2
+        dtype = pick.one((torch.int64, torch.int64, torch.int32))
+        shared = [
+            index
+            for index, storage in enumerate(self.storages)
+            if storage.dtype == dtype and not storage.values and storage.length >= size
+        ]
+        # Inputs of this dtype count from 0, and the program may write them.
+        if shared and "shared inputs" in self.features.scenarios and pick.chance(50):
+            self._add_view(pick.one(shared), dtype, (size,), (1,), 0)
+            return
+        # In one dimension, for `index`; in as many as the shape, for `gather` and `scatter`.
+        sizes: Shape = (pick.integer(max(size // 2, 1), size),)
+        if len(shape) > 1 and pick.chance(50):
+            dim, other = shape.index(size) if size in shape else 0, pick.integer(0, len(shape) - 1)
+            longest = [1] * len(shape)
+            longest[other], longest[dim] = min(2, shape[other]), min(size, shape[dim])
+            sizes = tuple(longest)
+        # Different along each dimension, as long as that is no longer than `size`.
+        start = pick.integer(0, size - 1)
+        places = itertools.product(*map(range, sizes))
+        values = tuple(str((start + sum(place)) % size) for place in places)
+        self.storages.append(Storage(dtype, len(values), values))
+        self._add_view(len(self.storages) - 1, dtype, sizes, dense_strides(sizes), 0)
+
+    def _add_view(
+        self, storage: int, dtype: torch.dtype, sizes: Shape, strides: Shape, offset: int
+    ) -> None:
+        name = f"x{len(self.views)}"
+        self.views.append(Input(name, storage, dtype, sizes, strides, offset))
+
+    def _add_whole(self, storage: int, dtype: torch.dtype) -> None:
+        """Add a 1-d view of all of a storage."""
+        length = self.storages[storage].nbytes // dtype.itemsize
+        self._add_view(storage, dtype, (length,), (1,), 0)
+
+    def _add_interleaved(self, other: Input) -> None:
+        """Add the elements between those of a view with gaps."""
+        self._add_lengthened(replace(other, offset=other.offset + 1))
+
+    def _add_lengthened(self, view: Input) -> None:
+        """Add a view like this one, and make its storage long enough for it."""
+        needed = (view.offset + reach(view.sizes, view.strides)) * view.dtype.itemsize
+        old = self.storages[view.storage]
+        length = max(old.length, -(-needed // old.dtype.itemsize))  # rounded up to elements
+        self.storages[view.storage] = replace(old, length=length)
+        self._add_view(view.storage, view.dtype, view.sizes, view.strides, view.offset)
+
+    def _dtype_to_reinterpret(self, storage: int) -> torch.dtype:
         # Most bytes are not a bool, so only a storage filled with bools is read as one.
-        dtypes = [d for d in features.dtypes if d != torch.bool or storage.dtype == torch.bool]
-        dtype = pick.one(dtypes)
-        available = storage.nbytes // dtype.itemsize
-    flattened = Input(name, other.storage, dtype, (available,), (1,))
-    if dtype != other.dtype or pick.chance(30):
-        return flattened
-    first_changed = [(size, *other.sizes[1:]) for size in (1, 2) if other.sizes]
-    sizes = pick.one([other.sizes, other.sizes[::-1], *first_changed])
-    strides = pick.one((other.strides, dense_strides(sizes), dense_strides(sizes[::-1])[::-1]))
-    if len(strides) != len(sizes) or reach(sizes, strides) > available:
-        return flattened
-    offset = pick.integer(0, available - reach(sizes, strides))
-    return Input(name, other.storage, dtype, sizes, strides, offset)
+        filled = self.storages[storage].dtype
+        return self.pick.one(
+            [d for d in self.features.dtypes if d != torch.bool or filled == torch.bool]
+        )
+
+
+# --- layouts --------------------------------------------------------------------------------------
+
+
+def _layout(pick: Pick, features: Features, shape: Shape) -> tuple[Shape, Shape]:
+    """Sizes and strides of one of the layouts that are on and fit to the rank of the shape."""
+    fitting = [
+        lay_out
+        for name, (rank, lay_out) in _LAYOUTS.items()
+        if name in features.layouts and len(shape) >= rank
+    ]
+    return pick.one(fitting or [_contiguous])(pick, shape)
+
+
+def _contiguous(pick: Pick, shape: Shape) -> tuple[Shape, Shape]:
+    return shape, dense_strides(shape)
+
+
+def _transposed(pick: Pick, shape: Shape) -> tuple[Shape, Shape]:
+    """All dimensions in reverse order in memory, or the last two."""
+    last_two = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
+    return shape, _strides_in_order(shape, pick.one((tuple(range(len(shape)))[::-1], last_two)))
+
+
+def _channels_last(pick: Pick, shape: Shape) -> tuple[Shape, Shape]:
+    """Dimension 1 is the last in memory, as in `torch.channels_last` and `channels_last_3d`."""
+    return shape, _strides_in_order(shape, (0, *range(2, len(shape)), 1))
+
+
+def _gaps(pick: Pick, shape: Shape) -> tuple[Shape, Shape]:
+    """Every second element, or rows with an element between them."""
+    every_second = tuple(2 * stride for stride in dense_strides(shape))
+    if len(shape) < 2:
+        return shape, every_second
+    return shape, pick.one((every_second, dense_strides((*shape[:-1], shape[-1] + 1))))
+
+
+def _expanded(pick: Pick, shape: Shape) -> tuple[Shape, Shape]:
+    return (2, *shape), (0, *dense_strides(shape))
+
+
+def _overlapping(pick: Pick, shape: Shape) -> tuple[Shape, Shape]:
+    """Windows that move by one element, or rows that begin within the row before."""
+    if len(shape) == 1:
+        return shape, (0,)
+    first, *rest = dense_strides(shape)
+    return shape, pick.one(((1,) * len(shape), (max(first // 2, 1), *rest)))
+
+
+def _strides_in_order(shape: Shape, order: Shape) -> Shape:
+    """Strides without gaps for which the dimensions are in that order in memory."""
+    in_memory = dense_strides(tuple(shape[dim] for dim in order))
+    return tuple(in_memory[order.index(dim)] for dim in range(len(shape)))
+
+
+# The lowest rank that it is different from contiguous for, and what gives sizes and strides. The
+# other names in `LAYOUTS` may come on top of any of these.
+_LAYOUTS: dict[str, tuple[int, Callable[[Pick, Shape], tuple[Shape, Shape]]]] = {
+    "contiguous": (0, _contiguous),
+    "transposed": (2, _transposed),
+    "channels last": (3, _channels_last),
+    "gaps": (1, _gaps),
+    "expanded": (0, _expanded),
+    "overlapping": (1, _overlapping),
+}

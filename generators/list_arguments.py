@@ -58,15 +58,6 @@ def number_per_item(draft: Draft) -> Argument:
     return tuple(number(draft) for _ in draft.elements("self"))
 
 
-def vector_of_numbers(draft: Draft) -> Argument:
-    """A vector with one number for each tensor written."""
-    count, dtype = len(draft.elements("self")), draft.self.dtype
-    fitting = draft.scene.newest_first(
-        lambda tensor: tensor.dtype == dtype and tuple(tensor.shape) == (count,)
-    )
-    return Ref(draft.pick.one(_apart(draft, _written(draft), fitting)))
-
-
 def _per_item(
     draft: Draft, fits: Callable[[torch.Tensor, torch.Tensor], bool]
 ) -> tuple[Argument, ...]:

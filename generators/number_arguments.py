@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from generators.draft import Draft
+from generators.draft import Draft, Drawer
 from generators.scene import NoChoice
 from programs.layouts import capacity, dense_strides, reach
 from programs.program import Argument
@@ -22,6 +22,27 @@ def number(draft: Draft) -> Argument:
         return draft.pick.chance(50)
     # 0, 1 and -1 are what an algebraic rewrite treats specially; the others change every value.
     return draft.pick.one([2, 3, 0, 1, -1, 5])
+
+
+def one_of(*choices: Argument) -> Drawer:
+    """A drawer for one of these arguments."""
+    return lambda draft: draft.pick.one(choices)
+
+
+def flag(draft: Draft) -> Argument:
+    """True or False."""
+    return draft.pick.chance(50)
+
+
+def rounding_mode(draft: Draft) -> Argument:
+    """How a division rounds. Eager does not store a quotient that is not rounded as an integer."""
+    modes = ("trunc", "floor")
+    return draft.pick.one(modes if is_integer(draft.self.dtype) else (*modes, None))
+
+
+def is_integer(dtype: torch.dtype) -> bool:
+    """True for the dtypes of integers; bool is not one of them."""
+    return not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)
 
 
 def dimension(draft: Draft) -> Argument:

@@ -5,6 +5,8 @@ So every next draw sees true shapes and aliases.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -23,6 +25,7 @@ LARGEST_RESULT = 4096  # elements; keeps a chain of expands from growing without
 MOST_RESULTS = 4  # an unbind of a long dimension would fill the scene with similar views
 # All that eager raises for arguments that do not fit.
 EAGER_ERRORS = (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError)
+_NUMBERS = re.compile(r"-?\d+")
 
 
 class NoChoice(Exception):
@@ -57,17 +60,50 @@ class Pick:
 
 @dataclass(slots=True)
 class Counts:
-    """How many drawn instructions were kept, raised in eager, or are undefined in eager."""
+    """What became of drawn instructions.
+
+    They were kept, raised in eager, are undefined in eager, or have results that are too large or
+    too many. `reasons` says how often an op was dropped for which reason. `scenarios` says how
+    often each scenario was played to its end.
+    """
 
     kept: int = 0
     raised: int = 0
     undefined: int = 0
+    too_large: int = 0
+    reasons: Counter[tuple[str, str]] = field(default_factory=Counter)
+    scenarios: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def drawn(self) -> int:
+        """All instructions that were drawn."""
+        return self.kept + self.raised + self.undefined + self.too_large
 
     @property
     def dropped(self) -> float:
         """The share of drawn instructions that were not kept."""
-        drawn = self.kept + self.raised + self.undefined
-        return 1 - self.kept / drawn if drawn else 0.0
+        return 1 - self.kept / self.drawn if self.drawn else 0.0
+
+    def add(self, other: Counts) -> None:
+        """Add the counts of other scenes to these."""
+        self.kept += other.kept
+        self.raised += other.raised
+        self.undefined += other.undefined
+        self.too_large += other.too_large
+        self.reasons.update(other.reasons)
+        self.scenarios.update(other.scenarios)
+
+    def note_dropped(self, op: str, reason: Exception) -> None:
+        """Count a call that eager refuses or does not define."""
+        text = str(reason).partition("\n")[0]
+        if isinstance(reason, Undefined):
+            self.undefined += 1
+            # The message begins with the op that breaks the rule.
+            self.reasons[op, f"undefined: {text.partition(' ')[2]}"] += 1
+        else:
+            self.raised += 1
+            # Sizes and names differ from call to call, and the reason is the same.
+            self.reasons[op, f"raises: {_NUMBERS.sub('N', text)}"] += 1
 
 
 @dataclass(slots=True)
@@ -108,11 +144,8 @@ class Scene:
         try:
             with self.watch, torch.no_grad():
                 results = call(instruction, self.values)
-        except Undefined as reason:
-            self.counts.undefined += 1
-            raise NoChoice from reason
-        except EAGER_ERRORS as reason:
-            self.counts.raised += 1
+        except (Undefined, *EAGER_ERRORS) as reason:
+            self.counts.note_dropped(op, reason)
             raise NoChoice from reason
         if named is None:
             named = not instruction.mutates()
@@ -120,6 +153,8 @@ class Scene:
             results = []
         # Only new tensors can be too large or too many, so a call dropped here wrote nothing.
         if len(results) > MOST_RESULTS or any(each.numel() > LARGEST_RESULT for each in results):
+            self.counts.too_large += 1
+            self.counts.reasons[op, "results too large or too many"] += 1
             raise NoChoice
         self.counts.kept += 1
         # v0, v1, ... over the whole program: the canonical names of `Program.renamed`.

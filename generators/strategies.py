@@ -11,11 +11,11 @@ import torch
 from hypothesis import strategies as st
 
 from generators.draft import Draft
-from generators.features import Features
+from generators.features import DTYPES, Features
 from generators.inputs import draw_inputs
 from generators.operator import Operator
 from generators.operators import OPERATORS
-from generators.scenarios import SCENARIO_DRAWERS, Scenario
+from generators.scenarios import SCENARIO_DRAWERS
 from generators.scene import EAGER_ERRORS, Counts, NoChoice, Pick, Scene
 from programs.definedness import Undefined, Watch
 from programs.execution import run
@@ -101,7 +101,9 @@ def _draw_step(pick: Pick, scene: Scene, features: Features) -> None:
     scenarios = _scenarios(features)
     # A scenario adds two to six instructions, so about half of a program comes from them.
     if scenarios and pick.chance(25):
-        pick.one(scenarios)(pick, scene, features)
+        name = pick.one(scenarios)
+        SCENARIO_DRAWERS[name](pick, scene, features)
+        scene.counts.scenarios[name] += 1
     else:
         operator = pick.one(_operators(pick.one(_groups(features))))
         draw_call(pick, scene, features, operator)
@@ -109,8 +111,8 @@ def _draw_step(pick: Pick, scene: Scene, features: Features) -> None:
 
 # Cached, since drawing asks for them at every step.
 @functools.cache
-def _scenarios(features: Features) -> tuple[Scenario, ...]:
-    return tuple(draw for name, draw in SCENARIO_DRAWERS.items() if name in features.scenarios)
+def _scenarios(features: Features) -> tuple[str, ...]:
+    return tuple(name for name in SCENARIO_DRAWERS if name in features.scenarios)
 
 
 @functools.cache
@@ -120,14 +122,17 @@ def _groups(features: Features) -> tuple[str, ...]:
 
 @functools.cache
 def _operators(group: str) -> tuple[Operator, ...]:
-    return tuple(operator for operator in OPERATORS if operator.group == group)
+    """The ops of a group, each as often as its frequency says."""
+    of_group = [operator for operator in OPERATORS if operator.group == group]
+    return tuple(operator for operator in of_group for _ in range(operator.frequency))
 
 
 def draw_call(pick: Pick, scene: Scene, features: Features, operator: Operator) -> None:
     """Add one call of the operator to the scene. Raises `NoChoice` if nothing there fits."""
-    draft = Draft(pick, scene, features, accepts=operator.dtypes)
+    draft = Draft(pick, scene, features, accepts=operator.accepts)
     if not operator.takes_tensor_list:
-        fitting = scene.newest_first(lambda tensor: operator.dtypes(tensor.dtype))
+        fitting = scene.newest_first(lambda tensor: operator.accepts(tensor.dtype))
+        fitting = fitting or [_converted(pick, scene, operator)]
         # Recent values, so that instructions build on each other.
         recent = fitting[:4] if pick.chance(50) else fitting
         draft.drawn["self"] = Ref(pick.one(recent))
@@ -136,6 +141,14 @@ def draw_call(pick: Pick, scene: Scene, features: Features, operator: Operator) 
     args, kwargs = operator.bind(draft.drawn)
     # Sometimes the result of an in-place op gets a name, as another name of the same tensor.
     scene.call(operator.name, *args, named=True if pick.chance(15) else None, **kwargs)
+
+
+def _converted(pick: Pick, scene: Scene, operator: Operator) -> str:
+    """A value of the scene as a dtype that the operator accepts. Raises `NoChoice` without one."""
+    dtype = pick.one([dtype for dtype in DTYPES if operator.accepts(dtype)])
+    # Eager warns when a conversion discards imaginary parts.
+    fitting = scene.newest_first(lambda t: dtype.is_complex or not t.is_complex())
+    return scene.call("aten._to_copy.default", Ref(pick.one(fitting)), dtype=dtype)[0]
 
 
 def _draw_outputs(pick: Pick, scene: Scene) -> list[str]:

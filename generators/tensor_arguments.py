@@ -6,12 +6,12 @@ Every function here takes the `Draft` of the call so far and gives one argument,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 
 import torch
 
 from generators.draft import Draft, Drawer
-from generators.number_arguments import extent
 from generators.scene import NoChoice
 from programs.program import Argument, Ref
 from programs.schemas import resolve
@@ -94,6 +94,38 @@ def matrix_for(draft: Draft) -> Argument:
     )
 
 
+def separate_tensor(
+    draft: Draft, accepts: Callable[[torch.Tensor], bool], shape: Sequence[int]
+) -> Ref:
+    """A value of the first tensor's dtype that `accepts` accepts, and that does not overlap it.
+
+    If there is none, one of that shape is added to the scene: another value in a new shape, or a
+    constant.
+    """
+    dtype, count = draft.self.dtype, math.prod(shape)
+    values = draft.scene.newest_first(lambda t: t.dtype == dtype and not draft.overlaps_self(t))
+    fitting = [name for name in values if accepts(draft.scene.values[name])]
+    if fitting and not draft.pick.chance(20):
+        return Ref(draft.pick.one(fitting))
+    reshaped = [name for name in values if draft.scene.values[name].numel() == count]
+    if reshaped and draft.pick.chance(70):
+        other = Ref(draft.pick.one(reshaped))
+        return Ref(draft.scene.call("aten.reshape.default", other, tuple(shape))[0])
+    constant = draft.pick.one([True] if dtype == torch.bool else [2, -1, 3])
+    made = draft.scene.call("aten.new_full.default", Ref(draft.self_name), tuple(shape), constant)
+    return Ref(made[0])
+
+
+def of_shape(shape: Callable[[Draft], Sequence[int]]) -> Drawer:
+    """A drawer for a tensor of a shape that depends on the arguments drawn before."""
+
+    def drawer(draft: Draft) -> Argument:
+        wanted = tuple(shape(draft))
+        return separate_tensor(draft, lambda t: tuple(t.shape) == wanted, wanted)
+
+    return drawer
+
+
 def tensor_list(draft: Draft) -> Argument:
     """Two or three tensors of one dtype and shape; the first of them becomes the first tensor."""
     # `cat` refuses 0-d tensors.
@@ -124,82 +156,7 @@ def bool_buffer(draft: Draft) -> Argument:
     return tensor_like(draft, lambda t: t.dtype == torch.bool and t.shape == shape)
 
 
-# --- indices, and what is stored at them ----------------------------------------------------------
-# The values of a scene are real, so a drawn index is in range when the instruction runs.
-
-
-def positions(draft: Draft) -> Argument:
-    """A vector of indices within the dimension drawn."""
-    size = extent(draft)
-    fitting = draft.scene.newest_first(lambda t: _indexes(t, size) and t.dim() == 1)
-    return Ref(draft.pick.one(fitting))
-
-
-def positions_like(draft: Draft) -> Argument:
-    """Indices within the dimension drawn, of the first tensor's rank and no longer than it."""
-    size, rank = extent(draft), draft.self.dim()
-
-    def fits(tensor: torch.Tensor) -> bool:
-        smaller = tensor.dim() == rank and all(
-            own <= most for own, most in zip(tensor.shape, draft.self.shape, strict=True)
-        )
-        return smaller and _indexes(tensor, size)
-
-    return Ref(draft.pick.one(draft.scene.newest_first(fits)))
-
-
-def index_list(draft: Draft) -> Argument:
-    """A list of one index tensor for the leading dimension of the first tensor.
-
-    It is a mask of the first tensor's shape, or positions.
-    """
-    if draft.self.dim() == 0:
-        raise NoChoice
-    size, shape = draft.self.shape[0], draft.self.shape
-    fitting = draft.scene.newest_first(
-        lambda t: (t.dtype == torch.bool and t.shape == shape) or _indexes(t, size)
-    )
-    return (Ref(draft.pick.one(fitting)),)
-
-
-def _indexes(tensor: torch.Tensor, size: int) -> bool:
-    """True if the tensor contains indices into a dimension of that size, and not too many."""
-    if tensor.dtype != torch.int64 or tensor.numel() == 0 or tensor.numel() > 64:
-        return False
-    return int(tensor.min()) >= 0 and int(tensor.max()) < size
-
-
-def values_to_put(draft: Draft) -> Argument:
-    """A tensor that broadcasts to what the drawn indices select."""
-    (index,) = draft.elements("indices")
-    assert isinstance(index, Ref)
-    # How many elements a mask selects depends on its data, so look at what the call would select.
-    try:
-        chosen = draft.self[draft.scene.values[index.name]]
-    except IndexError as reason:
-        raise NoChoice from reason
-    dtype = draft.self.dtype
-    return tensor_like(draft, lambda t: t.dtype == dtype and broadcasts(t.shape, chosen.shape))
-
-
-def rows_to_add(draft: Draft) -> Argument:
-    """A tensor like the first one, but as long as the index in the dimension drawn."""
-    index, dim = draft.tensor("index"), draft.integer("dim")
-    shape = list(draft.self.shape)
-    shape[dim] = index.numel()
-    dtype = draft.self.dtype
-    return tensor_like(draft, lambda t: t.dtype == dtype and list(t.shape) == shape)
-
-
-def at_least_index(draft: Draft) -> Argument:
-    """A tensor of the first one's dtype with at least the index's size in every dimension."""
-    dtype, shape = draft.self.dtype, draft.tensor("index").shape
-
-    def fits(tensor: torch.Tensor) -> bool:
-        same_rank = tensor.dtype == dtype and len(tensor.shape) == len(shape)
-        return same_rank and all(map(int.__ge__, tensor.shape, shape))
-
-    return tensor_like(draft, fits)
+# --- the source of a scatter ----------------------------------------------------------------------
 
 
 def source_for(view_op: str, *arguments: str) -> Drawer:

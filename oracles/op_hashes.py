@@ -52,6 +52,7 @@ from oracles.value_hashes import (
 )
 from programs.definedness import ALLOCATES
 from programs.eager_call import tensors_in
+from programs.narrow_dtypes import readable
 from programs.rounding_tables import ANY_ZERO, rounding_name, rounds_alike
 from programs.schemas import facts
 
@@ -370,6 +371,7 @@ def _has_one_form(tensor: torch.Tensor, *, zeros_differ: bool) -> bool:
     """
     if not _is_inexact(tensor):
         return True
+    tensor = readable(tensor)
     parts = (tensor.real, tensor.imag) if tensor.is_complex() else (tensor,)
     has_zero = any(bool((part == 0).any()) for part in parts)
     zeros_differ = zeros_differ or tensor.is_complex()

@@ -45,7 +45,7 @@ from oracles.forms import SCATTERS, functional_form
 from oracles.hashed_memory import HashedMemory
 from oracles.op_hashes import OpHashes, call_name
 from oracles.symbolic_values import SymbolicValues
-from oracles.value_hashes import Array
+from oracles.value_hashes import Array, are_constants
 from programs.definedness import ALLOCATES
 from programs.eager_call import tensors_in
 from programs.foreach_calls import is_foreach
@@ -141,11 +141,9 @@ class UninterpretedMode(TorchDispatchMode):
             return op(*args, **kwargs)  # t_, set_, resize_ write no byte
         given = bound(op, args, kwargs)
         written = _written(op, given)
-        if is_foreach(op) and len(written) > 1 and written[0].device.type == "cpu":
-            # One item after the other, since the items may overlap.
-            for index in range(len(written)):
-                call = BoundCall(op, _lists_of_one(given, index, len(written)))
-                self._mutation(op, call.args, call.kwargs)
+        if is_foreach(op) and (calls := _item_by_item(op, given, written)):
+            for call in calls:
+                self._mutation(call.op, call.args, call.kwargs)
             return None
         # A random op draws once: its functional form would draw other values.
         form = functional_form(op)
@@ -159,7 +157,10 @@ class UninterpretedMode(TorchDispatchMode):
         for tensor, hashes in zip(_not_in(written, result), left[:new], strict=False):
             self.memory.make(tensor, hashes)
         for tensor, hashes, dtype in zip(written, left[new:], dtypes[new:], strict=True):
-            self.memory.write(tensor, self.memory.converted(hashes, dtype, tensor.dtype))
+            # A conversion of a constant is one, as where a graph converts it by an op of its own.
+            constant = dtype != tensor.dtype and are_constants(hashes)
+            converted = self.memory.converted(hashes, dtype, tensor.dtype)
+            self.memory.write(tensor, self.memory.constant(tensor) if constant else converted)
         return result
 
     def _by_functional_form(
@@ -231,10 +232,29 @@ class UninterpretedMode(TorchDispatchMode):
         return [self.memory.read(result)]
 
 
-def _lists_of_one(given: dict[str, Any], index: int, count: int) -> dict[str, Any]:
-    """The arguments for one item of a call on lists, which stay lists."""
-    own = item(given, index, count)
-    return {name: value if value is given[name] else [value] for name, value in own.items()}
+def _item_by_item(
+    op: OpOverload, given: dict[str, Any], written: list[torch.Tensor]
+) -> list[BoundCall]:
+    """The calls that a `_foreach_` op makes one after the other, since its items may overlap.
+
+    None if the call is on one item itself, or on a device that works on all items at once.
+    """
+    if op is aten._foreach_copy_.default:
+        pairs = zip(given["self"], given["src"], strict=True)
+        return [
+            BoundCall(aten.copy_.default, {**given, "self": target, "src": source})
+            for target, source in pairs
+        ]
+    count = len(written)
+    if count == 1 or any(tensor.device.type != "cpu" for tensor in written):
+        return []
+    items = (item(given, index, count) for index in range(count))
+    return [
+        BoundCall(
+            op, {name: own[name] if own[name] is given[name] else [own[name]] for name in own}
+        )
+        for own in items
+    ]
 
 
 def _written(op: OpOverload, given: Mapping[str, Any]) -> list[torch.Tensor]:

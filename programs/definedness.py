@@ -25,9 +25,14 @@ from programs.higher_order import eager_steps
 from programs.indexed_stores import stores_twice
 from programs.narrow_dtypes import readable
 from programs.regions import Region, covers, overlap, overlaps_itself
-from programs.rounding_tables import moves
+from programs.rounding_tables import moves, rounds_again
 from programs.schemas import Kind
 from programs.trace import InputLocation, StridedChains, Trace
+from programs.undefined_arithmetic import (
+    converts_out_of_range,
+    quotient_is_out_of_range,
+    shifts_out_of_range,
+)
 from programs.uninitialised import UninitialisedMemory
 
 aten = torch.ops.aten
@@ -111,28 +116,6 @@ def stores_twice_by_index(call: EagerCall) -> str | None:
     return None
 
 
-def converts_out_of_range(call: EagerCall) -> str | None:
-    """A call casts NaN, infinity or a value out of range to an integer: undefined in C++."""
-    if call.op is aten.copy_.default:
-        source, dtype = call.arguments["src"], call.arguments["self"].dtype
-    elif call.op is aten._to_copy.default:
-        source, dtype = call.arguments["self"], call.arguments["dtype"]
-    else:
-        return None
-    if dtype is None or dtype.is_floating_point or dtype.is_complex or dtype == torch.bool:
-        return None
-    if not (source.is_floating_point() or source.is_complex()) or source.numel() == 0:
-        return None
-    values = (source.real if source.is_complex() else source).double()
-    limits = torch.iinfo(dtype)
-    # Truncation keeps values above `min - 1` in range. The upper limit of 64 bits is not exact in
-    # float64, so it is excluded. NaN fails both comparisons.
-    inside = (values > float(limits.min) - 1) & (values < float(limits.max))
-    if bool(inside.all()):
-        return None
-    return "converts a value that the integer dtype cannot represent"
-
-
 def reads_broken_bool(call: EagerCall) -> str | None:
     """A call reads a bool that is neither 0 nor 1, written through a view of another dtype."""
     if call.facts.kind is Kind.VIEW:  # it reads nothing
@@ -153,6 +136,8 @@ RULES: tuple[Callable[[EagerCall], str | None], ...] = (
     writes_twice,
     stores_twice_by_index,
     converts_out_of_range,
+    quotient_is_out_of_range,
+    shifts_out_of_range,
     reads_broken_bool,
 )
 
@@ -301,7 +286,7 @@ class Watch(TorchDispatchMode):
 
     def _note_operands(self, call: EagerCall) -> None:
         """Look at the operands as they are before the call, which may overwrite them."""
-        factor = call.arguments.get("alpha") not in (None, 1, -1)
+        factor = rounds_again(call.arguments)
         self.trace.rounding.before(call.op, call.read(), factor=factor)
         self.trace.fused.before(call)
 
@@ -319,8 +304,7 @@ class Watch(TorchDispatchMode):
         trace.overlapping_operands = trace.overlapping_operands or _operands_overlap(call)
         returned = [each for each in tensors_in(result) if each.layout is torch.strided]
         self._count(returned, [*call.only_read, *call.written])
-        # A factor of 1 or -1 adds no rounding.
-        factor = call.arguments.get("alpha") not in (None, 1, -1)
+        factor = rounds_again(call.arguments)
         operands, made = [*call.only_read, *call.written], [*call.written, *returned]
         trace.rounding.note(call.op, operands, made, factor=factor)
         trace.fused.note(call, made, moved=moves(call.op, [*operands, *made]))

@@ -29,8 +29,11 @@ def _index_put_positions(arguments: dict[str, Any]) -> torch.Tensor | None:
 
 def _scatter_positions(arguments: dict[str, Any]) -> torch.Tensor | None:
     index, dim = arguments["index"], arguments["dim"]
-    # Without `src` it is the overload that stores one value everywhere.
-    if arguments.get("src") is None or index.numel() == 0 or index.dim() == 0:
+    # Without `src` it is the overload that stores one value everywhere. A sum or product has the
+    # same value in any order, up to rounding.
+    if arguments.get("src") is None or arguments.get("reduce") is not None:
+        return None
+    if index.numel() == 0 or index.dim() == 0:
         return None
     numbers = _numbered(arguments["self"])
     # `gather` wants an operand that is as long as the index in every other dimension.
@@ -80,6 +83,14 @@ DEFINED_FOR_EQUAL_INDICES: dict[object, str] = {
     aten.index: "stores nothing by index",
     aten.index_select: "stores nothing by index",
     aten.gather: "stores nothing by index",
-    aten.index_fill_: "stores one value everywhere",
-    aten.index_add_: "adds, so only the rounding depends on the order",
+    aten.take: "stores nothing by index",
+    **dict.fromkeys((aten.index_fill, aten.index_fill_), "stores one value everywhere"),
+    **dict.fromkeys(
+        (
+            *(aten.index_add, aten.index_add_, aten.scatter_add, aten.scatter_add_),
+            *(aten.scatter_reduce, aten.scatter_reduce_, aten.index_reduce, aten.index_reduce_),
+        ),
+        "combines the values, so only the rounding depends on the order",
+    ),
+    aten.embedding_renorm_: "scales each row once",
 }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch._ops import OpOverload
@@ -31,6 +32,18 @@ def rounds_alike(op: OpOverload, tensors: Sequence[torch.Tensor]) -> bool:
     return name in NO_ROUNDING or not rounding
 
 
+def rounds_again(arguments: Mapping[str, Any]) -> bool:
+    """True if the arguments of a call make it add or multiply, beside what its name says."""
+    # A factor of 1 or -1 adds no rounding.
+    factors = (arguments.get("alpha"), arguments.get("beta"))
+    return (
+        any(factor not in (None, 0, 1, -1) for factor in factors)
+        or bool(arguments.get("accumulate"))
+        or arguments.get("reduce") in ("sum", "prod", "mean", "add", "multiply")
+        or arguments.get("decimals") not in (None, 0)
+    )
+
+
 def rounding_name(op: OpOverload) -> str:
     """The name of an op in the tables below; all its overloads and forms share it."""
     name: str = op.overloadpacket.__name__
@@ -38,65 +51,79 @@ def rounding_name(op: OpOverload) -> str:
 
 
 # These round once, which IEEE 754 defines; on complex values they round more than once.
-ONE_ROUNDING = {"mul", "square"}
+ONE_ROUNDING = {"mul", "square", "sqrt", "sgn", "leaky_relu"}
 
-# These move values, compare them, or round each element at most once.
 # fmt: off
-NO_ROUNDING = {
-    "add", "sub", "rsub", "neg", "abs", "sign", "relu", "clamp", "clamp_min", "clamp_max", "fill",
-    "zero", "copy", "clone", "where", "masked_fill", "select_scatter", "slice_scatter",
-    "diagonal_scatter", "as_strided_scatter", "index", "index_put", "index_copy", "index_fill",
-    "index_select", "gather", "scatter", "cat", "stack", "flip", "zeros_like", "full_like",
-    "zeros", "ones", "full", "eq", "ne", "gt", "ge", "lt", "le", "logical_not", "bitwise_not",
-    "tril", "triu", "amax", "amin", "maximum", "minimum", "_to_copy", "_unsafe_view", "alias",
-    "detach", "lift_fresh", "roll", "repeat", "view_copy", "empty", "empty_like", "empty_strided",
-    "empty_permuted", "new_empty", "new_empty_strided", "new_zeros", "new_ones", "new_full",
-    "ones_like", "arange", "scalar_tensor", "item", "_local_scalar_dense", "isnan", "isinf",
-    "logical_and", "logical_or", "logical_xor", "nonzero", "take",
-    "type_as", "atleast_1d", "atleast_2d", "atleast_3d", "conj_physical",
+# These keep the bits of what they move, also those of a NaN.
+MOVES = {
+    "fill", "zero", "copy", "clone", "where", "masked_fill", "select_scatter", "slice_scatter",
+    "diagonal_scatter", "as_strided_scatter", "index", "index_put", "_index_put_impl", "index_copy",
+    "index_fill", "index_select", "gather", "scatter", "put", "take", "masked_scatter", "cat",
+    "stack", "flip", "zeros_like", "full_like", "zeros", "ones", "full", "tril", "triu", "_to_copy",
+    "_unsafe_view", "alias", "detach", "lift_fresh", "roll", "repeat", "view_copy", "empty",
+    "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "new_zeros",
+    "new_ones", "new_full", "ones_like", "arange", "scalar_tensor", "item", "_local_scalar_dense",
+    "nonzero", "type_as", "atleast_1d", "atleast_2d", "atleast_3d",
 }
 
-# These keep the bits of what they move, also those of a NaN.
-MOVES = NO_ROUNDING - {
-    "add", "sub", "rsub", "neg", "abs", "sign", "relu", "clamp", "clamp_min", "clamp_max", "eq",
-    "ne", "gt", "ge", "lt", "le", "logical_not", "bitwise_not", "amax", "amin", "maximum",
-    "minimum", "isnan", "isinf", "logical_and", "logical_or", "logical_xor",
-    "conj_physical",
+# These move values, compare them, or round each element at most once.
+NO_ROUNDING = MOVES | {
+    "add", "sub", "rsub", "neg", "abs", "sign", "relu", "clamp", "clamp_min", "clamp_max", "amax",
+    "amin", "maximum", "minimum", "eq", "ne", "gt", "ge", "lt", "le", "isnan", "isinf",
+    "logical_not", "logical_and", "logical_or", "logical_xor", "bitwise_not", "bitwise_and",
+    "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift", "__ilshift",
+    "__irshift", "ceil", "floor", "round", "trunc", "frac", "conj_physical", "nan_to_num", "gcd",
+    "lcm", "heaviside", "copysign", "nextafter", "threshold", "hardtanh", "_add_relu",
+    "scatter_reduce", "index_reduce", "_conj_physical",
 }
 # fmt: on
 
 # A kernel may give either zero where these compare 0.0 with -0.0.
-ANY_ZERO = {"relu", "clamp", "clamp_min", "clamp_max", "amax", "amin", "maximum", "minimum"}
+ANY_ZERO = {
+    *("relu", "clamp", "clamp_min", "clamp_max", "amax", "amin", "maximum", "minimum"),
+    *("hardtanh", "threshold", "_add_relu", "scatter_reduce", "index_reduce"),
+}
 
+_PRODUCTS = {"mm", "bmm", "mv", "dot", "addmm", "baddbmm", "addmv", "addbmm", "addr"}
 # Where a number is huge, these differ from kernel to kernel by more than a tolerance.
 ADDS_IN_ANY_ORDER = {
-    *("sum", "cumsum", "mean", "index_add", "scatter_add", "addcmul", "addcdiv", "lerp"),
-    *("mm", "bmm", "mv", "dot", "addmm", "baddbmm", "addmv", "addbmm"),
+    *("sum", "cumsum", "mean", "index_add", "scatter_add", "addcmul", "addcdiv", "lerp", "renorm"),
+    *("embedding_renorm", "fmod", "remainder", "floor_divide", "cumprod", "hypot"),
+    *_PRODUCTS,
 }
-MULTIPLIES = {"mul", "square", "pow", "div", "reciprocal", *ADDS_IN_ANY_ORDER}
+MULTIPLIES = {"mul", "square", "pow", "div", "reciprocal", "ldexp", *ADDS_IN_ANY_ORDER}
 # A kernel may leave out products with 0, which are NaN where the other factor is not finite.
-MAY_SKIP_ZEROS = {"mm", "bmm", "mv", "dot", "addmm", "baddbmm", "addmv", "addbmm"}
+MAY_SKIP_ZEROS = _PRODUCTS
 READS_ZERO_SIGN = {"div", "reciprocal", "rsqrt", "pow", "atan2", "copysign", "signbit"}
 
 # Correct kernels may differ in these, for the reason given. An op that is in no table is treated
 # the same way: an entry only says that the default is right for the op. Every op that programs are
 # drawn from needs an entry in one of the tables; `tests/generators/test_precision.py` asks for it.
 KERNELS_DIFFER = {
-    "cos": "a library function without an exact result",
-    "sigmoid": "a library function without an exact result",
-    "div": "may multiply by the reciprocal; a complex quotient rounds several times",
-    "lerp": "multiplies and adds",
-    "addcmul": "multiplies and adds",
-    "sum": "adds in any order",
-    "cumsum": "adds in any order",
-    "index_add": "adds equal indices in any order",
-    "matmul": "calls one of the next four",
-    "mm": "adds in any order",
-    "bmm": "adds in any order",
-    "mv": "adds in any order",
-    "dot": "adds in any order",
-    "dropout": "multiplies by a rounded factor",
-    "feature_dropout": "multiplies by a rounded factor",
-    "alpha_dropout": "multiplies and adds",
-    "feature_alpha_dropout": "multiplies and adds",
+    **dict.fromkeys(
+        (
+            *("sigmoid", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "rsqrt", "sin"),
+            *("cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan", "asinh", "acosh"),
+            *("atanh", "atan2", "sinc", "erf", "erfc", "erfinv", "lgamma", "digamma", "polygamma"),
+            *("mvlgamma", "igamma", "igammac", "i0", "logit", "xlogy", "pow", "hypot", "silu"),
+            *("mish", "gelu", "elu", "celu"),
+        ),
+        "a library function without an exact result",
+    ),
+    **dict.fromkeys(("div", "reciprocal"), "may multiply by the reciprocal, or round in between"),
+    **dict.fromkeys(("fmod", "remainder", "floor_divide"), "may divide, round and multiply"),
+    **dict.fromkeys(
+        ("lerp", "addcmul", "addcdiv", "addr", "hardsigmoid", "hardswish"), "multiplies and adds"
+    ),
+    **dict.fromkeys(("deg2rad", "rad2deg", "ldexp"), "multiplies by a constant that it rounds"),
+    **dict.fromkeys(
+        ("sum", "cumsum", "mm", "bmm", "mv", "dot", "addmm", "addmv", "addbmm", "baddbmm"),
+        "adds in any order",
+    ),
+    **dict.fromkeys(("index_add", "scatter_add"), "adds equal indices in any order"),
+    **dict.fromkeys(("renorm", "embedding_renorm"), "computes norms, which add in any order"),
+    "cumprod": "multiplies in any order",
+    **dict.fromkeys(("dropout", "feature_dropout"), "multiplies by a rounded factor"),
+    **dict.fromkeys(("alpha_dropout", "feature_alpha_dropout"), "multiplies and adds"),
+    "matmul": "calls one of mm, bmm, mv, dot",
 }

@@ -50,6 +50,8 @@ _PLAIN_STORES = {
     "aten.fill_.Tensor",
     "aten.zero_.default",
 }
+# These compute element by element, and torch does not tag them.
+_UNTAGGED = {"_add_relu", "_add_relu_", "floor_divide", "floor_divide_", "hardswish", "hardswish_"}
 # By the index of the argument: the noise is drawn here, and never read.
 _OVERWRITTEN = {"aten.rrelu_with_noise.default": (1,), "aten.rrelu_with_noise_.default": (1,)}
 _RANDOM_STORES = {
@@ -128,7 +130,9 @@ def facts(op: OpOverload) -> Facts:
         writes=writes,
         overwrites=out or ((0,) if plain else _OVERWRITTEN.get(name, ())),
         # torch does not tag the plain stores as pointwise, though they are.
-        pointwise=torch.Tag.pointwise in op.tags or name in _PLAIN_STORES,
+        pointwise=torch.Tag.pointwise in op.tags
+        or name in _PLAIN_STORES
+        or op.overloadpacket.__name__ in _UNTAGGED,
     )
 
 

@@ -15,6 +15,8 @@ import torch
 
 Number: TypeAlias = "bool | int | float | complex"
 
+INDEX_DTYPES = (torch.int64, torch.int32)
+
 # From one position to the next. A power of two is coprime to the odd number of choices below, so
 # each of them has its turn.
 STEP = 4
@@ -28,11 +30,11 @@ def special_values(
     `positions` are the positions of its elements in the order of counting, and `index` is that of
     the storage in its program. What stays lets an element be told from its neighbour.
 
-    An int64 storage is replaced if the sum of index and seed is even. The others keep values that
-    can serve as indices. Bools have no special values.
+    A storage of a dtype of indices is replaced if the sum of index and seed is even. The others
+    keep values that can serve as indices. Bools have no special values.
     """
     dtype = plain.dtype
-    if dtype == torch.bool or (dtype == torch.int64 and (index + seed) % 2):
+    if dtype == torch.bool or (dtype in INDEX_DTYPES and (index + seed) % 2):
         return plain
     parts = [special_parts(dtype)] * (2 if dtype.is_complex else 1)
     values = []

@@ -101,8 +101,8 @@ class Rounding:
     ) -> None:
         """Follow one call: `read` are its operands, `made` the tensors it wrote or returned.
 
-        `factor` says that the op also multiplies an operand by a factor. Then the kernel may round
-        once or twice.
+        `factor` says that its arguments make the op add or multiply, beside what its name says.
+        Then the kernel may round once or twice.
         """
         if facts(op).kind is Kind.VIEW:
             # A view shares the storage of its base, so it needs no entry. Only a view of another
@@ -118,7 +118,7 @@ class Rounding:
             self.first = self.first or str(op)
         # What is computed from inexact data is inexact as well.
         inexact, bits = starts or self.inexact.any(read), self._magnified or self.bits.any(read)
-        computed = not moves(op, [*read, *made])
+        computed = factor or not moves(op, [*read, *made])
         signs = rounding_name(op) in ANY_ZERO or self.zero_signs.any(read)
         for tensor in made:
             if inexact:

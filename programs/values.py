@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 
 from programs.program import Program, Storage
-from programs.special_values import special_values
+from programs.special_values import INDEX_DTYPES, special_values
 from programs.storage_bytes import bytes_of
 from programs.storage_values import explicit_values
 
@@ -18,8 +18,18 @@ T = TypeVar("T")
 
 FILLS = ("plain", "special")
 
-# The number of integers from 0 that a narrow dtype represents exactly.
-EXACT_INTEGERS = {torch.bfloat16: 256, torch.float16: 2048}
+# The largest integer up to which a narrow dtype represents all of them exactly.
+EXACT_INTEGERS = {
+    torch.float16: 2048,
+    torch.bfloat16: 256,
+    torch.float8_e4m3fn: 16,
+    torch.float8_e4m3fnuz: 16,
+    torch.float8_e5m2: 8,
+    torch.float8_e5m2fnuz: 8,
+    torch.int16: 2**15 - 1,
+    torch.uint8: 2**8 - 1,
+    torch.int8: 2**7 - 1,
+}
 
 
 def filled(program: Program, index: int) -> torch.Tensor:
@@ -30,10 +40,10 @@ def filled(program: Program, index: int) -> torch.Tensor:
 def fill(storage: Storage, index: int, seed: int, kind: str = "plain") -> torch.Tensor:
     """A 1-d tensor of `storage.length` elements: its own values, or else those of the fill.
 
-    *plain*: small integers, distinct where the dtype can represent that. Integers count from 0, so
-    that they can serve as indices. Floating-point and complex values count from 1, so that no
-    product vanishes. A seed other than 0 permutes them; a storage with another `index` in the same
-    program has other values.
+    *plain*: small integers, distinct where the dtype can represent that. The dtypes of indices
+    count from 0, so that the values can serve as such. The others count from 1, so that no product
+    vanishes, and start again where they are no longer exact. A seed other than 0 permutes them; a
+    storage with another `index` in the same program has other values.
 
     *special*: about half of these are replaced (see `programs.special_values`).
     """
@@ -56,17 +66,17 @@ def _plain(storage: Storage, positions: torch.Tensor, index: int) -> torch.Tenso
     """Small integers at these positions in the order of counting."""
     if storage.dtype == torch.bool:
         return (positions + index) % 3 != 0
-    if storage.dtype == torch.int64:
-        return positions
-    values = positions + 1 + 10 * index
+    if storage.dtype in INDEX_DTYPES:
+        return positions.to(storage.dtype)
+    values = positions + 10 * index
     if storage.dtype in EXACT_INTEGERS:
         values = values % EXACT_INTEGERS[storage.dtype]
+    values = values + 1
     if storage.dtype.is_complex:
         # The imaginary part runs backwards, so a swap of the two parts shows.
         imaginary = storage.length + 1 - positions
-        return torch.complex(values.to(torch.float32), imaginary.to(torch.float32)).to(
-            storage.dtype
-        )
+        parts = values.to(torch.float32), imaginary.to(torch.float32)
+        return torch.complex(*parts).to(storage.dtype)
     return values.to(storage.dtype)
 
 

@@ -21,6 +21,14 @@ _PLAIN_DTYPES = [
     torch.bool,
     torch.bfloat16,
     torch.complex64,
+    torch.int32,
+    torch.float16,
+    torch.int16,
+    torch.int8,
+    torch.uint8,
+    torch.complex128,
+    torch.float8_e5m2,
+    torch.float8_e4m3fn,
 ]
 # A reader knows these at sight. Any other op counts as less plain.
 _PLAIN_OPS = [

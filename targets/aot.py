@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import fx
@@ -93,9 +93,11 @@ def build(
     """
     stages: list[Stage] = []  # filled by the first call
     # Imported here: it imports Dynamo, which takes two seconds, and other targets need neither.
-    from torch._functorch.aot_autograd import aot_function  # noqa: PLC0415
+    from torch._functorch.aot_autograd import aot_function, aot_module  # noqa: PLC0415
 
-    compiled = aot_function(
+    # Of a module, it lifts the buffers to inputs.
+    compile_one: Any = aot_module if isinstance(function, torch.nn.Module) else aot_function
+    compiled = compile_one(
         _with_shape_env(function),
         fw_compiler=functools.partial(_compiled, stages, further, "forward graph"),
         bw_compiler=functools.partial(_compiled, stages, further, "backward graph"),
@@ -114,7 +116,7 @@ def _with_shape_env(function: Function) -> Function:
     Operators such as `while_loop` need it, and `aot_function` makes none for static sizes. The
     sizes stay static. A program cannot call these operators, so recipes do without.
     """
-    if isinstance(function, ProgramFunction):
+    if isinstance(function, ProgramFunction | torch.nn.Module):
         return function
 
     @functools.wraps(function, updated=())

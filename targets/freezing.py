@@ -19,6 +19,7 @@ from programs.errors import Rejected
 from programs.execution import ProgramFunction, as_graph
 from programs.program import Program
 from programs.trace import Trace
+from targets.buffers import WithBuffers
 from targets.captured import half
 from targets.target import Build, Function
 
@@ -41,20 +42,6 @@ ONE_VIEW = Precondition(
     " that the graph mutates itself are kept (_freeze in torch/_inductor/freezing.py)",
     written_through_itself_alone,
 )
-
-
-class WithBuffers(torch.nn.Module):
-    """A module that calls a function, with its buffers as the last arguments."""
-
-    def __init__(self, function: Any, buffers: Sequence[torch.Tensor]) -> None:
-        super().__init__()
-        self.function = function
-        for index, buffer in enumerate(buffers):
-            self.register_buffer(f"captured_{index}", buffer)
-
-    def forward(self, *inputs: torch.Tensor) -> object:
-        """Call it."""
-        return self.function(*inputs, *self.buffers())
 
 
 class ProgramWithBuffers(fx.GraphModule):
@@ -106,6 +93,8 @@ def build(
 def recipe(plain: str) -> str:
     """The source of `build`, from the recipe of the target without buffers."""
     return f"""
+from typing import Any
+
 import torch._inductor.config
 {plain.replace("def compiled(", "def compiled_module(")}
 

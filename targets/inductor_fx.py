@@ -151,9 +151,9 @@ def recipe(tracing: Tracing = PLAIN, config: Mapping[str, object] | None = None)
     """The source of `build`, through Dynamo."""
     settings = f", config_patches={dict(config)}" if config else ""
     return f"""
-from torch._inductor import compile_fx
+{inductor_reinplace.FOREACH_IMPORTS}from torch._inductor import compile_fx
 from torch._inductor.virtualized import V
-
+{inductor_reinplace.FOREACH_RESULTS}
 
 def passes_only(graph, inputs, is_inference=False, **options):
     compile_fx.view_to_reshape(graph)
@@ -162,7 +162,7 @@ def passes_only(graph, inputs, is_inference=False, **options):
     compile_fx._recursive_record_original_output_strides(graph)
     with V.set_fake_mode(mode):
         compile_fx._recursive_post_grad_passes(graph, is_inference)
-    run = lambda args: graph(*args)
+{inductor_reinplace.FOREACH_CALL}    run = lambda args: graph(*args)
     run._boxed_call = True
     return run
 

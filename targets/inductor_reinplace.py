@@ -68,23 +68,46 @@ def _foreach_in_place() -> frozenset[object]:
     return frozenset(inplaceable_foreach_ops.values())
 
 
+# `give_foreach_results` for a reproducer: a function, and the line that calls it.
+FOREACH_RESULTS = """
+
+def foreach_results(graph):
+    in_place = lowering.inplaceable_foreach_ops.values()
+    for node in graph.graph.find_nodes(op="call_function", target=operator.getitem):
+        call, index = node.args
+        if call.target in in_place:
+            node.replace_all_uses_with(call.args[0][index])
+            graph.graph.erase_node(node)
+    graph.recompile()
+"""
+FOREACH_IMPORTS = "import operator\nfrom torch._inductor import lowering\n"
+FOREACH_CALL = "    foreach_results(graph)\n"
+
+
+def without_foreach(recipe: str) -> str:
+    """The recipe for a program without foreach calls, which is shorter."""
+    for part in (FOREACH_RESULTS, FOREACH_IMPORTS, FOREACH_CALL):
+        recipe = recipe.replace(part, "")
+    return recipe
+
+
 def recipe(tracing: Tracing = PLAIN) -> str:
     """The source of `build`."""
     return f"""
-{tracing.imports}from torch._functorch.aot_autograd import aot_function
+{FOREACH_IMPORTS}{tracing.imports}from torch._functorch.aot_autograd import aot_function
 from torch._guards import detect_fake_mode
 from torch._inductor.fx_passes import post_grad
 from torch._inductor.fx_passes.reinplace import reinplace_inplaceable_ops
 from torch._inductor.fx_utils import FakeTensorUpdater
 from torch._inductor.virtualized import V
-
+{FOREACH_RESULTS}
 
 def reinplaced(graph, inputs):
     with V.set_fake_mode(detect_fake_mode(inputs)):
         reinplace_inplaceable_ops(FakeTensorUpdater(graph), graph.graph)
         post_grad.fix_auto_functionalized_dtype_views(graph.graph)
         post_grad.decompose_auto_functionalized(graph.graph)
-    graph.recompile()
+{FOREACH_CALL}    graph.recompile()
     return graph
 
 

@@ -24,8 +24,10 @@ from reference_pass.functionalize import Views
 from targets import (
     aot,
     aot_eager,
+    buffers,
     captured,
     dynamo,
+    export,
     freezing,
     fx_reinplace,
     gradients,
@@ -51,15 +53,21 @@ NOTHING = Contract()
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """What a variant changes, which targets have it, and what it adds to the contract."""
+    """What a variant changes, which targets have it, and what it adds to the contract.
+
+    The targets in `unchanged` promise the same as without the variant.
+    """
 
     name: str
     summary: str
     targets: tuple[str, ...]
     clauses: Contract = NOTHING
+    unchanged: tuple[str, ...] = ()
 
-    def changed(self, contract: Contract) -> Contract:
-        """The contract of the variant: a waiver replaces those of the same promise."""
+    def changed(self, contract: Contract, base: str) -> Contract:
+        """The contract of a target in the variant: a waiver replaces those of the same promise."""
+        if base in self.unchanged:
+            return contract
         waived = {waiver.promise for waiver in self.clauses.waivers}
         kept = tuple(waiver for waiver in contract.waivers if waiver.promise not in waived)
         new = tuple(
@@ -116,8 +124,15 @@ VARIANTS: Mapping[str, Variant] = {
         Variant(
             "captured",
             "the function closes over a half of its inputs, or over what it captures itself",
-            ("identity", "functionalize"),
+            ("identity", "functionalize", *_GUARDED),
             Contract(preconditions=(captured.NOT_WRITTEN,), refusals=(captured.NOT_WRAPPED,)),
+            # Dynamo makes inputs of what a function captures.
+            unchanged=_GUARDED,
+        ),
+        Variant(
+            "buffers",
+            "half of the inputs are buffers of a module, whose `forward` is the function",
+            ("identity", *_ON_AOT, "export", *_GUARDED),
         ),
         *(
             Variant(name, change.summary, ("identity", *_GUARDED))
@@ -131,14 +146,7 @@ VARIANTS: Mapping[str, Variant] = {
         Variant(
             "kept-outputs",
             second_calls.PAIRS["kept-outputs"].summary,
-            (
-                "identity",
-                *_ON_MAKE_FX,
-                *_ON_AOT,
-                "inductor-reinplace",
-                *_GUARDED,
-                OWN_PASS,
-            ),
+            ("identity", *_ON_MAKE_FX, *_ON_AOT, "inductor-reinplace", *_GUARDED, OWN_PASS),
         ),
         Variant(
             "freezing",
@@ -152,7 +160,7 @@ VARIANTS: Mapping[str, Variant] = {
 # The user's targets that were looked up, by name.
 OWN: dict[str, UserTarget] = {}
 
-_OWN_CALLS = ("captured", "freezing", "grad", *second_calls.SECOND_CALLS)
+_OWN_CALLS = ("captured", "buffers", "freezing", "grad", *second_calls.SECOND_CALLS)
 # Pairs that no target has together, and why.
 APART: Mapping[frozenset[str], str] = {
     frozenset(("captured", "symbolic")): "a symbolic trace takes no real tensor that is no input",
@@ -273,7 +281,7 @@ def _with_variants(plain: Mapping[str, Target], base: str, chosen: frozenset[str
     target, ordered = plain[base], [name for name in VARIANTS if name in chosen]
     contract = target.contract
     for name in ordered:
-        contract = VARIANTS[name].changed(contract)
+        contract = VARIANTS[name].changed(contract, base)
     summaries = [target.summary, *(VARIANTS[name].summary for name in ordered)]
     given = sorted(name for name in chosen if "=" in name)
     for name in given:
@@ -288,6 +296,9 @@ def _with_variants(plain: Mapping[str, Target], base: str, chosen: frozenset[str
         # Its backend trains through AOTAutograd, and promises no more than that.
         after = _with_variants(plain, "aot", chosen & {"grad"})
         contract = after.contract
+    if base in BY_BACKEND and chosen & {"buffers", "captured"}:
+        # Only through Dynamo is a module or a closure compiled.
+        after = _applied(plain, plain["dynamo"], chosen)
     return Target(
         name=":".join((base, *ordered)),
         summary="; ".join(summaries),
@@ -327,10 +338,11 @@ def _build(base: str, chosen: frozenset[str]) -> tuple[BuildFunction, str]:
     tracing = Tracing("decompose" in chosen, "symbolic" in chosen)
     config = dict(settings.parsed(name) for name in sorted(chosen) if "=" in name)
     build: BuildFunction
-    if base == "identity":
-        build, recipe = identity.TARGET.build, identity.TARGET.recipe
+    if base in ("identity", "export"):
+        plain = {"identity": identity.TARGET, "export": export.TARGET}[base]
+        build, recipe = plain.build, plain.recipe
     else:
-        by_backend = base in BY_BACKEND and chosen & {"grad", *second_calls.SECOND_CALLS}
+        by_backend = base in BY_BACKEND and chosen & {*_OWN_CALLS}
         traced = BY_BACKEND[base] if by_backend else TRACED.get(base) or OWN[base].traced
         assert traced is not None
         given = {"config": config} if config else {}
@@ -346,7 +358,11 @@ def _build(base: str, chosen: frozenset[str]) -> tuple[BuildFunction, str]:
     if "freezing" in chosen:
         return functools.partial(freezing.build, build), freezing.recipe(recipe)
     if "captured" in chosen:
-        return functools.partial(captured.build, build), captured.recipe(recipe)
+        closed = functools.partial(captured.build, build)
+        return functools.partial(_by_dynamo, closed), captured.recipe(recipe)
+    if "buffers" in chosen:
+        with_buffers = functools.partial(buffers.build, build)
+        return functools.partial(_by_dynamo, with_buffers), buffers.recipe(recipe)
     return build, recipe
 
 

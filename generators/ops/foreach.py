@@ -62,10 +62,8 @@ FOREACH: tuple[Operator, ...] = (
     # With more than one list of operands.
     *_lines("addcmul", "Scalar", not_bool, **_addends(value=numbers.number)),
     *_lines("addcmul", "ScalarList", not_bool, **_addends(scalars=lists.number_per_item)),
-    *_lines("addcmul", "Tensor", not_bool, **_addends(scalars=lists.vector_of_numbers)),
     *_lines("addcdiv", "Scalar", inexact, **_addends(value=numbers.number)),
     *_lines("addcdiv", "ScalarList", inexact, **_addends(scalars=lists.number_per_item)),
-    *_lines("addcdiv", "Tensor", inexact, **_addends(scalars=lists.vector_of_numbers)),
     *_lines(
         "lerp",
         "List",

@@ -2,18 +2,82 @@
 
 from __future__ import annotations
 
+from generators import index_arguments as indices
+from generators import number_arguments as numbers
 from generators import tensor_arguments as tensors
-from generators.operator import Operator, line, not_bool
+from generators.draft import Drawer
+from generators.operator import Operator, line, lines, seldom
+
+_OF_SCATTER: dict[str, Drawer] = {"index": indices.positions_like}
+_WITH_SOURCE: dict[str, Drawer] = {**_OF_SCATTER, "src": indices.at_least_index}
+_OF_PUT: dict[str, Drawer] = {
+    "index": indices.positions_of_elements,
+    "source": indices.as_many_as_index,
+    "accumulate": numbers.flag,
+}
+_REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
 
 INDEXED: tuple[Operator, ...] = (
-    line("indexed", "index.Tensor"),
-    line("indexed", "index_put_.default", values=tensors.values_to_put),
-    line("indexed", "index_put.default", values=tensors.values_to_put),
-    line("indexed", "index_add_.default", not_bool, source=tensors.rows_to_add),
-    line("indexed", "index_copy_.default", source=tensors.rows_to_add),
-    line("indexed", "index_fill_.int_Scalar"),
-    line("indexed", "index_select.default"),
-    line("indexed", "scatter_.src", index=tensors.positions_like, src=tensors.at_least_index),
-    line("indexed", "scatter_.value", index=tensors.positions_like),
-    line("indexed", "gather.default", index=tensors.positions_like),
+    *lines(
+        "indexed",
+        "index_put_.default index_put.default _index_put_impl_.default",
+        values=indices.values_to_put,
+        accumulate=numbers.flag,
+    ),
+    *lines(
+        "indexed",
+        "index_copy_.default index_add_.default index_copy.default index_add.default",
+        source=indices.rows_to_store,
+    ),
+    *lines("indexed", "index_fill_.int_Scalar index_fill.int_Scalar"),
+    *lines("indexed", "index_fill_.int_Tensor index_fill.int_Tensor", value=tensors.scalar_tensor),
+    *lines(
+        "indexed",
+        "index_reduce_.default index_reduce.default",
+        source=indices.rows_to_store,
+        reduce=numbers.one_of(*_REDUCTIONS[1:]),
+        include_self=numbers.flag,
+    ),
+    *lines(
+        "indexed",
+        "scatter_.src scatter_add_.default scatter.src scatter_add.default",
+        **_WITH_SOURCE,
+    ),
+    *lines("indexed", "scatter_.value scatter.value", **_OF_SCATTER),
+    *lines(
+        "indexed",
+        "scatter_.reduce scatter.reduce",
+        reduce=numbers.one_of("add", "multiply"),
+        **_WITH_SOURCE,
+    ),
+    *lines(
+        "indexed",
+        "scatter_.value_reduce scatter.value_reduce",
+        reduce=numbers.one_of("add", "multiply"),
+        **_OF_SCATTER,
+    ),
+    *lines(
+        "indexed",
+        "scatter_reduce_.two scatter_reduce.two",
+        reduce=numbers.one_of(*_REDUCTIONS),
+        include_self=numbers.flag,
+        **_WITH_SOURCE,
+    ),
+    *lines("indexed", "put_.default put.default", **_OF_PUT),
+    *lines(
+        "indexed",
+        "masked_scatter_.default masked_scatter.default",
+        source=indices.as_many_as_mask,
+    ),
+    line(
+        "indexed",
+        "embedding_renorm_.default",
+        indices=indices.positions_of_rows,
+        max_norm=numbers.one_of(1.0, 2.0),
+        norm_type=numbers.one_of(1.0, 2.0),
+    ),
+    # Reads.
+    *seldom(lines("indexed", "index.Tensor index_select.default")),
+    *seldom(lines("indexed", "gather.default", **_OF_SCATTER)),
+    *seldom(lines("indexed", "take.default", index=indices.positions_of_elements)),
 )

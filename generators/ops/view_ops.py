@@ -5,7 +5,7 @@ from __future__ import annotations
 from generators import number_arguments as numbers
 from generators import tensor_arguments as tensors
 from generators import view_arguments as views
-from generators.operator import Operator, complex_, floating, line, not_bool
+from generators.operator import Operator, complex_, line, not_bool, real_part
 
 VIEWS: tuple[Operator, ...] = (
     line("view", "select.int", index=numbers.index_in_dimension),
@@ -106,7 +106,7 @@ VIEWS: tuple[Operator, ...] = (
     # The same bytes, read in another way.
     line("view", "view.dtype", dtype=numbers.dtype_of_other_size),
     line("view", "view_as_real.default", complex_),
-    line("view", "view_as_complex.default", floating),
+    line("view", "view_as_complex.default", real_part),
     line("view", "real.default", complex_),
     line("view", "imag.default", complex_),
     line("view", "_conj.default", complex_),

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from campaigns.reproducer import Compiler, confirm, render, script_for
+from corpus.known_bug import view, written
 from oracles.judge import ON_RESULTS
 from oracles.verdict import Violation
 from programs.devices import on_device
@@ -74,6 +75,26 @@ def test_shows_what_is_wrong(tmp_path: Path, oracle: str) -> None:
 def test_says_when_it_is_gone(tmp_path: Path, oracle: str) -> None:
     confirmation = confirm(script(tmp_path, TARGETS["identity"].recipe, oracle))
     assert (confirmation.shown, confirmation.ending) == (False, "exits 0"), confirmation.output
+
+
+def test_a_foreach_call_in_place_gives_its_operands(tmp_path: Path) -> None:
+    # Inductor puts both calls in place, and the operator then returns nothing.
+    foreach = written(
+        """
+        v0, v1 = aten._foreach_add.Scalar([x0, x1], 1)
+        aten.copy_.default(x0, v0)
+        aten.copy_.default(x1, v1)
+        return (v0, v1)
+        """,
+        view(),
+        view(),
+    )
+    path = tmp_path / "reproducer.py"
+    violation = Violation("values", "wrong", "output 0")
+    path.write_text(render(foreach, TARGETS["inductor-fx"], violation, exact=True))
+    assert "foreach_results(graph)" in path.read_text()
+    confirmation = confirm(path)
+    assert confirmation.ending == "exits 0", confirmation.output
 
 
 def test_a_script_that_fails_itself_shows_nothing(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 import os
 import random
 import subprocess
@@ -176,19 +177,28 @@ def is_dense(view: Input) -> bool:
     return view.strides == dense_strides(view.sizes)
 
 
-LAYOUT_SHOWS: dict[str, Callable[[Input], bool]] = {
-    "contiguous": lambda view: is_dense(view) and view.offset == 0,
-    "transposed": lambda view: (
+LAYOUT_SHOWS: dict[str, Callable[[Program, Input], bool]] = {
+    "contiguous": lambda program, view: is_dense(view) and view.offset == 0,
+    "transposed": lambda program, view: (
         view.strides == dense_strides(view.sizes[::-1])[::-1] and not is_dense(view)
     ),
-    "gaps": lambda view: (
+    "gaps": lambda program, view: (
         view.strides == tuple(2 * n for n in dense_strides(view.sizes)) and view.sizes != ()
     ),
-    "offset": lambda view: view.offset > 0,
-    "expanded": lambda view: any(
+    "offset": lambda program, view: view.offset > 0,
+    "slack": lambda program, view: (
+        region(program, view).interval[1] & 0xFFFFFFFF < program.storages[view.storage].nbytes
+    ),
+    "channels last": lambda program, view: (
+        len(view.sizes) == 4
+        and view.sizes[1] > 1
+        and view.strides[1] == 1
+        and view.strides[3] == view.sizes[1]
+    ),
+    "expanded": lambda program, view: any(
         n > 1 and s == 0 for n, s in zip(view.sizes, view.strides, strict=True)
     ),
-    "overlapping": lambda view: (
+    "overlapping": lambda program, view: (
         len(view.sizes) > 1 and 0 not in view.sizes and set(view.strides) == {1}
     ),
 }
@@ -196,11 +206,26 @@ LAYOUT_SHOWS: dict[str, Callable[[Input], bool]] = {
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_layout_occurs_where_it_is_switched_on(layout: str, drawn: list[Program]) -> None:
-    views = [view for program in drawn for view in program.inputs]
-    assert sum(map(LAYOUT_SHOWS[layout], views)) >= 10
+    shows = LAYOUT_SHOWS[layout]
+    assert sum(shows(program, view) for program in drawn for view in program.inputs) >= 10
     alone = Features(layouts=(layout,), scenarios=(), groups=("view",))
-    views = [view for program in sample(alone, 1, 30) for view in program.inputs]
-    assert sum(map(LAYOUT_SHOWS[layout], views)) >= 5
+    programs = list(sample(alone, 1, 60))
+    assert sum(shows(program, view) for program in programs for view in program.inputs) >= 5
+
+
+def test_one_input_in_ten_has_an_offset_and_gaps_or_another_order(drawn: list[Program]) -> None:
+    views = [view for program in drawn for view in program.inputs]
+    both = [view for view in views if view.offset and not is_dense(view)]
+    assert len(both) > 0.1 * len(views)
+
+
+def test_a_third_of_the_programs_has_an_input_beyond_a_vector_register(
+    drawn: list[Program],
+) -> None:
+    def is_long(view: Input) -> bool:
+        return math.prod(view.sizes) * view.dtype.itemsize > 64
+
+    assert sum(any(map(is_long, program.inputs)) for program in drawn) > len(drawn) / 3
 
 
 def test_only_the_layouts_that_are_switched_on_occur() -> None:
@@ -220,6 +245,8 @@ def test_only_the_layouts_that_are_switched_on_occur() -> None:
         ("one element", lambda view: view.sizes == (1,)),
         ("several vector registers", lambda view: region_numel(view) >= 64),
         ("not a multiple of a vector register", lambda view: region_numel(view) == 17),
+        ("rank 4", lambda view: len(view.sizes) == 4),
+        ("rank 5", lambda view: len(view.sizes) == 5),
     ],
 )
 def test_every_kind_of_size_occurs(
@@ -252,6 +279,15 @@ def sharing(drawn: list[Program]) -> Iterator[tuple[Region, Region]]:
         (
             "another item size",
             lambda one, other: one.itemsize != other.itemsize and overlap(one, other),
+        ),
+        (
+            "every second element, and those between",
+            lambda one, other: (
+                abs(one.start - other.start) == one.itemsize
+                and one.strides == other.strides
+                and one.strides[-1:] == (2 * one.itemsize,)
+                and not overlap(one, other)
+            ),
         ),
         ("one overlaps itself", lambda one, other: overlaps_itself(one) and overlap(one, other)),
     ],

@@ -210,6 +210,16 @@ def test_the_tolerance_is_that_of_the_dtype(dtype: torch.dtype) -> None:
     assert (differ(one, near, ROUNDS) is None) == (dtype in (torch.float16, torch.bfloat16))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "near"), [(torch.float8_e4m3fn, 1.125), (torch.float8_e5m2, 1.25)]
+)
+def test_float8_may_differ_by_one_unit_in_the_last_place(dtype: torch.dtype, near: float) -> None:
+    one, other, far = (torch.tensor([1.0, number]).to(dtype) for number in (1.0, near, 1.5))
+    assert differ(one, other, ROUNDS) is None
+    assert differ(one, other) is not None
+    assert differ(one, far, ROUNDS) is not None
+
+
 def test_a_last_bit_that_shows_through_another_dtype_is_undecided(runs) -> None:
     eager, target = (
         (lambda x: x.cos().view(torch.int32)),

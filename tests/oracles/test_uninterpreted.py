@@ -131,6 +131,16 @@ SAME: dict[str, Example] = {
         lambda i: i.copy_(i.cumsum(0)),
         (NARROW,),
     ),
+    "a constant converted by a store, or before it": (
+        lambda c: c.fill_(5).logical_not_(),
+        lambda c: c.copy_(torch.full((3,), 5, dtype=c.dtype).logical_not().to(c.dtype)),
+        (torch.ones(3, dtype=torch.complex64),),
+    ),
+    "constants of a dtype that has few kernels": (
+        lambda x: x.new_ones(6, dtype=torch.float8_e5m2).clone(),
+        lambda x: torch.ones(6, dtype=torch.float8_e5m2),
+        (X,),
+    ),
     "a view-copy of what has no such view": (
         lambda m: aten.view_copy.default(m.t(), [12]),
         lambda m: m.t().reshape(12),

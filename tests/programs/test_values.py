@@ -10,7 +10,7 @@ import torch
 from programs.input_rules import ELEMENT_DTYPES
 from programs.program import Input, Program, Storage
 from programs.storage_values import texts_of
-from programs.values import fill, filled, input_tensors
+from programs.values import EXACT_INTEGERS, fill, filled, input_tensors
 
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
@@ -43,6 +43,15 @@ def test_half_of_the_int64_storages_can_serve_as_indices() -> None:
     buffers = [fill(Storage(torch.int64, 4), index, 3, "special") for index in range(6)]
     fine = [sorted(each.tolist()) == [0, 1, 2, 3] for each in buffers]
     assert fine in ([True, False] * 3, [False, True] * 3)
+
+
+@pytest.mark.parametrize("dtype", sorted(EXACT_INTEGERS, key=str))
+def test_plain_values_are_exact_and_not_zero(dtype: torch.dtype) -> None:
+    most = EXACT_INTEGERS[dtype]
+    values = fill(Storage(dtype, 300), 2, 5).double()
+    expected = {float(number) for number in range(1, most + 1)}
+    assert set(values.tolist()) <= expected
+    assert len(set(values.tolist())) == min(most, 300)
 
 
 @pytest.mark.parametrize("dtype", sorted(ELEMENT_DTYPES, key=str))

@@ -84,7 +84,10 @@ def test_old_and_short_names_stay_readable(name: str, today: str) -> None:
         ("aot:secondcall", "unknown variant 'secondcall' of target 'aot'; did you mean"),
         ("aot:zzz", f"variants: {', '.join(VARIANTS)}"),
         ("aott:grad", "unknown target 'aott'; did you mean 'aot'?"),
-        ("reference:symbolic", "'reference' has no variant 'symbolic' (it has grad, second-call, "),
+        (
+            "reference:symbolic",
+            "'reference' has no variant 'symbolic' (it has grad, captured, buffers, ",
+        ),
         ("functionalize:captured:symbolic", "exclude each other: a symbolic trace takes no"),
         ("aot:", "unknown variant ''"),
     ],

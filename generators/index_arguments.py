@@ -1,0 +1,201 @@
+"""How index tensors are drawn, and what is stored at them.
+
+Every function here takes the `Draft` of the call so far and gives one argument, or raises
+`NoChoice`. The values of a scene are real, so a drawn index is in range when the instruction runs.
+Few tensors happen to be indices, so most are computed in the scene.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from generators.draft import Draft
+from generators.number_arguments import extent
+from generators.scene import NoChoice
+from generators.tensor_arguments import broadcasts, separate_tensor
+from programs.program import Argument, Ref
+from programs.schemas import resolve
+
+MOST_INDICES = 64
+
+# --- indices --------------------------------------------------------------------------------------
+
+
+def positions(draft: Draft) -> Argument:
+    """A vector of indices within the dimension drawn."""
+    return Ref(_index_vector(draft, extent(draft)))
+
+
+def positions_of_rows(draft: Draft) -> Argument:
+    """A vector of indices within the leading dimension."""
+    if draft.self.dim() == 0:
+        raise NoChoice
+    return Ref(_index_vector(draft, draft.self.shape[0]))
+
+
+def positions_of_elements(draft: Draft) -> Argument:
+    """A vector of indices into the elements of the first tensor, in row-major order."""
+    return Ref(_index_vector(draft, draft.self.numel()))
+
+
+def positions_like(draft: Draft) -> Argument:
+    """Indices within the dimension drawn, of the first tensor's rank and no longer than it."""
+    size, rank, dim = extent(draft), draft.self.dim(), draft.integer("dim")
+
+    def fits(tensor: torch.Tensor) -> bool:
+        smaller = tensor.dim() == rank and all(
+            own <= most for own, most in zip(tensor.shape, draft.self.shape, strict=True)
+        )
+        return smaller and _indexes(tensor, size)
+
+    fitting = draft.scene.newest_first(fits)
+    if fitting and draft.pick.chance(30):
+        return Ref(draft.pick.one(fitting))
+    vector = _index_vector(draft, size)
+    sizes = [1] * rank
+    sizes[dim] = draft.scene.values[vector].numel()
+    index = draft.scene.call("aten.view.default", Ref(vector), tuple(sizes))[0]
+    if draft.pick.chance(50) and draft.self.numel() <= MOST_INDICES:
+        wanted = list(draft.self.shape)
+        wanted[dim] = sizes[dim]
+        index = draft.scene.call("aten.expand.default", Ref(index), tuple(wanted))[0]
+    return Ref(index)
+
+
+def index_list(draft: Draft) -> Argument:
+    """Index tensors for the leading dimensions of the first tensor, or for the second one only.
+
+    It is also a mask of the first tensor's shape.
+    """
+    shape = draft.self.shape
+    if not shape:
+        raise NoChoice
+    masks = draft.scene.newest_first(lambda t: t.dtype == torch.bool and t.shape == shape)
+    if masks and draft.pick.chance(40):
+        return (Ref(draft.pick.one(masks)),)
+    if len(shape) > 1 and draft.pick.chance(40):
+        if draft.pick.chance(50):
+            return (None, Ref(_index_vector(draft, shape[1])))
+        # Two vectors of one length give the positions of single elements, or of rows.
+        rows = _computed_vector(draft, shape[0], most=min(shape[:2]))
+        length = draft.scene.values[rows].numel()
+        columns = _computed_vector(draft, shape[1], most=length, least=length)
+        return (Ref(rows), Ref(columns))
+    fitting = draft.scene.newest_first(lambda t: _indexes(t, shape[0]))
+    if fitting and draft.pick.chance(40):
+        return (Ref(draft.pick.one(fitting)),)
+    return (Ref(_index_vector(draft, shape[0])),)
+
+
+def _index_vector(draft: Draft, size: int) -> str:
+    """A vector of indices below `size`: one of the scene, or computed from another, or counted."""
+    fitting = draft.scene.newest_first(lambda t: _indexes(t, size) and t.dim() == 1)
+    if fitting and draft.pick.chance(40):
+        return draft.pick.one(fitting)
+    # Data-dependent indices, perhaps computed from the tensor that is written. They are often
+    # equal, which is undefined for some stores, so most indices are counted.
+    integers = draft.scene.newest_first(
+        lambda t: t.dtype == torch.int64 and t.dim() == 1 and 0 < t.numel() <= MOST_INDICES
+    )
+    if size and integers and draft.pick.chance(25):
+        return draft.scene.call("aten.remainder.Scalar", Ref(draft.pick.one(integers)), size)[0]
+    return _computed_vector(draft, size, most=size)
+
+
+def _computed_vector(draft: Draft, size: int, *, most: int, least: int = 1) -> str:
+    """Different indices below `size`, forwards or backwards, perhaps with a step."""
+    length = draft.pick.integer(least, min(most, MOST_INDICES))
+    if not least <= length <= size:
+        raise NoChoice
+    step = draft.pick.one([step for step in (1, 2) if (length - 1) * step < size])
+    last = (length - 1) * step
+    first = draft.pick.integer(0, min(size - 1 - last, 3))
+    start, end, step = (
+        (first + last, first - 1, -step)
+        if draft.pick.chance(40)
+        else (first, first + last + 1, step)
+    )
+    return draft.scene.call("aten.arange.start_step", start, end, step)[0]
+
+
+def _indexes(tensor: torch.Tensor, size: int) -> bool:
+    """True if the tensor contains indices into a dimension of that size, and not too many."""
+    if tensor.dtype != torch.int64 or not 0 < tensor.numel() <= MOST_INDICES:
+        return False
+    return int(tensor.min()) >= 0 and int(tensor.max()) < size
+
+
+# --- what is stored at them -----------------------------------------------------------------------
+
+
+def values_to_put(draft: Draft) -> Argument:
+    """A tensor that broadcasts to what the drawn indices select."""
+    # How many elements a mask selects depends on its data, so look at what the call would select.
+    chosen = _selected(draft, "aten.index.Tensor", "indices")
+    return _changed(
+        draft, "aten.index.Tensor", "indices", accepts=lambda t: broadcasts(t.shape, chosen.shape)
+    )
+
+
+def rows_to_store(draft: Draft) -> Argument:
+    """A tensor like the first one, but as long as the index in the dimension drawn."""
+    shape = list(draft.self.shape)
+    shape[draft.integer("dim")] = draft.tensor("index").numel()
+    select = "aten.index_select.default"
+    return _changed(draft, select, "dim", "index", accepts=lambda t: list(t.shape) == shape)
+
+
+def at_least_index(draft: Draft) -> Argument:
+    """A tensor of the first one's dtype with at least the index's size in every dimension."""
+    shape = draft.tensor("index").shape
+
+    def fits(tensor: torch.Tensor) -> bool:
+        return tensor.dim() == len(shape) and all(map(int.__ge__, tensor.shape, shape))
+
+    return _changed(draft, "aten.gather.default", "dim", "index", accepts=fits)
+
+
+def as_many_as_index(draft: Draft) -> Argument:
+    """A tensor of the first one's dtype with as many elements as the index."""
+    count = draft.tensor("index").numel()
+    return _changed(draft, "aten.take.default", "index", accepts=lambda t: t.numel() == count)
+
+
+def as_many_as_mask(draft: Draft) -> Argument:
+    """A tensor of the first one's dtype with an element for each one that the mask selects."""
+    count = int(draft.tensor("mask").expand(draft.self.shape).sum())
+    return separate_tensor(draft, lambda t: t.numel() >= count, draft.self.shape)
+
+
+def _selected(draft: Draft, read: str, *arguments: str) -> torch.Tensor:
+    """What a read of the first tensor gives with the arguments drawn."""
+    values = [_value(draft, draft.drawn[name]) for name in arguments]
+    try:
+        selected: torch.Tensor = resolve(read)(draft.self, *values)
+    except (RuntimeError, IndexError) as reason:
+        raise NoChoice from reason
+    return selected
+
+
+def _value(draft: Draft, argument: Argument) -> object:
+    if isinstance(argument, tuple):
+        return [_value(draft, element) for element in argument]
+    return draft.scene.values[argument.name] if isinstance(argument, Ref) else argument
+
+
+def _changed(
+    draft: Draft, read: str, *arguments: str, accepts: Callable[[torch.Tensor], bool]
+) -> Argument:
+    """A tensor of the scene that fits, or what is read at the indices, changed."""
+    dtype = draft.self.dtype
+    fitting = draft.scene.newest_first(
+        lambda t: t.dtype == dtype and accepts(t) and not draft.overlaps_self(t)
+    )
+    if fitting and not draft.pick.chance(30):
+        return Ref(draft.pick.one(fitting))
+    drawn = [draft.drawn[name] for name in arguments]
+    taken = draft.scene.call(read, Ref(draft.self_name), *drawn)[0]
+    change = "aten.logical_not.default" if dtype == torch.bool else "aten.neg.default"
+    return Ref(draft.scene.call(change, Ref(taken))[0])

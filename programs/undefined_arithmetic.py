@@ -1,0 +1,82 @@
+"""Rules of `programs.definedness` for numbers: arithmetic that C++ leaves undefined.
+
+Each rule takes a call that is about to run and says what is wrong with it, or None.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from programs.eager_call import EagerCall
+
+aten = torch.ops.aten
+
+
+def converts_out_of_range(call: EagerCall) -> str | None:
+    """A call casts NaN, infinity or a value out of range to an integer: undefined in C++."""
+    if call.op is aten.copy_.default:
+        source, dtype = call.arguments["src"], call.arguments["self"].dtype
+    elif call.op is aten._to_copy.default:
+        source, dtype = call.arguments["self"], call.arguments["dtype"]
+    else:
+        return None
+    if dtype is None or not _is_integer(dtype):
+        return None
+    if not (source.is_floating_point() or source.is_complex()) or source.numel() == 0:
+        return None
+    values = (source.real if source.is_complex() else source).double()
+    limits = torch.iinfo(dtype)
+    # Truncation keeps values between `min - 1` and `max + 1` in range. NaN fails both comparisons.
+    inside = (values > float(limits.min) - 1) & (values < float(limits.max + 1))
+    if bool(inside.all()):
+        return None
+    return "converts a value that the integer dtype cannot represent"
+
+
+def quotient_is_out_of_range(call: EagerCall) -> str | None:
+    """The lowest integer divided by -1: the processor raises a signal, which ends the process."""
+    if call.op.overloadpacket not in _DIVISIONS:
+        return None
+    dividend, divisor = _operands(call)
+    if dividend is None or not dividend.dtype.is_signed:
+        return None
+    lowest = torch.iinfo(dividend.dtype).min
+    if bool(((dividend == lowest) & (divisor == -1)).any()):
+        return "divides the lowest integer by -1"
+    return None
+
+
+def shifts_out_of_range(call: EagerCall) -> str | None:
+    """A shift by a negative number of bits, or by all: the manual of torch says undefined."""
+    if call.op.overloadpacket not in _SHIFTS:
+        return None
+    shifted, bits = _operands(call)
+    if shifted is None:
+        return None
+    if bool(((bits < 0) | (bits >= 8 * shifted.element_size())).any()):
+        return "shifts by a number of bits that is out of range"
+    return None
+
+
+def _operands(call: EagerCall) -> tuple[torch.Tensor | None, torch.Tensor]:
+    """The two operands as integers of one dtype; None if they are no integers."""
+    one, other = (torch.as_tensor(call.arguments[name]) for name in ("self", "other"))
+    dtype = torch.result_type(call.arguments["self"], call.arguments["other"])
+    if not _is_integer(dtype):
+        return None, other
+    return one.to(dtype), other.to(dtype)
+
+
+def _is_integer(dtype: torch.dtype) -> bool:
+    return not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)
+
+
+_DIVISIONS = {
+    *(aten.div, aten.div_, aten.floor_divide, aten.floor_divide_),
+    *(aten.fmod, aten.fmod_, aten.remainder, aten.remainder_),
+}
+_SHIFTS = {
+    *(aten.bitwise_left_shift, aten.bitwise_left_shift_),
+    *(aten.bitwise_right_shift, aten.bitwise_right_shift_),
+    *(aten.__lshift__, aten.__ilshift__, aten.__rshift__, aten.__irshift__),
+}

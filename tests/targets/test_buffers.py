@@ -1,0 +1,77 @@
+"""Variant *buffers*: what `forward` writes into a buffer of its module is there afterwards."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from oracles.verdict import Verdict
+from programs.lifting import lift_program
+from targets import buffers, identity
+from targets.registry import target
+from targets.target import Build, Function
+from trials.examination import examine
+from trials.trial import Case
+
+
+def vector() -> Tensor:
+    return torch.arange(4.0)
+
+
+def counter(x: Tensor, state: Tensor) -> Tensor:
+    state.add_(x)
+    return state * 2
+
+
+@pytest.mark.parametrize("name", ["aot", "dynamo", "aot-eager", "export", "reference"])
+def test_a_written_buffer_is_a_mutated_input_of_the_graph(name: str) -> None:
+    case = Case.of(lift_program(counter, [vector(), vector()]).program)
+    found = examine(case, target(f"{name}:buffers"))
+    assert found.violations == []
+    assert found.trial is not None
+    assert torch.equal(found.trial.target.inputs[1], 2 * vector())
+
+
+@pytest.mark.parametrize("name", ["aot", "aot-eager", "export"])
+def test_the_recipe_compiles_a_module_too(name: str) -> None:
+    namespace: dict[str, Any] = {"torch": torch}
+    exec(target(f"{name}:buffers").recipe, namespace)
+    x, state = vector(), vector()
+    with torch.no_grad():
+        result = namespace["compiled"](counter, [vector(), vector()])(x, state)
+    assert torch.equal(
+        torch.cat([state, *tree_leaves(result)]), torch.cat([2 * vector(), 4 * vector()])
+    )
+
+
+def test_buffers_of_one_storage_share_it_in_the_module() -> None:
+    base = vector()
+    program = lift_program(lambda x, y: (y.add_(1), x * 1)[1], [base[:3], base[1:]]).program
+    for name in ("aot-eager:buffers", "reference:buffers"):
+        assert examine(Case.of(program), target(name)).violations == []
+
+
+def test_a_lost_write_into_a_buffer_is_a_violation() -> None:
+    """The module is compiled on copies of its buffers, and forgets to write them back."""
+
+    def forgetful(function: Function, inputs: Sequence[Tensor]) -> Build:
+        assert isinstance(function, buffers.WithBuffers)
+        copies = [buffer.clone() for buffer in function.buffers()]
+        return identity.build(buffers.WithBuffers(function.function, copies), inputs)
+
+    right = target("identity:buffers")
+    planted = replace(right, build=functools.partial(buffers.build, forgetful))
+    case = Case.of(lift_program(counter, [vector(), vector()]).program)
+    assert examine(case, right).violations == []
+    found = examine(case, planted)
+    assert found.reports["values"].verdict is Verdict.HOLDS
+    assert found.violations[0].oracle == "inputs"
+    # The same mistake is invisible where the function gets all tensors as inputs.
+    assert examine(case, target("identity")).violations == []
