@@ -35,7 +35,7 @@ from oracles.verdict import Report, Verdict, Violation, decided, not_applicable,
 from programs.definedness import UNTAGGED, read_as_number_first
 from programs.foreach_calls import is_foreach
 from programs.regions import overlaps_itself
-from programs.schemas import Kind, facts
+from programs.schemas import Kind, facts, is_composite
 from programs.trace import Trace
 
 
@@ -137,6 +137,9 @@ def _stores_twice(call: NodeCall, target: Operand) -> bool:
     assert call.op is not None
     if call.op is torch.ops.aten.copy_.default:
         return call.conflicts  # whether the values differ shows only in the run
+    # `dropout_` of nothing stores nothing. Whether it does, only the run knows.
+    if torch.Tag.nondeterministic_seeded in call.op.tags and is_composite(call.op):
+        return False
     # A fill stores the same value everywhere.
     fills = target.overwritten and facts(call.op).kind is not Kind.OUT
     return not fills and overlaps_itself(target.location.region)

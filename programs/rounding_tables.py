@@ -64,6 +64,8 @@ MOVES = {
     "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "new_zeros",
     "new_ones", "new_full", "ones_like", "arange", "scalar_tensor", "item", "_local_scalar_dense",
     "nonzero", "type_as", "atleast_1d", "atleast_2d", "atleast_3d",
+    # These move nothing: their in-place forms change metadata.
+    "t", "transpose", "squeeze", "unsqueeze", "as_strided", "set", "resize", "resize_as",
 }
 
 # These move values, compare them, or round each element at most once.
@@ -75,6 +77,7 @@ NO_ROUNDING = MOVES | {
     "__irshift", "ceil", "floor", "round", "trunc", "frac", "conj_physical", "nan_to_num", "gcd",
     "lcm", "heaviside", "copysign", "nextafter", "threshold", "hardtanh", "_add_relu",
     "scatter_reduce", "index_reduce", "_conj_physical",
+    "uniform", "bernoulli", "random", "rand_like", "randint_like", "type_as",
 }
 # fmt: on
 
@@ -126,4 +129,11 @@ KERNELS_DIFFER = {
     **dict.fromkeys(("dropout", "feature_dropout"), "multiplies by a rounded factor"),
     **dict.fromkeys(("alpha_dropout", "feature_alpha_dropout"), "multiplies and adds"),
     "matmul": "calls one of mm, bmm, mv, dot",
+    **dict.fromkeys(
+        ("normal", "exponential", "geometric", "cauchy", "log_normal", "randn_like"),
+        "random numbers that a library function transforms",
+    ),
+    **dict.fromkeys(
+        ("native_dropout", "rrelu_with_noise"), "random numbers, multiplied by rounded factors"
+    ),
 }

@@ -131,10 +131,9 @@ def _dropped_out(op: OpOverload, given: dict[str, Any], value: Any) -> Any:
     Where nothing is dropped, fakes hand the operand back. Eager does so only without elements.
     """
     result, mask = value
-    if (
-        known(result.numel() == 0)
-        or result.untyped_storage()._cdata != given["input"].untyped_storage()._cdata
-    ):
+    if known(result.numel() == 0):
+        return result, torch.empty_like(given["input"])  # not of bools
+    if result.untyped_storage()._cdata != given["input"].untyped_storage()._cdata:
         return value
     return result.clone(), mask
 
