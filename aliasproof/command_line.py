@@ -47,7 +47,6 @@ from aliasproof.options import (
     Targets,
     Workers,
 )
-from aliasproof.output_encoding import print_in_any_encoding
 from programs.errors import DeviceLost, InternalError, UserError
 
 FOUND, BAD_INPUT, INTERNAL_ERROR, INTERRUPTED = 1, 2, 3, 130
