@@ -15,6 +15,7 @@ from typing import Annotated
 
 import typer
 
+from aliasproof.any_encoding import print_in_any_encoding
 from aliasproof.options import (
     AcceptDocumented,
     CandidateLimit,
@@ -46,7 +47,6 @@ from aliasproof.options import (
     Targets,
     Workers,
 )
-from aliasproof.output_encoding import print_in_any_encoding
 from programs.errors import DeviceLost, InternalError, UserError
 
 FOUND, BAD_INPUT, INTERNAL_ERROR, INTERRUPTED = 1, 2, 3, 130

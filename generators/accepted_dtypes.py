@@ -73,4 +73,7 @@ _SMALL: dict[str, Any] = {
     "float": lambda dtype: 1.0,
     "int": lambda dtype: 1,
     "bool": lambda dtype: False,
+    # A list of one item.
+    "List[Tensor]": lambda dtype: [torch.ones(1, 1).to(dtype)],
+    "List[number]": lambda dtype: [True if dtype == torch.bool else 2],
 }

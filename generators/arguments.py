@@ -41,8 +41,10 @@ BY_TYPE: dict[str, Drawer] = {
 # A list of tensors is first, since it gives the first tensor. A dimension is next, since indices
 # depend on it. Stored values are late, since their shape depends on the indices. A buffer is last,
 # since its shape depends on all operands. Arguments of equal rank keep the order of the schema.
+# The names of such lists: `self` is drawn as an argument only if it is one.
+FIRST_LISTS = ("self", "tensors")
 _DRAWING_ORDER = {
-    "tensors": -1,
+    **dict.fromkeys(FIRST_LISTS, -1),
     "dim": 0,
     "dimension": 0,
     "src": 2,
@@ -63,9 +65,9 @@ class DrawnArgument:
 def drawn_arguments(op: str, drawers: Mapping[str, Drawer]) -> tuple[DrawnArgument, ...]:
     """The arguments of an op to draw, in drawing order, with `drawers` for some of them by name.
 
-    `self` is not among them: all others depend on it, so it is drawn before. An argument with a
-    default is left out unless it has an entry in `drawers`. Raises `UserError` if an argument has
-    no drawer, or a drawer has no argument.
+    A tensor `self` is not among them: all others depend on it, so it is drawn before. An argument
+    with a default is left out unless it has an entry in `drawers`. Raises `UserError` if an
+    argument has no drawer, or a drawer has no argument.
     """
     schema = resolve(op)._schema.arguments
     known = [argument.name for argument in schema]
@@ -75,7 +77,9 @@ def drawn_arguments(op: str, drawers: Mapping[str, Drawer]) -> tuple[DrawnArgume
     wanted = []
     for argument in schema:
         name = argument.name
-        if name == "self" or (name not in drawers and argument.has_default_value()):
+        if name == "self" and str(argument.type) == "Tensor":
+            continue
+        if name not in drawers and argument.has_default_value():
             continue
         if argument.is_out and name not in drawers:
             wanted.append(DrawnArgument(name, buffer_for(op, name)))

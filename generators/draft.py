@@ -22,6 +22,8 @@ class Draft:
     scene: Scene
     features: Features
     drawn: dict[str, Argument] = field(default_factory=dict)
+    # The dtypes that the first tensor may have.
+    accepts: Callable[[torch.dtype], bool] = lambda dtype: True
 
     @property
     def self_name(self) -> str:

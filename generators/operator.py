@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from generators.accepted_dtypes import accepts
-from generators.arguments import DrawnArgument, drawn_arguments
+from generators.arguments import FIRST_LISTS, DrawnArgument, drawn_arguments
 from generators.draft import Drawer
 from generators.float8 import FLOAT8, has_float8_kernel
 from programs.program import Argument
@@ -47,7 +47,7 @@ class Operator:
     @property
     def takes_tensor_list(self) -> bool:
         """True if a list of tensors is drawn in place of a first tensor."""
-        return any(argument.name == "tensors" for argument in self.arguments)
+        return any(argument.name in FIRST_LISTS for argument in self.arguments)
 
     def fits(self, tensor: torch.Tensor) -> bool:
         """True if it may be the first tensor."""

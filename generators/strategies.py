@@ -137,7 +137,7 @@ def _operators(group: str) -> tuple[Operator, ...]:
 
 def draw_call(pick: Pick, scene: Scene, features: Features, operator: Operator) -> None:
     """Add one call of the operator to the scene. Raises `NoChoice` if nothing there fits."""
-    draft = Draft(pick, scene, features)
+    draft = Draft(pick, scene, features, accepts=operator.accepts)
     if not operator.takes_tensor_list:
         fitting = scene.newest_first(operator.fits)
         fitting = fitting or [_converted(pick, scene, operator)]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from generators.draft import Draft, Drawer
+from generators.number_arguments import number
 from generators.scene import NoChoice
 from programs.program import Argument, Ref
 from programs.schemas import resolve
@@ -52,6 +53,11 @@ def partner(draft: Draft) -> Argument:
     # A result that is larger than both operands cannot be computed in place.
     shape, dtype = draft.self.shape, draft.self.dtype
     return tensor_like(draft, lambda t: t.dtype == dtype and combines(t.shape, shape))
+
+
+def partner_or_number(draft: Draft) -> Argument:
+    """A tensor to combine with, or a number, as Dynamo captures `x + 2`."""
+    return number(draft) if draft.pick.chance(20) else partner(draft)
 
 
 def copy_source(draft: Draft) -> Argument:

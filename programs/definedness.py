@@ -53,6 +53,8 @@ def writes_through_itself(call: EagerCall) -> str | None:
         # A plain store of equal values is defined; `value_stored` checks that they are equal. An
         # `out=` argument is computed element by element, and may get different values.
         plain_store = call.overwrites(tensor) and call.facts.kind is not Kind.OUT
+        # A random op stores a number per element.
+        plain_store = plain_store and torch.Tag.nondeterministic_seeded not in call.op.tags
         if not plain_store and overlaps_itself(Region.of(tensor)):
             return "writes through a region that overlaps itself"
     return None

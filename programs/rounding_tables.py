@@ -49,9 +49,9 @@ def rounds_again(arguments: Mapping[str, Any]) -> bool:
 
 
 def rounding_name(op: OpOverload) -> str:
-    """The name of an op in the tables below; all its overloads and its in-place form share it."""
+    """The name of an op in the tables below; all its overloads and forms share it."""
     name: str = op.overloadpacket.__name__
-    return name.rstrip("_")
+    return name.removeprefix("_foreach_").rstrip("_")
 
 
 # These round once, which IEEE 754 defines; on complex values they round more than once.
@@ -68,6 +68,8 @@ MOVES = {
     "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "new_zeros",
     "new_ones", "new_full", "ones_like", "arange", "scalar_tensor", "item", "_local_scalar_dense",
     "nonzero", "type_as", "atleast_1d", "atleast_2d", "atleast_3d",
+    # These move nothing: their in-place forms change metadata.
+    "t", "transpose", "squeeze", "unsqueeze", "as_strided", "set", "resize", "resize_as",
 }
 
 # These move values, compare them, or round each element at most once.
@@ -80,6 +82,7 @@ NO_ROUNDING = MOVES | {
     "nan_to_num", "gcd", "lcm", "heaviside", "copysign", "nextafter", "threshold", "hardtanh",
     "_add_relu", "scatter_reduce", "index_reduce", "any", "all", "argmax", "argmin", "min", "max",
     "aminmax", "cummax", "cummin", "sort", "signbit", "isposinf",
+    "uniform", "bernoulli", "random", "rand_like", "randint_like",
 }
 # fmt: on
 
@@ -132,4 +135,11 @@ KERNELS_DIFFER = {
     **dict.fromkeys(("dropout", "feature_dropout"), "multiplies by a rounded factor"),
     **dict.fromkeys(("alpha_dropout", "feature_alpha_dropout"), "multiplies and adds"),
     "matmul": "calls one of mm, bmm, mv, dot",
+    **dict.fromkeys(
+        ("normal", "exponential", "geometric", "cauchy", "log_normal", "randn_like"),
+        "random numbers that a library function transforms",
+    ),
+    **dict.fromkeys(
+        ("native_dropout", "rrelu_with_noise"), "random numbers, multiplied by rounded factors"
+    ),
 }

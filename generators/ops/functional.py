@@ -7,10 +7,10 @@ from generators import tensor_arguments as tensors
 from generators.operator import Operator, at_least, line, lines, not_bool, of_rank, real
 
 FUNCTIONAL: tuple[Operator, ...] = (
-    line("functional", "add.Tensor", not_bool, other=tensors.partner),
+    line("functional", "add.Tensor", not_bool, other=tensors.partner_or_number),
     line("functional", "add.Scalar", not_bool),
-    line("functional", "sub.Tensor", not_bool, other=tensors.partner),
-    line("functional", "mul.Tensor", other=tensors.partner),
+    line("functional", "sub.Tensor", not_bool, other=tensors.partner_or_number),
+    line("functional", "mul.Tensor", other=tensors.partner_or_number),
     line("functional", "mul.Scalar"),
     line("functional", "neg.default", not_bool),
     line("functional", "abs.default", real),

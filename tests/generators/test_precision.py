@@ -23,11 +23,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from generators.operator import Operator
 from generators.operators import OPERATORS
-from oracles.calls import stores, torch_name
+from oracles.calls import is_random, stores, torch_name
 from oracles.forms import functional_form, view_of_copy
 from oracles.op_hashes import MOVES
 from programs.custom_operators import NAMESPACE
 from programs.execution import run
+from programs.foreach_calls import is_foreach
 from programs.indexed_stores import DEFINED_FOR_EQUAL_INDICES, INDEXED_STORES
 from programs.program import Instruction, Program
 from programs.rounding_tables import KERNELS_DIFFER, NO_ROUNDING, ONE_ROUNDING, rounding_name
@@ -82,7 +83,7 @@ HASHED_AS_A_WHOLE = {
     "gather": "tensor data decide which element goes where",
     "triu": "no target computes it in another way",
     "tril": "no target computes it in another way",
-    "new_empty": "memory that was never written has no hash",
+    **dict.fromkeys(("empty_like", "new_empty"), "memory that was never written has no hash"),
     "polygamma": "in place, it takes its arguments in another order",
     **dict.fromkeys(
         ("zeros_like", "ones_like", "full_like", "zero", "new_full", "arange"),
@@ -97,11 +98,14 @@ def declares_value_hash(op: OpOverload) -> bool:
         return True
     if op.namespace == NAMESPACE:
         return True  # no target knows more of it than its schema
+    # The first writes no byte; the second is hashed by the number of its draw.
+    if torch.Tag.inplace_view in op.tags or is_random(op):
+        return True
     form = functional_form(op) if facts(op).writes else op
     if form is None:
         return torch_name(op) in HASHED_AS_A_WHOLE
     name = torch_name(form)
-    moves = stores(form) or view_of_copy(form) is not None
+    moves = stores(form) or view_of_copy(form) is not None or is_foreach(form)  # one op per item
     return moves or name in MOVES or facts(form).pointwise or name in HASHED_AS_A_WHOLE
 
 
@@ -174,7 +178,8 @@ def test_every_op_declares_what_the_harness_must_know(
         run(program, inputs)
     missing = [message for op in calls.ops for message in undeclared(op)]
     assert missing == []
-    if not is_composite(resolve(operator.name)):
+    # Of `detach_` only autograd takes notice.
+    if not is_composite(resolve(operator.name)) and operator.name != "aten.detach_.default":
         assert resolve(operator.name) in calls.ops
 
 
