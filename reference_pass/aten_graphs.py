@@ -68,8 +68,17 @@ def _may_be_tensor(node: fx.Node, tensors: dict[fx.Node, bool]) -> bool:
     if isinstance(node.target, OpOverload):
         returns = node.target._schema.returns
         return len(returns) == 1 and isinstance(returns[0].type, torch.TensorType)
-    # What is picked from several results may be a tensor.
-    return node.target is operator.getitem
+    return node.target is operator.getitem and not _picks_list(node)
+
+
+def _picks_list(node: fx.Node) -> bool:
+    """True if a `getitem` picks a list: an op may return several of them."""
+    source, index = node.args
+    if not isinstance(source, fx.Node) or not isinstance(source.target, OpOverload):
+        return False
+    returns = source.target._schema.returns
+    assert isinstance(index, int)
+    return len(returns) > 1 and isinstance(returns[index].type, torch.ListType)
 
 
 # --- normal form ----------------------------------------------------------------------------------
