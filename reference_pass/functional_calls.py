@@ -59,7 +59,7 @@ def call_without_writes(env: Environment, node: fx.Node, effect: Effect) -> None
         _scatter_by_geometry(env, node, effect)
         return
     op = node.target
-    layouts = _layouts(env, node) if is_opaque(op) else None
+    layouts = layouts_in_eager(env, node) if is_opaque(op) else None
     if layouts is not None:
         assert isinstance(op, OpOverload)
         several = len(op._schema.returns) > 1
@@ -190,7 +190,7 @@ def _functional(
     args = (*first, *env.arguments(node.args[len(first) :], exact))
     kwargs = env.arguments(node.kwargs, exact)
     if is_opaque(op):
-        layouts = _layouts(env, node)
+        layouts = layouts_in_eager(env, node)
         given = kwargs if layouts is None else {**kwargs, "layouts": layouts}
         return env.emit.call(on_copies, op, *args, **given)
     if form is None:
@@ -240,7 +240,7 @@ def _picked(env: Environment, value: fx.Node) -> list[fx.Node]:
 # What is in a storage around the operands is zero then.
 
 
-def _layouts(env: Environment, node: fx.Node) -> list[Layout] | None:
+def layouts_in_eager(env: Environment, node: fx.Node) -> list[Layout] | None:
     """The layouts of the operands in eager; None if the values in the new graph have them."""
     op = node.target
     assert isinstance(op, OpOverload)
