@@ -72,6 +72,7 @@ def _may_be_tensor(node: fx.Node) -> bool:
     if node.target is not operator.getitem:
         return False
     call, index = node.args
+    assert isinstance(index, int)
     if not isinstance(call, fx.Node) or not isinstance(call.target, OpOverload):
         return False  # a result of `on_copies`, or of a control flow call, may be a list
     returns = call.target._schema.returns
