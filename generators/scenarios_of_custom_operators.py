@@ -1,114 +1,122 @@
-"""Scenarios of custom operators: several arguments that are written, on one base.
+"""Scenarios of custom operators: what they write aliases what is read or written elsewhere.
 
-A compiler functionalizes a custom operator by its schema alone: it copies the arguments, calls it,
-and restores views and aliases. Each function adds a few instructions to a scene, or raises
-`NoChoice`. The table at the end lists them.
+A compiler functionalizes such a call by a copy of the base of what it writes. Then it removes the
+copy where it can. Each function adds a few instructions to a scene, or raises `NoChoice`.
 """
 
 from __future__ import annotations
 
-from generators.scenario import CODE_GENERATION, FUNCTIONALIZATION, REINPLACING, Scenario
+from generators.scenario import AOT_AUTOGRAD, FUNCTIONALIZATION, REINPLACING, Scenario
 from generators.scenario_steps import (
     OPEN_END,
     any_view,
     fresh,
     has_rows,
     like,
+    not_empty,
     overwrite,
     some,
-    write_somewhere,
+    some_input,
 )
 from generators.scene import NoChoice, Pick, Scene
 from programs.program import Ref
-from programs.regions import Region, overlaps_itself
 
 
-def _writable(pick: Pick, scene: Scene) -> str:
-    """A value with rows that no element of memory shows twice, or a new tensor."""
-    name = some(pick, scene, has_rows)
-    if overlaps_itself(Region.of(scene.values[name])) or pick.chance(40):
-        return fresh(pick, scene, name)
-    return name
-
-
-def custom_writes_on_one_base(pick: Pick, scene: Scene) -> None:
-    """A call that writes two views of one tensor, which touch, overlap, or are the same."""
-    base = _writable(pick, scene)
-    size = scene.values[base].shape[0]
-    start = pick.one((1, size - size // 2))
-    low = scene.call("aten.slice.Tensor", Ref(base), 0, 0, size - start)[0]
-    high = scene.call("aten.slice.Tensor", Ref(base), 0, start, OPEN_END)[0]
-    first, second = (low, high) if pick.chance(60) else (high, low)
+def two_writes_by_one_operator(pick: Pick, scene: Scene) -> None:
+    """An operator writes two views of one base: they overlap, touch, or are the same one."""
+    base = some(pick, scene, has_rows)
+    # What is made here may be written in place; the memory of an input may not.
+    if pick.chance(50):
+        base = fresh(pick, scene, base)
+    low, high = _two_views(pick, scene, base)
     kind = pick.integer(0, 3)
     if kind == 0:
-        scene.call("aliasproof.add_both.default", Ref(first), Ref(second))
+        other = pick.one([low, high, base])
+        if scene.values[other].shape != scene.values[low].shape:
+            other = low
+        scene.call("aliasproof.running_sum.default", (Ref(low), Ref(high), Ref(other)))
     elif kind == 1:
-        scene.call("aliasproof.running_sum.default", (Ref(first), Ref(second), Ref(first)))
-    elif kind == 2:
-        third = pick.one(scene.newest_first(like(scene.values[first])))
-        scene.call("aliasproof.store_sum.default", Ref(first), Ref(second), Ref(third))
+        third = fresh(pick, scene, low)
+        scene.call("aliasproof.store_sum.default", Ref(low), Ref(high), Ref(third))
     else:
-        scene.call("aliasproof.add_twice.default", Ref(first), Ref(second))
-    if pick.chance(40):
-        write_somewhere(pick, scene, pick.one((base, low, high)))
-    scene.wants(low, high, fresh(pick, scene, base))
+        scene.call("aliasproof.add_both.default", Ref(low), Ref(high))
+    scene.wants(fresh(pick, scene, base), high)
 
 
-def custom_write_into_copy(pick: Pick, scene: Scene) -> None:
-    """A call that writes a copy or a view of it, while the original is read or written."""
-    name = _writable(pick, scene)
-    copy = scene.call("aten.clone.default", Ref(name))[0] if pick.chance(60) else name
-    written = any_view(pick, scene, copy) if pick.chance(40) else copy
-    partner = pick.one(scene.newest_first(like(scene.values[written])))
-    kind = pick.integer(0, 2)
+def _two_views(pick: Pick, scene: Scene, base: str) -> tuple[str, str]:
+    """Two views of a base, of equal sizes."""
+    tensor = scene.values[base]
+    if pick.chance(25):
+        view = any_view(pick, scene, base)
+        again = scene.call("aten.alias.default", Ref(view))[0] if pick.chance(50) else view
+        return view, again
+    dim = pick.one([dim for dim, size in enumerate(tensor.shape) if size >= 2])
+    size = tensor.shape[dim]
+    if pick.chance(30):
+        first = scene.call("aten.select.int", Ref(base), dim, 0)[0]
+        return first, scene.call("aten.select.int", Ref(base), dim, -1)[0]
+    start = pick.one((1, size - size // 2))
+    low = scene.call("aten.slice.Tensor", Ref(base), dim, 0, size - start)[0]
+    high = scene.call("aten.slice.Tensor", Ref(base), dim, start, OPEN_END)[0]
+    return low, high
+
+
+def operator_beside_clone(pick: Pick, scene: Scene) -> None:
+    """An operator writes a tensor; a clone of it is another operand, or is read later."""
+    name = some_input(pick, scene, not_empty) if pick.chance(60) else some(pick, scene, not_empty)
+    clone = scene.call("aten.clone.default", Ref(name))[0]
+    target, other = (name, clone) if pick.chance(70) else (clone, name)
+    kind = pick.integer(0, 3)
     if kind == 0:
-        scene.wants(*scene.call("aliasproof.double.default", Ref(written), named=True))
+        (before,) = scene.call("aliasproof.double.default", Ref(target), named=True)
+        scene.wants(before)
     elif kind == 1:
-        op = "aliasproof.add_into.default"
-        scene.wants(*scene.call(op, Ref(partner), Ref(written), named=True))
+        scene.call("aliasproof.add_both.default", Ref(target), Ref(other))
     else:
-        scene.call("aliasproof.add_both.default", Ref(written), Ref(partner))
-    if pick.chance(40):
-        scene.call("aten.copy_.default", Ref(name), Ref(copy))
-    elif pick.chance(40):
-        overwrite(pick, scene, name)
-    scene.wants(copy, fresh(pick, scene, name))
+        # It reads the other operand again after it has written.
+        scene.call("aliasproof.add_twice.default", Ref(target), Ref(other))
+    scene.wants(fresh(pick, scene, other), clone)
 
 
-def custom_read_of_layout(pick: Pick, scene: Scene) -> None:
-    """A call that shows the strides of a tensor which was written, or is a view."""
-    name = some(pick, scene, has_rows)
-    if scene.values[name].dim() < 2:
+def operator_before_copy(pick: Pick, scene: Scene) -> None:
+    """An operator writes a view of an input, and then `copy_` overwrites the input."""
+    name = some_input(pick, scene, has_rows)
+    view = any_view(pick, scene, name)
+    same = [each for each in scene.newest_first(like(scene.values[view])) if each != view]
+    before = fresh(pick, scene, name)
+    if same and pick.chance(60):
+        scene.call("aliasproof.add_both.default", Ref(view), Ref(pick.one(same)))
+    else:
+        scene.call("aliasproof.double.default", Ref(view))
+    read = fresh(pick, scene, view)
+    if scene.values[before].shape != scene.values[name].shape:
         raise NoChoice
-    if pick.chance(60):
-        turned = scene.call("aten.transpose.int", Ref(name), 0, -1)[0]
-        name = fresh(pick, scene, turned) if pick.chance(50) else turned
-    if pick.chance(60):
-        write_somewhere(pick, scene, name)
-    shown = name if pick.chance(60) else any_view(pick, scene, name)
-    scene.wants(scene.call("aliasproof.strides.default", Ref(shown))[0], name)
+    scene.call("aten.copy_.default", Ref(name), Ref(before))
+    if pick.chance(50):
+        overwrite(pick, scene, before)
+    scene.wants(read, view)
 
 
 CUSTOM_SCENARIOS: tuple[Scenario, ...] = (
     Scenario(
-        "custom writes on one base",
-        "add_both(x[0:3], x[1:4]); use(x)",
+        "two writes by one operator",
+        "custom_op(x[:3], x[1:])  # mutates both",
         (FUNCTIONALIZATION, REINPLACING),
-        "auto_functionalized: views of one base",
-        custom_writes_on_one_base,
+        "auto_functionalized_v2 restores the views of one base",
+        two_writes_by_one_operator,
     ),
     Scenario(
-        "custom write into copy",
-        "t = x.clone(); a = double(t); x.copy_(t); use(x)",
+        "operator beside clone",
+        "y = x.clone(); custom_op(x, y)  # mutates x",
         (REINPLACING,),
-        "auto_functionalized: reinplaced arguments",
-        custom_write_into_copy,
+        "#198031",
+        operator_beside_clone,
     ),
     Scenario(
-        "custom read of layout",
-        "y = x.t() + 1; y[i] = 5; strides(y)",
-        (CODE_GENERATION, FUNCTIONALIZATION),
-        "needs_exact_strides",
-        custom_read_of_layout,
+        "operator before copy",
+        "t = x + 1; custom_op(x[1:]); x.copy_(t)  # mutates x[1:]",
+        (AOT_AUTOGRAD, REINPLACING),
+        "the epilogue beside auto_functionalized_v2",
+        operator_before_copy,
     ),
 )

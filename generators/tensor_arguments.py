@@ -142,26 +142,6 @@ def tensor_list(draft: Draft) -> Argument:
     return tuple(Ref(name) for name in (first, *others))
 
 
-# --- buffers to overwrite -------------------------------------------------------------------------
-
-
-def output_buffer(draft: Draft) -> Argument:
-    """A tensor of the first tensor's dtype, and of the shape that the operands broadcast to."""
-    operands = [
-        draft.scene.values[each.name] for each in draft.drawn.values() if isinstance(each, Ref)
-    ]
-    # Eager would resize a buffer of another shape, which torch deprecates.
-    shape = torch.broadcast_shapes(*(tensor.shape for tensor in operands))
-    dtype = draft.self.dtype
-    return tensor_like(draft, lambda t: t.dtype == dtype and t.shape == shape)
-
-
-def bool_buffer(draft: Draft) -> Argument:
-    """A bool tensor of the first tensor's shape."""
-    shape = draft.self.shape
-    return tensor_like(draft, lambda t: t.dtype == torch.bool and t.shape == shape)
-
-
 # --- the source of a scatter ----------------------------------------------------------------------
 
 
