@@ -83,6 +83,7 @@ class Features:
     scenarios: tuple[str, ...] = SCENARIO_NAMES
     large: bool = True
     instructions: int = 8
+    gradients: bool = True
 
     def describe(self) -> dict[str, object]:
         """The switches as plain JSON values."""
@@ -108,6 +109,7 @@ def swarm(seed: int) -> Features:
         scenarios=_some(chance, SCENARIO_NAMES, 6, 24),
         large=chance.random() < 0.7,
         instructions=chance.choice((3, 5, 8, 12)),
+        gradients=chance.random() < 0.25,
     )
 
 

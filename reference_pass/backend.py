@@ -34,7 +34,12 @@ def aliasproof(
         isinstance(value, torch.Tensor) and value.requires_grad for value in example_inputs
     ):
         boxed = functools.partial(_boxed, views)
-        return aot_autograd(fw_compiler=boxed, bw_compiler=boxed)(graph_module, example_inputs)
+        # Writes that autograd does not see stay in the graph: AOTAutograd's own epilogue would copy
+        # under autograd, and the input would lose its gradient.
+        backend = aot_autograd(
+            fw_compiler=boxed, bw_compiler=boxed, keep_inference_input_mutations=True
+        )
+        return backend(graph_module, example_inputs)
     return Compiled(graph_module, views)
 
 
