@@ -7,7 +7,7 @@ import torch
 from generators import number_arguments as numbers
 from generators import tensor_arguments as tensors
 from generators.draft import Draft, Drawer
-from generators.operator import Operator, at_least, floating, line, lines, of_rank
+from generators.operator import Operator, at_least, floating, line, lines, of_rank, often
 from generators.scene import NoChoice
 from programs.program import Argument, Ref
 from programs.regions import Region, overlap
@@ -19,6 +19,11 @@ def parameters(draft: Draft) -> Argument:
         # The kernels ignore strides.
         lambda t: t.dtype in (torch.float32, torch.float64) and t.is_contiguous() and t.numel() > 0
     )
+    if not fitting:
+        other = draft.pick.one(draft.scene.newest_first(lambda t: not t.is_complex()))
+        fitting = [
+            *draft.scene.call("aten.new_full.default", Ref(other), (3,), 2, dtype=torch.float32)
+        ]
     chosen = [draft.pick.one(fitting)]
     apart = [name for name in fitting if not _overlaps(draft, name, chosen)]
     if apart and draft.pick.chance(50):
@@ -48,6 +53,17 @@ def per_parameter(draft: Draft) -> Argument:
             value = draft.pick.integer(0, 3)
             chosen += draft.scene.call("aten.new_full.default", Ref(name), sizes, value)
     return tuple(map(Ref, chosen))
+
+
+def per_channel(draft: Draft) -> Argument:
+    """A vector with a number per channel, apart from all that the call has so far."""
+    used = [ref.name for ref in draft.drawn.values() if isinstance(ref, Ref)]
+    dtype, shape = draft.self.dtype, (draft.self.shape[1],)
+    fitting = draft.scene.newest_first(lambda t: t.dtype == dtype and tuple(t.shape) == shape)
+    apart = [name for name in fitting if not _overlaps(draft, name, used)]
+    if apart and draft.pick.chance(70):
+        return Ref(draft.pick.one(apart))
+    return Ref(draft.scene.call("aten.new_full.default", Ref(draft.self_name), shape, 2)[0])
 
 
 def step_per_parameter(draft: Draft) -> Argument:
@@ -120,10 +136,7 @@ _OF_ADAGRAD: dict[str, Drawer] = {
 }
 _OF_BATCH_NORM: dict[str, Drawer] = {
     "input": tensors.itself,
-    **dict.fromkeys(
-        ("weight", "bias", "running_mean", "running_var"),
-        tensors.of_shape(lambda draft: (draft.self.shape[1],)),
-    ),
+    **dict.fromkeys(("weight", "bias", "running_mean", "running_var"), per_channel),
     "momentum": numbers.one_of(0.5),
     "eps": numbers.one_of(1.0),
 }
@@ -142,25 +155,29 @@ TRAINING: tuple[Operator, ...] = (
         found_inf=zero_or_one,
         inv_scale=one_number,
     ),
-    line(
-        "foreach",
-        "_amp_update_scale_.default",
-        lambda dtype: dtype == torch.float32,
-        growth_tracker=counter,
-        found_inf=zero_or_one,
-        scale_growth_factor=numbers.one_of(2.0),
-        scale_backoff_factor=numbers.one_of(0.5),
-        growth_interval=numbers.one_of(1, 2),
+    *often(
+        line(
+            "foreach",
+            "_amp_update_scale_.default",
+            lambda dtype: dtype == torch.float32,
+            growth_tracker=counter,
+            found_inf=zero_or_one,
+            scale_growth_factor=numbers.one_of(2.0),
+            scale_backoff_factor=numbers.one_of(0.5),
+            growth_interval=numbers.one_of(1, 2),
+        )
     ),
     *of_rank(
         at_least(2),
-        line(
-            "reduction",
-            "_native_batch_norm_legit.default",
-            floating,
-            training=numbers.flag,
-            **_OF_BATCH_NORM,
+        *often(
+            line(
+                "reduction",
+                "_native_batch_norm_legit.default",
+                floating,
+                training=numbers.flag,
+                **_OF_BATCH_NORM,
+            ),
+            line("reduction", "_batch_norm_with_update.default", floating, **_OF_BATCH_NORM),
         ),
-        line("reduction", "_batch_norm_with_update.default", floating, **_OF_BATCH_NORM),
     ),
 )
