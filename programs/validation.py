@@ -2,8 +2,8 @@
 
 A well-formed program can be printed, written, read and handed to the dispatcher. The rules do not
 decide whether eager accepts its sizes, or whether it is defined in eager. They accept every call
-that an ATen overload accepts, except implicit conversions that would hide a tensor: a number for a
-tensor, a tensor for a number, and a tensor for the list of its rows.
+that an ATen overload accepts, except implicit conversions that would hide a tensor: a tensor for a
+number, and a tensor for the list of its rows.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ RULES: tuple[WellFormednessRule, ...] = (
     input_rules.seed_in_64_bits,
     # The fill is one that `programs.values` knows.
     input_rules.fill_known,
+    # How autograd sees a storage.
+    input_rules.gradients_known,
     # Whether the device is there is another question.
     input_rules.device_known,
     # Printed source contains the names as they are.
