@@ -130,7 +130,7 @@ def _generated(op: OpOverload) -> str | None:
 def _by_table(op: OpOverload) -> str | None:
     packet = op.overloadpacket.__name__
     for reason, names in _REASONS.items():
-        if packet in names.split():
+        if {packet, f"{packet}.{op._overloadname}"} & set(names.split()):
             return reason
     return None
 
@@ -141,11 +141,18 @@ _REASONS = {
     "of sparse tensors": (
         "ccol_indices col_indices crow_indices row_indices indices values coalesce"
     ),
+    "fake tensors refuse it, so nothing can trace it": (
+        "_foreach_addcdiv_.Tensor _foreach_addcmul_.Tensor"
+    ),
+    "undoes a slice, for torch's own replay of views": "slice_inverse",
     "makes a nested tensor": "_nested_view_from_buffer",
     "pins memory for an accelerator": "pin_memory",
     "a test of torch's own dispatcher": "_test_autograd_multiple_dispatch_view",
     "the private state of torch.quasirandom.SobolEngine": (
         "_sobol_engine_ff_ _sobol_engine_initialize_state_ _sobol_engine_scramble_"
+    ),
+    "a kernel that checks nothing, of cummax and cummin: it aborts on an empty tensor": (
+        "_cummax_helper _cummin_helper"
     ),
     "needs packed weights of FBGEMM": (
         "fbgemm_linear_fp16_weight fbgemm_linear_fp16_weight_fp32_activation"
