@@ -8,7 +8,9 @@ from faults import (
     copy_faults,
     epilogue_faults,
     metadata_faults,
+    mutation_faults,
     output_faults,
+    random_faults,
     value_faults,
     view_faults,
     write_faults,
@@ -28,6 +30,8 @@ FAULTS: dict[str, Fault] = {
         output_faults,
         value_faults,
         metadata_faults,
+        random_faults,
+        mutation_faults,
     )
     for fault in module.FAULTS
 }

@@ -254,7 +254,7 @@ class Watch(TorchDispatchMode):
         return result
 
     def require_initialised(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Raises `Undefined` if an output of the function shows memory that was never written."""
+        """Raises `Undefined` if what the function leaves shows memory that was never written."""
         if any(map(self._uninitialised.shown_by, tensors)):
             raise Undefined("returns memory that was never written")
 

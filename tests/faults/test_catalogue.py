@@ -27,6 +27,8 @@ MODULES = (
     "copy_faults",
     "epilogue_faults",
     "metadata_faults",
+    "mutation_faults",
+    "random_faults",
     "value_faults",
     "output_faults",
     "view_faults",
