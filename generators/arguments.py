@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from generators import index_arguments as indices
 from generators import number_arguments as numbers
 from generators import tensor_arguments as tensors
+from generators.buffer_arguments import buffer_for
 from generators.draft import Drawer
 from programs.errors import UserError, did_you_mean
 from programs.schemas import resolve
@@ -25,7 +26,6 @@ BY_NAME: dict[str, Drawer] = {
     "dims": numbers.permutation,
     "mask": tensors.mask,
     "src": tensors.copy_source,
-    "out": tensors.output_buffer,
     "weight": numbers.number,
     "condition": tensors.mask,
     "index": indices.positions,
@@ -50,8 +50,8 @@ _DRAWING_ORDER = {
     "src": 2,
     "source": 2,
     "values": 2,
-    "out": 3,
 }
+_BUFFERS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +81,16 @@ def drawn_arguments(op: str, drawers: Mapping[str, Drawer]) -> tuple[DrawnArgume
             continue
         if name not in drawers and argument.has_default_value():
             continue
+        if argument.is_out and name not in drawers:
+            wanted.append(DrawnArgument(name, buffer_for(op, name)))
+            continue
         drawer = drawers.get(name) or BY_NAME.get(name) or BY_TYPE.get(str(argument.type))
         if drawer is None:
             raise UserError(f"{op}: no drawer for '{name}' ({argument.type}); give one in the line")
         wanted.append(DrawnArgument(name, drawer))
-    return tuple(sorted(wanted, key=lambda argument: _DRAWING_ORDER.get(argument.name, 1)))
+    buffers = {argument.name for argument in schema if argument.is_out}
+
+    def order(argument: DrawnArgument) -> int:
+        return _BUFFERS if argument.name in buffers else _DRAWING_ORDER.get(argument.name, 1)
+
+    return tuple(sorted(wanted, key=order))

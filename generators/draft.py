@@ -62,6 +62,15 @@ class Draft:
         assert isinstance(value, Ref)
         return self.scene.values[value.name]
 
+    def value(self, name: str) -> object:
+        """An argument drawn before, as eager takes it: tensors for the names of values."""
+        return self._value(self.drawn[name])
+
+    def _value(self, argument: Argument) -> object:
+        if isinstance(argument, tuple):
+            return [self._value(element) for element in argument]
+        return self.scene.values[argument.name] if isinstance(argument, Ref) else argument
+
 
 # Draws one argument of a call, or raises `NoChoice`.
 Drawer: TypeAlias = Callable[[Draft], Argument]

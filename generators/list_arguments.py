@@ -5,6 +5,7 @@ Every drawer takes the `Draft` of the call so far and gives one argument, or rai
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import torch
@@ -64,7 +65,7 @@ def _per_item(
     written, chosen = _written(draft), []
     for index, name in enumerate(written):
         own = draft.scene.values[name]
-        fitting = draft.scene.newest_first(lambda tensor, own=own: fits(own, tensor))
+        fitting = draft.scene.newest_first(functools.partial(fits, own))
         others = written[:index] + written[index + 1 :]
         if "aliased operands" in draft.features.scenarios and draft.pick.chance(30):
             near = {name, *draft.scene.aliases(name)}

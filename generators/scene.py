@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import torch
 
+from generators.float8 import FLOAT8, has_float8_kernel
 from programs.definedness import Undefined, Watch
 from programs.execution import call
 from programs.program import Argument, Input, Instruction, Program, Storage
@@ -119,8 +120,9 @@ class Scene:
     counts: Counts = field(default_factory=Counts)
     values: dict[str, torch.Tensor] = field(init=False)  # the oldest first
     instructions: list[Instruction] = field(default_factory=list)
+    wanted: list[str] = field(default_factory=list)  # what a scenario would return
     # One watch for all calls, since it remembers which memory was never written.
-    watch: Watch = field(default_factory=Watch)
+    watch: Watch = field(default_factory=lambda: Watch(traces=False))
 
     def __post_init__(self) -> None:
         tensors = input_tensors(self.program(()))
@@ -141,6 +143,9 @@ class Scene:
         call raises an error or is undefined in eager; the scene is then as before.
         """
         instruction = Instruction(op, args, tuple(kwargs.items()))
+        dtypes = {self.values[name].dtype for name in instruction.refs}
+        if dtypes & FLOAT8 and not has_float8_kernel(op):
+            raise NoChoice
         try:
             with self.watch, torch.no_grad():
                 results = call(instruction, self.values)
@@ -163,6 +168,10 @@ class Scene:
         self.values.update(zip(names, results, strict=True))
         self.instructions.append(replace(instruction, results=names))
         return names
+
+    def wants(self, *names: str) -> None:
+        """Say that a mistake would show if these values were returned, the last ones first."""
+        self.wanted += names
 
     def newest_first(
         self, accepts: Callable[[torch.Tensor], bool] = lambda tensor: True

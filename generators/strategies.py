@@ -15,7 +15,8 @@ from generators.features import DTYPES, Features
 from generators.inputs import draw_inputs
 from generators.operator import Operator
 from generators.operators import OPERATORS
-from generators.scenarios import SCENARIO_DRAWERS
+from generators.scenario import Scenario
+from generators.scenarios import SCENARIOS
 from generators.scene import EAGER_ERRORS, Counts, NoChoice, Pick, Scene
 from programs.definedness import Undefined, Watch
 from programs.execution import run
@@ -24,6 +25,9 @@ from programs.values import input_tensors
 
 EVERYTHING = Features()
 TRIES = 4  # for one instruction, before the program goes on without it
+# Groups of many ops, and writes at positions that tensor data decide, are drawn more often.
+GROUP_FREQUENCY = {"pointwise": 2, "comparison": 2, "indexed": 4}
+MOST_OUTPUTS = 4
 SPECIAL_SHARE = 0.25  # of the programs of a shard: the fill is special where eager allows it
 
 
@@ -84,7 +88,7 @@ def specially_filled(program: Program) -> Program:
     """The same program with the special fill; itself if eager raises then, or is undefined."""
     special = replace(program, fill="special")
     try:
-        with Watch(), torch.no_grad():
+        with Watch(traces=False), torch.no_grad():
             run(special, input_tensors(special))
     except (Undefined, *EAGER_ERRORS):
         return program
@@ -101,9 +105,10 @@ def _draw_step(pick: Pick, scene: Scene, features: Features) -> None:
     scenarios = _scenarios(features)
     # A scenario adds two to six instructions, so about half of a program comes from them.
     if scenarios and pick.chance(25):
-        name = pick.one(scenarios)
-        SCENARIO_DRAWERS[name](pick, scene, features)
-        scene.counts.scenarios[name] += 1
+        scenario = pick.one(scenarios)
+        assert scenario.play is not None
+        scenario.play(pick, scene)
+        scene.counts.scenarios[scenario.name] += 1
     else:
         operator = pick.one(_operators(pick.one(_groups(features))))
         draw_call(pick, scene, features, operator)
@@ -111,13 +116,16 @@ def _draw_step(pick: Pick, scene: Scene, features: Features) -> None:
 
 # Cached, since drawing asks for them at every step.
 @functools.cache
-def _scenarios(features: Features) -> tuple[str, ...]:
-    return tuple(name for name in SCENARIO_DRAWERS if name in features.scenarios)
+def _scenarios(features: Features) -> tuple[Scenario, ...]:
+    played = (scenario for scenario in SCENARIOS if scenario.play is not None)
+    return tuple(scenario for scenario in played if scenario.name in features.scenarios)
 
 
 @functools.cache
 def _groups(features: Features) -> tuple[str, ...]:
-    return tuple(group for group in features.groups if _operators(group))
+    """The groups that are switched on, each as often as `GROUP_FREQUENCY` says."""
+    groups = (group for group in features.groups if _operators(group))
+    return tuple(group for group in groups for _ in range(GROUP_FREQUENCY.get(group, 1)))
 
 
 @functools.cache
@@ -131,7 +139,7 @@ def draw_call(pick: Pick, scene: Scene, features: Features, operator: Operator) 
     """Add one call of the operator to the scene. Raises `NoChoice` if nothing there fits."""
     draft = Draft(pick, scene, features, accepts=operator.accepts)
     if not operator.takes_tensor_list:
-        fitting = scene.newest_first(lambda tensor: operator.accepts(tensor.dtype))
+        fitting = scene.newest_first(operator.fits)
         fitting = fitting or [_converted(pick, scene, operator)]
         # Recent values, so that instructions build on each other.
         recent = fitting[:4] if pick.chance(50) else fitting
@@ -147,7 +155,9 @@ def _converted(pick: Pick, scene: Scene, operator: Operator) -> str:
     """A value of the scene as a dtype that the operator accepts. Raises `NoChoice` without one."""
     dtype = pick.one([dtype for dtype in DTYPES if operator.accepts(dtype)])
     # Eager warns when a conversion discards imaginary parts.
-    fitting = scene.newest_first(lambda t: dtype.is_complex or not t.is_complex())
+    fitting = scene.newest_first(
+        lambda t: t.dim() in operator.ranks and (dtype.is_complex or not t.is_complex())
+    )
     return scene.call("aten._to_copy.default", Ref(pick.one(fitting)), dtype=dtype)[0]
 
 
@@ -156,4 +166,7 @@ def _draw_outputs(pick: Pick, scene: Scene) -> list[str]:
     names = scene.newest_first()
     count = pick.integer(1, 4) if not pick.chance(5) else 0
     outputs = [pick.one(names[:4] if pick.chance(60) else names) for _ in range(count)]
+    # Two values that a scenario relates are rarely drawn together.
+    if count and scene.wanted and pick.chance(60):
+        outputs = [*reversed(scene.wanted), *outputs][:MOST_OUTPUTS]
     return list(dict.fromkeys(outputs))

@@ -177,6 +177,8 @@ CORRECTIONS: dict[object, Correction] = {
             aten.logical_or.default,
             aten.logical_xor.default,
             aten.ldexp.Tensor,
+            aten.roll.default,
+            aten.addr.default,
             aten.native_dropout_backward.default,
             aten.max_unpool2d.default,
             aten.channel_shuffle.default,

@@ -26,6 +26,7 @@ from generators.operators import OPERATORS
 from oracles.calls import is_random, stores, torch_name
 from oracles.forms import functional_form, view_of_copy
 from oracles.op_hashes import MOVES
+from programs.custom_operators import NAMESPACE
 from programs.execution import run
 from programs.foreach_calls import is_foreach
 from programs.indexed_stores import DEFINED_FOR_EQUAL_INDICES, INDEXED_STORES
@@ -42,7 +43,8 @@ aten = torch.ops.aten
 def declares_rounding(op: OpOverload) -> bool:
     """True if it is known whether all correct kernels for the op give the same bits."""
     tables = NO_ROUNDING | ONE_ROUNDING | KERNELS_DIFFER.keys()
-    return facts(op).kind is Kind.VIEW or rounding_name(op) in tables
+    ours = op.namespace == NAMESPACE  # all of these copy and add
+    return ours or facts(op).kind is Kind.VIEW or rounding_name(op) in tables
 
 
 # --- value hashes ---------------------------------------------------------------------------------
@@ -58,15 +60,9 @@ HASHED_AS_A_WHOLE = {
     "index_add": "each element depends on many others",
     **dict.fromkeys(
         (
-            "cumprod",
-            "dot",
-            "addmm",
-            "addmv",
-            "addr",
-            "addbmm",
-            "baddbmm",
-            "renorm",
-            "embedding_renorm",
+            *("any", "all", "argmax", "argmin", "min", "max", "aminmax", "cummax", "cummin"),
+            *("amin", "sort", "mean", "prod", "cumprod", "renorm", "embedding_renorm"),
+            *("mm", "mv", "bmm", "dot", "addmm", "addmv", "addr", "addbmm", "baddbmm"),
         ),
         "each element depends on many others",
     ),
@@ -81,17 +77,16 @@ HASHED_AS_A_WHOLE = {
     "index_put": "tensor data decide which element goes where",
     "index_copy": "tensor data decide which element goes where",
     "index_fill": "tensor data decide which element goes where",
+    "_local_scalar_dense": "the result is a Python number",
     "index_select": "tensor data decide which element goes where",
     "scatter": "tensor data decide which element goes where",
     "gather": "tensor data decide which element goes where",
     "triu": "no target computes it in another way",
     "tril": "no target computes it in another way",
-    "masked_fill": "pointwise, but torch does not tag the overload that takes a tensor",
+    **dict.fromkeys(("empty_like", "new_empty"), "memory that was never written has no hash"),
     "polygamma": "in place, it takes its arguments in another order",
-    **dict.fromkeys(("empty_like", "new_empty"), "what nothing has written has hashes of its own"),
-    "_local_scalar_dense": "gives a number; the verdict then holds for these inputs only",
     **dict.fromkeys(
-        ("zeros_like", "full_like", "zero", "new_full", "arange"),
+        ("zeros_like", "ones_like", "full_like", "zero", "new_full", "arange"),
         "a constant: the hash is of the values themselves",
     ),
 }
@@ -101,6 +96,8 @@ def declares_value_hash(op: OpOverload) -> bool:
     """True if the op moves hashes, has a rule, is pointwise, or is hashed as a whole on purpose."""
     if facts(op).kind is Kind.VIEW or op is aten.copy_.default:
         return True
+    if op.namespace == NAMESPACE:
+        return True  # no target knows more of it than its schema
     # The first writes no byte; the second is hashed by the number of its draw.
     if torch.Tag.inplace_view in op.tags or is_random(op):
         return True
@@ -117,7 +114,8 @@ def declares_value_hash(op: OpOverload) -> bool:
 
 def declares_equal_indices(op: OpOverload) -> bool:
     """True if the op takes no index tensor, or it is known what equal indices do."""
-    indices = [each for each in op._schema.arguments if each.name in ("index", "indices")]
+    arguments = [argument for argument in op._schema.arguments if not argument.is_out]
+    indices = [each for each in arguments if each.name in ("index", "indices")]
     if all("Tensor" not in str(argument.type) for argument in indices):
         return True
     return op.overloadpacket in INDEXED_STORES.keys() | DEFINED_FOR_EQUAL_INDICES.keys()
@@ -189,7 +187,7 @@ def test_every_op_declares_what_the_harness_must_know(
     ("name", "properties"),
     [
         ("aten.logaddexp.default", ["rounding"]),
-        ("aten.cummax.default", ["rounding", "value hash"]),
+        ("aten.kthvalue.default", ["rounding", "value hash"]),
         ("aten.masked_select.default", ["rounding", "value hash"]),
         ("aten._embedding_bag.default", ["rounding", "value hash", "equal indices"]),
         ("aten.roll.default", []),
