@@ -172,3 +172,10 @@ def test_an_input_that_grew_and_was_not_written_is_undefined() -> None:
         observe_eager(lambda x: x.resize_(20).fill_(1).resize_(30).resize_(4), [BASE.clone()])
     observation, _ = observe_eager(lambda x: x.resize_(20).fill_(1), [BASE.clone()])
     assert observation.inputs[0].shape == (20,)
+
+
+def test_set_may_lengthen_a_storage_too() -> None:
+    set_ = torch.ops.aten.set_.source_Tensor_storage_offset
+    with pytest.raises(Undefined, match="never written"):
+        observe_eager(lambda x: set_(x, x, 5, [8], [1]), [BASE.clone()])
+    observe_eager(lambda x: set_(x, x, 5, [7], [1]), [BASE.clone()])
