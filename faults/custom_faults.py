@@ -44,17 +44,21 @@ def _on_originals(op: OpOverload, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
     return (*(returns[index] for index in fresh), *(given.get(name) for name in written))
 
 
-def operands_do_not_share_memory(env: Environment, node: fx.Node) -> list[Layout] | None:
+def operands_do_not_share_memory(
+    env: Environment, op: OpOverload, given: dict[str, Any]
+) -> list[Layout] | None:
     """Arguments of a custom operator that overlap are copied one by one, so they do no longer."""
-    layouts = layouts_in_eager(env, node)
+    layouts = layouts_in_eager(env, op, given)
     if layouts is None:
         return None
     return [(number, *layout[1:]) for number, layout in enumerate(layouts)]
 
 
-def operator_gets_another_layout(env: Environment, node: fx.Node) -> list[Layout] | None:
+def operator_gets_another_layout(
+    env: Environment, op: OpOverload, given: dict[str, Any]
+) -> list[Layout] | None:
     """A custom operator gets an operand with other strides, or at another offset, than in eager."""
-    layouts = layouts_in_eager(env, node)
+    layouts = layouts_in_eager(env, op, given)
     shared = layouts is not None and len({layout[0] for layout in layouts}) < len(layouts)
     return layouts if shared else None
 
