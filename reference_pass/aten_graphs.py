@@ -68,8 +68,9 @@ def _may_be_tensor(node: fx.Node, tensors: dict[fx.Node, bool]) -> bool:
     if isinstance(node.target, OpOverload):
         returns = node.target._schema.returns
         return len(returns) == 1 and isinstance(returns[0].type, torch.TensorType)
-    # What is picked from several results may be a tensor.
-    return node.target is operator.getitem
+    # What is picked from several results may be a tensor, or a list (`on_copies`).
+    picks_list = isinstance(node.meta.get("val"), (list, tuple))
+    return node.target is operator.getitem and not picks_list
 
 
 # --- normal form ----------------------------------------------------------------------------------
