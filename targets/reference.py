@@ -17,7 +17,6 @@ from oracles.contract import (
     Contract,
     Refusal,
     depends_on_data,
-    has_overlapping_operands,
     is_python_function,
 )
 from oracles.stage import Stage
@@ -50,13 +49,6 @@ CONTRACT = Contract(
             "one graph must be right for all tensor data, so sizes and branches must not depend on"
             " it (docs/reference_pass.md)",
             depends_on_data,
-        ),
-        Refusal(
-            "operands that overlap, of an operator without a functional form",
-            r"^Refused: .*(an order that its schema does not state|through two arguments)",
-            "a schema does not say in which order an operator reads and writes"
-            " (docs/reference_pass.md)",
-            has_overlapping_operands,
         ),
         Refusal(
             "what no graph of ATen calls shows",
