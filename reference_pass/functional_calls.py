@@ -63,7 +63,7 @@ def call_without_writes(env: Environment, node: fx.Node, effect: Effect) -> None
     op = node.target
     layouts = None
     if isinstance(op, OpOverload) and is_opaque(op):
-        layouts = _layouts(env, op, bind(op, node.args, node.kwargs))
+        layouts = layouts_in_eager(env, op, bind(op, node.args, node.kwargs))
     if layouts is not None:
         assert isinstance(op, OpOverload)
         several = len(op._schema.returns) > 1
@@ -202,7 +202,7 @@ def _functional(
     args = (*first, *env.arguments(passed[0][len(first) :], exact))
     kwargs = env.arguments(passed[1], exact)
     if is_opaque(op):
-        layouts = _layouts(env, op, bind(op, *passed))
+        layouts = layouts_in_eager(env, op, bind(op, *passed))
         given = kwargs if layouts is None else {**kwargs, "layouts": layouts}
         return env.emit.call(on_copies, op, *args, **given)
     if form is None:
@@ -296,7 +296,9 @@ def _picked(env: Environment, value: fx.Node) -> list[fx.Node]:
 # What is in a storage around the operands is zero then.
 
 
-def _layouts(env: Environment, op: OpOverload, given: dict[str, Any]) -> list[Layout] | None:
+def layouts_in_eager(
+    env: Environment, op: OpOverload, given: dict[str, Any]
+) -> list[Layout] | None:
     """The layouts of the operands in eager; None if the values in the new graph have them."""
     operands = [tensor for leaf in nodes_in(given) for tensor in tensors_in(env.shown(leaf))]
     values = [value.meta["val"] for value in nodes_in(env.arguments(given))]
