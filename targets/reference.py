@@ -54,7 +54,8 @@ CONTRACT = Contract(
             "what no graph of ATen calls shows",
             r"^Refused: .*(is a higher-order operator|cannot be traced|goes past the dispatcher"
             r"|did not get as an argument|is not an ATen operator|is not an ATen call"
-            r"|has no strides to reason about|one tensor is passed twice)",
+            r"|has no strides to reason about|one tensor is passed twice|an explicit generator"
+            r"|seeds the default generator|a scale beside its storage|loop body writes)",
             "what Python code does beside ATen calls on its arguments is refused by name"
             " (docs/reference_pass.md)",
             is_python_function,
