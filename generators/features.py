@@ -13,6 +13,8 @@ from typing import TypeVar
 
 import torch
 
+from generators.scenarios import SCENARIOS
+
 T = TypeVar("T")
 
 DTYPES = (
@@ -65,19 +67,8 @@ LAYOUTS = (
     "overlapping",
 )
 
-SCENARIOS = (
-    "shared inputs",
-    "reinterpreted storage",
-    "aliased operands",
-    "no-op views",
-    "self-overlap",
-    "write between reads",
-    "overlapping slices",
-    "scatter chain",
-    "copy into input",
-    "swap",
-    "return overwritten",
-)
+OF_INPUTS = tuple(scenario.name for scenario in SCENARIOS if scenario.play is None)
+SCENARIO_NAMES = (*OF_INPUTS, *(each.name for each in SCENARIOS if each.play is not None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +81,7 @@ class Features:
     dtypes: tuple[torch.dtype, ...] = DTYPES
     groups: tuple[str, ...] = GROUPS
     layouts: tuple[str, ...] = LAYOUTS
-    scenarios: tuple[str, ...] = SCENARIOS
+    scenarios: tuple[str, ...] = SCENARIO_NAMES
     large: bool = True
     instructions: int = 8
 
@@ -111,11 +102,12 @@ def swarm(seed: int) -> Features:
     # Without a mutation there is nothing to functionalize.
     if not WRITES & set(groups):
         groups = ("in-place", *groups)
+    played = _some(chance, SCENARIO_NAMES[len(OF_INPUTS) :], 6, 24)
     return Features(
         dtypes=(DTYPES[0], *_some(chance, DTYPES[1:], 1, 3)),
         groups=(GROUPS[0], *groups),
         layouts=(LAYOUTS[0], *(layout for layout in LAYOUTS[1:] if chance.random() < 0.6)),
-        scenarios=tuple(scenario for scenario in SCENARIOS if chance.random() < 0.5),
+        scenarios=(*(name for name in OF_INPUTS if chance.random() < 0.6), *played),
         large=chance.random() < 0.7,
         instructions=chance.choice((3, 5, 8, 12)),
     )

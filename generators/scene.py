@@ -120,6 +120,7 @@ class Scene:
     counts: Counts = field(default_factory=Counts)
     values: dict[str, torch.Tensor] = field(init=False)  # the oldest first
     instructions: list[Instruction] = field(default_factory=list)
+    wanted: list[str] = field(default_factory=list)  # what a scenario would return
     # One watch for all calls, since it remembers which memory was never written.
     watch: Watch = field(default_factory=lambda: Watch(traces=False))
 
@@ -167,6 +168,10 @@ class Scene:
         self.values.update(zip(names, results, strict=True))
         self.instructions.append(replace(instruction, results=names))
         return names
+
+    def wants(self, *names: str) -> None:
+        """Say that a mistake would show if these values were returned, the last ones first."""
+        self.wanted += names
 
     def newest_first(
         self, accepts: Callable[[torch.Tensor], bool] = lambda tensor: True

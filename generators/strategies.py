@@ -15,7 +15,8 @@ from generators.features import DTYPES, Features
 from generators.inputs import draw_inputs
 from generators.operator import Operator
 from generators.operators import OPERATORS
-from generators.scenarios import SCENARIO_DRAWERS
+from generators.scenario import Scenario
+from generators.scenarios import SCENARIOS
 from generators.scene import EAGER_ERRORS, Counts, NoChoice, Pick, Scene
 from programs.definedness import Undefined, Watch
 from programs.execution import run
@@ -24,6 +25,7 @@ from programs.values import input_tensors
 
 EVERYTHING = Features()
 TRIES = 4  # for one instruction, before the program goes on without it
+MOST_OUTPUTS = 4
 SPECIAL_SHARE = 0.25  # of the programs of a shard: the fill is special where eager allows it
 
 
@@ -101,9 +103,10 @@ def _draw_step(pick: Pick, scene: Scene, features: Features) -> None:
     scenarios = _scenarios(features)
     # A scenario adds two to six instructions, so about half of a program comes from them.
     if scenarios and pick.chance(25):
-        name = pick.one(scenarios)
-        SCENARIO_DRAWERS[name](pick, scene, features)
-        scene.counts.scenarios[name] += 1
+        scenario = pick.one(scenarios)
+        assert scenario.play is not None
+        scenario.play(pick, scene)
+        scene.counts.scenarios[scenario.name] += 1
     else:
         operator = pick.one(_operators(pick.one(_groups(features))))
         draw_call(pick, scene, features, operator)
@@ -111,8 +114,9 @@ def _draw_step(pick: Pick, scene: Scene, features: Features) -> None:
 
 # Cached, since drawing asks for them at every step.
 @functools.cache
-def _scenarios(features: Features) -> tuple[str, ...]:
-    return tuple(name for name in SCENARIO_DRAWERS if name in features.scenarios)
+def _scenarios(features: Features) -> tuple[Scenario, ...]:
+    played = (scenario for scenario in SCENARIOS if scenario.play is not None)
+    return tuple(scenario for scenario in played if scenario.name in features.scenarios)
 
 
 @functools.cache
@@ -156,4 +160,7 @@ def _draw_outputs(pick: Pick, scene: Scene) -> list[str]:
     names = scene.newest_first()
     count = pick.integer(1, 4) if not pick.chance(5) else 0
     outputs = [pick.one(names[:4] if pick.chance(60) else names) for _ in range(count)]
+    # Two values that a scenario relates are rarely drawn together.
+    if count and scene.wanted and pick.chance(60):
+        outputs = [*reversed(scene.wanted), *outputs][:MOST_OUTPUTS]
     return list(dict.fromkeys(outputs))

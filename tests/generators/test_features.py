@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from generators.features import DTYPES, GROUPS, LAYOUTS, SCENARIOS, WRITES, Features, swarm
+from generators.features import DTYPES, GROUPS, LAYOUTS, SCENARIO_NAMES, WRITES, Features, swarm
 from generators.operators import OPERATORS
 from generators.strategies import sample
 
@@ -20,7 +20,7 @@ def test_swarm_is_deterministic_and_turns_each_switch_on_and_off() -> None:
         ("dtypes", DTYPES, 1),
         ("groups", GROUPS, 1),
         ("layouts", LAYOUTS, 1),
-        ("scenarios", SCENARIOS, 0),
+        ("scenarios", SCENARIO_NAMES, 0),
     ):
         switches = [getattr(features, name) for features in shards]
         assert all(set(on) <= set(everything) for on in switches)

@@ -1,0 +1,250 @@
+"""The steps that scenarios are made of: choose a value, read it, move it, write it.
+
+Every function here adds at most a few instructions to the scene, or raises `NoChoice`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TypeAlias
+
+import torch
+
+from generators.scene import NoChoice, Pick, Scene
+from programs.program import Argument, Ref
+
+# An op, and its arguments after the first tensor.
+OpOn: TypeAlias = tuple[str, tuple[Argument, ...]]
+
+OPEN_END = 2**63 - 1  # how torch writes the end of a slice without one
+
+
+# --- which value ----------------------------------------------------------------------------------
+
+
+def some(
+    pick: Pick, scene: Scene, accepts: Callable[[torch.Tensor], bool] = lambda tensor: True
+) -> str:
+    """A value that `accepts` accepts."""
+    return pick.one(scene.newest_first(accepts))
+
+
+def some_input(
+    pick: Pick, scene: Scene, accepts: Callable[[torch.Tensor], bool] = lambda tensor: True
+) -> str:
+    """An input that `accepts` accepts."""
+    return pick.one([view.name for view in scene.inputs if accepts(scene.values[view.name])])
+
+
+def not_empty(tensor: torch.Tensor) -> bool:
+    return tensor.numel() > 0
+
+
+def has_rows(tensor: torch.Tensor) -> bool:
+    """Whether dimension 0 has at least two elements."""
+    return tensor.dim() >= 1 and tensor.shape[0] >= 2 and tensor.numel() > 0
+
+
+def is_arithmetic(tensor: torch.Tensor) -> bool:
+    return tensor.dtype != torch.bool
+
+
+def is_real(tensor: torch.Tensor) -> bool:
+    return tensor.dtype != torch.bool and not tensor.is_complex()
+
+
+def is_matrix(tensor: torch.Tensor) -> bool:
+    return tensor.dim() == 2 and tensor.numel() > 0 and tensor.dtype != torch.bool
+
+
+def shaped_like(tensor: torch.Tensor) -> Callable[[torch.Tensor], bool]:
+    return lambda other: other.shape == tensor.shape
+
+
+def like(tensor: torch.Tensor) -> Callable[[torch.Tensor], bool]:
+    """Accepts tensors of the same sizes and dtype."""
+    return lambda other: other.shape == tensor.shape and other.dtype == tensor.dtype
+
+
+# --- reads ----------------------------------------------------------------------------------------
+
+
+def fresh(pick: Pick, scene: Scene, name: str) -> str:
+    """A new tensor like the named one, with other values."""
+    if scene.values[name].dtype == torch.bool:
+        return scene.call("aten.logical_not.default", Ref(name))[0]
+    if pick.chance(30):
+        return scene.call("aten.neg.default", Ref(name))[0]
+    return scene.call("aten.add.Scalar", Ref(name), pick.integer(1, 3))[0]
+
+
+def combined(pick: Pick, scene: Scene, first: str, second: str) -> str:
+    """A new tensor, computed from both."""
+    if scene.values[first].dtype == torch.bool:
+        return scene.call("aten.logical_xor.default", Ref(first), Ref(second))[0]
+    op = pick.one(("aten.add.Tensor", "aten.mul.Tensor", "aten.sub.Tensor"))
+    return scene.call(op, Ref(first), Ref(second))[0]
+
+
+def moved(pick: Pick, scene: Scene, name: str) -> str:
+    """The elements of a tensor at other positions: a new tensor or a view of the same sizes."""
+    tensor = scene.values[name]
+    if tensor.dim() == 0:
+        raise NoChoice
+    dim = pick.integer(0, tensor.dim() - 1)
+    moves: list[OpOn] = [("aten.flip.default", ((dim,),)), ("aten.roll.default", ((1,), (dim,)))]
+    if tensor.dim() >= 2 and tensor.shape[0] == tensor.shape[1]:
+        moves.append(("aten.transpose.int", (0, 1)))
+    op, args = pick.one(moves)
+    return scene.call(op, Ref(name), *args)[0]
+
+
+def total(pick: Pick, scene: Scene, name: str) -> str:
+    """A tensor without dimensions that depends on all elements."""
+    tensor = scene.values[name]
+    if is_real(tensor) and tensor.numel() and pick.chance(40):
+        return scene.call("aten.amax.default", Ref(name))[0]
+    return scene.call("aten.sum.default", Ref(name))[0]
+
+
+def converted(scene: Scene, name: str, dtype: torch.dtype) -> str:
+    """The tensor in that dtype, as a new tensor if it has another one."""
+    source = scene.values[name].dtype
+    if source == dtype:
+        return name
+    if source.is_complex and not dtype.is_complex:  # eager warns
+        raise NoChoice
+    return scene.call("aten._to_copy.default", Ref(name), dtype=dtype)[0]
+
+
+# --- views ----------------------------------------------------------------------------------------
+
+
+def same_view(pick: Pick, scene: Scene, name: str) -> str:
+    """A view that shows all of its base, unchanged."""
+    shape = tuple(scene.values[name].shape)
+    views: list[OpOn] = [
+        ("aten.alias.default", ()),
+        ("aten.view.default", (shape,)),
+        ("aten.expand.default", (shape,)),
+        ("aten.permute.default", (tuple(range(len(shape))),)),
+        ("aten.detach.default", ()),
+    ]
+    if shape:  # a 0-d tensor has no dimension to slice
+        views.append(("aten.slice.Tensor", (0, 0, OPEN_END, 1)))
+    op, args = pick.one(views)
+    return scene.call(op, Ref(name), *args)[0]
+
+
+def any_view(pick: Pick, scene: Scene, name: str) -> str:
+    """A view of all elements or some, in their order or another."""
+    tensor = scene.values[name]
+    shape = tuple(tensor.shape)
+    views: list[OpOn] = [("aten.view.default", (shape,)), ("aten.unsqueeze.default", (0,))]
+    if shape:
+        last = len(shape) - 1
+        views += [
+            ("aten.slice.Tensor", (0, 1, OPEN_END)),
+            ("aten.slice.Tensor", (last, 0, max(shape[last] - 1, 1))),
+            ("aten.slice.Tensor", (0, 0, OPEN_END, 2)),
+            ("aten.transpose.int", (0, last)),
+        ]
+    if math.prod(shape) and shape:
+        views.append(("aten.select.int", (0, pick.one((0, -1)))))
+    if tensor.is_contiguous():
+        views.append(("aten.view.default", ((-1,),)) if tensor.numel() else views[0])
+    op, args = pick.one(views)
+    return scene.call(op, Ref(name), *args)[0]
+
+
+def viewed_as(pick: Pick, scene: Scene, name: str) -> str:
+    """A view of the same bytes in another dtype, of the same item size or another."""
+    own = scene.values[name].dtype
+    if own == torch.bool:
+        raise NoChoice
+    dtypes = (torch.int32, torch.int16, torch.int64, torch.uint8)
+    dtype = pick.one([dtype for dtype in dtypes if dtype != own])
+    return scene.call("aten.view.dtype", Ref(name), dtype)[0]
+
+
+# --- writes ---------------------------------------------------------------------------------------
+
+
+def overwrite(pick: Pick, scene: Scene, name: str) -> None:
+    """Change the named tensor in place, by one of the plainest ops."""
+    stores: list[OpOn] = [("aten.zero_.default", ()), ("aten.fill_.Scalar", (1,))]
+    if scene.values[name].dtype != torch.bool:
+        stores = [
+            ("aten.add_.Scalar", (1,)),
+            ("aten.mul_.Scalar", (2,)),
+            ("aten.neg_.default", ()),
+            *stores,
+        ]
+    op, args = pick.one(stores)
+    scene.call(op, Ref(name), *args, named=pick.chance(30))
+
+
+def write_somewhere(pick: Pick, scene: Scene, name: str) -> None:
+    """Change the named tensor in place: all of it, a view of it, or the elements at some indices.
+
+    A compiler keeps a write by index in place, and computes other writes anew.
+    """
+    kind = pick.integer(0, 3)
+    if kind == 0 or scene.values[name].dim() == 0:
+        overwrite(pick, scene, name)
+    elif kind == 1:
+        overwrite(pick, scene, any_view(pick, scene, name))
+    else:
+        put(pick, scene, name, value=a_number(pick, scene, name))
+
+
+def a_number(pick: Pick, scene: Scene, name: str) -> str:
+    """A tensor without dimensions of the named one's dtype."""
+    dtype = scene.values[name].dtype
+    known = scene.newest_first(lambda tensor: tensor.dim() == 0 and tensor.dtype == dtype)
+    if known and pick.chance(40):
+        return pick.one(known)
+    value = 1 if dtype == torch.bool else pick.integer(5, 7)
+    return scene.call("aten.new_full.default", Ref(name), (), value)[0]
+
+
+def put(pick: Pick, scene: Scene, name: str, value: str) -> None:
+    """Store a value without dimensions at some indices of dimension 0, or where a mask is true."""
+    tensor = scene.values[name]
+    if tensor.dim() == 0:
+        raise NoChoice
+    if pick.chance(25):
+        index = mask_of(pick, scene, name)
+    else:
+        index = positions(pick, scene, name, tensor.shape[0])
+    scene.call("aten.index_put_.default", Ref(name), (Ref(index),), Ref(value))
+
+
+def mask_of(pick: Pick, scene: Scene, name: str) -> str:
+    """Where the elements of a tensor are large, as a new tensor of bools."""
+    tensor = scene.values[name]
+    if tensor.dtype == torch.bool:
+        return scene.call("aten.logical_not.default", Ref(name))[0]
+    compare = "aten.ne.Scalar" if tensor.is_complex() else "aten.gt.Scalar"
+    return scene.call(compare, Ref(name), pick.integer(1, 2))[0]
+
+
+def positions(pick: Pick, scene: Scene, name: str, size: int) -> str:
+    """A vector of different indices into a dimension of that size."""
+    if size == 0:
+        raise NoChoice
+
+    def fits(tensor: torch.Tensor) -> bool:
+        if tensor.dtype != torch.int64 or tensor.dim() != 1 or not 0 < tensor.numel() <= size:
+            return False
+        return int(tensor.min()) >= 0 and int(tensor.max()) < size
+
+    known = scene.newest_first(fits)
+    if known and pick.chance(70):
+        return pick.one(known)
+    ones = scene.call(
+        "aten.new_ones.default", Ref(name), (pick.integer(1, min(size, 3)),), dtype=torch.int64
+    )[0]
+    counted = scene.call("aten.cumsum.default", Ref(ones), 0)[0]
+    return scene.call("aten.sub.Scalar", Ref(counted), 1)[0]

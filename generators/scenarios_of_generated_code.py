@@ -1,0 +1,341 @@
+"""Scenarios of code generation: what is fused with a write, computed late, or shares a buffer.
+
+Each function adds a few instructions to a scene, or raises `NoChoice`. The table at the end lists
+them.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from generators.scenario import CODE_GENERATION, GRAPH_PASSES, Scenario
+from generators.scenario_steps import (
+    a_number,
+    any_view,
+    combined,
+    converted,
+    fresh,
+    has_rows,
+    is_arithmetic,
+    is_matrix,
+    is_real,
+    like,
+    mask_of,
+    moved,
+    not_empty,
+    overwrite,
+    put,
+    same_view,
+    some,
+    total,
+    viewed_as,
+    write_somewhere,
+)
+from generators.scene import NoChoice, Pick, Scene
+from programs.program import Ref
+
+
+def product(pick: Pick, scene: Scene) -> str:
+    """A matrix product, which has a buffer of its own: nothing is fused into it."""
+    left = some(pick, scene, is_matrix)
+    right = scene.call("aten.t.default", Ref(left))[0]
+    if scene.values[left].shape[0] == scene.values[left].shape[1] and pick.chance(50):
+        right = left
+    return scene.call("aten.mm.default", Ref(left), Ref(right))[0]
+
+
+def read_elsewhere(pick: Pick, scene: Scene) -> None:
+    """A tensor is written with what is computed from other positions of it.
+
+    The write must not be fused with the read.
+    """
+    name = some(pick, scene, has_rows)
+    if pick.chance(50):
+        write_somewhere(pick, scene, name)
+    read = moved(pick, scene, name)
+    if pick.chance(60):
+        read = fresh(pick, scene, read)
+    # A copy from a view of itself is undefined in eager.
+    if scene.values[read].untyped_storage().data_ptr() == (
+        scene.values[name].untyped_storage().data_ptr()
+    ):
+        read = fresh(pick, scene, read)
+    add = "aten.add_.Tensor" if is_arithmetic(scene.values[name]) else "aten.copy_.default"
+    scene.call(pick.one(("aten.copy_.default", add)), Ref(name), Ref(read))
+    if pick.chance(30):
+        scene.wants(read)
+
+
+def index_from_written(pick: Pick, scene: Scene) -> None:
+    """The indices or the mask of a store are computed from the tensor that is written."""
+    name = some(pick, scene, has_rows)
+    tensor = scene.values[name]
+    value = a_number(pick, scene, name)
+    if tensor.dtype == torch.int64 and pick.chance(70):
+        flat = name if tensor.dim() == 1 else scene.call("aten.select.int", Ref(name), 1, 0)[0]
+        shifted = fresh(pick, scene, flat) if pick.chance(60) else flat
+        index = scene.call("aten.remainder.Scalar", Ref(shifted), tensor.shape[0])[0]
+    else:
+        index = mask_of(pick, scene, name)
+    args = (Ref(name), (Ref(index),), Ref(value))
+    scene.call("aten.index_put_.default", *args)
+    if pick.chance(30):
+        scene.wants(index)
+
+
+def view_read_late(pick: Pick, scene: Scene) -> None:
+    """A value computed from a view is used before and after a write to the viewed tensor.
+
+    If it is computed where it is used, the second use sees the write.
+    """
+    base = product(pick, scene) if pick.chance(30) else some(pick, scene, has_rows)
+    if pick.chance(30):
+        base = fresh(pick, scene, base)
+    how = pick.integer(0, 3)
+    if how == 0:
+        view = viewed_as(pick, scene, base)
+    elif how == 1:
+        view = scene.call("aten.transpose.int", Ref(base), 0, -1)[0]
+    else:
+        view = any_view(pick, scene, base)
+    value = fresh(pick, scene, view)
+    dtype = scene.values[base].dtype
+    if pick.chance(60):
+        stored = converted(scene, total(pick, scene, value), dtype)
+        put(pick, scene, base, stored)
+    else:
+        write_somewhere(pick, scene, base)
+    scene.wants(fresh(pick, scene, value), base)
+
+
+def cat_and_write(pick: Pick, scene: Scene) -> None:
+    """The operands of `cat` or its result are written while the others are read."""
+    first = some(pick, scene, has_rows)
+    if pick.chance(70):
+        first = fresh(pick, scene, first)
+    others = scene.newest_first(like(scene.values[first]))
+    second = fresh(pick, scene, first) if pick.chance(30) else pick.one(others)
+    order = (first, second) if pick.chance(60) else (second, first)
+    op = "aten.cat.default" if pick.chance(75) else "aten.stack.default"
+    result = scene.call(op, tuple(map(Ref, order)))[0]
+    write_somewhere(pick, scene, pick.one((first, result, second)))
+    scene.wants(result, combined(pick, scene, first, first), first)
+
+
+def extremes(pick: Pick, scene: Scene) -> None:
+    """The smallest or largest elements, of a dimension or all, beside a write to the operand."""
+    name = some(pick, scene, lambda tensor: has_rows(tensor) and not tensor.is_complex())
+    dtype = scene.values[name].dtype
+    if not dtype.is_floating_point and pick.chance(50):
+        name = converted(scene, name, pick.one((torch.uint8, torch.int8, torch.int32)))
+    dim = pick.integer(0, scene.values[name].dim() - 1)
+    kind = pick.integer(0, 4)
+    if kind == 0:
+        op = pick.one(("aten.amin.default", "aten.amax.default"))
+        found = scene.call(op, Ref(name), (dim,), pick.chance(30))
+    elif kind == 1:
+        op = pick.one(("aten.min.dim", "aten.max.dim"))
+        found = scene.call(op, Ref(name), dim, pick.chance(30))
+    elif kind == 2:
+        found = scene.call(pick.one(("aten.argmin.default", "aten.argmax.default")), Ref(name), dim)
+    elif kind == 3:
+        found = scene.call(pick.one(("aten.any.dim", "aten.all.dim")), Ref(name), dim)
+    else:
+        found = scene.call(pick.one(("aten.any.default", "aten.all.default")), Ref(name))
+    if pick.chance(50):
+        overwrite(pick, scene, name)
+    scene.wants(*found)
+
+
+def write_after_reduction(pick: Pick, scene: Scene) -> None:
+    """A tensor is written with the result of its own reduction, as in a normalization."""
+    name = some(pick, scene, lambda tensor: has_rows(tensor) and is_arithmetic(tensor))
+    real = is_real(scene.values[name])
+    dim = pick.integer(0, scene.values[name].dim() - 1)
+    op = pick.one(("aten.sum.dim_IntList", "aten.amax.default" if real else "aten.sum.dim_IntList"))
+    reduced = scene.call(op, Ref(name), (dim,), True)[0]
+    reduced = converted(scene, reduced, scene.values[name].dtype)
+    write = pick.one(("aten.sub_.Tensor", "aten.add_.Tensor", "aten.mul_.Tensor"))
+    scene.call(write, Ref(name), Ref(reduced))
+    if pick.chance(50):
+        scene.wants(scene.call(op, Ref(name), (dim,), pick.chance(50))[0])
+    scene.wants(reduced)
+
+
+def chain_of_buffers(pick: Pick, scene: Scene) -> None:
+    """Many values of one size that die soon, while a view of an early one is returned.
+
+    The memory of a dead value becomes that of a new one.
+    """
+    name = some(pick, scene, not_empty)
+    early = fresh(pick, scene, name)
+    how = pick.integer(0, 2)
+    if how == 0:
+        view = viewed_as(pick, scene, early)
+    elif how == 1:
+        view = any_view(pick, scene, early)
+    else:
+        view = same_view(pick, scene, early)
+    value = early
+    for _ in range(pick.integer(1, 3)):
+        # Products and reductions are not fused with what follows, so each value needs a buffer.
+        if is_matrix(scene.values[value]) and pick.chance(60):
+            value = scene.call("aten.mm.default", Ref(value), Ref(name))[0]
+        elif is_arithmetic(scene.values[value]):
+            sums = scene.call("aten.cumsum.default", Ref(value), 0)[0]
+            value = fresh(pick, scene, sums)
+        else:
+            value = fresh(pick, scene, value)
+    if pick.chance(40):
+        overwrite(pick, scene, pick.one((early, view)))
+    scene.wants(view, value)
+
+
+def born_as_another_dies(pick: Pick, scene: Scene) -> None:
+    """A value is read for the last time by the call that makes one of the same size."""
+    name = some(pick, scene, not_empty)
+    dying = fresh(pick, scene, name)
+    kept = scene.call("aten.clone.default", Ref(dying))[0] if pick.chance(40) else name
+    born = moved(pick, scene, dying)
+    born = fresh(pick, scene, born)
+    if pick.chance(60):
+        write_somewhere(pick, scene, born)
+    scene.wants(born, combined(pick, scene, kept, kept))
+
+
+def rounded_quotients(pick: Pick, scene: Scene) -> None:
+    """Quotients and remainders, whose generated code is another formula than eager's kernel."""
+    name = some(pick, scene, lambda tensor: is_real(tensor) and not_empty(tensor))
+    tensor = scene.values[name]
+    divisor = pick.one(scene.newest_first(like(tensor)))
+    # A tenth is no floating point number, so a quotient is rounded.
+    if tensor.is_floating_point() and pick.chance(50):
+        divisor = scene.call("aten.mul.Scalar", Ref(divisor), 0.1)[0]
+    kind = pick.integer(0, 3)
+    if kind == 0:
+        mode = pick.one(("floor", "trunc"))
+        args = (Ref(name), Ref(divisor))
+        result = scene.call("aten.div.Tensor_mode", *args, rounding_mode=mode)[0]
+    elif kind == 1:
+        result = scene.call("aten.remainder.Tensor", Ref(name), Ref(divisor))[0]
+    elif kind == 2:
+        result = scene.call("aten.fmod.Tensor", Ref(name), Ref(divisor))[0]
+    else:
+        scaled = scene.call("aten.mul.Scalar", Ref(name), 2500)[0]
+        decimals = pick.one((-3, -2))
+        result = scene.call("aten.round.decimals", Ref(scaled), decimals=decimals)[0]
+    if pick.chance(50):
+        overwrite(pick, scene, name)
+    scene.wants(result)
+
+
+def promoted_operands(pick: Pick, scene: Scene) -> None:
+    """Operands of several dtypes, with dimensions and without: the result has one dtype."""
+    name = some(pick, scene, not_empty)
+    own = scene.values[name].dtype
+    dtypes = (torch.float32, torch.float64, torch.int64, torch.float16, torch.uint8)
+    wider = (*dtypes, torch.complex128) if own.is_complex else dtypes
+    source = scene.newest_first(lambda tensor: not tensor.is_complex() or own.is_complex)
+    other = pick.one(source)
+    if pick.chance(50):
+        other = a_number(pick, scene, other)
+    other = converted(scene, other, pick.one([each for each in wider if each != own]))
+    ops = ["aten.add.Tensor", "aten.mul.Tensor", "aten.eq.Tensor"]
+    if not own.is_complex and own != torch.bool:
+        ops += ["aten.maximum.default", "aten.ldexp.Tensor", "aten.copysign.Tensor"]
+    op = pick.one(ops)
+    result = scene.call(op, Ref(name), Ref(other))[0]
+    overwrite(pick, scene, pick.one((name, other)))
+    scene.wants(result)
+
+
+def write_beside_view(pick: Pick, scene: Scene) -> None:
+    """Two views of one new tensor: one is written by index, the other is read and returned."""
+    base = product(pick, scene) if pick.chance(40) else fresh(pick, scene, some(pick, scene))
+    if not has_rows(scene.values[base]):
+        raise NoChoice
+    one, other = any_view(pick, scene, base), any_view(pick, scene, base)
+    before = fresh(pick, scene, other)
+    write_somewhere(pick, scene, one)
+    scene.wants(other, before, base)
+
+
+CODE_SCENARIOS: tuple[Scenario, ...] = (
+    Scenario(
+        "read elsewhere",
+        "x[i] = 5; x.add_(x.flip(0) + 1)",
+        (CODE_GENERATION,),
+        "fused-copy-back",
+        read_elsewhere,
+    ),
+    Scenario(
+        "index from written",
+        "x[(x + 1) % 3] = v",
+        (CODE_GENERATION,),
+        "index-read-while-written",
+        index_from_written,
+    ),
+    Scenario(
+        "view read late",
+        "a = x.t() + 1; x[i] = a.sum(); return a * 2",
+        (CODE_GENERATION,),
+        "dtype-view-read-late, view-of-replaced-buffer",
+        view_read_late,
+    ),
+    Scenario(
+        "cat and write",
+        "a = x + 1; b = cat([a, x]); a[i] = 5; return b, a * a",
+        (CODE_GENERATION,),
+        "cat-input-written",
+        cat_and_write,
+    ),
+    Scenario(
+        "extremes",
+        "a, i = x.min(0); x.zero_()",
+        (CODE_GENERATION,),
+        "narrow-minimum, bool-argmin, any-of-uint8",
+        extremes,
+    ),
+    Scenario(
+        "write after reduction",
+        "a = x.sum(0, True); x.sub_(a); b = x.sum(0)",
+        (CODE_GENERATION,),
+        "a reduction fused with a write of its operand",
+        write_after_reduction,
+    ),
+    Scenario(
+        "chain of buffers",
+        "a = x + 1; v = a.view(int16); b = a @ x; c = b @ x; return v, c",
+        (CODE_GENERATION,),
+        "planned-over-output",
+        chain_of_buffers,
+    ),
+    Scenario(
+        "born as another dies",
+        "a = x + 1; b = a.flip(0) + 1; b[i] = 5; return b",
+        (CODE_GENERATION,),
+        "in-place buffers",
+        born_as_another_dies,
+    ),
+    Scenario(
+        "rounded quotients",
+        "x // (y * 0.1); x % y; round(x * 2500, decimals=-3)",
+        (CODE_GENERATION, GRAPH_PASSES),
+        "floor-of-quotient, remainder-of-infinity, rounded-by-reciprocal",
+        rounded_quotients,
+    ),
+    Scenario(
+        "promoted operands",
+        "a = ldexp(x.half(), y); x.zero_(); return a",
+        (CODE_GENERATION, GRAPH_PASSES),
+        "ldexp-dtype, complex-numbers",
+        promoted_operands,
+    ),
+    Scenario(
+        "write beside view",
+        "a = x + 1; v = a[1:]; w = a[::2]; v[i] = 5; return w, a",
+        (CODE_GENERATION,),
+        "views of a buffer that is written",
+        write_beside_view,
+    ),
+)

@@ -1,0 +1,306 @@
+"""Scenarios of functionalization: views of a tensor, and writes through them.
+
+Each function adds a few instructions to a scene, or raises `NoChoice`. The table at the end lists
+them.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from generators.scenario import (
+    AOT_AUTOGRAD,
+    CODE_GENERATION,
+    FUNCTIONALIZATION,
+    GRAPH_PASSES,
+    Scenario,
+)
+from generators.scenario_steps import (
+    OPEN_END,
+    OpOn,
+    any_view,
+    combined,
+    converted,
+    fresh,
+    has_rows,
+    like,
+    not_empty,
+    overwrite,
+    same_view,
+    some,
+    viewed_as,
+    write_somewhere,
+)
+from generators.scene import NoChoice, Pick, Scene
+from programs.layouts import capacity
+from programs.program import Ref
+
+
+def no_op_view(pick: Pick, scene: Scene) -> None:
+    """A view that shows all of its base unchanged, and then a write through either.
+
+    A pass may remove such a view, but not the alias.
+    """
+    name = some(pick, scene)
+    view = same_view(pick, scene, name)
+    overwrite(pick, scene, pick.one((view, name)))
+
+
+def self_overlap(pick: Pick, scene: Scene) -> None:
+    """A view that shows an element more than once, and a store of one value through it.
+
+    It is drawn less often than the other scenarios, because it fails in most targets, and always in
+    the same way.
+    """
+    if not pick.chance(25):
+        raise NoChoice
+    name = some(pick, scene, not_empty)
+    tensor = scene.values[name]
+    views: list[OpOn] = [("aten.expand.default", ((3, *tensor.shape),))]
+    if tensor.dim() and tensor.shape[0] >= 2:
+        views.append(("aten.unfold.default", (0, 2, 1)))
+    if capacity(tensor) >= 3:
+        views.append(("aten.as_strided.default", ((2, 2), (1, 1), 0)))
+    op, args = pick.one(views)
+    view = scene.call(op, Ref(name), *args)[0]
+    # One value everywhere is defined in eager; different values, or an update, are not.
+    stores: list[OpOn] = [("aten.zero_.default", ()), ("aten.fill_.Scalar", (1,))]
+    store, value = pick.one(stores)
+    scene.call(store, Ref(view), *value)
+
+
+def write_between_reads(pick: Pick, scene: Scene) -> None:
+    """Read a tensor, write one of its aliases, read it again."""
+    name = some(pick, scene)
+    # If both reads are the same op, a pass must not merge them across the write.
+    fresh(pick, scene, name)
+    overwrite(pick, scene, pick.one((*scene.aliases(name), name)))
+    fresh(pick, scene, name)
+
+
+def overlapping_slices(pick: Pick, scene: Scene) -> None:
+    """Two slices of one base overlap or touch; one is written, often with data of the other."""
+    name = some(pick, scene, lambda tensor: tensor.dim() >= 1 and tensor.shape[0] >= 3)
+    size = scene.values[name].shape[0]
+    middle = size // 2
+    # The slices touch, or overlap by one row.
+    start = pick.one((middle, max(middle - 1, 0)))
+    low = scene.call("aten.slice.Tensor", Ref(name), 0, 0, middle)[0]
+    high = scene.call("aten.slice.Tensor", Ref(name), 0, start, start + middle)[0]
+    if pick.chance(50):
+        # Through a new tensor: a copy between overlapping slices is undefined in eager.
+        source = fresh(pick, scene, high)
+        scene.call("aten.copy_.default", Ref(low), Ref(source))
+    else:
+        overwrite(pick, scene, low)
+    if pick.chance(50):
+        overwrite(pick, scene, high)
+
+
+def copy_into_input(pick: Pick, scene: Scene) -> None:
+    """Compute something and copy it into an input, as an epilogue does.
+
+    Later instructions may still use the value itself.
+    """
+    target = pick.one([view.name for view in scene.inputs])
+    shape, dtype = scene.values[target].shape, scene.values[target].dtype
+    like = some(pick, scene, lambda tensor: tensor.shape == shape and tensor.dtype == dtype)
+    value = fresh(pick, scene, like)
+    scene.call("aten.copy_.default", Ref(target), Ref(value), named=pick.chance(30))
+
+
+def shift(pick: Pick, scene: Scene) -> None:
+    """Rows of a tensor move by one within the tensor.
+
+    The copy is read before the rows are written; without it, eager would be undefined.
+    """
+    name = some(pick, scene, has_rows)
+    ahead = scene.call("aten.slice.Tensor", Ref(name), 0, 1, OPEN_END)[0]
+    behind = scene.call("aten.slice.Tensor", Ref(name), 0, 0, -1)[0]
+    if pick.chance(50):
+        ahead, behind = behind, ahead
+    if pick.chance(30):
+        saved = scene.call("aten.clone.default", Ref(behind))[0]
+    else:
+        saved = fresh(pick, scene, behind)
+    write = pick.one(("aten.copy_.default", "aten.add_.Tensor"))
+    scene.call(write, Ref(ahead), Ref(saved))
+
+
+def misaligned_slice(pick: Pick, scene: Scene) -> None:
+    """A slice that starts in the middle of a vector register is written and read."""
+    name = some(pick, scene, lambda tensor: has_rows(tensor) and tensor.shape[0] >= 3)
+    size = scene.values[name].shape[0]
+    start = pick.integer(1, min(3, size - 2))
+    part = scene.call("aten.slice.Tensor", Ref(name), 0, start, pick.one((OPEN_END, size - 1)))[0]
+    read = fresh(pick, scene, part)
+    overwrite(pick, scene, pick.one((part, name)))
+    combined(pick, scene, part, read)
+
+
+def nested_views(pick: Pick, scene: Scene) -> None:
+    """Write through a view of a view; read the base and another view of it."""
+    name = some(pick, scene, has_rows)
+    beside = any_view(pick, scene, name)
+    view = name
+    for _ in range(pick.integer(2, 3)):
+        view = any_view(pick, scene, view)
+    write_somewhere(pick, scene, view)
+    scene.wants(fresh(pick, scene, beside), fresh(pick, scene, name))
+
+
+def view_of_other_dtype(pick: Pick, scene: Scene) -> None:
+    """Write through a view of another item size, or read through one after a write."""
+    name = some(pick, scene, not_empty)
+    if pick.chance(40):
+        name = fresh(pick, scene, name)
+    view = viewed_as(pick, scene, name)
+    written, read = (view, name) if pick.chance(50) else (name, view)
+    write_somewhere(pick, scene, written)
+    scene.wants(fresh(pick, scene, read), view)
+
+
+def strided_view(pick: Pick, scene: Scene) -> None:
+    """`as_strided` of a tensor or of a view; it counts from the start of the storage."""
+    name = some(pick, scene, not_empty)
+    if pick.chance(60):
+        name = fresh(pick, scene, name)
+    if pick.chance(60):
+        repeated = ("aten.expand.default", ((2, *scene.values[name].shape),))
+        op, args = repeated if pick.chance(40) else ("aten.alias.default", ())
+        name = scene.call(op, Ref(name), *args)[0]
+        name = name if pick.chance(50) else any_view(pick, scene, name)
+    room = capacity(scene.values[name])
+    length = pick.integer(1, max(min(room, 4), 1))
+    start = pick.integer(0, max(room - length, 0))
+    strided = scene.call("aten.as_strided.default", Ref(name), (length,), (1,), start)[0]
+    if pick.chance(40):
+        overwrite(pick, scene, pick.one((strided, name)))
+    scene.wants(strided, fresh(pick, scene, strided))
+
+
+def where_copied(pick: Pick, scene: Scene) -> None:
+    """A choice between a tensor and new values is copied into that tensor."""
+    name = some(pick, scene, not_empty)
+    tensor = scene.values[name]
+    new = fresh(pick, scene, some(pick, scene, like(tensor)))
+    mask = scene.call("aten.eq.Tensor", Ref(name), Ref(new))[0]
+    if pick.chance(30):
+        mask = scene.call("aten.logical_not.default", Ref(mask))[0]
+    order = (name, new) if pick.chance(50) else (new, name)
+    chosen = scene.call("aten.where.self", Ref(mask), *map(Ref, order))[0]
+    scene.call("aten.copy_.default", Ref(name), Ref(chosen))
+    scene.wants(chosen)
+
+
+def updated_then_used(pick: Pick, scene: Scene) -> None:
+    """An in-place op whose result is used at once, and its operand again, as in a layer."""
+    name = some(pick, scene, lambda tensor: tensor.is_floating_point())
+    if pick.chance(60):
+        name = fresh(pick, scene, name)
+    op = pick.one(("aten.relu_.default", "aten.sigmoid_.default", "aten.tanh_.default"))
+    result = scene.call(op, Ref(name), named=True)[0]
+    scene.wants(combined(pick, scene, result, name), result)
+
+
+def copy_between_dtypes(pick: Pick, scene: Scene) -> None:
+    """A copy from a tensor of another dtype, which is then written itself."""
+    target = some(pick, scene, not_empty)
+    shape, dtype = scene.values[target].shape, scene.values[target].dtype
+    if dtype.is_complex or dtype == torch.bool:
+        raise NoChoice
+    source = some(pick, scene, lambda tensor: tensor.shape == shape and not tensor.is_complex())
+    source = converted(scene, source, pick.one((torch.float32, torch.int64, torch.float64)))
+    if scene.values[source].dtype == dtype:
+        raise NoChoice
+    scene.call("aten.copy_.default", Ref(target), Ref(source))
+    overwrite(pick, scene, source)
+    scene.wants(fresh(pick, scene, target))
+
+
+VIEW_SCENARIOS: tuple[Scenario, ...] = (
+    Scenario(
+        "no-op views",
+        "v = x.view(x.shape); v.add_(1)",
+        (FUNCTIONALIZATION, GRAPH_PASSES),
+        "#120585",
+        no_op_view,
+    ),
+    Scenario(
+        "self-overlap",
+        "x.expand(3, 4).zero_()",
+        (FUNCTIONALIZATION,),
+        "expand-inverse, unfold-inverse, overlapping-as-strided",
+        self_overlap,
+    ),
+    Scenario(
+        "write between reads",
+        "a = x + 1; x.mul_(2); b = x + 1",
+        (FUNCTIONALIZATION, GRAPH_PASSES),
+        "common subexpressions across a write",
+        write_between_reads,
+    ),
+    Scenario(
+        "overlapping slices",
+        "x[0:2].copy_(x[1:3] + 1); x[1:3].zero_()",
+        (FUNCTIONALIZATION,),
+        "inverses of views",
+        overlapping_slices,
+    ),
+    Scenario(
+        "shift",
+        "x[1:].copy_(x[:-1].clone())",
+        (FUNCTIONALIZATION, CODE_GENERATION),
+        "reads fused with a write",
+        shift,
+    ),
+    Scenario(
+        "misaligned slices",
+        "v = x[1:]; a = v + 1; v.mul_(2)",
+        (FUNCTIONALIZATION, CODE_GENERATION),
+        "vectorized loads at an offset",
+        misaligned_slice,
+    ),
+    Scenario(
+        "nested views",
+        "w = x[::2]; x[1:].t()[0].zero_(); use(w)",
+        (FUNCTIONALIZATION,),
+        "inverses of views",
+        nested_views,
+    ),
+    Scenario(
+        "view of other dtype",
+        "v = x.view(int16); v.add_(1); use(x)",
+        (FUNCTIONALIZATION, CODE_GENERATION),
+        "dtype-view-of-nothing, erased-input",
+        view_of_other_dtype,
+    ),
+    Scenario(
+        "strided view",
+        "(x + 1).expand(2, 4).as_strided((3,), (1,), 1)",
+        (FUNCTIONALIZATION, CODE_GENERATION),
+        "as-strided-of-view, as-strided-of-new-base",
+        strided_view,
+    ),
+    Scenario(
+        "where copied",
+        "x.copy_(where(x == y, x, y))",
+        (FUNCTIONALIZATION, CODE_GENERATION),
+        "masked writes",
+        where_copied,
+    ),
+    Scenario(
+        "updated then used",
+        "y = x + 1; z = y.relu_(); return z * y",
+        (FUNCTIONALIZATION, AOT_AUTOGRAD),
+        "saved-input-written, #113930",
+        updated_then_used,
+    ),
+    Scenario(
+        "copy between dtypes",
+        "x.copy_(y.double()); y.zero_()",
+        (FUNCTIONALIZATION, GRAPH_PASSES),
+        "lost-strides",
+        copy_between_dtypes,
+    ),
+)

@@ -1,0 +1,62 @@
+"""Every scenario is played where it is switched on, and each known cause has a family."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from corpus.known_bugs import KNOWN_BUGS
+from generators.features import Features
+from generators.scenario import LAYERS, Scenario
+from generators.scenarios import SCENARIOS
+from generators.scene import Counts
+from generators.strategies import sample
+
+DOCS = Path(__file__).parents[2] / "docs" / "scenarios.md"
+PLAYED = [scenario for scenario in SCENARIOS if scenario.play is not None]
+
+
+def test_names_are_unique_and_layers_known() -> None:
+    assert max(Counter(scenario.name for scenario in SCENARIOS).values()) == 1
+    assert all(set(scenario.layers) <= set(LAYERS) for scenario in SCENARIOS)
+    assert set(LAYERS) == {layer for scenario in SCENARIOS for layer in scenario.layers}
+
+
+@pytest.mark.parametrize("scenario", PLAYED, ids=lambda scenario: scenario.name)
+def test_every_scenario_is_played_if_it_is_switched_on_and_only_then(scenario: Scenario) -> None:
+    counts = Counts()
+    list(sample(Features(scenarios=(scenario.name,), instructions=7), 1, 60, counts))
+    assert set(counts.scenarios) == {scenario.name}
+    assert counts.scenarios[scenario.name] >= 10
+
+
+def test_no_scenario_is_played_unless_it_is_switched_on() -> None:
+    counts = Counts()
+    list(sample(Features(scenarios=()), 1, 20, counts))
+    assert not counts.scenarios
+
+
+def test_the_docs_have_a_row_per_scenario() -> None:
+    rows = re.findall(r"^\| .+ \|$", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
+    rows.remove("| scenario | sketch | layer | family |")
+    assert sorted(rows) == sorted(map(row_of, SCENARIOS))
+
+
+def row_of(scenario: Scenario) -> str:
+    """The row of a scenario in the docs; `|` would end a cell."""
+    layers = ", ".join(scenario.layers)
+    return f"| {scenario.name} | `{scenario.sketch}` | {layers} | {scenario.family} |"
+
+
+def test_a_family_that_is_a_known_bug_is_in_the_corpus() -> None:
+    names = {
+        name
+        for scenario in SCENARIOS
+        for name in re.split(r"[,;] ", scenario.family)
+        if re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)+", name)
+    }
+    assert len(names) >= 30
+    assert names <= set(KNOWN_BUGS)
