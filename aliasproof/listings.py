@@ -9,7 +9,7 @@ from programs.schemas import facts, resolve
 from reports.contract_table import contract_json
 from targets.registry import TARGETS, target
 from targets.user_names import installed
-from targets.variants import VARIANTS
+from targets.variant_table import VARIANTS
 
 
 def targets() -> dict[str, object]:

@@ -18,6 +18,7 @@ from campaigns.confirmation_server import ENVIRONMENT
 from campaigns.headline import headline
 from oracles.judge import ORACLES
 from oracles.verdict import Violation
+from programs.custom_operators import NAMESPACE, definition
 from programs.devices import CPU, described, on_device
 from programs.execution import run
 from programs.ordinary_inputs import ordinary_inputs
@@ -28,6 +29,7 @@ from programs.values import input_tensors
 from targets import (
     buffers,
     captured,
+    control_flow,
     freezing,
     gradients,
     inductor_reinplace,
@@ -78,6 +80,8 @@ class Compiler:
             recipe = gradients.recipe(plain)
         elif "captured" in variants:
             recipe = captured.recipe(plain)
+        elif forms := control_flow.FORMS.keys() & {*variants}:
+            recipe = control_flow.FORMS[forms.pop()].recipe(plain)
         elif "buffers" in variants:
             recipe = buffers.recipe(plain)
         elif "freezing" in variants:
@@ -105,13 +109,14 @@ def script_for(program: Program, compiler: Compiler, violation: Violation, *, ex
     recipe = compiler.recipe
     if not any(call.op.startswith("aten._foreach_") for call in program.instructions):
         recipe = inductor_reinplace.without_foreach(recipe)
-    imports, recipe = _split(second_calls.shortened(recipe, here))
+    text = control_flow.with_program(second_calls.shortened(recipe, here), program)
+    imports, recipe = _split(text)
     dies = violation.kind.startswith(DEATHS)
     head = [
         _docstring(headline(compiler.name, violation, program), program.device),
         "\n".join(_imports(["subprocess", "sys"] if dies else [], imports)),
     ]
-    if "aten." in written:
+    if "aten." in written + recipe:
         head.append("aten = torch.ops.aten")
     if dies:
         rest = [_awaited(_CHILD.replace("CALL", compiler.call), program)]
@@ -120,10 +125,26 @@ def script_for(program: Program, compiler: Compiler, violation: Violation, *, ex
     # A variant of a target may change the function and its inputs first.
     if "def conditions(" in recipe:
         rest.insert(0, "program, inputs = conditions(program, inputs)")
-    body = (written, ordinary_inputs(program, near=compiler.near), recipe, *rest)
+    body = (
+        *_operators(program),
+        written,
+        ordinary_inputs(program, near=compiler.near),
+        recipe,
+        *rest,
+    )
     return (
         "\n\n".join(head) + "\n\n\n" + "\n\n\n".join(part.strip() for part in body if part) + "\n"
     )
+
+
+def _operators(program: Program) -> list[str]:
+    """The definitions of the custom operators that a program calls."""
+    names = dict.fromkeys(call.op.split(".")[1] for call in program.instructions if _ours(call.op))
+    return [definition(name) for name in names]
+
+
+def _ours(op: str) -> bool:
+    return op.startswith(f"{NAMESPACE}.")
 
 
 def _docstring(title: str, device: str) -> str:
@@ -208,9 +229,10 @@ def _comparison(
         # `allclose` has no kernel for float8.
         equal = equal.replace("(*pair,", "(*(each.to(torch.complex128) for each in pair),")
     what, facts = (_at_fault(text, violation.place) for text in (check.what, check.facts))
-    # The printed program returns one tensor, a tuple of several, or nothing. With gradients, it is
-    # a list.
-    one = len(program.outputs) == 1 and "def conditions(" not in compiler.recipe
+    # The printed program returns one tensor, a tuple of several, or nothing. With gradients and for
+    # two calls, it is a list.
+    as_list = "def conditions(" in compiler.recipe and "part_twice" not in compiler.recipe
+    one = len(program.outputs) == 1 and not as_list
     returned = "[function(*args)]" if one else "function(*args)"
     lines = ["def run(function):", f'"""Run it, and give {what}."""', "args = inputs()"]
     if facts == "outputs":

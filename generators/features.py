@@ -53,7 +53,17 @@ GROUPS = (
 )
 
 # The groups whose ops write, or compute what a write through a view computes.
-WRITES = {"in-place", "out=", "scatter", "indexed", "metadata", "pointwise", "matrix", "foreach"}
+WRITES = {
+    "in-place",
+    "out=",
+    "scatter",
+    "indexed",
+    "metadata",
+    "pointwise",
+    "matrix",
+    "foreach",
+    "custom",
+}
 
 # "offset" and "slack" come on top of the others.
 LAYOUTS = (
@@ -67,8 +77,10 @@ LAYOUTS = (
     "overlapping",
 )
 
-OF_INPUTS = tuple(scenario.name for scenario in SCENARIOS if scenario.play is None)
-SCENARIO_NAMES = (*OF_INPUTS, *(each.name for each in SCENARIOS if each.play is not None))
+SCENARIO_NAMES = tuple(scenario.name for scenario in SCENARIOS)
+# Those that decide how inputs are drawn meet all others.
+_OF_INPUTS = tuple(scenario.name for scenario in SCENARIOS if scenario.play is None)
+_PLAYED = tuple(scenario.name for scenario in SCENARIOS if scenario.play is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +114,19 @@ def swarm(seed: int) -> Features:
     # Without a mutation there is nothing to functionalize.
     if not WRITES & set(groups):
         groups = ("in-place", *groups)
-    played = _some(chance, SCENARIO_NAMES[len(OF_INPUTS) :], 6, 24)
     return Features(
         dtypes=(DTYPES[0], *_some(chance, DTYPES[1:], 1, 3)),
         groups=(GROUPS[0], *groups),
         layouts=(LAYOUTS[0], *(layout for layout in LAYOUTS[1:] if chance.random() < 0.6)),
-        scenarios=(*(name for name in OF_INPUTS if chance.random() < 0.6), *played),
+        scenarios=(*_each(chance, _OF_INPUTS), *_some(chance, _PLAYED, 4, 20)),
         large=chance.random() < 0.7,
         instructions=chance.choice((3, 5, 8, 12)),
     )
+
+
+def _each(chance: random.Random, names: Sequence[T]) -> tuple[T, ...]:
+    """Each of the names with equal chances to be on or off."""
+    return tuple(name for name in names if chance.random() < 0.5)
 
 
 def _some(chance: random.Random, names: Sequence[T], least: int, most: int) -> tuple[T, ...]:

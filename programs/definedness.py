@@ -17,16 +17,17 @@ import torch
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from programs.custom_operators import NAMESPACE, READS_AGAIN, READS_LOCATION
 from programs.data_dependence import is_data_dependent
 from programs.eager_call import EagerCall, tensors_in
 from programs.errors import InternalError, Rejected, require_no_loss
 from programs.foreach_calls import depends_on_their_order, is_foreach, one_by_one
 from programs.higher_order import eager_steps
 from programs.indexed_stores import stores_twice
-from programs.narrow_dtypes import readable
 from programs.regions import Region, covers, overlap, overlaps_itself
 from programs.rounding_tables import moves, rounds_again
 from programs.schemas import Kind
+from programs.stored_values import same_values, value_stored
 from programs.trace import InputLocation, StridedChains, Trace
 from programs.undefined_arithmetic import (
     converts_out_of_range,
@@ -144,7 +145,9 @@ RULES: tuple[Callable[[EagerCall], str | None], ...] = (
 
 # These depend on the order in which a kernel reads and writes.
 _ABOUT_ORDER = (writes_through_itself, reads_what_it_writes, writes_twice)
-_OF_TORCH = ("aten", "prims", "prim", "quantized", "mkldnn", "inductor")
+_BETWEEN_ARGUMENTS = (reads_what_it_writes, writes_twice)
+# The rules say what is undefined for torch's operators and for ours.
+_DEFINED_BY_RULES = ("aten", "prims", "prim", "quantized", "mkldnn", "inductor", NAMESPACE)
 
 _READ_NUMBER_FIRST = {aten.fill_.Tensor, aten.masked_fill_.Tensor}
 # As pointwise as `masked_fill.Scalar`, but torch tags that one alone.
@@ -268,9 +271,15 @@ class Watch(TorchDispatchMode):
             reason = next(filter(None, map(rule, steps)), None)
             if reason is None:
                 continue
+            # Our own operators say what they do with arguments that overlap each other.
+            if call.op.namespace == NAMESPACE and rule in _BETWEEN_ARGUMENTS:
+                self.trace.reads_again |= (
+                    rule is reads_what_it_writes and str(call.op) in READS_AGAIN
+                )
+                continue
             # The kernel of an operator that torch does not define is a function of the user. What
             # it does where memory overlaps is unknown, but it does the same each time.
-            if rule not in _ABOUT_ORDER or call.op.namespace in _OF_TORCH:
+            if rule not in _ABOUT_ORDER or call.op.namespace in _DEFINED_BY_RULES:
                 raise Undefined(f"{call.op} {reason}")
             self._note_unspecified(f"{call.op} {reason}")
         if depends_on_their_order(steps):
@@ -312,7 +321,6 @@ class Watch(TorchDispatchMode):
         trace = self.trace
         for tensor in call.written:
             trace.written.add(tensor.untyped_storage().data_ptr())
-            trace.custom_write = trace.custom_write or call.op.namespace not in ("aten", "prims")
             trace.written_regions.add(region := Region.of(tensor))
             if overlaps_itself(region):
                 trace.overlapping_writes.add(region)
@@ -325,6 +333,9 @@ class Watch(TorchDispatchMode):
         trace.rounding.note(call.op, operands, made, factor=factor)
         trace.fused.note(call, made, moved=moves(call.op, [*operands, *made]))
         self._follow_expanded(operands, made)
+        by_schema = bool(call.facts.writes)  # it may have written nothing this time
+        trace.custom_write |= by_schema and call.op.namespace not in ("aten", "prims")
+        trace.reads_location = trace.reads_location or str(call.op) in READS_LOCATION
         trace.random = trace.random or torch.Tag.nondeterministic_seeded in call.op.tags
         if trace.data_dependent is None and is_data_dependent(call.op, call.arguments):
             trace.data_dependent = str(call.op)
@@ -366,26 +377,3 @@ def _watch_failed(op: OpOverload, reason: Exception) -> InternalError:
     """An exception in the watch itself is neither eager's error nor the program's."""
     require_no_loss(reason)  # but that of a kernel arrives where its result is first looked at
     return InternalError(f"watching {op} failed: {type(reason).__name__}: {reason}")
-
-
-def value_stored(op: OpOverload, arguments: Mapping[str, Any]) -> torch.Tensor | None:
-    """What a copy into a region that overlaps itself must leave there, if it is to be defined.
-
-    None for other calls.
-    """
-    if op is not aten.copy_.default or not overlaps_itself(Region.of(arguments["self"])):
-        return None
-    target, source = arguments["self"], arguments["src"]
-    expected: torch.Tensor = source.to(target.dtype).expand(target.shape).clone()
-    return expected
-
-
-def same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """True if element by element both tensors are equal, or both are NaN. -0.0 is not 0.0."""
-    one, other = readable(one), readable(other)
-    if one.is_complex():
-        one, other = (torch.view_as_real(each.resolve_conj()) for each in (one, other))
-    equal = one == other
-    if one.is_floating_point():
-        equal &= one.signbit() == other.signbit()
-    return bool((equal | ((one != one) & (other != other))).all())

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
+from programs.custom_operators import NAMESPACE
+
 
 def moves(op: OpOverload, tensors: Sequence[torch.Tensor]) -> bool:
     """True if all bits of what the op stores come from one operand, or are a constant."""
@@ -24,6 +26,8 @@ def rounds_alike(op: OpOverload, tensors: Sequence[torch.Tensor]) -> bool:
     last place where they may sum in another order, or fuse a multiplication with an addition (FMA).
     A complex product and an addition with a factor (`alpha`) allow that.
     """
+    if op.namespace == NAMESPACE:  # they copy and add, whatever their names are
+        return True
     rounding = [each for each in tensors if each.is_floating_point() or each.is_complex()]
     name = rounding_name(op)
     if name in ONE_ROUNDING:
@@ -72,7 +76,8 @@ NO_ROUNDING = MOVES | {
     "amin", "maximum", "minimum", "eq", "ne", "gt", "ge", "lt", "le", "isnan", "isinf",
     "logical_not", "logical_and", "logical_or", "logical_xor", "bitwise_not", "bitwise_and",
     "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift", "__ilshift",
-    "__irshift", "ceil", "floor", "round", "trunc", "frac", "conj_physical", "nan_to_num", "gcd",
+    "__irshift", "_conj_physical", "conj_physical", "ceil", "floor", "round", "trunc", "frac",
+    "nan_to_num", "gcd",
     "lcm", "heaviside", "copysign", "nextafter", "threshold", "hardtanh", "_add_relu",
     "scatter_reduce", "index_reduce",
 }

@@ -10,6 +10,7 @@ from enum import Enum
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
 
+import programs.custom_operators  # noqa: F401 - it registers them
 from programs.errors import UserError, did_you_mean, suggestion
 
 _NAME = re.compile(r"[A-Za-z_]\w*\.[A-Za-z_]\w*\.[A-Za-z_]\w*")

@@ -1,11 +1,12 @@
 """`torch.compile(model, backend="aliasproof")`: Dynamo, the passes, and the graph run in eager.
 
 Dynamo guards the sizes and strides of inputs, but not how they share storage. What the passes
-decide depends on both. So the graph is compiled once per layout of its inputs (`_layout`), at the
-first call with that layout.
+decide depends on both. So the graph is compiled once per layout of its inputs (`_layout`): for the
+example inputs at once, so that Dynamo can fall back to eager where the passes refuse, and for any
+other layout at the first call with it.
 
-If an input requires a gradient, AOTAutograd makes the forward and the backward graph, and the
-passes compile each of them.
+If an input or a parameter requires a gradient, AOTAutograd makes the forward and the backward
+graph, and the passes compile each of them.
 """
 
 from __future__ import annotations
@@ -19,49 +20,98 @@ from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.utils import make_boxed_func
 
+from reference_pass.capture import capture
 from reference_pass.functionalize import Views
+from reference_pass.nested import tensors_in
+from reference_pass.output_views import detach_new_outputs
 from reference_pass.pipeline import pipeline
 
 
 def aliasproof(
-    graph_module: fx.GraphModule, example_inputs: Sequence[Any], *, views: Views = "alias"
+    graph_module: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    views: Views = "alias",
+    strict: bool = False,
 ) -> Callable[..., Any]:
     """The backend: from Dynamo's graph and example inputs to a callable that takes such inputs.
 
-    `views` is that of `functionalize`.
+    `views` and `strict` are those of `functionalize`. Raises `Refused` for a graph that cannot be
+    compiled correctly.
     """
-    if torch.is_grad_enabled() and any(
-        isinstance(value, torch.Tensor) and value.requires_grad for value in example_inputs
-    ):
-        boxed = functools.partial(_boxed, views)
-        return aot_autograd(fw_compiler=boxed, bw_compiler=boxed)(graph_module, example_inputs)
-    return Compiled(graph_module, views)
+    # Parameters are inputs, or attributes of the graph (`install_free_tensors`, `symbolic_trace`).
+    tensors = [*tensors_in(example_inputs), *graph_module.parameters(), *graph_module.buffers()]
+    if not torch.is_grad_enabled() or not any(tensor.requires_grad for tensor in tensors):
+        return Compiled(graph_module, example_inputs, views, strict)
+    if strict:
+        # The graphs of AOTAutograd do not show any more what the program writes.
+        Compiled(graph_module, example_inputs, views, strict)
+    boxed = functools.partial(_boxed, views, strict)
+    compile_both = aot_autograd(fw_compiler=boxed, bw_compiler=boxed)
+    (output,) = graph_module.graph.find_nodes(op="output")
+    if isinstance(output.args[0], (tuple, list)):
+        return compile_both(graph_module, example_inputs)
+    # AOTAutograd takes graphs that return a tuple, as those of Dynamo do.
+    graph = fx.Graph()
+    graph.output((graph.graph_copy(graph_module.graph, {}),))
+    compiled = compile_both(fx.GraphModule(graph_module, graph), example_inputs)
+    return lambda *inputs: compiled(*inputs)[0]
 
 
 def _boxed(
-    views: Views, graph_module: fx.GraphModule, example_inputs: Sequence[Any]
+    views: Views, strict: bool, graph_module: fx.GraphModule, example_inputs: Sequence[Any]
 ) -> Callable[..., Any]:
-    return make_boxed_func(Compiled(graph_module, views))
+    return make_boxed_func(Compiled(graph_module, example_inputs, views, strict))
 
 
 class Compiled:
     """A graph module that is compiled once per layout of its inputs.
 
-    `graphs` has the results, by layout.
+    `graphs` has the results, by layout: those of the last `MOST_LAYOUTS` layouts.
     """
 
-    def __init__(self, graph_module: fx.GraphModule, views: Views = "alias") -> None:
-        self.graph_module, self.views = graph_module, views
+    MOST_LAYOUTS = 64
+
+    def __init__(
+        self,
+        graph_module: fx.GraphModule,
+        example_inputs: Sequence[Any],
+        views: Views = "alias",
+        strict: bool = False,
+    ) -> None:
+        self.graph_module, self.views, self.strict = graph_module, views, strict
         self.graphs: dict[Any, fx.GraphModule] = {}
+        if (inputs := _without_symbols(example_inputs)) is not None:
+            # The fakes of Dynamo would get symbols from our trace, and guards on them.
+            with torch._guards.tracing(None):
+                self._compiled(inputs)
 
     def __call__(self, *inputs: Any) -> Any:
         """Run on these inputs."""
+        # The casts of autocast are calls of the graph, so a call must not cast once more.
+        with torch._C._DisableAutocast():
+            return self._compiled(inputs)(*inputs)
+
+    def _compiled(self, inputs: Sequence[Any]) -> fx.GraphModule:
         layout = _layout(inputs)
         # Dynamo calls this again for inputs of the same sizes that share storage in another way.
         if layout not in self.graphs:
-            self.graphs[layout] = pipeline(self.graph_module, *inputs, views=self.views)
-        with torch.no_grad():  # the graph has out= calls, which autograd refuses
-            return self.graphs[layout](*inputs)
+            captured = capture(self.graph_module, inputs)
+            compiled = pipeline(captured, *inputs, views=self.views, strict=self.strict)
+            self.graphs[layout] = detach_new_outputs(compiled, captured)
+            if len(self.graphs) > self.MOST_LAYOUTS:
+                del self.graphs[next(iter(self.graphs))]
+        return self.graphs[layout]
+
+
+def _without_symbols(example_inputs: Sequence[Any]) -> list[Any] | None:
+    """The example inputs with a number for each symbol; None if a tensor has symbolic sizes."""
+    inputs = [
+        value.node.hint if isinstance(value, (torch.SymInt, torch.SymFloat)) else value
+        for value in example_inputs
+    ]
+    symbolic = any(tensor._has_symbolic_sizes_strides for tensor in tensors_in(inputs))
+    return None if symbolic or None in inputs else inputs
 
 
 def _layout(inputs: Sequence[Any]) -> tuple[Any, ...]:

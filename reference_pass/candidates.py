@@ -161,6 +161,8 @@ def _called_on_copies(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
     """The mutating operator itself, in place of a call of it on copies."""
     op, *args = node.args
     assert isinstance(op, OpOverload)
+    if "layouts" in node.kwargs:
+        return  # its operands are not where it needs them, or overlap
     given = bind(op, tuple(args), node.kwargs)
     # Here the mutating op has the same arguments as the node, not those of a functional form.
     slots = _slots(node, [given.get(name) for name in facts(op).writes], op)

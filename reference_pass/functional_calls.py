@@ -27,12 +27,14 @@ from reference_pass.flattening import view_of_geometry
 from reference_pass.functional_storage import FunctionalStorage, FunctionalView
 from reference_pass.nested import nodes_in, tensors_in
 from reference_pass.operator_forms import (
+    Layout,
     aten,
     bind,
     copy_form,
     facts,
     functional_call,
     functional_form,
+    is_opaque,
     on_copies,
 )
 from reference_pass.regions import known, overlap, same_strides
@@ -56,9 +58,23 @@ def call_without_writes(env: Environment, node: fx.Node, effect: Effect) -> None
     if node.target is aten.as_strided_scatter.default:
         _scatter_by_geometry(env, node, effect)
         return
-    exact = isinstance(node.target, OpOverload) and facts(node.target).random
+    op = node.target
+    layouts = _layouts(env, node) if is_opaque(op) else None
+    if layouts is not None:
+        assert isinstance(op, OpOverload)
+        several = len(op._schema.returns) > 1
+        new = env.emit.call(
+            on_copies,
+            op,
+            *env.arguments(node.args),
+            layouts=layouts,
+            **env.arguments(node.kwargs),
+        )
+        env.define(node, effect, effect.value, new if several else _picked(env, new)[0])
+        return
+    exact = isinstance(op, OpOverload) and facts(op).random
     args, kwargs = env.arguments(node.args, exact), env.arguments(node.kwargs, exact)
-    new = env.emit.call(node.target, *args, **kwargs)
+    new = env.emit.call(op, *args, **kwargs)
     if isinstance(effect.value, torch.Tensor):
         new = env.apart(new, operand_storages(new))
     env.define(node, effect, effect.value, new)
@@ -147,7 +163,8 @@ def call_with_writes(env: Environment, node: fx.Node, effect: Effect, op: OpOver
     """A call that writes: its functional form on current values. Its results are written."""
     written = written_tensors(node, env.shown)
     views = [env.views[id(tensor)] for tensor in written]
-    _refuse_two_writes(op, views)
+    if not is_opaque(op):
+        _refuse_two_writes(op, views)
     results = _parts(env, _functional(env, node, op, views))
     fresh = facts(op).fresh
     returned = effect.value if len(op._schema.returns) > 1 else (effect.value,)
@@ -172,6 +189,10 @@ def _functional(
     first = () if old is None else (old,)
     args = (*first, *env.arguments(node.args[len(first) :], exact))
     kwargs = env.arguments(node.kwargs, exact)
+    if is_opaque(op):
+        layouts = _layouts(env, node)
+        given = kwargs if layouts is None else {**kwargs, "layouts": layouts}
+        return env.emit.call(on_copies, op, *args, **given)
     if form is None:
         _refuse_overlapping_operands(env, node, op, views)
         return env.emit.call(on_copies, op, *args, **kwargs)
@@ -209,6 +230,46 @@ def _tensors(env: Environment, value: fx.Node) -> list[fx.Node]:
 def _picked(env: Environment, value: fx.Node) -> list[fx.Node]:
     count = len(value.meta["val"])
     return [env.emit.call(operator.getitem, value, index) for index in range(count)]
+
+
+# --- operators of other libraries -----------------------------------------------------------------
+#
+# Nothing is known of such an operator but its schema. So each operand must have the layout that it
+# has in eager, and operands must share memory as in eager, if one of them is written. Usually the
+# values in the new graph are so. Otherwise the call gets copies with these layouts (`on_copies`).
+# What is in a storage around the operands is zero then.
+
+
+def _layouts(env: Environment, node: fx.Node) -> list[Layout] | None:
+    """The layouts of the operands in eager; None if the values in the new graph have them."""
+    op = node.target
+    assert isinstance(op, OpOverload)
+    given = bind(op, node.args, node.kwargs)
+    operands = [tensor for leaf in nodes_in(given) for tensor in tensors_in(env.shown(leaf))]
+    values = [value.meta["val"] for value in nodes_in(env.arguments(given))]
+    views = [env.views[id(tensor)] for tensor in operands]
+    layouts = []
+    for tensor, view in zip(operands, views, strict=True):
+        assert view.geometry is not None
+        nbytes = tensor.untyped_storage().nbytes()
+        storage, offset = view.geometry.storage, view.geometry.offset
+        layouts.append((storage, nbytes, offset, tuple(view.geometry.strides)))
+    # A call that writes nothing cannot tell whether its operands share memory.
+    shared = bool(facts(op).writes) and len({view.storage for view in views}) < len(views)
+    alike = all(map(_has_layout, values, layouts))
+    return None if alike and not shared else layouts
+
+
+def _has_layout(value: torch.Tensor, layout: Layout) -> bool:
+    _, nbytes, offset, strides = layout
+    pairs = [*zip(value.stride(), strides, strict=True), (value.storage_offset(), offset)]
+    pairs.append((value.untyped_storage().nbytes(), nbytes))
+    # A data-dependent size has another symbol here, and no graph can compute it before.
+    return all(_is_data_dependent(own) or known(own == wanted) for own, wanted in pairs)
+
+
+def _is_data_dependent(size: Any) -> bool:
+    return isinstance(size, torch.SymInt) and not size.node.has_hint()
 
 
 # --- calls that are refused -----------------------------------------------------------------------

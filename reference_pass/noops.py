@@ -32,6 +32,7 @@ from reference_pass.metadata import update_metadata
 from reference_pass.operand_access import SCATTERS
 from reference_pass.operator_forms import aten, bind
 from reference_pass.regions import Region, equal, known, overlap
+from reference_pass.size_guards import guard_sizes
 
 # --- which operand a node duplicates --------------------------------------------------------------
 
@@ -204,4 +205,4 @@ def remove_noops(
                 liveness.replace(node, duplicate.original, node.meta["val"])
     graph.eliminate_dead_code(has_effect)  # the duplicates, which have no users any more
     graph_module.recompile()
-    return graph_module
+    return guard_sizes(graph_module)

@@ -13,13 +13,16 @@ writes.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import fx
 from torch._ops import OpOverload, OpOverloadPacket
+from torch.fx.node import map_aggregate
+
+from reference_pass.nested import tensors_in
 
 aten = torch.ops.aten
 
@@ -231,7 +234,9 @@ def is_commutative(op: OpOverload, given: dict[str, Any]) -> bool:
     """True if `self` and `other` of this call can be exchanged, and the result stays bit-identical.
 
     Both must have the same dtype: a kernel rounds a scalar of a wider dtype if it comes first, and
-    does not round it if it comes second.
+    does not round it if it comes second. A product of complex numbers is no such result: a compiler
+    may fuse one of its two multiplications with the addition, and in the remainder of a vector loop
+    it does.
     """
     # `add` and its `alpha` scale the second operand only.
     if op not in _COMMUTATIVE or given.get("alpha", 1) != 1:
@@ -244,6 +249,7 @@ def is_commutative(op: OpOverload, given: dict[str, Any]) -> bool:
         isinstance(one, torch.Tensor)
         and isinstance(other, torch.Tensor)
         and one.dtype == other.dtype
+        and not (op is aten.mul.Tensor and one.is_complex())
     )
 
 
@@ -302,16 +308,40 @@ def _signature(op: OpOverload, leave_out: tuple[str, ...] = ()) -> list[str]:
 # --- mutating operators without a functional form -------------------------------------------------
 
 
-def on_copies(op: OpOverload, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+# (the number of a storage, its size in bytes, the offset of a tensor in it, its strides)
+Layout: TypeAlias = "tuple[int, int, int, tuple[int, ...]]"
+
+
+def is_opaque(op: object) -> bool:
+    """True for an operator of another library: nothing is known of it but its schema.
+
+    What it computes may depend on all that it can see of an operand: its strides, its offset, the
+    size of its storage, and which operands share memory.
+    """
+    return isinstance(op, OpOverload) and op.namespace not in ("aten", "prims")
+
+
+def on_copies(
+    op: OpOverload, *args: Any, layouts: Sequence[Layout] | None = None, **kwargs: Any
+) -> tuple[Any, ...]:
     """Call a mutating operator on copies of what it writes.
 
     This is a functional form of any operator, also of a custom one. Returns its fresh returns, then
-    the new contents of each written argument. The copies have the strides of the originals: what
-    random fills and other opaque kernels compute may depend on strides.
+    the new contents of each written argument. The copies have the strides of the originals, their
+    offset and the size of their storage: what random fills and other opaque kernels compute may
+    depend on these.
+
+    With `layouts`, one per tensor in the order of the arguments, the operator gets copies of all
+    operands, which have these layouts and share memory as these say.
     """
     known = facts(op)
     given = bind(op, args, kwargs)
-    for name in known.writes:
+    if layouts is not None:
+        copies = iter(_laid_out(tensors_in(given), layouts))
+        given = map_aggregate(
+            given, lambda leaf: next(copies) if isinstance(leaf, torch.Tensor) else leaf
+        )
+    for name in known.writes if layouts is None else ():
         value = given.get(name)  # a tensor, a list of tensors, or None for an optional one
         given[name] = (
             [_copy_with_strides(item) for item in value]
@@ -331,9 +361,9 @@ def on_copies(op: OpOverload, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
 def _copy_with_strides(tensor: Any) -> Any:
     if not isinstance(tensor, torch.Tensor):
         return tensor
-    copy = torch.empty_strided(
-        tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
-    )
+    nbytes = tensor.untyped_storage().nbytes()
+    memory = torch.empty(nbytes, dtype=torch.uint8, device=tensor.device)
+    copy = _view_in(memory, tensor, tensor.storage_offset(), tensor.stride())
     span = 1 + sum(
         (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
     )
@@ -341,3 +371,29 @@ def _copy_with_strides(tensor: Any) -> Any:
     if tensor.numel():
         copy.as_strided((span,), (1,)).copy_(tensor.as_strided((span,), (1,)))
     return copy
+
+
+def _laid_out(tensors: Sequence[torch.Tensor], layouts: Sequence[Layout]) -> list[torch.Tensor]:
+    """Copies of tensors in these layouts; those with the same number of a storage share it."""
+    memories: dict[int, torch.Tensor] = {}
+    copies = []
+    for tensor, (storage, nbytes, offset, strides) in zip(tensors, layouts, strict=True):
+        if storage not in memories:
+            memories[storage] = torch.zeros(nbytes, dtype=torch.uint8, device=tensor.device)
+        copies.append(_view_in(memories[storage], tensor, offset, strides))
+        destination, source = copies[-1], tensor
+        # `copy_` refuses a destination with a stride of zero. All of its elements are equal here.
+        for dim, stride in enumerate(strides):
+            if stride == 0 and tensor.numel():
+                destination, source = destination.narrow(dim, 0, 1), source.narrow(dim, 0, 1)
+        destination.copy_(source)
+    return copies
+
+
+def _view_in(
+    memory: torch.Tensor, like: torch.Tensor, offset: Any, strides: Sequence[Any]
+) -> torch.Tensor:
+    """A view of memory (bytes) with the sizes and the dtype of a tensor."""
+    # A storage may end with a part of an element.
+    whole = memory[: memory.numel() // like.element_size() * like.element_size()]
+    return whole.view(like.dtype).as_strided(like.shape, strides, offset)

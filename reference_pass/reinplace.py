@@ -41,6 +41,7 @@ from reference_pass.liveness import Liveness
 from reference_pass.metadata import note_value, set_value, update_metadata
 from reference_pass.operand_access import stores_through
 from reference_pass.operator_forms import EPILOGUE, aten, bind, facts, on_copies, writes
+from reference_pass.size_guards import guard_sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ def reinplace(
         )
     graph_module.graph = best.graph  # the setter also recompiles
     graph_module.meta["reinplace"] = best.decisions
-    return graph_module
+    return guard_sizes(graph_module)
 
 
 def decisions(graph_module: fx.GraphModule) -> tuple[Decision, ...]:

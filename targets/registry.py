@@ -25,6 +25,7 @@ from targets import (
 )
 from targets.target import Target
 from targets.user_names import CodeName
+from targets.variant_table import VARIANTS
 
 TARGETS: dict[str, Target] = {
     registered.name: registered
@@ -86,7 +87,7 @@ def user_code(name: str) -> CodeName | None:
     if code is None or code.name in variants.OWN:
         return code
     # `aott:grad` is an unknown target.
-    of_variant = rest[0] in variants.VARIANTS and not {*"./"} & {*base}
+    of_variant = rest[0] in VARIANTS and not {*"./"} & {*base}
     known = base in TARGETS or base in variants.OWN or user_names.of_entry_point(base) is not None
     return None if of_variant or known else code
 

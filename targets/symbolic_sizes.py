@@ -16,7 +16,8 @@ import torch
 from targets import variants
 from targets.target import Build, Function
 from targets.tracing import Tracing
-from targets.variants import TRACED, VARIANTS
+from targets.variant_table import VARIANTS
+from targets.variants import TRACED
 
 SymbolicBuild: TypeAlias = Callable[[Function, Sequence[torch.Tensor]], Function]
 

@@ -1,8 +1,8 @@
 """Variants of targets: `TARGET:variant[:variant...]`, such as `fx-reinplace:decompose:symbolic`.
 
 A variant compiles or calls in another way and promises the same, except for what its contract adds.
-The tables say which variants there are, which targets have them, and what each adds to the
-contract.
+`targets/variant_table.py` says which variants there are, which targets have them, and what each
+adds to the contract.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ import functools
 import itertools
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import torch
 from torch import fx
 
-from oracles.contract import Contract, Promise, Waiver
 from programs.errors import UserError, did_you_mean
 from programs.execution import ProgramFunction, as_graph
 from reference_pass.functionalize import Views
@@ -26,6 +25,7 @@ from targets import (
     aot_eager,
     buffers,
     captured,
+    control_flow,
     dynamo,
     export,
     freezing,
@@ -41,136 +41,15 @@ from targets import (
     torch_functionalize,
 )
 from targets.target import Build, Function, Target
-from targets.torch_functionalize import DATA_DEPENDENT_SHAPE
 from targets.tracing import PLAIN, Traced, Tracing, guarded
-from targets.user_builds import OWN_BACKEND, OWN_PASS, UserTarget
+from targets.user_builds import UserTarget
+from targets.variant_table import APART, INDUCTOR, OWN_CALLS, VARIANTS
 
 BuildFunction: TypeAlias = Callable[[Function, Sequence[torch.Tensor]], Build]
 
 
-NOTHING = Contract()
-
-
-@dataclass(frozen=True, slots=True)
-class Variant:
-    """What a variant changes, which targets have it, and what it adds to the contract.
-
-    The targets in `unchanged` promise the same as without the variant.
-    """
-
-    name: str
-    summary: str
-    targets: tuple[str, ...]
-    clauses: Contract = NOTHING
-    unchanged: tuple[str, ...] = ()
-
-    def changed(self, contract: Contract, base: str) -> Contract:
-        """The contract of a target in the variant: a waiver replaces those of the same promise."""
-        if base in self.unchanged:
-            return contract
-        waived = {waiver.promise for waiver in self.clauses.waivers}
-        kept = tuple(waiver for waiver in contract.waivers if waiver.promise not in waived)
-        new = tuple(
-            refusal for refusal in self.clauses.refusals if refusal not in contract.refusals
-        )
-        return replace(
-            contract,
-            waivers=kept + self.clauses.waivers,
-            preconditions=contract.preconditions + self.clauses.preconditions,
-            refusals=contract.refusals + new,
-        )
-
-
-_ON_MAKE_FX = ("functionalize", "fx-reinplace")
-_ON_AOT = ("aot", "aot-epilogue")
-_ON_DYNAMO = ("dynamo", "aot-eager")
-_PASSES = ("inductor-reinplace", "inductor-fx")
-_INDUCTOR = ("inductor-fx", "inductor")
-_VIEWS: Mapping[str, Views] = {"reference": "alias", "reference-copy": "copy"}
-_REFERENCE = tuple(_VIEWS)
-# Guards of Dynamo choose what runs for the inputs at hand.
-_GUARDED = (*_ON_DYNAMO, *_INDUCTOR, *_REFERENCE, OWN_BACKEND)
-
-# In the order in which a name lists them.
-VARIANTS: Mapping[str, Variant] = {
-    variant.name: variant
-    for variant in (
-        Variant(
-            "decompose",
-            "the trace decomposes operators as core ATen and Inductor do",
-            (*_ON_MAKE_FX, *_ON_AOT, "aot-eager", "inductor-reinplace", OWN_PASS),
-            Contract(
-                waivers=(
-                    Waiver(
-                        Promise.EQUIVALENCE,
-                        "a decomposition computes the same by other operators"
-                        " (torch/_inductor/decomposition.py)",
-                    ),
-                )
-            ),
-        ),
-        Variant(
-            "symbolic",
-            "traced with sizes as symbols; the run satisfies the guards of the trace",
-            # Not the reference pass: it takes a program as its graph, and would have to trace it.
-            (*_ON_MAKE_FX, *_ON_AOT, *_ON_DYNAMO, *_PASSES, "inductor", OWN_PASS, OWN_BACKEND),
-            Contract(refusals=(DATA_DEPENDENT_SHAPE,)),
-        ),
-        Variant(
-            "grad",
-            "inputs require gradients, gradients are compared too, the backward pass is compiled",
-            ("identity", *_ON_AOT, *_PASSES, "inductor", *_REFERENCE, OWN_PASS),
-        ),
-        Variant(
-            "captured",
-            "the function closes over a half of its inputs, or over what it captures itself",
-            ("identity", "functionalize", *_GUARDED),
-            Contract(preconditions=(captured.NOT_WRITTEN,), refusals=(captured.NOT_WRAPPED,)),
-            # Dynamo makes inputs of what a function captures.
-            unchanged=_GUARDED,
-        ),
-        Variant(
-            "buffers",
-            "half of the inputs are buffers of a module, whose `forward` is the function",
-            ("identity", *_ON_AOT, "export", *_GUARDED),
-        ),
-        *(
-            Variant(name, change.summary, ("identity", *_GUARDED))
-            for name, change in second_calls.CHANGES.items()
-        ),
-        Variant(
-            "feed-back",
-            second_calls.PAIRS["feed-back"].summary,
-            ("identity", *_GUARDED),
-        ),
-        Variant(
-            "kept-outputs",
-            second_calls.PAIRS["kept-outputs"].summary,
-            ("identity", *_ON_MAKE_FX, *_ON_AOT, "inductor-reinplace", *_GUARDED, OWN_PASS),
-        ),
-        Variant(
-            "freezing",
-            "half of the inputs are buffers of a module, and Inductor inlines them as constants",
-            ("inductor-fx", "inductor"),
-            Contract(preconditions=(freezing.ONE_VIEW,)),
-        ),
-    )
-}
-
 # The user's targets that were looked up, by name.
 OWN: dict[str, UserTarget] = {}
-
-_OWN_CALLS = ("captured", "buffers", "freezing", "grad", *second_calls.SECOND_CALLS)
-# Pairs that no target has together, and why.
-APART: Mapping[frozenset[str], str] = {
-    frozenset(("captured", "symbolic")): "a symbolic trace takes no real tensor that is no input",
-    **{
-        frozenset(pair): "each of them says what is called, and on which inputs"
-        for pair in itertools.combinations(_OWN_CALLS, 2)
-    },
-    frozenset(("freezing", "grad")): "Inductor freezes only without gradients",
-}
-
 
 TRACED: Mapping[str, Traced] = {
     "functionalize": Traced(torch_functionalize.build, torch_functionalize.recipe),
@@ -205,6 +84,7 @@ def modern(base: str, chosen: Sequence[str]) -> tuple[str, list[str]]:
     return base, list(chosen)
 
 
+_VIEWS: Mapping[str, Views] = {"reference": "alias", "reference-copy": "copy"}
 # What these variants ask for is made by the backend of the reference pass.
 BY_BACKEND: Mapping[str, Traced] = {
     name: Traced(
@@ -311,7 +191,8 @@ def _with_variants(plain: Mapping[str, Target], base: str, chosen: frozenset[str
         varies=tuple(_with_variants(plain, base, fewer) for fewer in _fewer(base, ordered)),
         conditions=_conditions(chosen),
         unavailable=target.unavailable,
-        group=target.group,
+        # Of several programs as one, only one part would be inside of the operator.
+        group=1 if chosen & control_flow.FORMS.keys() else target.group,
     )
 
 
@@ -342,7 +223,7 @@ def _build(base: str, chosen: frozenset[str]) -> tuple[BuildFunction, str]:
         plain = {"identity": identity.TARGET, "export": export.TARGET}[base]
         build, recipe = plain.build, plain.recipe
     else:
-        by_backend = base in BY_BACKEND and chosen & {*_OWN_CALLS}
+        by_backend = base in BY_BACKEND and chosen & {*OWN_CALLS}
         traced = BY_BACKEND[base] if by_backend else TRACED.get(base) or OWN[base].traced
         assert traced is not None
         given = {"config": config} if config else {}
@@ -350,9 +231,15 @@ def _build(base: str, chosen: frozenset[str]) -> tuple[BuildFunction, str]:
         build = functools.partial(_guarded, make, tracing)
     for name in chosen & second_calls.SECOND_CALLS.keys():
         second = second_calls.SECOND_CALLS[name]
-        if base in _INDUCTOR:  # which compiles a program without Dynamo otherwise
+        if base in INDUCTOR:  # which compiles a program without Dynamo otherwise
             build = functools.partial(_by_dynamo, build)
         return functools.partial(second.build, build), second.recipe(recipe)
+    for name in chosen & control_flow.FORMS.keys():
+        form = control_flow.FORMS[name]
+        # `scan` returns its results in another structure if Dynamo does not compile it.
+        if base == "identity" and name != "scan":
+            build = control_flow.without_dynamo
+        return functools.partial(form.build, build), form.recipe(recipe)
     if "grad" in chosen:
         return functools.partial(gradients.build, build), gradients.recipe(recipe)
     if "freezing" in chosen:
@@ -385,8 +272,9 @@ def _guarded(
 def _conditions(chosen: frozenset[str]) -> Any:
     if "grad" in chosen:
         return gradients.conditions
-    found = chosen & second_calls.SECOND_CALLS.keys()
-    return second_calls.SECOND_CALLS[next(iter(found))].conditions if found else None
+    changing = {**second_calls.SECOND_CALLS, **control_flow.FORMS}
+    found = chosen & changing.keys()
+    return changing[next(iter(found))].conditions if found else None
 
 
 def folder_name(name: str) -> str:

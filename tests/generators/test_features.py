@@ -84,9 +84,10 @@ def test_sizes_stay_small_unless_large_is_switched_on() -> None:
 
 def test_the_number_of_steps_is_respected() -> None:
     views = Features(groups=("view",), scenarios=())
-    assert all(len(program) <= 1 for program in sample(replace(views, instructions=1), 1, 50))
+    # A view may need a conversion first: only complex tensors have a real part.
+    assert all(len(program) <= 2 for program in sample(replace(views, instructions=1), 1, 50))
     longest = max(map(len, sample(replace(views, instructions=12), 1, 50)))
-    assert 8 <= longest <= 12
+    assert 8 <= longest <= 24
 
 
 def test_features_are_described_in_plain_json_values() -> None:

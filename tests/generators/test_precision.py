@@ -26,6 +26,7 @@ from generators.operators import OPERATORS
 from oracles.calls import stores, torch_name
 from oracles.forms import functional_form, view_of_copy
 from oracles.op_hashes import MOVES
+from programs.custom_operators import NAMESPACE
 from programs.execution import run
 from programs.indexed_stores import DEFINED_FOR_EQUAL_INDICES, INDEXED_STORES
 from programs.program import Instruction, Program
@@ -41,7 +42,8 @@ aten = torch.ops.aten
 def declares_rounding(op: OpOverload) -> bool:
     """True if it is known whether all correct kernels for the op give the same bits."""
     tables = NO_ROUNDING | ONE_ROUNDING | KERNELS_DIFFER.keys()
-    return facts(op).kind is Kind.VIEW or rounding_name(op) in tables
+    ours = op.namespace == NAMESPACE  # all of these copy and add
+    return ours or facts(op).kind is Kind.VIEW or rounding_name(op) in tables
 
 
 # --- value hashes ---------------------------------------------------------------------------------
@@ -80,6 +82,7 @@ HASHED_AS_A_WHOLE = {
     "index_put": "tensor data decide which element goes where",
     "index_copy": "tensor data decide which element goes where",
     "index_fill": "tensor data decide which element goes where",
+    "_local_scalar_dense": "the result is a Python number",
     "index_select": "tensor data decide which element goes where",
     "scatter": "tensor data decide which element goes where",
     "gather": "tensor data decide which element goes where",
@@ -106,6 +109,8 @@ def declares_value_hash(op: OpOverload) -> bool:
     """True if the op moves hashes, has a rule, is pointwise, or is hashed as a whole on purpose."""
     if facts(op).kind is Kind.VIEW or op is aten.copy_.default:
         return True
+    if op.namespace == NAMESPACE:
+        return True  # no target knows more of it than its schema
     form = functional_form(op) if facts(op).writes else op
     if form is None:
         return torch_name(op) in HASHED_AS_A_WHOLE

@@ -20,11 +20,13 @@ from programs.errors import Rejected, UserError
 from programs.printing import source
 from programs.program import Program
 from programs.values import input_tensors
+from targets.control_flow import FORMS
 from targets.registry import TARGETS, target
 from targets.second_calls import SECOND_CALLS
 from targets.target import Function
 from targets.user_builds import OWN_BACKEND, OWN_PASS
-from targets.variants import APART, VARIANTS, is_variant, variants_of
+from targets.variant_table import APART, VARIANTS
+from targets.variants import is_variant, variants_of
 from tests.targets.vector_programs import of_vectors
 from trials.attribution import Symptom
 from trials.examination import examine
@@ -40,7 +42,11 @@ DOUBLE = ["fx-reinplace:decompose:symbolic", "aot:decompose:grad", "aot-eager:sy
 RUN = [
     name
     for name in SINGLE
-    if not (set(name.split(":")) & {*SECOND_CALLS} and name.startswith(("inductor", "reference")))
+    if (
+        not (set(name.split(":")) & {*SECOND_CALLS} and name.startswith(("inductor", "reference")))
+        # These are for programs only: see test_control_flow.
+        and not set(name.split(":")) & {*FORMS}
+    )
     or name in ("inductor-fx:second-call", "inductor:kept-outputs", "reference:kept-outputs")
 ]
 
