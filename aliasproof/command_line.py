@@ -15,6 +15,7 @@ from typing import Annotated
 
 import typer
 
+from aliasproof.any_encoding import print_in_any_encoding
 from aliasproof.options import (
     AcceptDocumented,
     CandidateLimit,
@@ -28,6 +29,7 @@ from aliasproof.options import (
     Interesting,
     Json,
     KeptOracle,
+    KindOfOp,
     Limit,
     Memory,
     MinimizedFile,
@@ -40,11 +42,11 @@ from aliasproof.options import (
     RunFolder,
     Seconds,
     Seed,
+    StatusOfOp,
     Strict,
     Targets,
     Workers,
 )
-from aliasproof.output_encoding import print_in_any_encoding
 from programs.errors import DeviceLost, InternalError, UserError
 
 FOUND, BAD_INPUT, INTERNAL_ERROR, INTERRUPTED = 1, 2, 3, 130
@@ -260,12 +262,15 @@ def targets(json: Json = False) -> None:
     list_targets(as_json=json)
 
 
-@app.command(short_help="List the ops that programs are drawn from.")
-def ops(json: Json = False) -> None:
-    """List the ops that programs are drawn from, with facts from their schemas."""
+@app.command(short_help="List the ops that programs are drawn from, and those that are not.")
+def ops(kind: KindOfOp = None, status: StatusOfOp = None, json: Json = False) -> None:
+    """List each op that is drawn, and each overload of ATen that gives a view or writes.
+
+    Each of these is drawn, or reachable through another op, or a reason says why it is not.
+    """
     from aliasproof.commands.ops import list_ops
 
-    list_ops(as_json=json)
+    list_ops(kind=kind, status=status, as_json=json)
 
 
 @app.command(short_help="Show what campaigns draw: ops, dtypes, layouts, scenarios.")

@@ -19,20 +19,22 @@ from dataclasses import dataclass, replace
 import torch
 
 from generators.accepted_dtypes import accepts
-from generators.arguments import DrawnArgument, drawn_arguments
+from generators.arguments import FIRST_LISTS, DrawnArgument, drawn_arguments
 from generators.draft import Drawer
 from generators.float8 import FLOAT8, has_float8_kernel
 from programs.program import Argument
 from programs.schemas import resolve
 
-USUAL, SELDOM = 4, 1  # frequencies
+USUAL, SELDOM = 2, 1  # frequencies
+ANY_RANK = range(64)  # torch has no tensors of a higher rank
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
     """One line of the table. `arguments` are in the order in which they are drawn.
 
-    An op with a higher `frequency` is drawn more often than the others of its group.
+    An op with a higher `frequency` is drawn more often than the others of its group. The rank of
+    the first tensor is in `ranks`.
     """
 
     name: str
@@ -40,11 +42,16 @@ class Operator:
     dtypes: Callable[[torch.dtype], bool]
     arguments: tuple[DrawnArgument, ...]
     frequency: int = USUAL
+    ranks: range = ANY_RANK
 
     @property
     def takes_tensor_list(self) -> bool:
         """True if a list of tensors is drawn in place of a first tensor."""
-        return any(argument.name == "tensors" for argument in self.arguments)
+        return any(argument.name in FIRST_LISTS for argument in self.arguments)
+
+    def fits(self, tensor: torch.Tensor) -> bool:
+        """True if it may be the first tensor."""
+        return tensor.dim() in self.ranks and self.accepts(tensor.dtype)
 
     def accepts(self, dtype: torch.dtype) -> bool:
         """True if the first tensor may have that dtype."""
@@ -127,3 +134,18 @@ def lines(group: str, names: str, **drawers: Drawer) -> tuple[Operator, ...]:
 def seldom(operators: Iterable[Operator]) -> tuple[Operator, ...]:
     """The same lines, drawn less often than the others of their group."""
     return tuple(replace(operator, frequency=SELDOM) for operator in operators)
+
+
+def of_rank(ranks: range, *operators: Operator) -> tuple[Operator, ...]:
+    """The same lines, for first tensors of these ranks only."""
+    return tuple(replace(operator, ranks=ranks) for operator in operators)
+
+
+def at_least(rank: int) -> range:
+    """The ranks from this one on."""
+    return range(rank, ANY_RANK.stop)
+
+
+def exactly(rank: int) -> range:
+    """This rank only."""
+    return range(rank, rank + 1)

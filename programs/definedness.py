@@ -53,6 +53,8 @@ def writes_through_itself(call: EagerCall) -> str | None:
         # A plain store of equal values is defined; `value_stored` checks that they are equal. An
         # `out=` argument is computed element by element, and may get different values.
         plain_store = call.overwrites(tensor) and call.facts.kind is not Kind.OUT
+        # A random op stores a number per element.
+        plain_store = plain_store and torch.Tag.nondeterministic_seeded not in call.op.tags
         if not plain_store and overlaps_itself(Region.of(tensor)):
             return "writes through a region that overlaps itself"
     return None
@@ -76,7 +78,7 @@ def reads_what_it_writes(call: EagerCall) -> str | None:
     A pointwise op may read a region that is equal to the destination: each element is read before
     it is written.
     """
-    pointwise = call.facts.pointwise or call.op in UNTAGGED or is_foreach(call.op)
+    pointwise = call.facts.pointwise or is_foreach(call.op)
     for target in call.written:
         region = Region.of(target)
         for operand in _read_while_it_writes(call):
@@ -150,8 +152,6 @@ _BETWEEN_ARGUMENTS = (reads_what_it_writes, writes_twice)
 _DEFINED_BY_RULES = ("aten", "prims", "prim", "quantized", "mkldnn", "inductor", NAMESPACE)
 
 _READ_NUMBER_FIRST = {aten.fill_.Tensor, aten.masked_fill_.Tensor}
-# As pointwise as `masked_fill.Scalar`, but torch tags that one alone.
-UNTAGGED = {aten.masked_fill_.Tensor}
 
 _SCATTERS = {
     aten.select_scatter,

@@ -29,8 +29,19 @@ def is_aten(graph_module: fx.GraphModule, sample_args: Sequence[object] = ()) ->
 
     The sample arguments say which inputs are tensors; without them, the metadata does.
     """
+    return _other_call(graph_module, sample_args) is None
+
+
+def require_aten(graph_module: fx.GraphModule, sample_args: Sequence[object] = ()) -> None:
+    """Raise `Refused` for a graph with other calls."""
+    if (node := _other_call(graph_module, sample_args)) is not None:
+        raise Refused(f"{node.format_node()} is not an ATen call; functionalize the graph first")
+
+
+def _other_call(graph_module: fx.GraphModule, sample_args: Sequence[object]) -> fx.Node | None:
     tensors: dict[fx.Node, bool] = {}  # which nodes may be tensors
     given = iter(sample_args)
+    node: fx.Node
     for node in graph_module.graph.nodes:
         if node.op == "placeholder":
             value = next(given, node.meta.get("val", torch.Tensor))
@@ -40,8 +51,8 @@ def is_aten(graph_module: fx.GraphModule, sample_args: Sequence[object] = ()) ->
         elif node.op == "call_function" and _is_call(node, tensors):
             tensors[node] = _may_be_tensor(node, tensors)
         elif node.op != "output":
-            return False
-    return True
+            return node
+    return None
 
 
 def _is_call(node: fx.Node, tensors: dict[fx.Node, bool]) -> bool:

@@ -21,6 +21,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.utils import make_boxed_func
 
 from reference_pass.capture import capture
+from reference_pass.exceptions import Refused
 from reference_pass.functionalize import Views
 from reference_pass.nested import tensors_in
 from reference_pass.output_views import detach_new_outputs
@@ -81,6 +82,13 @@ class Compiled:
     ) -> None:
         self.graph_module, self.views, self.strict = graph_module, views, strict
         self.graphs: dict[Any, fx.GraphModule] = {}
+        # Inputs that are Python floats in the program. Dynamo notes that only while it compiles.
+        self.floats = [
+            index
+            for index, node in enumerate(graph_module.graph.find_nodes(op="placeholder"))
+            if getattr(node.meta.get("grapharg"), "pass_arg_as_tensor", False)
+        ]
+        self.by_value = False  # whether a graph is right for one value of these floats only
         if (inputs := _without_symbols(example_inputs)) is not None:
             # The fakes of Dynamo would get symbols from our trace, and guards on them.
             with torch._guards.tracing(None):
@@ -93,15 +101,46 @@ class Compiled:
             return self._compiled(inputs)(*inputs)
 
     def _compiled(self, inputs: Sequence[Any]) -> fx.GraphModule:
-        layout = _layout(inputs)
         # Dynamo calls this again for inputs of the same sizes that share storage in another way.
-        if layout not in self.graphs:
-            captured = capture(self.graph_module, inputs)
+        if (compiled := self.graphs.get(self._key(inputs))) is None:
+            captured = self._captured(inputs)
             compiled = pipeline(captured, *inputs, views=self.views, strict=self.strict)
-            self.graphs[layout] = detach_new_outputs(compiled, captured)
+            self.graphs[self._key(inputs)] = detach_new_outputs(compiled, captured)
             if len(self.graphs) > self.MOST_LAYOUTS:
                 del self.graphs[next(iter(self.graphs))]
-        return self.graphs[layout]
+        return compiled
+
+    def _key(self, inputs: Sequence[Any]) -> Any:
+        values = tuple(inputs[index].item() for index in self.floats) if self.by_value else ()
+        return _layout(inputs), values
+
+    def _captured(self, inputs: Sequence[Any]) -> fx.GraphModule:
+        if not self.by_value:
+            try:
+                return capture(self.graph_module, inputs)
+            except Refused:
+                if not self.floats:
+                    raise
+                self.by_value = True  # such as a branch on the probability of dropout
+        return capture(_with_floats(self.graph_module, self.floats, inputs), inputs)
+
+
+def _with_floats(
+    graph_module: fx.GraphModule, floats: Sequence[int], inputs: Sequence[Any]
+) -> fx.GraphModule:
+    """A copy of a graph module with numbers for inputs that are floats in the program.
+
+    With `dynamic=True`, Dynamo passes a float as a tensor `x`, and reads it by `x.item()`.
+    """
+    graph = fx.Graph()
+    graph.output(graph.graph_copy(graph_module.graph, {}))
+    placeholders = graph.find_nodes(op="placeholder")
+    for index in floats:
+        for user in list(placeholders[index].users):
+            if user.target == "item":
+                user.replace_all_uses_with(inputs[index].item())
+                graph.erase_node(user)
+    return fx.GraphModule(graph_module, graph)
 
 
 def _without_symbols(example_inputs: Sequence[Any]) -> list[Any] | None:

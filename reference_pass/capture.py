@@ -8,6 +8,10 @@ from typing import Any, Literal
 
 import torch
 from torch import fx
+from torch._higher_order_ops.auto_functionalize import (
+    auto_functionalized_dense,
+    auto_functionalized_v2_dense,
+)
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
@@ -17,7 +21,7 @@ from torch._subclasses.fake_tensor import (
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing, get_proxy_mode, make_fx
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from reference_pass.alias_analysis import storage_of
 from reference_pass.aten_graphs import DECOMPOSITIONS, is_aten, normalised
@@ -113,13 +117,16 @@ def _trace(function: Callable[..., Any], args: Sequence[object], sizes: SizeMode
 def _seeds_refused() -> Iterator[None]:
     """Refuses a trace that seeds the default generator: the call leaves no node in the graph."""
     # Fakes draw no numbers, so only a seed changes the state.
-    before = torch.get_rng_state()
+    with _disable_current_modes():  # AOTAutograd compiles in a fake mode
+        before = torch.get_rng_state()
     yield
-    if not torch.equal(before, torch.get_rng_state()):
+    with _disable_current_modes():
+        if torch.equal(before, torch.get_rng_state()):
+            return
         torch.set_rng_state(before)
-        raise Refused(
-            "the function seeds the default generator, which a graph cannot do; seed it before"
-        )
+    raise Refused(
+        "the function seeds the default generator, which a graph cannot do; seed it before"
+    )
 
 
 def _watch_data(function: Callable[..., Any], swapped: list[int]) -> Callable[..., Any]:
@@ -173,6 +180,9 @@ class _TraceGuard(TorchDispatchMode):
         self.made: dict[int, torch.UntypedStorage] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _UNFOLDED:
+            with self:  # what it calls is seen, too
+                return _UNFOLDED[func](*args, **(kwargs or {}))
         if not isinstance(func, OpOverload):
             raise Refused(
                 f"{func} is a higher-order operator; what its branches write is not analysed"
@@ -197,6 +207,20 @@ class _TraceGuard(TorchDispatchMode):
             storage_of(tensor): tensor.untyped_storage() for tensor in _real_tensors([result])
         }
         return result
+
+
+def _without_token(token: Any, op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The call of an op with an effect. The passes keep the order of such calls without tokens."""
+    result = op(*args, **kwargs)
+    return (token, *result) if isinstance(result, tuple) else (token, result)
+
+
+# Higher-order operators that AOTAutograd wraps around single calls.
+_UNFOLDED: dict[object, Callable[..., Any]] = {
+    torch.ops.higher_order.with_effects: _without_token,
+    torch.ops.higher_order.auto_functionalized: auto_functionalized_dense,
+    torch.ops.higher_order.auto_functionalized_v2: auto_functionalized_v2_dense,
+}
 
 
 class _PythonGuard(TorchFunctionMode):

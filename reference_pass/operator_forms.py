@@ -15,13 +15,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import fx
 from torch._ops import OpOverload, OpOverloadPacket
 from torch.fx.node import map_aggregate
 
+from reference_pass.copied_operands import Layout, copy_with_strides, laid_out
 from reference_pass.nested import tensors_in
 
 aten = torch.ops.aten
@@ -308,10 +309,6 @@ def _signature(op: OpOverload, leave_out: tuple[str, ...] = ()) -> list[str]:
 # --- mutating operators without a functional form -------------------------------------------------
 
 
-# (the number of a storage, its size in bytes, the offset of a tensor in it, its strides)
-Layout: TypeAlias = "tuple[int, int, int, tuple[int, ...]]"
-
-
 def is_opaque(op: object) -> bool:
     """True for an operator of another library: nothing is known of it but its schema.
 
@@ -327,9 +324,9 @@ def on_copies(
     """Call a mutating operator on copies of what it writes.
 
     This is a functional form of any operator, also of a custom one. Returns its fresh returns, then
-    the new contents of each written argument. The copies have the strides of the originals, their
-    offset and the size of their storage: what random fills and other opaque kernels compute may
-    depend on these.
+    the new contents of each written argument. The copies have the strides of the originals: what
+    random fills and other opaque kernels compute may depend on strides. For an operator of another
+    library they also have the offset of the originals, and storages of the same size.
 
     With `layouts`, one per tensor in the order of the arguments, the operator gets copies of all
     operands, which have these layouts and share memory as these say.
@@ -337,16 +334,16 @@ def on_copies(
     known = facts(op)
     given = bind(op, args, kwargs)
     if layouts is not None:
-        copies = iter(_laid_out(tensors_in(given), layouts))
+        copies = iter(laid_out(tensors_in(given), layouts))
         given = map_aggregate(
             given, lambda leaf: next(copies) if isinstance(leaf, torch.Tensor) else leaf
         )
     for name in known.writes if layouts is None else ():
         value = given.get(name)  # a tensor, a list of tensors, or None for an optional one
         given[name] = (
-            [_copy_with_strides(item) for item in value]
+            [copy_with_strides(item, located=is_opaque(op)) for item in value]
             if isinstance(value, (list, tuple))
-            else _copy_with_strides(value)
+            else copy_with_strides(value, located=is_opaque(op))
         )
     args, kwargs = unbind(op, given)
     returned = op(*args, **kwargs)
@@ -356,44 +353,3 @@ def on_copies(
         else (returned,)
     )
     return (*(returns[index] for index in known.fresh), *(given[name] for name in known.writes))
-
-
-def _copy_with_strides(tensor: Any) -> Any:
-    if not isinstance(tensor, torch.Tensor):
-        return tensor
-    nbytes = tensor.untyped_storage().nbytes()
-    memory = torch.empty(nbytes, dtype=torch.uint8, device=tensor.device)
-    copy = _view_in(memory, tensor, tensor.storage_offset(), tensor.stride())
-    span = 1 + sum(
-        (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
-    )
-    # The whole span is copied, gaps included: `copy_` refuses a tensor that overlaps itself.
-    if tensor.numel():
-        copy.as_strided((span,), (1,)).copy_(tensor.as_strided((span,), (1,)))
-    return copy
-
-
-def _laid_out(tensors: Sequence[torch.Tensor], layouts: Sequence[Layout]) -> list[torch.Tensor]:
-    """Copies of tensors in these layouts; those with the same number of a storage share it."""
-    memories: dict[int, torch.Tensor] = {}
-    copies = []
-    for tensor, (storage, nbytes, offset, strides) in zip(tensors, layouts, strict=True):
-        if storage not in memories:
-            memories[storage] = torch.zeros(nbytes, dtype=torch.uint8, device=tensor.device)
-        copies.append(_view_in(memories[storage], tensor, offset, strides))
-        destination, source = copies[-1], tensor
-        # `copy_` refuses a destination with a stride of zero. All of its elements are equal here.
-        for dim, stride in enumerate(strides):
-            if stride == 0 and tensor.numel():
-                destination, source = destination.narrow(dim, 0, 1), source.narrow(dim, 0, 1)
-        destination.copy_(source)
-    return copies
-
-
-def _view_in(
-    memory: torch.Tensor, like: torch.Tensor, offset: Any, strides: Sequence[Any]
-) -> torch.Tensor:
-    """A view of memory (bytes) with the sizes and the dtype of a tensor."""
-    # A storage may end with a part of an element.
-    whole = memory[: memory.numel() // like.element_size() * like.element_size()]
-    return whole.view(like.dtype).as_strided(like.shape, strides, offset)

@@ -31,6 +31,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from reference_pass.alias_analysis import same_view
+from reference_pass.aten_graphs import require_aten
 from reference_pass.backtracking import BacktrackPoints, Walk, best_walk
 from reference_pass.candidates import Candidate, How, candidates
 from reference_pass.conditions import CONDITIONS, Condition, no_later_use, no_new_alias
@@ -68,6 +69,7 @@ def reinplace(
     `graph_module.meta["reinplace"]`. Raises `Refused` if the graph writes anything except its
     inputs at its end.
     """
+    require_aten(graph_module, sample_args)
     update_metadata(graph_module, *sample_args)
     _require_functional(graph_module.graph)
     graph_module.graph.eliminate_dead_code(has_effect)  # a dead use must not count as a read
