@@ -109,7 +109,8 @@ def script_for(program: Program, compiler: Compiler, violation: Violation, *, ex
     recipe = compiler.recipe
     if not any(call.op.startswith("aten._foreach_") for call in program.instructions):
         recipe = inductor_reinplace.without_foreach(recipe)
-    text = control_flow.with_program(second_calls.shortened(recipe, here), program)
+    recipe = gradients.with_kinds(second_calls.shortened(recipe, here), program)
+    text = control_flow.with_program(recipe, program)
     imports, recipe = _split(text)
     dies = violation.kind.startswith(DEATHS)
     head = [

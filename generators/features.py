@@ -96,6 +96,7 @@ class Features:
     scenarios: tuple[str, ...] = SCENARIO_NAMES
     large: bool = True
     instructions: int = 8
+    gradients: bool = True
 
     def describe(self) -> dict[str, object]:
         """The switches as plain JSON values."""
@@ -121,6 +122,7 @@ def swarm(seed: int) -> Features:
         scenarios=(*_each(chance, _OF_INPUTS), *_some(chance, _PLAYED, 4, 20)),
         large=chance.random() < 0.7,
         instructions=chance.choice((3, 5, 8, 12)),
+        gradients=chance.random() < 0.25,
     )
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from generators.draft import Draft
 from generators.features import DTYPES, Features
+from generators.gradient_regions import with_gradients
 from generators.inputs import draw_inputs
 from generators.operator import Operator
 from generators.operators import OPERATORS
@@ -81,7 +82,8 @@ def draw_program(pick: Pick, features: Features, counts: Counts | None = None) -
                 break
             except NoChoice:
                 continue
-    return scene.program(_draw_outputs(pick, scene))
+    program = scene.program(_draw_outputs(pick, scene))
+    return with_gradients(pick, scene, program) if features.gradients else program
 
 
 def specially_filled(program: Program) -> Program:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import operator
 from collections.abc import Sequence
@@ -38,7 +39,8 @@ def call(instruction: Instruction, values: dict[str, torch.Tensor]) -> list[torc
     """Run one instruction on the values by name and give the tensors that the op returns."""
     args = [materialise(argument, values) for argument in instruction.args]
     kwargs = {key: materialise(argument, values) for key, argument in instruction.kwargs}
-    returned = resolve(instruction.op)(*args, **kwargs)
+    with contextlib.nullcontext() if instruction.grad else torch.no_grad():
+        returned = resolve(instruction.op)(*args, **kwargs)
     # Some ops return nothing, such as `_foreach_add_`.
     return [returned] if isinstance(returned, torch.Tensor) else list(returned or ())
 
@@ -68,12 +70,18 @@ class ProgramFunction:
 def as_graph(program: Program) -> fx.Graph:
     """The program as a graph of ATen calls, one node per instruction.
 
-    If an op returns several tensors, each named result is a getitem node.
+    If an op returns several tensors, each named result is a getitem node. If gradients are on now,
+    calls without gradients are between calls that switch them, as in a graph of Dynamo.
     """
     graph = fx.Graph()
+    switched = torch.is_grad_enabled()
+    grad = True
     nodes = {view.name: graph.placeholder(view.name) for view in program.inputs}
     for instruction in program.instructions:
         as_node = functools.partial(_node_argument, nodes=nodes)
+        if switched and instruction.grad is not grad:
+            grad = instruction.grad
+            graph.call_function(torch._C._set_grad_enabled, (grad,))
         op = resolve(instruction.op)
         args = tuple(map(as_node, instruction.args))
         kwargs = {key: as_node(argument) for key, argument in instruction.kwargs}
@@ -84,6 +92,8 @@ def as_graph(program: Program) -> fx.Graph:
         else:
             for index, name in enumerate(instruction.results):
                 nodes[name] = graph.call_function(operator.getitem, (node, index))
+    if not grad:
+        graph.call_function(torch._C._set_grad_enabled, (True,))
     graph.output(tuple(nodes[name] for name in program.outputs))
     return graph
 

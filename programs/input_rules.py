@@ -14,7 +14,7 @@ import torch
 from programs.defect import Defect, definitions, fits_int64
 from programs.devices import ADVICE, is_device_name
 from programs.errors import shown
-from programs.program import Input, Program
+from programs.program import GRADIENTS, Input, Program
 from programs.storage_values import element_value
 from programs.values import FILLS
 
@@ -50,6 +50,14 @@ def few_parts(program: Program) -> Iterator[Defect]:
 def seed_in_64_bits(program: Program) -> Iterator[Defect]:
     if not fits_int64(program.seed):
         yield Defect("seed", f"expected an integer of 64 bits with sign, got {shown(program.seed)}")
+
+
+def gradients_known(program: Program) -> Iterator[Defect]:
+    for index, storage in enumerate(program.storages):
+        if storage.gradient not in GRADIENTS:
+            known = ", ".join(GRADIENTS)
+            message = f"expected one of {known}, got {shown(storage.gradient)}"
+            yield Defect(f"storages[{index}].gradient", message)
 
 
 def fill_known(program: Program) -> Iterator[Defect]:

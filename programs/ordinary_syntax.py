@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ import torch
 from programs.call_record import Call, recorded
 from programs.devices import CPU, on_device, with_device
 from programs.execution import execute, returns_one_tensor, run
-from programs.printing import expression, statement
+from programs.printing import NO_GRAD, expression, statement
 from programs.program import Argument, Instruction, Program, Ref, rename_instruction
 from programs.schemas import resolve
 from programs.values import clone_inputs, input_tensors
@@ -60,12 +61,14 @@ _NEAR = {
 class _Line:
     """A statement: the names that it assigns (as text, "" if none), and an expression.
 
-    `atom` is true if `.method()` can follow the expression without parentheses.
+    `atom` is true if `.method()` can follow the expression without parentheses. Without `grad`, the
+    line is in a `with torch.no_grad():` block.
     """
 
     target: str
     text: str
     atom: bool = True
+    grad: bool = True
 
     def __str__(self) -> str:
         return f"{self.target} = {self.text}" if self.target else self.text
@@ -102,7 +105,10 @@ def ordinary_source(program: Program, *, near: bool = False) -> str:
 
 def _text(program: Program, lines: Sequence[_Line], returned: str) -> str:
     head = f"def program({', '.join(view.name for view in program.inputs)}):"
-    body = [*map(str, lines), *([f"return {returned}"] if returned else [])]
+    body = [f"return {returned}"] if returned else []
+    for grad, group in reversed([(g, list(of)) for g, of in groupby(lines, lambda x: x.grad)]):
+        texts = list(map(str, group))
+        body = [*(texts if grad else [NO_GRAD, *(f"    {text}" for text in texts)]), *body]
     return "\n    ".join((head, *(body or ["pass"]))) + "\n"
 
 
@@ -115,7 +121,7 @@ def _spelled(program: Program, *, near: bool) -> list[_Line]:
     used = {name for call in program.instructions for name in call.refs} | set(program.outputs)
     lines = []
     for instruction in program.instructions:
-        line = _line(instruction, values, near=near)
+        line = replace(_line(instruction, values, near=near), grad=instruction.grad)
         lines.append(line if used.intersection(instruction.results) else replace(line, target=""))
         execute(instruction, values)
     return lines
@@ -237,9 +243,10 @@ def _joined(program: Program, lines: list[_Line], returned: str) -> tuple[list[_
     # From the end, so that a chain grows at its front: the last line is the shortest host.
     for index in reversed(range(len(lines))):
         line = lines[index]
-        if uses[line.target] != 1:
-            continue
         rest, last = lines[index + 1 :], returned
+        # A value from a region without gradients stays there.
+        if uses[line.target] != 1 or line.grad is not (rest[0].grad if rest else True):
+            continue
         if rest:
             rest = [_host(rest[0], line), *rest[1:]]
         else:

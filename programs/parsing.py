@@ -10,7 +10,7 @@ import ast
 import re
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from programs.defect import Defect
 from programs.errors import UserError, did_you_mean, shown
@@ -52,7 +52,7 @@ def parse_source(
     if parameters != names:
         raise _refusal(function, f"the inputs are {', '.join(names)}; got {shown(parameters)}")
     *body, last = function.body
-    calls = [_call(statement) for statement in body]
+    calls = [call for statement in body for call in _calls(statement)]
     outputs = _outputs(last)
     instructions = tuple(call.instruction for call in calls)
     program = Program(tuple(storages), tuple(inputs), instructions, outputs, seed, fill, device)
@@ -106,6 +106,29 @@ def _line_of(defect: Defect, calls: Sequence[_ParsedCall], last_line: int) -> in
     if number := re.match(r"instructions\[(\d+)\]", defect.location):
         return calls[int(number[1])].line
     return last_line if defect.location.startswith("outputs") else 1
+
+
+def _calls(statement: ast.stmt) -> list[_ParsedCall]:
+    """The calls of a statement, which may be a `with torch.no_grad():` block."""
+    match statement:
+        case ast.With(
+            items=[
+                ast.withitem(
+                    context_expr=ast.Call(
+                        func=ast.Attribute(value=ast.Name(id="torch"), attr="no_grad"),
+                        args=[],
+                        keywords=[],
+                    ),
+                    optional_vars=None,
+                )
+            ],
+            body=body,
+        ):
+            calls = map(_call, body)
+            return [
+                replace(call, instruction=replace(call.instruction, grad=False)) for call in calls
+            ]
+    return [_call(statement)]
 
 
 def _call(statement: ast.stmt) -> _ParsedCall:

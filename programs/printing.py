@@ -6,6 +6,7 @@ Both texts assume `import torch` and `aten = torch.ops.aten`. `programs.parsing`
 
 from __future__ import annotations
 
+import itertools
 import keyword
 import math
 from collections import Counter
@@ -20,6 +21,7 @@ from programs.schemas import resolve
 from programs.storage_values import element_text
 from programs.values import fill, filled
 
+NO_GRAD = "with torch.no_grad():"
 LONGEST_LITERAL = 16  # elements; a longer buffer is printed as a formula if there is one
 
 
@@ -29,7 +31,16 @@ LONGEST_LITERAL = 16  # elements; a longer buffer is printed as a formula if the
 def source(program: Program) -> str:
     """A function `program` of the inputs that returns the tuple of the outputs."""
     head = f"def program({', '.join(view.name for view in program.inputs)}):"
-    return _function(head, map(statement, program.instructions), program.outputs)
+    return _function(head, statements(program.instructions), program.outputs)
+
+
+def statements(instructions: Sequence[Instruction]) -> list[str]:
+    """The instructions as lines of Python. Those without gradients are in `with` blocks."""
+    lines = []
+    for grad, group in itertools.groupby(instructions, key=lambda each: each.grad):
+        texts = list(map(statement, group))
+        lines += texts if grad else [NO_GRAD, *(f"    {text}" for text in texts)]
+    return lines
 
 
 def statement(instruction: Instruction) -> str:
@@ -78,8 +89,8 @@ def _tuple(names: Sequence[str]) -> str:
     return f"({names[0]},)" if names else "()"
 
 
-def _function(head: str, statements: Sequence[str] | map[str], returned: Sequence[str]) -> str:
-    return "\n    ".join((head, *statements, f"return {_tuple(returned)}")) + "\n"
+def _function(head: str, lines: Sequence[str], returned: Sequence[str]) -> str:
+    return "\n    ".join((head, *lines, f"return {_tuple(returned)}")) + "\n"
 
 
 # --- its inputs -----------------------------------------------------------------------------------

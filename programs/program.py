@@ -26,6 +26,9 @@ class Ref:
 Argument: TypeAlias = "bool | int | float | str | torch.dtype | Ref | tuple[Argument, ...] | None"
 
 
+GRADIENTS = ("computed", "leaf", "none")
+
+
 @dataclass(frozen=True, slots=True)
 class Storage:
     """An untyped buffer of `length` elements of `dtype`.
@@ -34,11 +37,15 @@ class Storage:
     elements as text, such as "1", "-0.0", "nan" or "(inf+1j)", repeated up to `length`. Without
     values the program's fill decides. Text, since two programs are equal exactly if their values
     are: as numbers, 0.0 equals -0.0, and NaN is not equal to itself.
+
+    `gradient` counts under autograd alone (see `targets.gradients`): one of `GRADIENTS`. Its views
+    are computed from a leaf that requires gradients, are such leaves, or require none.
     """
 
     dtype: torch.dtype
     length: int
     values: tuple[str, ...] = ()
+    gradient: str = "computed"
 
     @property
     def nbytes(self) -> int:
@@ -66,18 +73,30 @@ class Instruction:
 
     `results` names what the call returns, one name per tensor (a list of tensors is unpacked). It
     may be empty if the result is not used, as with most in-place ops. A named result of an in-place
-    op is the same object as the argument.
+    op is the same object as the argument. Without `grad`, the call is under `torch.no_grad()`.
     """
 
     op: str
     args: tuple[Argument, ...]
     kwargs: tuple[tuple[str, Argument], ...] = ()
     results: tuple[str, ...] = ()
+    grad: bool = True
 
     @property
     def refs(self) -> tuple[str, ...]:
         """The names of all values used, in order, with repetition."""
         return tuple(names_in((self.args, tuple(value for _, value in self.kwargs))))
+
+    @property
+    def written(self) -> list[str]:
+        """The names of the values that the call writes, in the order of the schema."""
+        known = facts(resolve(self.op))
+        parameters = known.op._schema.arguments
+        given = dict(self.kwargs) | {
+            parameter.name: value for parameter, value in zip(parameters, self.args, strict=False)
+        }
+        written = [parameters[index].name for index in known.writes]
+        return [name for parameter in written for name in names_in(given.get(parameter))]
 
     def mutates(self) -> bool:
         """True if the schema of the op says that it writes to an argument."""
@@ -153,4 +172,5 @@ def rename_instruction(instruction: Instruction, names: dict[str, str]) -> Instr
         tuple(rename(argument, names) for argument in instruction.args),
         tuple((key, rename(value, names)) for key, value in instruction.kwargs),
         tuple(names.get(result, result) for result in instruction.results),
+        instruction.grad,
     )

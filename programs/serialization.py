@@ -62,6 +62,8 @@ def _storage_to_json(storage: Storage) -> dict[str, Json]:
     written: dict[str, Json] = {"dtype": dtype_name(storage.dtype), "length": storage.length}
     if storage.values:
         written["values"] = list(storage.values)
+    if storage.gradient != "computed":
+        written["gradient"] = storage.gradient
     return written
 
 
@@ -82,6 +84,8 @@ def _instruction_to_json(instruction: Instruction) -> dict[str, Json]:
         "args": [_argument_to_json(argument) for argument in instruction.args],
         "kwargs": {key: _argument_to_json(argument) for key, argument in instruction.kwargs},
         "results": list(instruction.results),
+        # As in older files, which have no key for it.
+        **({} if instruction.grad else {"grad": False}),
     }
 
 
@@ -201,6 +205,7 @@ def _storage(data: object, location: str) -> Storage:
         _dtype(fields["dtype"], f"{location}.dtype"),
         _integer(fields["length"], f"{location}.length"),
         _texts(fields.get("values", []), f"{location}.values"),
+        _text(fields.get("gradient", "computed"), f"{location}.gradient"),
     )
 
 
@@ -226,6 +231,7 @@ def _instruction(data: object, location: str) -> Instruction:
         _arguments(fields["args"], f"{location}.args", depth=0),
         tuple(_keyword_argument(key, value, f"{location}.kwargs") for key, value in kwargs.items()),
         _texts(fields.get("results", []), f"{location}.results"),
+        _boolean(fields.get("grad", True), f"{location}.grad"),
     )
 
 
@@ -323,6 +329,12 @@ def _integers(data: object, location: str) -> tuple[int, ...]:
 def _text(data: object, location: str) -> str:
     if not isinstance(data, str):
         raise _expected("a string", data, location)
+    return data
+
+
+def _boolean(data: object, location: str) -> bool:
+    if not isinstance(data, bool):
+        raise _expected("true or false", data, location)
     return data
 
 

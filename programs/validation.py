@@ -36,6 +36,8 @@ RULES: tuple[WellFormednessRule, ...] = (
     input_rules.seed_in_64_bits,
     # The fill is one that `programs.values` knows.
     input_rules.fill_known,
+    # How autograd sees a storage.
+    input_rules.gradients_known,
     # Whether the device is there is another question.
     input_rules.device_known,
     # Printed source contains the names as they are.

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TypeVar
 
-from programs.program import Input, Instruction, Program, Ref, names_in, rename_instruction
-from programs.schemas import facts, resolve
+from programs.program import Input, Instruction, Program, Ref, rename_instruction
 
 T = TypeVar("T")
 
@@ -52,17 +51,6 @@ def without_undefined(program: Program) -> Program:
             defined.update(instruction.results)
     outputs = tuple(name for name in program.outputs if name in defined)
     return replace(program, instructions=tuple(kept), outputs=outputs)
-
-
-def written_names(instruction: Instruction) -> list[str]:
-    """The names of the values that an instruction writes, in the order of the schema."""
-    parameters = resolve(instruction.op)._schema.arguments
-    given = dict(instruction.kwargs) | {
-        parameter.name: value
-        for parameter, value in zip(parameters, instruction.args, strict=False)
-    }
-    written = [parameters[index].name for index in facts(resolve(instruction.op)).writes]
-    return [name for parameter in written for name in names_in(given.get(parameter))]
 
 
 # --- inputs that no instruction uses --------------------------------------------------------------

@@ -18,7 +18,6 @@ from reduction.edits import (
     with_uses_renamed,
     without,
     without_undefined,
-    written_names,
 )
 
 # --- leaving out ----------------------------------------------------------------------------------
@@ -116,7 +115,7 @@ def drop_result_names(program: Program) -> Iterator[Program]:
     for index, instruction in enumerate(program.instructions):
         if not (instruction.results and instruction.mutates()):
             continue
-        mutated = written_names(instruction)
+        mutated = instruction.written
         # The results of a mutating op are its mutated arguments, in order, if there are as many.
         if len(mutated) == len(instruction.results):
             unnamed = program.with_instruction(index, replace(instruction, results=()))

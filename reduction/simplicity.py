@@ -78,6 +78,7 @@ class Simplicity(NamedTuple):
     sharing_inputs: int  # inputs beyond the first of their storage
     storages: int  # number of storages
     idle_calls: int  # calls that change nothing, such as `add_(x, 0)`
+    without_gradients: int  # calls without gradients, and storages whose views are no plain inputs
     op_ranks: int  # how far the ops are from the plainest ones, in sum
     results: int  # number of named results
     arguments: int  # number of arguments, positional and keyword
@@ -120,6 +121,8 @@ def _key_without_run(program: Program) -> Simplicity:
         sharing_inputs=len(inputs) - len({view.storage for view in inputs}),
         storages=len(program.storages),
         idle_calls=sum(map(is_idle, instructions)),
+        without_gradients=sum(not each.grad for each in instructions)
+        + sum(storage.gradient != "computed" for storage in program.storages),
         op_ranks=sum(_op_rank(instruction.op) for instruction in instructions),
         results=sum(len(instruction.results) for instruction in instructions),
         arguments=sum(

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from programs.program import Program
 from reduction.better_steps import write_at_the_end
+from reduction.gradient_steps import plain_gradients
 from reduction.input_steps import (
     drop_dimensions,
     drop_inputs,
@@ -57,6 +58,7 @@ PLAINER_PARTS: tuple[ReductionStep, ...] = (
     drop_inputs,
     separate_storages,
     drop_result_names,
+    plain_gradients,
     simplify_ops,
     drop_arguments,
     simplify_dtypes,

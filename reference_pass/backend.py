@@ -48,7 +48,11 @@ def aliasproof(
         # The graphs of AOTAutograd do not show any more what the program writes.
         Compiled(graph_module, example_inputs, views, strict)
     boxed = functools.partial(_boxed, views, strict)
-    compile_both = aot_autograd(fw_compiler=boxed, bw_compiler=boxed)
+    # Writes that autograd does not see stay in the graph: AOTAutograd's own epilogue would copy
+    # under autograd, and the input would lose its gradient.
+    compile_both = aot_autograd(
+        fw_compiler=boxed, bw_compiler=boxed, keep_inference_input_mutations=True
+    )
     (output,) = graph_module.graph.find_nodes(op="output")
     if isinstance(output.args[0], (tuple, list)):
         return compile_both(graph_module, example_inputs)

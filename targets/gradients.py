@@ -14,23 +14,34 @@ from typing import Any
 import torch
 
 from programs.errors import Rejected
+from programs.execution import ProgramFunction
+from programs.program import Program
 from targets.target import Build, Function, MakeInputs
 
 
 @torch.enable_grad()
-def requiring_gradients(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+def requiring_gradients(inputs: list[torch.Tensor], kinds: Any = ()) -> list[torch.Tensor]:
     """The inputs, computed from leaves: a leaf, and a view of a leaf, may not be written in place.
 
-    Inputs on one storage are views of one clone. Those of a dtype without gradients stay.
+    Inputs on one storage are views of one clone. Those of a dtype without gradients stay. `kinds`
+    has other wishes, for inputs by index: "leaf", or "none" for all inputs on that storage.
     """
     made: list[Any] = list(inputs)
     numbers = [x.untyped_storage()._cdata for x in inputs]
+    given = {numbers[i]: kind for i, kind in dict(kinds).items()}
     for number in dict.fromkeys(numbers):
+        if given.get(number) == "none":
+            continue
         views = {i: inputs[i] for i in range(len(inputs)) if numbers[i] == number}
         x = next(iter(views.values()))
         if any(view.dtype != x.dtype for view in views.values()) or not (
             x.is_floating_point() or x.is_complex()
         ):
+            continue
+        if given.get(number) == "leaf":
+            made = [
+                views[i].detach().requires_grad_() if i in views else y for i, y in enumerate(made)
+            ]
             continue
         flat: Any = x.new_empty(0)
         base = flat.set_(x.untyped_storage()).requires_grad_().clone()
@@ -65,6 +76,8 @@ class WithGradients:
         return outputs
 
     def leaf(self, x: Any) -> Any:
+        if x.is_leaf:
+            return x
         node = x.grad_fn
         while node.next_functions:
             node = node.next_functions[0][0]
@@ -79,12 +92,10 @@ def conditions(
     if getattr(function, "gradients", False):
         raise Rejected("the function runs autograd itself; check it without the variant")
 
-    # Such as the buffers of a user's module: eager writes them under autograd.
-    constants: frozenset[int] = getattr(function, "constants", frozenset())
+    kinds = kinds_of(function)
 
     def made() -> list[torch.Tensor]:
-        given = list(inputs())
-        found = _requiring_gradients_except(given, constants)
+        found = requiring_gradients(list(inputs()), kinds)
         if not any(tensor.requires_grad for tensor in found):
             raise Rejected("no input can require gradients")
         return found
@@ -92,14 +103,15 @@ def conditions(
     return WithGradients(function), made
 
 
-def _requiring_gradients_except(
-    inputs: list[torch.Tensor], constants: frozenset[int]
-) -> list[torch.Tensor]:
-    """The same, but what shares a storage with one of `constants`, given by index, stays."""
-    kept = {inputs[i].untyped_storage()._cdata for i in constants}
-    chosen = [i for i, x in enumerate(inputs) if x.untyped_storage()._cdata not in kept]
-    made = dict(zip(chosen, requiring_gradients([inputs[i] for i in chosen]), strict=True))
-    return [made.get(i, x) for i, x in enumerate(inputs)]
+def kinds_of(function: Function) -> dict[int, str]:
+    """How inputs require gradients, by index, where they are not computed from a leaf."""
+    if isinstance(function, ProgramFunction):
+        views, storages = function.program.inputs, function.program.storages
+        kinds = {index: storages[view.storage].gradient for index, view in enumerate(views)}
+        return {index: kind for index, kind in kinds.items() if kind != "computed"}
+    # Such as the buffers of a user's module: eager writes them under autograd.
+    constants: frozenset[int] = getattr(function, "constants", frozenset())
+    return dict.fromkeys(sorted(constants), "none")
 
 
 def build(
@@ -126,9 +138,19 @@ from typing import Any
 {inspect.getsource(WithGradients)}
 
 def conditions(program, inputs):
-    return WithGradients(program), lambda: requiring_gradients(inputs())
+    return WithGradients(program), lambda: {_CALL}
 
 
 def compiled(program, inputs):
     return WithGradients(without_gradients(program.function, inputs))
 """
+
+
+# How a script makes inputs that require gradients.
+_CALL = "requiring_gradients(inputs())"
+
+
+def with_kinds(recipe: str, program: Program) -> str:
+    """A recipe in which inputs require gradients as the program says."""
+    kinds = kinds_of(ProgramFunction(program))
+    return recipe.replace(_CALL, f"{_CALL[:-1]}, {kinds})") if kinds else recipe

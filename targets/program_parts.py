@@ -8,14 +8,14 @@ storage, so the program is run once to see that.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
 
 from programs.errors import Rejected
 from programs.execution import execute
-from programs.program import Instruction, Program, names_in, rename_instruction
+from programs.program import Instruction, Program, rename_instruction
 from programs.regions import Region, overlaps_itself
 from programs.schemas import Kind, facts, resolve
 from programs.values import input_tensors
@@ -96,7 +96,7 @@ class RunValues:
         """
         if facts(resolve(call.op)).kind is not Kind.OUT:
             return False
-        return not all(self.values[name].is_contiguous() for name in written_names(call))
+        return not all(self.values[name].is_contiguous() for name in call.written)
 
 
 def _storage(tensor: torch.Tensor) -> int:
@@ -165,22 +165,8 @@ def changes_metadata(instruction: Instruction) -> bool:
 def written_operands(part: Part, program: Program, seen: RunValues) -> list[str]:
     """The operands on a storage that the part writes."""
     inside = program.instructions[part.start : part.stop]
-    written = {seen.storages[name] for each in inside for name in written_names(each)}
+    written = {seen.storages[name] for each in inside for name in each.written}
     return [name for name in part.operands if seen.storages[name] in written]
-
-
-def written_names(instruction: Instruction) -> Iterator[str]:
-    """The names of the values that the schema of the call says it writes."""
-    known = facts(resolve(instruction.op))
-    arguments = known.op._schema.arguments
-    by_key = dict(instruction.kwargs)
-    for index in known.writes:
-        given = (
-            instruction.args[index]
-            if index < len(instruction.args)
-            else by_key.get(arguments[index].name)
-        )
-        yield from names_in(given)
 
 
 def repeated(program: Program, part: Part) -> Program:

@@ -49,6 +49,11 @@ DEFECTS = [
     ("few_parts", "outputs", replace(GOOD, outputs=("x",) * (MOST_PARTS + 1))),
     ("seed_in_64_bits", "seed", replace(GOOD, seed=2**63)),
     ("fill_known", "fill", replace(GOOD, fill="specail")),
+    (
+        "gradients_known",
+        "storages[0].gradient",
+        replace(GOOD, storages=(replace(GOOD.storages[0], gradient="some"), *GOOD.storages[1:])),
+    ),
     ("device_known", "device", replace(GOOD, device="cuda:x")),
     ("names_printable", "inputs[0].name", with_input(name="lambda")),
     ("names_printable", "inputs[0].name", with_input(name="complex")),

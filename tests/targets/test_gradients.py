@@ -1,0 +1,107 @@
+"""Variant *grad*: which inputs require gradients, and regions that record none."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from campaigns.reproducer import confirm, render
+from programs.execution import ProgramFunction
+from programs.program import Program
+from targets import aot, gradients
+from targets.registry import target
+from targets.target import Build, Function
+from tests.targets.vector_programs import of_vectors
+from trials.examination import Examination, examine
+from trials.trial import Case
+
+known_bug = pytest.mark.skipif(
+    not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"
+)
+
+SCALED = """\
+v0 = aten.mul.Scalar(x0, 2)
+with torch.no_grad():
+    v1 = aten.mul.Scalar(v0, 3)
+v2 = aten.add.Tensor(v0, v1)
+return (v2,)"""
+WRITE = "with torch.no_grad():\n    aten.add_.Scalar(x0, 1)\nreturn ()"
+PRODUCT = "v0 = aten.mul.Tensor(x0, x1)\nreturn (v0,)"
+
+
+def kinds(program: Program, *kinds: str) -> Program:
+    pairs = zip(program.storages, kinds, strict=True)
+    return replace(
+        program, storages=tuple(replace(storage, gradient=kind) for storage, kind in pairs)
+    )
+
+
+def examined(program: Program, name: str) -> Examination:
+    return examine(Case.of(program), target(name), attribute=False)
+
+
+@pytest.mark.parametrize("name", ["identity", "aot", "reference", "inductor-fx"])
+def test_a_region_is_constant_for_the_backward_graph(name: str) -> None:
+    found = examined(of_vectors(SCALED, 0), f"{name}:grad")
+    assert found.violations == []
+    assert found.trial is not None
+    eager, compiled = (seen.outputs[-1] for seen in (found.trial.eager, found.trial.target))
+    assert str(eager) == str(compiled)
+
+
+def test_a_region_that_is_dropped_is_a_violation() -> None:
+    """A planted mistake that nothing but a gradient shows."""
+
+    def everywhere(function: Function, inputs: Sequence[Tensor]) -> Build:
+        assert isinstance(function, ProgramFunction)
+        calls = tuple(replace(call, grad=True) for call in function.program.instructions)
+        dropped = ProgramFunction(replace(function.program, instructions=calls))
+        return aot.build(dropped, inputs, keep_input_mutations=True)
+
+    case, right = Case.of(of_vectors(SCALED, 0)), target("aot:grad")
+    wrong = replace(right, build=functools.partial(gradients.build, everywhere))
+    found = examine(case, wrong, attribute=False).violations
+    assert [(each.oracle, each.place) for each in found] == [("values", "output 1")]
+    assert examine(case, replace(target("aot"), build=everywhere)).violations == []
+
+
+def test_an_input_requires_gradients_as_its_storage_says() -> None:
+    def count(*wanted: str) -> int:
+        trial = examined(kinds(of_vectors(PRODUCT, 0, 1), *wanted), "aot:grad").trial
+        assert trial is not None
+        return len(trial.eager.outputs) - 1
+
+    assert count("computed", "computed") == 2
+    assert count("computed", "none") == 1
+    assert count("leaf", "none") == 1
+
+
+def test_a_leaf_is_written_without_gradients_alone() -> None:
+    leaf = kinds(of_vectors(WRITE, 0), "leaf")
+    assert examined(leaf, "aot:grad").violations == []
+    recorded = replace(leaf, instructions=(replace(leaf.instructions[0], grad=True),))
+    assert "leaf Variable" in str(examined(recorded, "aot:grad").rejected)
+
+
+@known_bug
+def test_the_epilogue_writes_under_autograd(tmp_path: Path) -> None:
+    """AOTAutograd copies what was written without gradients, and the input loses its gradient."""
+    program, accused = of_vectors(WRITE, 0), target("aot-epilogue:grad")
+    (violation, *_) = examined(program, accused.name).violations
+    assert violation.oracle == "values"
+    assert examined(program, "aot:grad").violations == []
+    script = tmp_path / "script.py"
+    script.write_text(render(program, accused, violation, exact=True))
+    assert confirm(script).shown
+
+
+def test_a_script_says_which_inputs_require_gradients() -> None:
+    program = kinds(of_vectors(PRODUCT, 0, 1), "computed", "none")
+    text = gradients.with_kinds(target("aot:grad").recipe, program)
+    assert "lambda: requiring_gradients(inputs(), {1: 'none'})" in text
