@@ -215,11 +215,7 @@ class Watch(TorchDispatchMode):
         try:
             self._refuse_undefined(call)
             expected = value_stored(call.op, call.arguments)
-            if self._traces:
-                self._note_operands(call)
-            if torch.Tag.inplace_view in func.tags:
-                self.trace.reshaped |= {each.untyped_storage().data_ptr() for each in call.written}
-                self._before_resize = _storage_shown_next(call).nbytes()
+            self._note_operands(call)
         except Rejected:
             raise
         except Exception as reason:  # noqa: BLE001 - nothing is swallowed: it is raised below
@@ -300,6 +296,13 @@ class Watch(TorchDispatchMode):
 
     def _note_operands(self, call: EagerCall) -> None:
         """Look at the operands as they are before the call, which may overwrite them."""
+        reshapes = torch.Tag.inplace_view in call.op.tags
+        if reshapes:
+            self._before_resize = _storage_shown_next(call).nbytes()
+        if not self._traces:
+            return
+        if reshapes:
+            self.trace.reshaped |= {each.untyped_storage().data_ptr() for each in call.written}
         factor = rounds_again(call.arguments)
         self.trace.rounding.before(call.op, call.read(), factor=factor)
         self.trace.fused.before(call)
