@@ -69,8 +69,9 @@ OUT: tuple[Operator, ...] = (
     ),
     # Moves.
     *lines("out=", "cat.out stack.out", dim=numbers.dimension),
+    # Matrices only: with several, eager writes outside of a buffer whose strides do not fit.
     *of_rank(
-        at_least(2),
+        exactly(2),
         *lines("out=", "tril.out triu.out", diagonal=numbers.offset_of_diagonal),
     ),
     *of_rank(
