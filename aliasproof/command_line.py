@@ -6,8 +6,6 @@ interrupted. A command is imported when it is called: `--help` must not wait for
 
 from __future__ import annotations
 
-import codecs
-import io
 import os
 import sys
 import traceback
@@ -17,6 +15,7 @@ from typing import Annotated
 
 import typer
 
+from aliasproof.any_encoding import print_in_any_encoding
 from aliasproof.options import (
     AcceptDocumented,
     CandidateLimit,
@@ -30,6 +29,7 @@ from aliasproof.options import (
     Interesting,
     Json,
     KeptOracle,
+    KindOfOp,
     Limit,
     Memory,
     MinimizedFile,
@@ -42,6 +42,7 @@ from aliasproof.options import (
     RunFolder,
     Seconds,
     Seed,
+    StatusOfOp,
     Strict,
     Targets,
     Workers,
@@ -261,12 +262,32 @@ def targets(json: Json = False) -> None:
     list_targets(as_json=json)
 
 
-@app.command(short_help="List the ops that programs are drawn from.")
-def ops(json: Json = False) -> None:
-    """List the ops that programs are drawn from, with facts from their schemas."""
+@app.command(short_help="List the ops that programs are drawn from, and those that are not.")
+def ops(kind: KindOfOp = None, status: StatusOfOp = None, json: Json = False) -> None:
+    """List each op that is drawn, and each overload of ATen that gives a view or writes.
+
+    Each of these is drawn, or reachable through another op, or a reason says why it is not.
+    """
     from aliasproof.commands.ops import list_ops
 
-    list_ops(as_json=json)
+    list_ops(kind=kind, status=status, as_json=json)
+
+
+@app.command(short_help="Show what campaigns draw: ops, dtypes, layouts, scenarios.")
+def stats(
+    programs: Annotated[int, typer.Option(metavar="NUMBER", help="Draw this many programs.")] = 500,
+    seed: Annotated[
+        int, typer.Option(metavar="NUMBER", help="Draw what a campaign with this seed draws.")
+    ] = 0,
+    json: Json = False,
+) -> None:
+    """Draw programs as a campaign does, and show what they contain.
+
+    A share below 1 % is marked as rare. What can be drawn and was not is marked NEVER.
+    """
+    from aliasproof.commands.stats import show_drawn
+
+    show_drawn(programs, seed, as_json=json)
 
 
 @app.command(short_help="Plant wrong passes and show which oracle kills each.")
@@ -366,28 +387,9 @@ def _command(arguments: Sequence[str]) -> str:
     return f"{arguments[0]} " if arguments and arguments[0] in known else ""
 
 
-# What reports print beyond ASCII.
-_ASCII_FORMS = {"≠": "!=", "→": "->", "…": "...", "─": "-", "×": "x", "–": "-", "≤": "<=", "·": "."}
-
-
-def _ascii_form(error: UnicodeError) -> tuple[str, int]:
-    """An error handler for `codecs`: the ASCII forms of characters that cannot be encoded."""
-    assert isinstance(error, UnicodeEncodeError)
-    text = error.object[error.start : error.end]
-    return "".join(_ASCII_FORMS.get(character, "?") for character in text), error.end
-
-
-def _print_in_any_encoding() -> None:
-    """Let standard output and standard error print ASCII forms where their encoding ends."""
-    codecs.register_error("aliasproof", _ascii_form)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="aliasproof")
-
-
 def main() -> None:
     """The entry point."""
-    _print_in_any_encoding()
+    print_in_any_encoding()
     # Torch's C++ code writes warnings itself. It reads this level when torch is imported.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     code = run(sys.argv[1:])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from generators.operator import Operator
+from torch._ops import OpOverload
+
+from generators.coverage import OpStatus, coverage
 from generators.operators import OPERATORS
 from programs.errors import UserError
 from programs.schemas import facts, resolve
@@ -44,18 +46,26 @@ def installed_targets() -> list[dict[str, object]]:
     return found
 
 
-def ops() -> dict[str, object]:
-    """The ops with their kinds and the arguments that they write, from their schemas."""
-    return {"ops": [_op(operator) for operator in OPERATORS]}
+def ops() -> dict[str, list[dict[str, object]]]:
+    """Each ATen overload that gives a view or writes, with its status, and each other op drawn."""
+    covered = coverage()
+    listed = {str(each.op) for each in covered}
+    others = [operator for operator in OPERATORS if operator.name not in listed]
+    return {
+        "ops": [
+            *(_op(each.op, each.status, each.detail) for each in covered),
+            *(_op(resolve(each.name), OpStatus.DRAWN, each.group) for each in others),
+        ]
+    }
 
 
-def _op(operator: Operator) -> dict[str, object]:
-    op = resolve(operator.name)
+def _op(op: OpOverload, status: OpStatus, detail: str) -> dict[str, object]:
     known = facts(op)
     return {
-        "op": operator.name,
+        "op": str(op),
         "kind": known.kind.value,
-        "group": operator.group,
-        "writes": [known.op._schema.arguments[index].name for index in known.writes],
+        "status": status.value,
+        "detail": detail,
+        "writes": [op._schema.arguments[index].name for index in known.writes],
         "schema": str(op._schema),
     }

@@ -33,6 +33,18 @@ OwnTarget = Annotated[
         help="Your own target that the finding is of: code that a file names is not imported.",
     ),
 ]
+KindOfOp = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KIND", help="Only this kind: view, in-place, mutating, out=, functional."
+    ),
+]
+StatusOfOp = Annotated[
+    str | None,
+    typer.Option(
+        metavar="STATUS", help="Only this status: drawn, reachable, not applicable, undrawn."
+    ),
+]
 Seconds = Annotated[
     float | None,
     typer.Option(metavar="SECONDS", help="Draw programs for this time. Default: 90."),

@@ -1,7 +1,7 @@
 """`python -m benchmarks [NAME]... [--json FILE]`: run benchmarks and print their tables.
 
-Without a name, all of them run, but `nnsmith` only with `--checkout`. A name is that of the module
-in this folder.
+Without a name, all of them run, except `scenario_yield` and `ablation`; `nnsmith` only with
+`--checkout`. A name is that of the module in this folder.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import torch
 import z3
 
 from benchmarks import (
+    ablation,
     against_torch,
     causes,
     check_cost,
@@ -34,12 +35,18 @@ from benchmarks import (
     overlap,
     pass_cost,
     proof_rates,
+    scenario_yield,
     stage_oracles,
     throughput,
 )
 from benchmarks.tables import Figures, show
 from programs.errors import UserError
 
+# These take the seconds of a search, and run only if they are named.
+SEARCHES: dict[str, Callable[[float], Figures]] = {
+    "scenario_yield": scenario_yield.measure,
+    "ablation": ablation.measure,
+}
 BENCHMARKS: dict[str, Callable[[], Figures]] = {
     "throughput": throughput.measure,
     "glued": glued.measure,
@@ -65,6 +72,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = _parser()
     options = parser.parse_args(arguments)
     benchmarks = dict(BENCHMARKS)
+    for name, search in SEARCHES.items():
+        benchmarks[name] = functools.partial(search, options.seconds)
     if options.checkout is not None:
         benchmarks[NNSMITH] = functools.partial(
             nnsmith.measure, options.checkout, options.python, options.seconds
@@ -78,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _require_writable(options.json, parser)
     figures: dict[str, object] = {"machine": machine()}
     print(", ".join(f"{name} {value}" for name, value in machine().items()), end="\n\n", flush=True)
-    for name in options.names or benchmarks:
+    for name in options.names or [name for name in benchmarks if name not in SEARCHES]:
         try:
             with quiet_torch():
                 result = benchmarks[name]()
@@ -100,7 +109,8 @@ def _parser() -> argparse.ArgumentParser:
         "names",
         metavar="NAME",
         nargs="*",
-        help=f"which to run: {', '.join((*BENCHMARKS, NNSMITH))}; default: all",
+        help=f"which to run: {', '.join((*BENCHMARKS, *SEARCHES, NNSMITH))}; default: all except"
+        " the last three",
     )
     parser.add_argument(
         "--checkout",
@@ -120,7 +130,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         type=int,
         default=120,
-        help=f"for {NNSMITH}: how long each of the two searches, per backend; default: 120",
+        help=f"how long each search takes: for {NNSMITH}, each of the two per backend; for"
+        " scenario_yield, per target; for ablation, per target and configuration; default: 120",
     )
     parser.add_argument(
         "--json", metavar="FILE", type=Path, help="also write the figures to this file"

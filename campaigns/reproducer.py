@@ -18,6 +18,7 @@ from campaigns.confirmation_server import ENVIRONMENT
 from campaigns.headline import headline
 from oracles.judge import ORACLES
 from oracles.verdict import Violation
+from programs.custom_operators import NAMESPACE, definition
 from programs.devices import CPU, described, on_device
 from programs.execution import run
 from programs.ordinary_inputs import ordinary_inputs
@@ -125,10 +126,26 @@ def script_for(program: Program, compiler: Compiler, violation: Violation, *, ex
     # A variant of a target may change the function and its inputs first.
     if "def conditions(" in recipe:
         rest.insert(0, "program, inputs = conditions(program, inputs)")
-    body = (written, ordinary_inputs(program, near=compiler.near), recipe, *rest)
+    body = (
+        *_operators(program),
+        written,
+        ordinary_inputs(program, near=compiler.near),
+        recipe,
+        *rest,
+    )
     return (
         "\n\n".join(head) + "\n\n\n" + "\n\n\n".join(part.strip() for part in body if part) + "\n"
     )
+
+
+def _operators(program: Program) -> list[str]:
+    """The definitions of the custom operators that a program calls."""
+    names = dict.fromkeys(call.op.split(".")[1] for call in program.instructions if _ours(call.op))
+    return [definition(name) for name in names]
+
+
+def _ours(op: str) -> bool:
+    return op.startswith(f"{NAMESPACE}.")
 
 
 def _docstring(title: str, device: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from generators.scene import EAGER_ERRORS
-from programs.schemas import resolve
+from programs.schemas import Kind, facts, resolve
 
 # If eager refuses all of these, it refuses the small arguments and not the dtype.
 _COMMON = (torch.float32, torch.float64, torch.int64, torch.bool, torch.complex64)
@@ -29,10 +29,13 @@ def accepts(op: str, drawn: tuple[str, ...], dtype: torch.dtype) -> bool:
 def _runs(op: str, drawn: tuple[str, ...], dtype: torch.dtype) -> bool:
     try:
         given = dict(_small_arguments(op, drawn, dtype))
+        # Without its `out=` arguments, torch chooses the functional form of an op.
+        buffers = facts(resolve(op)).kind is Kind.OUT
+        function = resolve(op).overloadpacket if buffers else resolve(op)
         # Eager warns about some arguments, and about them only.
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            resolve(op)(**given)
+            function(**given)
     except (*EAGER_ERRORS, KeyError):
         return False
     return True
@@ -44,7 +47,7 @@ def _small_arguments(
     """An argument of each type. Raises `KeyError` for other types."""
     for argument in resolve(op)._schema.arguments:
         name = argument.name
-        if name != "self" and name not in drawn:
+        if argument.is_out or (name != "self" and name not in drawn):
             continue
         if name in ("mask", "condition"):
             yield name, torch.ones(1, 1, dtype=torch.bool)
@@ -70,4 +73,7 @@ _SMALL: dict[str, Any] = {
     "float": lambda dtype: 1.0,
     "int": lambda dtype: 1,
     "bool": lambda dtype: False,
+    # A list of one item.
+    "List[Tensor]": lambda dtype: [torch.ones(1, 1).to(dtype)],
+    "List[number]": lambda dtype: [True if dtype == torch.bool else 2],
 }

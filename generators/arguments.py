@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from generators import index_arguments as indices
 from generators import number_arguments as numbers
 from generators import tensor_arguments as tensors
+from generators.buffer_arguments import buffer_for
 from generators.draft import Drawer
 from programs.errors import UserError, did_you_mean
 from programs.schemas import resolve
@@ -25,7 +26,6 @@ BY_NAME: dict[str, Drawer] = {
     "dims": numbers.permutation,
     "mask": tensors.mask,
     "src": tensors.copy_source,
-    "out": tensors.output_buffer,
     "weight": numbers.number,
     "condition": tensors.mask,
     "index": indices.positions,
@@ -41,15 +41,17 @@ BY_TYPE: dict[str, Drawer] = {
 # A list of tensors is first, since it gives the first tensor. A dimension is next, since indices
 # depend on it. Stored values are late, since their shape depends on the indices. A buffer is last,
 # since its shape depends on all operands. Arguments of equal rank keep the order of the schema.
+# The names of such lists: `self` is drawn as an argument only if it is one.
+FIRST_LISTS = ("self", "tensors")
 _DRAWING_ORDER = {
-    "tensors": -1,
+    **dict.fromkeys(FIRST_LISTS, -1),
     "dim": 0,
     "dimension": 0,
     "src": 2,
     "source": 2,
     "values": 2,
-    "out": 3,
 }
+_BUFFERS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +65,9 @@ class DrawnArgument:
 def drawn_arguments(op: str, drawers: Mapping[str, Drawer]) -> tuple[DrawnArgument, ...]:
     """The arguments of an op to draw, in drawing order, with `drawers` for some of them by name.
 
-    `self` is not among them: all others depend on it, so it is drawn before. An argument with a
-    default is left out unless it has an entry in `drawers`. Raises `UserError` if an argument has
-    no drawer, or a drawer has no argument.
+    A tensor `self` is not among them: all others depend on it, so it is drawn before. An argument
+    with a default is left out unless it has an entry in `drawers`. Raises `UserError` if an
+    argument has no drawer, or a drawer has no argument.
     """
     schema = resolve(op)._schema.arguments
     known = [argument.name for argument in schema]
@@ -75,10 +77,20 @@ def drawn_arguments(op: str, drawers: Mapping[str, Drawer]) -> tuple[DrawnArgume
     wanted = []
     for argument in schema:
         name = argument.name
-        if name == "self" or (name not in drawers and argument.has_default_value()):
+        if name == "self" and str(argument.type) == "Tensor":
+            continue
+        if name not in drawers and argument.has_default_value():
+            continue
+        if argument.is_out and name not in drawers:
+            wanted.append(DrawnArgument(name, buffer_for(op, name)))
             continue
         drawer = drawers.get(name) or BY_NAME.get(name) or BY_TYPE.get(str(argument.type))
         if drawer is None:
             raise UserError(f"{op}: no drawer for '{name}' ({argument.type}); give one in the line")
         wanted.append(DrawnArgument(name, drawer))
-    return tuple(sorted(wanted, key=lambda argument: _DRAWING_ORDER.get(argument.name, 1)))
+    buffers = {argument.name for argument in schema if argument.is_out}
+
+    def order(argument: DrawnArgument) -> int:
+        return _BUFFERS if argument.name in buffers else _DRAWING_ORDER.get(argument.name, 1)
+
+    return tuple(sorted(wanted, key=order))

@@ -22,6 +22,8 @@ class Draft:
     scene: Scene
     features: Features
     drawn: dict[str, Argument] = field(default_factory=dict)
+    # The dtypes that the first tensor may have.
+    accepts: Callable[[torch.dtype], bool] = lambda dtype: True
 
     @property
     def self_name(self) -> str:
@@ -59,6 +61,15 @@ class Draft:
         value = self.drawn[name]
         assert isinstance(value, Ref)
         return self.scene.values[value.name]
+
+    def value(self, name: str) -> object:
+        """An argument drawn before, as eager takes it: tensors for the names of values."""
+        return self._value(self.drawn[name])
+
+    def _value(self, argument: Argument) -> object:
+        if isinstance(argument, tuple):
+            return [self._value(element) for element in argument]
+        return self.scene.values[argument.name] if isinstance(argument, Ref) else argument
 
 
 # Draws one argument of a call, or raises `NoChoice`.

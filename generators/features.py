@@ -53,7 +53,17 @@ GROUPS = (
 )
 
 # The groups whose ops write, or compute what a write through a view computes.
-WRITES = {"in-place", "out=", "scatter", "indexed", "metadata", "pointwise", "matrix", "foreach"}
+WRITES = {
+    "in-place",
+    "out=",
+    "scatter",
+    "indexed",
+    "metadata",
+    "pointwise",
+    "matrix",
+    "foreach",
+    "custom",
+}
 
 # "offset" and "slack" come on top of the others.
 LAYOUTS = (
@@ -68,6 +78,9 @@ LAYOUTS = (
 )
 
 SCENARIO_NAMES = tuple(scenario.name for scenario in SCENARIOS)
+# Those that decide how inputs are drawn meet all others.
+_OF_INPUTS = tuple(scenario.name for scenario in SCENARIOS if scenario.play is None)
+_PLAYED = tuple(scenario.name for scenario in SCENARIOS if scenario.play is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +119,16 @@ def swarm(seed: int) -> Features:
         dtypes=(DTYPES[0], *_some(chance, DTYPES[1:], 1, 3)),
         groups=(GROUPS[0], *groups),
         layouts=(LAYOUTS[0], *(layout for layout in LAYOUTS[1:] if chance.random() < 0.6)),
-        scenarios=_some(chance, SCENARIO_NAMES, 6, 24),
+        scenarios=(*_each(chance, _OF_INPUTS), *_some(chance, _PLAYED, 4, 20)),
         large=chance.random() < 0.7,
         instructions=chance.choice((3, 5, 8, 12)),
         gradients=chance.random() < 0.25,
     )
+
+
+def _each(chance: random.Random, names: Sequence[T]) -> tuple[T, ...]:
+    """Each of the names with equal chances to be on or off."""
+    return tuple(name for name in names if chance.random() < 0.5)
 
 
 def _some(chance: random.Random, names: Sequence[T], least: int, most: int) -> tuple[T, ...]:

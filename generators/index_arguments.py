@@ -171,18 +171,12 @@ def as_many_as_mask(draft: Draft) -> Argument:
 
 def _selected(draft: Draft, read: str, *arguments: str) -> torch.Tensor:
     """What a read of the first tensor gives with the arguments drawn."""
-    values = [_value(draft, draft.drawn[name]) for name in arguments]
+    values = [draft.value(name) for name in arguments]
     try:
         selected: torch.Tensor = resolve(read)(draft.self, *values)
     except (RuntimeError, IndexError) as reason:
         raise NoChoice from reason
     return selected
-
-
-def _value(draft: Draft, argument: Argument) -> object:
-    if isinstance(argument, tuple):
-        return [_value(draft, element) for element in argument]
-    return draft.scene.values[argument.name] if isinstance(argument, Ref) else argument
 
 
 def _changed(

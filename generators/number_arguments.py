@@ -60,6 +60,20 @@ def dimension_in_list(draft: Draft) -> Argument:
     return (dimension(draft),)
 
 
+def shift_in_list(draft: Draft) -> Argument:
+    """A list of one shift, by a few elements in either direction."""
+    return (draft.pick.one((1, -1, 2)),)
+
+
+def repetitions(draft: Draft) -> Argument:
+    """How often each dimension is repeated: one of them twice."""
+    rank = draft.self.dim()
+    dim = draft.pick.integer(0, rank)  # the last one is new, in front
+    counts = [1] * (rank + (dim == rank))
+    counts[dim - rank] = 2
+    return tuple(counts)
+
+
 def dimension_to_insert(draft: Draft) -> Argument:
     """An index for a new dimension."""
     return draft.pick.integer(0, draft.self.dim())

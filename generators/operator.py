@@ -13,27 +13,28 @@ what equal indices do.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import torch
 
 from generators.accepted_dtypes import accepts
-from generators.arguments import DrawnArgument, drawn_arguments
+from generators.arguments import FIRST_LISTS, DrawnArgument, drawn_arguments
 from generators.draft import Drawer
+from generators.float8 import FLOAT8, has_float8_kernel
 from programs.program import Argument
-from programs.rounding_tables import rounding_name
-from programs.schemas import Kind, facts, resolve
+from programs.schemas import resolve
 
-USUAL, SELDOM = 4, 1  # frequencies
+USUAL, SELDOM = 2, 1  # frequencies
+ANY_RANK = range(64)  # torch has no tensors of a higher rank
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
     """One line of the table. `arguments` are in the order in which they are drawn.
 
-    An op with a higher `frequency` is drawn more often than the others of its group.
+    An op with a higher `frequency` is drawn more often than the others of its group. The rank of
+    the first tensor is in `ranks`.
     """
 
     name: str
@@ -41,15 +42,20 @@ class Operator:
     dtypes: Callable[[torch.dtype], bool]
     arguments: tuple[DrawnArgument, ...]
     frequency: int = USUAL
+    ranks: range = ANY_RANK
 
     @property
     def takes_tensor_list(self) -> bool:
         """True if a list of tensors is drawn in place of a first tensor."""
-        return any(argument.name == "tensors" for argument in self.arguments)
+        return any(argument.name in FIRST_LISTS for argument in self.arguments)
+
+    def fits(self, tensor: torch.Tensor) -> bool:
+        """True if it may be the first tensor."""
+        return tensor.dim() in self.ranks and self.accepts(tensor.dtype)
 
     def accepts(self, dtype: torch.dtype) -> bool:
         """True if the first tensor may have that dtype."""
-        if dtype in FLOAT8 and not _has_float8_kernel(self.name):
+        if dtype in FLOAT8 and not has_float8_kernel(self.name):
             return False
         return self.dtypes(dtype) and accepts(
             self.name, tuple(argument.name for argument in self.arguments), dtype
@@ -71,26 +77,6 @@ class Operator:
 
 
 # --- dtypes of the first tensor -------------------------------------------------------------------
-
-FLOAT8 = frozenset({torch.float8_e4m3fn, torch.float8_e5m2})
-
-# Views need no kernel. Of the other ops, these have one for float8 on CPU in torch 2.13. None of
-# them computes with the values.
-# fmt: off
-_FLOAT8_KERNELS = frozenset({
-    "abs", "fill", "zero", "copy", "clone", "zeros_like", "full_like", "where", "cat", "stack",
-    "select_scatter", "slice_scatter", "diagonal_scatter", "as_strided_scatter", "index",
-    "index_select", "to", "_to_copy", "contiguous", "eq", "repeat", "view_copy",
-})
-# fmt: on
-
-
-@functools.cache
-def _has_float8_kernel(name: str) -> bool:
-    op = resolve(name)
-    changes_metadata = torch.Tag.inplace_view in op.tags
-    kernels = changes_metadata or facts(op).kind is Kind.VIEW
-    return kernels or rounding_name(op) in _FLOAT8_KERNELS
 
 
 def any_dtype(dtype: torch.dtype) -> bool:
@@ -148,3 +134,18 @@ def lines(group: str, names: str, **drawers: Drawer) -> tuple[Operator, ...]:
 def seldom(operators: Iterable[Operator]) -> tuple[Operator, ...]:
     """The same lines, drawn less often than the others of their group."""
     return tuple(replace(operator, frequency=SELDOM) for operator in operators)
+
+
+def of_rank(ranks: range, *operators: Operator) -> tuple[Operator, ...]:
+    """The same lines, for first tensors of these ranks only."""
+    return tuple(replace(operator, ranks=ranks) for operator in operators)
+
+
+def at_least(rank: int) -> range:
+    """The ranks from this one on."""
+    return range(rank, ANY_RANK.stop)
+
+
+def exactly(rank: int) -> range:
+    """This rank only."""
+    return range(rank, rank + 1)

@@ -17,6 +17,7 @@ from programs.program import Argument, Ref
 # An op, and its arguments after the first tensor.
 OpOn: TypeAlias = tuple[str, tuple[Argument, ...]]
 
+LONG = 17  # elements: a vector register of 8-bit integers and one more
 OPEN_END = 2**63 - 1  # how torch writes the end of a slice without one
 
 
@@ -76,7 +77,9 @@ def fresh(pick: Pick, scene: Scene, name: str) -> str:
         return scene.call("aten.logical_not.default", Ref(name))[0]
     if pick.chance(30):
         return scene.call("aten.neg.default", Ref(name))[0]
-    return scene.call("aten.add.Scalar", Ref(name), pick.integer(1, 3))[0]
+    # Dynamo captures the second form for `x + 1`, so that is what most patterns are written for.
+    op = pick.one(("aten.add.Scalar", "aten.add.Tensor"))
+    return scene.call(op, Ref(name), pick.integer(1, 3))[0]
 
 
 def combined(pick: Pick, scene: Scene, first: str, second: str) -> str:
@@ -116,6 +119,22 @@ def converted(scene: Scene, name: str, dtype: torch.dtype) -> str:
     if source.is_complex and not dtype.is_complex:  # eager warns
         raise NoChoice
     return scene.call("aten._to_copy.default", Ref(name), dtype=dtype)[0]
+
+
+def lengthened(pick: Pick, scene: Scene, name: str) -> str:
+    """The tensor itself, or one that is repeated until it fills more than a vector register."""
+    tensor = scene.values[name]
+    if tensor.dim() == 0 or not 0 < tensor.shape[0] < LONG or pick.chance(30):
+        return name
+    times = (LONG // tensor.shape[0] + 1, *(1,) * (tensor.dim() - 1))
+    return scene.call("aten.repeat.default", Ref(name), times)[0]
+
+
+def counted(scene: Scene, name: str, size: int) -> str:
+    """The integers from 0 to `size` - 1, as a new tensor."""
+    ones = scene.call("aten.new_ones.default", Ref(name), (size,), dtype=torch.int64)[0]
+    sums = scene.call("aten.cumsum.default", Ref(ones), 0)[0]
+    return scene.call("aten.sub.Scalar", Ref(sums), 1)[0]
 
 
 # --- views ----------------------------------------------------------------------------------------
@@ -177,7 +196,7 @@ def overwrite(pick: Pick, scene: Scene, name: str) -> None:
     if scene.values[name].dtype != torch.bool:
         stores = [
             ("aten.add_.Scalar", (1,)),
-            ("aten.mul_.Scalar", (2,)),
+            ("aten.mul_.Tensor", (2,)),
             ("aten.neg_.default", ()),
             *stores,
         ]
@@ -214,7 +233,7 @@ def put(pick: Pick, scene: Scene, name: str, value: str) -> None:
     tensor = scene.values[name]
     if tensor.dim() == 0:
         raise NoChoice
-    if pick.chance(25):
+    if pick.chance(35):
         index = mask_of(pick, scene, name)
     else:
         index = positions(pick, scene, name, tensor.shape[0])
@@ -243,8 +262,4 @@ def positions(pick: Pick, scene: Scene, name: str, size: int) -> str:
     known = scene.newest_first(fits)
     if known and pick.chance(70):
         return pick.one(known)
-    ones = scene.call(
-        "aten.new_ones.default", Ref(name), (pick.integer(1, min(size, 3)),), dtype=torch.int64
-    )[0]
-    counted = scene.call("aten.cumsum.default", Ref(ones), 0)[0]
-    return scene.call("aten.sub.Scalar", Ref(counted), 1)[0]
+    return counted(scene, name, pick.integer(1, min(size, 3)))

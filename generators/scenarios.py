@@ -7,6 +7,7 @@ all of them, and `python -m benchmarks scenarios` measures what each finds.
 from __future__ import annotations
 
 from generators.scenario import AOT_AUTOGRAD, DYNAMO, Scenario
+from generators.scenarios_of_custom_operators import CUSTOM_SCENARIOS
 from generators.scenarios_of_generated_code import CODE_SCENARIOS
 from generators.scenarios_of_graph_passes import GRAPH_PASS_SCENARIOS
 from generators.scenarios_of_inputs import INPUT_SCENARIOS
@@ -34,4 +35,5 @@ SCENARIOS: tuple[Scenario, ...] = (
     *REINPLACING_SCENARIOS,
     *GRAPH_PASS_SCENARIOS,
     *CODE_SCENARIOS,
+    *CUSTOM_SCENARIOS,
 )

@@ -10,15 +10,19 @@ import torch
 
 from generators.scenario import CODE_GENERATION, GRAPH_PASSES, Scenario
 from generators.scenario_steps import (
+    LONG,
+    OpOn,
     a_number,
     any_view,
     combined,
     converted,
+    counted,
     fresh,
     has_rows,
     is_arithmetic,
     is_matrix,
     is_real,
+    lengthened,
     like,
     mask_of,
     moved,
@@ -69,18 +73,18 @@ def read_elsewhere(pick: Pick, scene: Scene) -> None:
 def index_from_written(pick: Pick, scene: Scene) -> None:
     """The indices or the mask of a store are computed from the tensor that is written."""
     name = some(pick, scene, has_rows)
+    if scene.values[name].dtype != torch.int64 and pick.chance(60):
+        name = counted(scene, name, pick.integer(3, LONG))
     tensor = scene.values[name]
     value = a_number(pick, scene, name)
     if tensor.dtype == torch.int64 and pick.chance(70):
-        flat = name if tensor.dim() == 1 else scene.call("aten.select.int", Ref(name), 1, 0)[0]
-        shifted = fresh(pick, scene, flat) if pick.chance(60) else flat
+        row = name if tensor.dim() == 1 else scene.call("aten.select.int", Ref(name), -1, 0)[0]
+        shifted = fresh(pick, scene, row) if pick.chance(60) else row
         index = scene.call("aten.remainder.Scalar", Ref(shifted), tensor.shape[0])[0]
     else:
         index = mask_of(pick, scene, name)
-    args = (Ref(name), (Ref(index),), Ref(value))
-    scene.call("aten.index_put_.default", *args)
-    if pick.chance(30):
-        scene.wants(index)
+    scene.call("aten.index_put_.default", Ref(name), (Ref(index),), Ref(value))
+    scene.wants(*([index] if pick.chance(30) else []), name)
 
 
 def view_read_late(pick: Pick, scene: Scene) -> None:
@@ -88,13 +92,14 @@ def view_read_late(pick: Pick, scene: Scene) -> None:
 
     If it is computed where it is used, the second use sees the write.
     """
-    base = product(pick, scene) if pick.chance(30) else some(pick, scene, has_rows)
-    if pick.chance(30):
-        base = fresh(pick, scene, base)
-    how = pick.integer(0, 3)
-    if how == 0:
+    if pick.chance(40):
+        base = product(pick, scene)
+    else:
+        base = some(pick, scene, has_rows)
+        base = fresh(pick, scene, base) if pick.chance(30) else base
+    if is_arithmetic(scene.values[base]) and pick.chance(35):
         view = viewed_as(pick, scene, base)
-    elif how == 1:
+    elif pick.chance(40):
         view = scene.call("aten.transpose.int", Ref(base), 0, -1)[0]
     else:
         view = any_view(pick, scene, base)
@@ -125,23 +130,27 @@ def cat_and_write(pick: Pick, scene: Scene) -> None:
 def extremes(pick: Pick, scene: Scene) -> None:
     """The smallest or largest elements, of a dimension or all, beside a write to the operand."""
     name = some(pick, scene, lambda tensor: has_rows(tensor) and not tensor.is_complex())
-    dtype = scene.values[name].dtype
-    if not dtype.is_floating_point and pick.chance(50):
+    # Integers of 8 bits and bools have vectorized code of their own.
+    if scene.values[name].is_floating_point():
+        name = mask_of(pick, scene, name) if pick.chance(50) else name
+    if not scene.values[name].is_floating_point() and pick.chance(60):
         name = converted(scene, name, pick.one((torch.uint8, torch.int8, torch.int32)))
+    name = lengthened(pick, scene, name)
     dim = pick.integer(0, scene.values[name].dim() - 1)
-    kind = pick.integer(0, 4)
-    if kind == 0:
-        op = pick.one(("aten.amin.default", "aten.amax.default"))
-        found = scene.call(op, Ref(name), (dim,), pick.chance(30))
-    elif kind == 1:
-        op = pick.one(("aten.min.dim", "aten.max.dim"))
-        found = scene.call(op, Ref(name), dim, pick.chance(30))
-    elif kind == 2:
-        found = scene.call(pick.one(("aten.argmin.default", "aten.argmax.default")), Ref(name), dim)
-    elif kind == 3:
-        found = scene.call(pick.one(("aten.any.dim", "aten.all.dim")), Ref(name), dim)
-    else:
-        found = scene.call(pick.one(("aten.any.default", "aten.all.default")), Ref(name))
+    keep = pick.chance(30)
+    reductions: list[OpOn] = [
+        ("aten.amin.default", ((dim,), keep)),
+        ("aten.amax.default", ((dim,), keep)),
+        ("aten.min.dim", (dim, keep)),
+        ("aten.max.dim", (dim, keep)),
+        ("aten.argmin.default", (dim, keep)),
+        ("aten.argmax.default", (dim, keep)),
+        ("aten.any.dim", (dim, keep)),
+        ("aten.any.default", ()),
+        ("aten.all.dim", (dim, keep)),
+    ]
+    op, args = pick.one(reductions)
+    found = scene.call(op, Ref(name), *args)
     if pick.chance(50):
         overwrite(pick, scene, name)
     scene.wants(*found)
@@ -152,7 +161,7 @@ def write_after_reduction(pick: Pick, scene: Scene) -> None:
     name = some(pick, scene, lambda tensor: has_rows(tensor) and is_arithmetic(tensor))
     real = is_real(scene.values[name])
     dim = pick.integer(0, scene.values[name].dim() - 1)
-    op = pick.one(("aten.sum.dim_IntList", "aten.amax.default" if real else "aten.sum.dim_IntList"))
+    op = pick.one(("aten.sum.dim_IntList", *(("aten.amax.default",) if real else ())))
     reduced = scene.call(op, Ref(name), (dim,), True)[0]
     reduced = converted(scene, reduced, scene.values[name].dtype)
     write = pick.one(("aten.sub_.Tensor", "aten.add_.Tensor", "aten.mul_.Tensor"))
@@ -206,24 +215,25 @@ def born_as_another_dies(pick: Pick, scene: Scene) -> None:
 def rounded_quotients(pick: Pick, scene: Scene) -> None:
     """Quotients and remainders, whose generated code is another formula than eager's kernel."""
     name = some(pick, scene, lambda tensor: is_real(tensor) and not_empty(tensor))
-    tensor = scene.values[name]
-    divisor = pick.one(scene.newest_first(like(tensor)))
-    # A tenth is no floating point number, so a quotient is rounded.
-    if tensor.is_floating_point() and pick.chance(50):
-        divisor = scene.call("aten.mul.Scalar", Ref(divisor), 0.1)[0]
+    divisor = pick.one(scene.newest_first(like(scene.values[name])))
+    if scene.values[name].is_floating_point() and pick.chance(60):
+        # A tenth is no floating point number, so a quotient is rounded.
+        changes = (("aten.mul.Scalar", 0.1), ("aten.add.Scalar", float("inf")))
+        op, number = pick.one(changes)
+        divisor = scene.call(op, Ref(divisor), number)[0]
+    name, divisor = lengthened(pick, scene, name), lengthened(pick, scene, divisor)
     kind = pick.integer(0, 3)
     if kind == 0:
         mode = pick.one(("floor", "trunc"))
         args = (Ref(name), Ref(divisor))
         result = scene.call("aten.div.Tensor_mode", *args, rounding_mode=mode)[0]
-    elif kind == 1:
-        result = scene.call("aten.remainder.Tensor", Ref(name), Ref(divisor))[0]
-    elif kind == 2:
-        result = scene.call("aten.fmod.Tensor", Ref(name), Ref(divisor))[0]
-    else:
+    elif kind == 3:
         scaled = scene.call("aten.mul.Scalar", Ref(name), 2500)[0]
         decimals = pick.one((-3, -2))
         result = scene.call("aten.round.decimals", Ref(scaled), decimals=decimals)[0]
+    else:
+        op = pick.one(("aten.remainder.Tensor", "aten.fmod.Tensor"))
+        result = scene.call(op, Ref(name), Ref(divisor))[0]
     if pick.chance(50):
         overwrite(pick, scene, name)
     scene.wants(result)

@@ -41,8 +41,8 @@ def copy_that_changes_nothing(pick: Pick, scene: Scene, name: str) -> str:
         ("aten.constant_pad_nd.default", ((0, 0) if rank else (),)),
     ]
     if is_arithmetic(tensor):
-        copies += [("aten.add.Scalar", (0,)), ("aten.mul.Scalar", (1,)), ("aten.sub.Scalar", (0,))]
-        copies += [("aten.pow.Tensor_Scalar", (1,))]
+        copies += [("aten.add.Tensor", (0,)), ("aten.mul.Tensor", (1,)), ("aten.sub.Scalar", (0,))]
+        copies += [("aten.div.Tensor", (1,)), ("aten.pow.Tensor_Scalar", (1,))]
     if is_arithmetic(tensor) and not tensor.is_floating_point() and not tensor.is_complex():
         copies += [("aten.ceil.default", ()), ("aten.trunc.default", ())]
     if rank and pick.chance(20):
@@ -235,11 +235,14 @@ def scaled_then_maximum(pick: Pick, scene: Scene) -> None:
     name = some(pick, scene, lambda tensor: has_rows(tensor) and is_real(tensor))
     if not scene.values[name].is_floating_point() and pick.chance(40):
         name = converted(scene, name, torch.uint8)
-    scale = a_number(pick, scene, name)
-    if pick.chance(50):
-        scale = converted(scene, scale, torch.float32)
     op = pick.one(("aten.mul.Tensor", "aten.div.Tensor"))
-    scaled = scene.call(op, Ref(name), Ref(scale))[0]
+    if pick.chance(40):
+        scaled = scene.call(op, Ref(name), pick.one((2, -1, 0.5)))[0]
+    else:
+        scale = a_number(pick, scene, name)
+        if pick.chance(50):
+            scale = converted(scene, scale, torch.float32)
+        scaled = scene.call(op, Ref(name), Ref(scale))[0]
     largest = scene.call("aten.amax.default", Ref(scaled), (0,), True)[0]
     result = scene.call("aten.sub.Tensor", Ref(scaled), Ref(largest))[0]
     if pick.chance(40):
@@ -262,10 +265,11 @@ def repeated_expression(pick: Pick, scene: Scene) -> None:
     """The same computation twice, with a write to its operand or its result in between."""
     name = some(pick, scene, is_arithmetic)
     number = pick.integer(1, 2)
-    first = scene.call("aten.mul.Scalar", Ref(name), number)[0]
+    op = pick.one(("aten.mul.Tensor", "aten.mul.Scalar"))
+    first = scene.call(op, Ref(name), number)[0]
     if pick.chance(70):
         write_somewhere(pick, scene, pick.one((name, first)))
-    second = scene.call("aten.mul.Scalar", Ref(name), number)[0]
+    second = scene.call(op, Ref(name), number)[0]
     if pick.chance(30):
         overwrite(pick, scene, pick.one((first, second)))
     scene.wants(first, second, combined(pick, scene, first, second))

@@ -13,6 +13,7 @@ from generators.scenario_steps import (
     OPEN_END,
     a_number,
     any_view,
+    counted,
     fresh,
     has_rows,
     like,
@@ -99,11 +100,14 @@ def put_into_clone(pick: Pick, scene: Scene) -> None:
 
 def indices_alias_destination(pick: Pick, scene: Scene) -> None:
     """A store by index whose indices or values are the destination or a view of it."""
-    name = some(pick, scene, lambda t: t.dtype == torch.int64 and t.dim() == 1 and t.numel() > 0)
-    size = scene.values[name].numel()
-    # A permutation of the indices, so that every element is stored once.
-    offset = scene.call("aten.sub.Scalar", Ref(name), int(scene.values[name].min()))[0]
-    index = scene.call("aten.remainder.Scalar", Ref(offset), size)[0]
+    known = scene.newest_first(lambda t: t.dtype == torch.int64 and t.dim() == 1 and t.numel() > 0)
+    if known and pick.chance(60):
+        # Modulo the size, consecutive integers are different indices.
+        name = pick.one(known)
+        index = scene.call("aten.remainder.Scalar", Ref(name), scene.values[name].numel())[0]
+    else:
+        ascending = counted(scene, some(pick, scene), pick.integer(1, 4))
+        index = scene.call("aten.flip.default", Ref(ascending), (0,))[0]
     view = scene.call("aten.alias.default", Ref(index))[0] if pick.chance(30) else index
     value = index if pick.chance(60) else scene.call("aten.flip.default", Ref(index), (0,))[0]
     kind = pick.integer(0, 2)

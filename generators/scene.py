@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import torch
 
+from generators.float8 import FLOAT8, has_float8_kernel
 from programs.definedness import Undefined, Watch
 from programs.execution import call
 from programs.program import Argument, Input, Instruction, Program, Storage
@@ -121,7 +122,7 @@ class Scene:
     instructions: list[Instruction] = field(default_factory=list)
     wanted: list[str] = field(default_factory=list)  # what a scenario would return
     # One watch for all calls, since it remembers which memory was never written.
-    watch: Watch = field(default_factory=Watch)
+    watch: Watch = field(default_factory=lambda: Watch(traces=False))
 
     def __post_init__(self) -> None:
         tensors = input_tensors(self.program(()))
@@ -142,6 +143,9 @@ class Scene:
         call raises an error or is undefined in eager; the scene is then as before.
         """
         instruction = Instruction(op, args, tuple(kwargs.items()))
+        dtypes = {self.values[name].dtype for name in instruction.refs}
+        if dtypes & FLOAT8 and not has_float8_kernel(op):
+            raise NoChoice
         try:
             with self.watch, torch.no_grad():
                 results = call(instruction, self.values)

@@ -26,6 +26,8 @@ from programs.values import input_tensors
 
 EVERYTHING = Features()
 TRIES = 4  # for one instruction, before the program goes on without it
+# Groups of many ops, and writes at positions that tensor data decide, are drawn more often.
+GROUP_FREQUENCY = {"pointwise": 2, "comparison": 2, "indexed": 4}
 MOST_OUTPUTS = 4
 SPECIAL_SHARE = 0.25  # of the programs of a shard: the fill is special where eager allows it
 
@@ -88,7 +90,7 @@ def specially_filled(program: Program) -> Program:
     """The same program with the special fill; itself if eager raises then, or is undefined."""
     special = replace(program, fill="special")
     try:
-        with Watch(), torch.no_grad():
+        with Watch(traces=False), torch.no_grad():
             run(special, input_tensors(special))
     except (Undefined, *EAGER_ERRORS):
         return program
@@ -123,7 +125,9 @@ def _scenarios(features: Features) -> tuple[Scenario, ...]:
 
 @functools.cache
 def _groups(features: Features) -> tuple[str, ...]:
-    return tuple(group for group in features.groups if _operators(group))
+    """The groups that are switched on, each as often as `GROUP_FREQUENCY` says."""
+    groups = (group for group in features.groups if _operators(group))
+    return tuple(group for group in groups for _ in range(GROUP_FREQUENCY.get(group, 1)))
 
 
 @functools.cache
@@ -135,9 +139,9 @@ def _operators(group: str) -> tuple[Operator, ...]:
 
 def draw_call(pick: Pick, scene: Scene, features: Features, operator: Operator) -> None:
     """Add one call of the operator to the scene. Raises `NoChoice` if nothing there fits."""
-    draft = Draft(pick, scene, features)
+    draft = Draft(pick, scene, features, accepts=operator.accepts)
     if not operator.takes_tensor_list:
-        fitting = scene.newest_first(lambda tensor: operator.accepts(tensor.dtype))
+        fitting = scene.newest_first(operator.fits)
         fitting = fitting or [_converted(pick, scene, operator)]
         # Recent values, so that instructions build on each other.
         recent = fitting[:4] if pick.chance(50) else fitting
@@ -153,7 +157,9 @@ def _converted(pick: Pick, scene: Scene, operator: Operator) -> str:
     """A value of the scene as a dtype that the operator accepts. Raises `NoChoice` without one."""
     dtype = pick.one([dtype for dtype in DTYPES if operator.accepts(dtype)])
     # Eager warns when a conversion discards imaginary parts.
-    fitting = scene.newest_first(lambda t: dtype.is_complex or not t.is_complex())
+    fitting = scene.newest_first(
+        lambda t: t.dim() in operator.ranks and (dtype.is_complex or not t.is_complex())
+    )
     return scene.call("aten._to_copy.default", Ref(pick.one(fitting)), dtype=dtype)[0]
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from generators.draft import Draft, Drawer
+from generators.number_arguments import number
 from generators.scene import NoChoice
 from programs.program import Argument, Ref
 from programs.schemas import resolve
@@ -52,6 +53,11 @@ def partner(draft: Draft) -> Argument:
     # A result that is larger than both operands cannot be computed in place.
     shape, dtype = draft.self.shape, draft.self.dtype
     return tensor_like(draft, lambda t: t.dtype == dtype and combines(t.shape, shape))
+
+
+def partner_or_number(draft: Draft) -> Argument:
+    """A tensor to combine with, or a number, as Dynamo captures `x + 2`."""
+    return number(draft) if draft.pick.chance(20) else partner(draft)
 
 
 def copy_source(draft: Draft) -> Argument:
@@ -134,26 +140,6 @@ def tensor_list(draft: Draft) -> Argument:
     like = draft.scene.newest_first(lambda t: t.shape == shape and t.dtype == dtype)
     others = [draft.pick.one(like) for _ in range(draft.pick.integer(1, 2))]
     return tuple(Ref(name) for name in (first, *others))
-
-
-# --- buffers to overwrite -------------------------------------------------------------------------
-
-
-def output_buffer(draft: Draft) -> Argument:
-    """A tensor of the first tensor's dtype, and of the shape that the operands broadcast to."""
-    operands = [
-        draft.scene.values[each.name] for each in draft.drawn.values() if isinstance(each, Ref)
-    ]
-    # Eager would resize a buffer of another shape, which torch deprecates.
-    shape = torch.broadcast_shapes(*(tensor.shape for tensor in operands))
-    dtype = draft.self.dtype
-    return tensor_like(draft, lambda t: t.dtype == dtype and t.shape == shape)
-
-
-def bool_buffer(draft: Draft) -> Argument:
-    """A bool tensor of the first tensor's shape."""
-    shape = draft.self.shape
-    return tensor_like(draft, lambda t: t.dtype == torch.bool and t.shape == shape)
 
 
 # --- the source of a scatter ----------------------------------------------------------------------

@@ -17,6 +17,7 @@ storage, not which bytes they use.
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
@@ -31,25 +32,30 @@ from oracles.oracle import Needs, Oracle
 from oracles.stage_comparison import StageComparison
 from oracles.stage_run import NodeRun, StageRun
 from oracles.verdict import Report, Verdict, Violation, decided, not_applicable, of_all_stages
-from programs.definedness import UNTAGGED, read_as_number_first
+from programs.custom_operators import NAMESPACE
+from programs.definedness import read_as_number_first
+from programs.foreach_calls import is_foreach
 from programs.regions import overlaps_itself
-from programs.schemas import Kind, facts
+from programs.schemas import Kind, facts, is_composite
 from programs.trace import Trace
 
 
 def judge(contract: Contract, stages: Sequence[StageRun], trace: Trace) -> Report:
     """Judge each stage against the one before it; the first has none before it."""
     pairs = [(None, stages[0]), *pairwise(stages)] if stages else []
-    report = of_all_stages([judge_stage(run, before) for before, run in pairs])
+    # Then a call of the program has such arguments, too, and it is defined.
+    overlaps = trace.overlapping_operands
+    report = of_all_stages([judge_stage(run, before, overlaps=overlaps) for before, run in pairs])
     differences = [Difference(Promise.NO_CLOBBERS, violation) for violation in report.violations]
     return contract.judged(differences, trace, report) if differences else report
 
 
-def judge_stage(run: StageRun, before: StageRun | None = None) -> Report:
+def judge_stage(run: StageRun, before: StageRun | None = None, *, overlaps: bool = False) -> Report:
     """Judge a stage that writes.
 
     `before` is the functional stage that it was made from, run on equal inputs. Without it, the
-    meaning of later reads is unknown, so each instruction is judged by itself alone.
+    meaning of later reads is unknown, so each instruction is judged by itself alone. With
+    `overlaps`, arguments of our custom operators may overlap each other.
     """
     # Without writes there is nothing to clobber.
     if not any(node.call is not None and node.call.written for node in run.nodes):
@@ -58,7 +64,7 @@ def judge_stage(run: StageRun, before: StageRun | None = None) -> Report:
         violation
         for node in run.nodes
         if node.call is not None
-        for violation in _by_itself(run, node, node.call)
+        for violation in _by_itself(run, node, node.call, overlaps=overlaps)
     ]
     if before is None:
         report = decided(violations)
@@ -75,34 +81,52 @@ def _unless_raised(run: StageRun, report: Report) -> Report:
     return report if run.error is None else Report(Verdict.UNKNOWN, reason=run.raised)
 
 
-def _by_itself(run: StageRun, node: NodeRun, call: NodeCall) -> Iterator[Violation]:
+def _by_itself(
+    run: StageRun, node: NodeRun, call: NodeCall, *, overlaps: bool
+) -> Iterator[Violation]:
     """What an instruction does wrong whatever the others do."""
     # Without an operator, the order of its reads and writes is unknown.
     written = call.written if call.op is not None else []
+    # Such an operator computes in memory of its own (`programs.custom_operators`).
+    ours = call.op is not None and call.op.namespace == NAMESPACE
+    overlaps = ours and (overlaps or is_composite(call.op))
     place = run.name(node.node)
     for index, target in enumerate(written):
         evidence = {"writes": _shown(target)}
-        for operand in call.read:
-            if not operand.written and _reads_elsewhere(call, target.location, operand):
+        for item, operand in () if overlaps else _items(call.read):
+            # A `_foreach_` op works on one item of its lists after the other, or on all at once.
+            own = item == index or call.op is None or not is_foreach(call.op)
+            if not operand.written and _reads_elsewhere(call, target.location, operand, own=own):
                 kind = "reads bytes that it overwrites at other positions"
                 yield Violation("clobbers", kind, place, evidence | {"reads": _shown(operand)})
         if _stores_twice(call, target):
             kind = "writes through memory that overlaps itself"
             yield Violation("clobbers", kind, place, evidence)
-        for other in written[:index]:
+        for other in () if overlaps else written[:index]:
             if target.location.overlaps(other.location):
                 kind = "writes the same memory through two arguments"
                 yield Violation("clobbers", kind, place, evidence | {"and writes": _shown(other)})
 
 
-def _reads_elsewhere(call: NodeCall, target: Location, operand: Operand) -> bool:
-    """Whether it reads bytes of the target for another element than the one stored there."""
+def _items(operands: Sequence[Operand]) -> Iterator[tuple[int, Operand]]:
+    """Each operand with its index in the list that is its argument."""
+    seen: Counter[str] = Counter()
+    for operand in operands:
+        yield seen[operand.argument], operand
+        seen[operand.argument] += 1
+
+
+def _reads_elsewhere(call: NodeCall, target: Location, operand: Operand, *, own: bool) -> bool:
+    """Whether it reads bytes of the target for another element than the one stored there.
+
+    `own` says that it reads the operand only to compute this target.
+    """
     assert call.op is not None
     number_first = read_as_number_first(call.op, operand.argument, len(operand.location.sizes))
     # A kernel may read a 0-d operand into a number before it writes anything.
     if number_first or not target.overlaps(operand.location):
         return False
-    return not (_elementwise(call.op) and target.same_elements(operand.location))
+    return not (own and _elementwise(call.op) and target.same_elements(operand.location))
 
 
 @functools.cache
@@ -113,7 +137,8 @@ def _elementwise(op: OpOverload) -> bool:
     """
     # The tag `pointwise` may be missing from the in-place form.
     form = functional_form(op)
-    return op in UNTAGGED or facts(op).pointwise or (form is not None and facts(form).pointwise)
+    tagged = facts(op).pointwise or (form is not None and facts(form).pointwise)
+    return tagged or is_foreach(op)
 
 
 def _stores_twice(call: NodeCall, target: Operand) -> bool:
@@ -121,8 +146,12 @@ def _stores_twice(call: NodeCall, target: Operand) -> bool:
     assert call.op is not None
     if call.op is torch.ops.aten.copy_.default:
         return call.conflicts  # whether the values differ shows only in the run
+    # `dropout_` of nothing stores nothing. Whether it does, only the run knows.
+    if torch.Tag.nondeterministic_seeded in call.op.tags and is_composite(call.op):
+        return False
     # A fill stores the same value everywhere.
     fills = target.overwritten and facts(call.op).kind is not Kind.OUT
+    fills = fills or call.op is torch.ops.aten.fill_diagonal_.default
     return not fills and overlaps_itself(target.location.region)
 
 

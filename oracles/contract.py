@@ -255,6 +255,16 @@ def calls_a_custom_write(trace: Trace) -> bool:
     return trace.custom_write
 
 
+def shows_no_location(trace: Trace) -> bool:
+    """No operator returns the offset of a tensor or the size of its storage."""
+    return not trace.reads_location
+
+
+def reads_before_it_writes(trace: Trace) -> bool:
+    """No operator reads bytes of an argument again after it wrote them through another one."""
+    return not trace.reads_again
+
+
 def no_overlapping_as_strided(trace: Trace) -> bool:
     """No `as_strided` call makes a view that overlaps itself."""
     return not trace.overlapping_as_strided

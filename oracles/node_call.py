@@ -94,7 +94,8 @@ def operator_call(
     for name, value in arguments.items():
         # What a function does with the operator's arguments is unknown: it may work on copies.
         written = op is not None and name in schema.written
-        overwritten = written and name in schema.overwritten
+        # On copies it does not read what the operator overwrites, either.
+        overwritten = (written or op is None) and name in schema.overwritten
         position = schema.positions.get(name, -1)
         operands += [
             Operand(position, name, locate(tensor), written, overwritten)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch.utils import _pytree as pytree
 
+from programs.custom_operators import NAMESPACE
 from programs.definedness import Watch
 from programs.devices import finish
 from programs.errors import InternalError, Rejected, require_no_loss
@@ -105,8 +106,11 @@ def observe_eager(
     watch.trace.is_program = isinstance(function, ProgramFunction)
     if isinstance(function, ProgramFunction):
         # A program shows all ops that it calls. A Python function may call composite ones.
-        watch.trace.as_written = not any(
-            is_composite(resolve(instruction.op)) for instruction in function.program.instructions
+        calls = function.program.instructions
+        watch.trace.as_written = not any(is_composite(resolve(each.op)) for each in calls)
+        # The watch sees what a composite operator calls, and not the operator.
+        watch.trace.custom_write = any(
+            each.mutates() and resolve(each.op).namespace == NAMESPACE for each in calls
         )
     # Dynamo runs nothing below a dispatch mode, and keeps in mind that it did not. A later run of
     # `torch.cond` without the mode would then fail.

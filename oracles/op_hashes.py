@@ -36,6 +36,7 @@ from oracles.calls import (
 )
 from oracles.forms import view_of_copy
 from oracles.hashed_memory import HashedMemory
+from oracles.operand_sharing import shared_with_written
 from oracles.products import PRODUCTS, WITH_ADDEND, is_plain_sum, product
 from oracles.symbolic_values import element
 from oracles.value_hashes import (
@@ -219,7 +220,7 @@ class OpHashes:
     def opaque_key(self, op: OpOverload, given: dict[str, Any]) -> tuple[np.uint64, str]:
         """A hash of an op, its plain arguments and all that it reads; and a label for that."""
         not_read = unread(op, given)
-        plain: list[tuple[str, Any]] = []
+        plain: list[tuple[str, Any]] = shared_with_written(op, given)
         read: list[tuple[str, Any]] = []
         for argument, value in given.items():
             if any(True for _ in tensors_in(value)):

@@ -28,9 +28,9 @@ from oracles.node_call import (
     version_counters,
 )
 from oracles.stage import Stage
-from programs.definedness import same_values, value_stored
 from programs.eager_call import tensors_in
 from programs.errors import InternalError, Rejected, require_no_loss
+from programs.stored_values import same_values, value_stored
 from programs.values import clone_inputs
 
 

@@ -36,6 +36,7 @@ from oracles.calls import (
     is_constant,
     is_out,
     is_random,
+    item,
     steps,
     stores,
     torch_name,
@@ -47,6 +48,7 @@ from oracles.symbolic_values import SymbolicValues
 from oracles.value_hashes import Array, are_constants
 from programs.definedness import ALLOCATES
 from programs.eager_call import tensors_in
+from programs.foreach_calls import is_foreach
 from programs.schemas import Kind, facts
 
 aten = torch.ops.aten
@@ -139,6 +141,10 @@ class UninterpretedMode(TorchDispatchMode):
             return op(*args, **kwargs)  # t_, set_, resize_ write no byte
         given = bound(op, args, kwargs)
         written = _written(op, given)
+        if is_foreach(op) and (calls := _item_by_item(op, given, written)):
+            for call in calls:
+                self._mutation(call.op, call.args, call.kwargs)
+            return None
         # A random op draws once: its functional form would draw other values.
         form = functional_form(op)
         if form is None or is_random(op):
@@ -224,6 +230,31 @@ class UninterpretedMode(TorchDispatchMode):
         self.memory.make(result, made[0])
         self._store(op, args, kwargs, result)
         return [self.memory.read(result)]
+
+
+def _item_by_item(
+    op: OpOverload, given: dict[str, Any], written: list[torch.Tensor]
+) -> list[BoundCall]:
+    """The calls that a `_foreach_` op makes one after the other, since its items may overlap.
+
+    None if the call is on one item itself, or on a device that works on all items at once.
+    """
+    if op is aten._foreach_copy_.default:
+        pairs = zip(given["self"], given["src"], strict=True)
+        return [
+            BoundCall(aten.copy_.default, {**given, "self": target, "src": source})
+            for target, source in pairs
+        ]
+    count = len(written)
+    if count == 1 or any(tensor.device.type != "cpu" for tensor in written):
+        return []
+    items = (item(given, index, count) for index in range(count))
+    return [
+        BoundCall(
+            op, {name: own[name] if own[name] is given[name] else [own[name]] for name in own}
+        )
+        for own in items
+    ]
 
 
 def _written(op: OpOverload, given: Mapping[str, Any]) -> list[torch.Tensor]:

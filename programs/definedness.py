@@ -17,16 +17,17 @@ import torch
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from programs.custom_operators import NAMESPACE, READS_AGAIN, READS_LOCATION
 from programs.data_dependence import is_data_dependent
 from programs.eager_call import EagerCall, tensors_in
 from programs.errors import InternalError, Rejected, require_no_loss
 from programs.foreach_calls import depends_on_their_order, is_foreach, one_by_one
 from programs.higher_order import eager_steps
 from programs.indexed_stores import stores_twice
-from programs.narrow_dtypes import readable
 from programs.regions import Region, covers, overlap, overlaps_itself
 from programs.rounding_tables import moves, rounds_again
 from programs.schemas import Kind
+from programs.stored_values import same_values, value_stored
 from programs.trace import InputLocation, StridedChains, Trace
 from programs.undefined_arithmetic import (
     converts_out_of_range,
@@ -52,6 +53,8 @@ def writes_through_itself(call: EagerCall) -> str | None:
         # A plain store of equal values is defined; `value_stored` checks that they are equal. An
         # `out=` argument is computed element by element, and may get different values.
         plain_store = call.overwrites(tensor) and call.facts.kind is not Kind.OUT
+        # A random op stores a number per element.
+        plain_store = plain_store and torch.Tag.nondeterministic_seeded not in call.op.tags
         if not plain_store and overlaps_itself(Region.of(tensor)):
             return "writes through a region that overlaps itself"
     return None
@@ -75,7 +78,7 @@ def reads_what_it_writes(call: EagerCall) -> str | None:
     A pointwise op may read a region that is equal to the destination: each element is read before
     it is written.
     """
-    pointwise = call.facts.pointwise or call.op in UNTAGGED or is_foreach(call.op)
+    pointwise = call.facts.pointwise or is_foreach(call.op)
     for target in call.written:
         region = Region.of(target)
         for operand in _read_while_it_writes(call):
@@ -144,11 +147,11 @@ RULES: tuple[Callable[[EagerCall], str | None], ...] = (
 
 # These depend on the order in which a kernel reads and writes.
 _ABOUT_ORDER = (writes_through_itself, reads_what_it_writes, writes_twice)
-_OF_TORCH = ("aten", "prims", "prim", "quantized", "mkldnn", "inductor")
+_BETWEEN_ARGUMENTS = (reads_what_it_writes, writes_twice)
+# The rules say what is undefined for torch's operators and for ours.
+_DEFINED_BY_RULES = ("aten", "prims", "prim", "quantized", "mkldnn", "inductor", NAMESPACE)
 
 _READ_NUMBER_FIRST = {aten.fill_.Tensor, aten.masked_fill_.Tensor}
-# As pointwise as `masked_fill.Scalar`, but torch tags that one alone.
-UNTAGGED = {aten.masked_fill_.Tensor}
 
 _SCATTERS = {
     aten.select_scatter,
@@ -175,12 +178,14 @@ class Watch(TorchDispatchMode):
     """Raises `Undefined` before a call that is undefined in eager, at any depth below a function.
 
     It leaves what happened in `trace`. It follows a higher-order operator into what that calls.
+    Without `traces`, it only decides what is undefined, in less time, and the trace stays empty.
     """
 
     supports_higher_order_operators = True
 
-    def __init__(self, inputs: Sequence[torch.Tensor] = ()) -> None:
+    def __init__(self, inputs: Sequence[torch.Tensor] = (), *, traces: bool = True) -> None:
         super().__init__()
+        self._traces = traces
         self.trace = Trace(tuple(map(InputLocation.of, inputs)))
         # Inputs that share a storage may read it as different dtypes from the start.
         dtypes = {(tensor.untyped_storage()._cdata, tensor.dtype): tensor for tensor in inputs}
@@ -210,7 +215,8 @@ class Watch(TorchDispatchMode):
         try:
             self._refuse_undefined(call)
             expected = value_stored(call.op, call.arguments)
-            self._note_operands(call)
+            if self._traces:
+                self._note_operands(call)
             if torch.Tag.inplace_view in func.tags:
                 self.trace.reshaped |= {each.untyped_storage().data_ptr() for each in call.written}
             if func is aten.resize_.default:
@@ -226,7 +232,10 @@ class Watch(TorchDispatchMode):
         try:
             if expected is not None and not same_values(call.written[0], expected):
                 raise Undefined(f"{func} writes different values to one position")
-            self._note(call, result)
+            returned = [each for each in tensors_in(result) if each.layout is torch.strided]
+            self._note_memory(call, returned)
+            if self._traces:
+                self._note(call, returned)
         except Rejected:
             raise
         except Exception as reason:
@@ -262,9 +271,15 @@ class Watch(TorchDispatchMode):
             reason = next(filter(None, map(rule, steps)), None)
             if reason is None:
                 continue
+            # Our own operators say what they do with arguments that overlap each other.
+            if call.op.namespace == NAMESPACE and rule in _BETWEEN_ARGUMENTS:
+                self.trace.reads_again |= (
+                    rule is reads_what_it_writes and str(call.op) in READS_AGAIN
+                )
+                continue
             # The kernel of an operator that torch does not define is a function of the user. What
             # it does where memory overlaps is unknown, but it does the same each time.
-            if rule not in _ABOUT_ORDER or call.op.namespace in _OF_TORCH:
+            if rule not in _ABOUT_ORDER or call.op.namespace in _DEFINED_BY_RULES:
                 raise Undefined(f"{call.op} {reason}")
             self._note_unspecified(f"{call.op} {reason}")
         if depends_on_their_order(steps):
@@ -290,25 +305,37 @@ class Watch(TorchDispatchMode):
         self.trace.rounding.before(call.op, call.read(), factor=factor)
         self.trace.fused.before(call)
 
-    def _note(self, call: EagerCall, result: object) -> None:
+    def _note_memory(self, call: EagerCall, returned: Sequence[torch.Tensor]) -> None:
+        """Follow which memory was written."""
+        for tensor in call.written:
+            self._uninitialised.note_write(tensor)
+        name = call.op.overloadpacket.__name__
+        if name in ALLOCATES:
+            for tensor in returned:
+                self._uninitialised.note_allocation(tensor)
+        elif name == "resize_":
+            resized = call.written[0].untyped_storage()
+            self._uninitialised.note_resize(resized, self._before_resize)
+
+    def _note(self, call: EagerCall, returned: Sequence[torch.Tensor]) -> None:
         trace = self.trace
         for tensor in call.written:
             trace.written.add(tensor.untyped_storage().data_ptr())
-            trace.custom_write = trace.custom_write or call.op.namespace not in ("aten", "prims")
             trace.written_regions.add(region := Region.of(tensor))
             if overlaps_itself(region):
                 trace.overlapping_writes.add(region)
                 trace.expanded.add(tensor)
             trace.written_as_strided = trace.written_as_strided or self._strided.has(tensor)
-            self._uninitialised.note_write(tensor)
         trace.overlapping_operands = trace.overlapping_operands or _operands_overlap(call)
-        returned = [each for each in tensors_in(result) if each.layout is torch.strided]
         self._count(returned, [*call.only_read, *call.written])
         factor = rounds_again(call.arguments)
         operands, made = [*call.only_read, *call.written], [*call.written, *returned]
         trace.rounding.note(call.op, operands, made, factor=factor)
         trace.fused.note(call, made, moved=moves(call.op, [*operands, *made]))
         self._follow_expanded(operands, made)
+        by_schema = bool(call.facts.writes)  # it may have written nothing this time
+        trace.custom_write |= by_schema and call.op.namespace not in ("aten", "prims")
+        trace.reads_location = trace.reads_location or str(call.op) in READS_LOCATION
         trace.random = trace.random or torch.Tag.nondeterministic_seeded in call.op.tags
         if trace.data_dependent is None and is_data_dependent(call.op, call.arguments):
             trace.data_dependent = str(call.op)
@@ -318,13 +345,6 @@ class Watch(TorchDispatchMode):
             shown, given = Region.of(returned[0]), Region.of(call.only_read[0])
             trace.overlapping_as_strided = trace.overlapping_as_strided or overlaps_itself(shown)
             trace.outside = trace.outside or not covers(given, shown)
-        name = call.op.overloadpacket.__name__
-        if name in ALLOCATES:
-            for tensor in returned:
-                self._uninitialised.note_allocation(tensor)
-        elif name == "resize_":
-            resized = call.written[0].untyped_storage()
-            self._uninitialised.note_resize(resized, self._before_resize)
 
     def _follow_expanded(
         self, operands: Sequence[torch.Tensor], made: Sequence[torch.Tensor]
@@ -357,26 +377,3 @@ def _watch_failed(op: OpOverload, reason: Exception) -> InternalError:
     """An exception in the watch itself is neither eager's error nor the program's."""
     require_no_loss(reason)  # but that of a kernel arrives where its result is first looked at
     return InternalError(f"watching {op} failed: {type(reason).__name__}: {reason}")
-
-
-def value_stored(op: OpOverload, arguments: Mapping[str, Any]) -> torch.Tensor | None:
-    """What a copy into a region that overlaps itself must leave there, if it is to be defined.
-
-    None for other calls.
-    """
-    if op is not aten.copy_.default or not overlaps_itself(Region.of(arguments["self"])):
-        return None
-    target, source = arguments["self"], arguments["src"]
-    expected: torch.Tensor = source.to(target.dtype).expand(target.shape).clone()
-    return expected
-
-
-def same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """True if element by element both tensors are equal, or both are NaN. -0.0 is not 0.0."""
-    one, other = readable(one), readable(other)
-    if one.is_complex():
-        one, other = (torch.view_as_real(each.resolve_conj()) for each in (one, other))
-    equal = one == other
-    if one.is_floating_point():
-        equal &= one.signbit() == other.signbit()
-    return bool((equal | ((one != one) & (other != other))).all())

@@ -28,12 +28,14 @@ class Parameter:
     """What the schema says of one argument.
 
     `repeats` is true for lists with a length, such as int[2], for which one number is enough.
+    `wraps` is true for tensors for which the dispatcher takes a number, too.
     """
 
     name: str
     kind: str
     required: bool
     repeats: bool
+    wraps: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,12 @@ class CallSchema:
     returns: tuple[str, ...]
 
 
+# `x + 2` is `aten.add.Tensor(x, 2)` in a graph that Dynamo captures: a tensor without dimensions
+# that promotes as a number does. Torch does so for these (`should_allow_numbers_as_tensors` in
+# torch/csrc/utils/python_arg_parser.cpp).
+WRAPPING = {"add", "sub", "mul", "div", "true_divide", "floor_divide"}
+
+
 # Cached, since reading a schema takes longer than all the rules.
 @functools.cache
 def call_schema(op: str) -> CallSchema:
@@ -60,6 +68,7 @@ def call_schema(op: str) -> CallSchema:
             required=not argument.has_default_value(),
             # `getattr`, since torch's stubs lack the attribute.
             repeats=getattr(argument, "N", None) is not None,
+            wraps=argument.name == "other" and op.split(".")[1].rstrip("_") in WRAPPING,
         )
         for argument in schema.arguments
     }
@@ -170,6 +179,8 @@ def fits(argument: Argument, parameter: Parameter) -> bool:
     """True if the dispatcher converts the argument to the type that the schema states."""
     if parameter.repeats and "List[int]" in parameter.kind and _is_int(argument):
         return True  # one number, repeated in each dimension
+    if parameter.wraps and parameter.kind == "Tensor" and _is_number(argument):
+        return True
     return _fits_kind(argument, parameter.kind)
 
 

@@ -131,8 +131,6 @@ def _line(instruction: Instruction, values: dict[str, torch.Tensor], *, near: bo
     """The first spelling that makes the same ATen calls as the instruction on these values."""
     exact = statement(replace(instruction, results=()))
     target = _target(instruction)
-    if not instruction.op.startswith("aten."):
-        return _Line(target, exact)
     expected = _calls_of(exact, instruction, values, near=near)
     for text, atom in _spellings(instruction):
         try:
@@ -170,9 +168,12 @@ def _spellings(instruction: Instruction) -> Iterator[tuple[str, bool]]:
 
     None needs to be right: the caller compares their calls.
     """
-    name = instruction.op.split(".")[1]
+    namespace, name, _ = instruction.op.split(".")
     args = [expression(argument) for argument in instruction.args]
     keywords = [f"{key}={expression(value)}" for key, value in instruction.kwargs]
+    if namespace != "aten":
+        yield f"torch.ops.{namespace}.{name}({', '.join(args + keywords)})", True
+        return
     if not keywords and len(args) == 2 and name in _BINARY:
         yield f"{args[0]} {_BINARY[name]} {args[1]}", False
     if not keywords and len(args) == 1 and name in _UNARY:

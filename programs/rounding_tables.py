@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
+from programs.custom_operators import NAMESPACE
+
 
 def moves(op: OpOverload, tensors: Sequence[torch.Tensor]) -> bool:
     """True if all bits of what the op stores come from one operand, or are a constant."""
@@ -24,6 +26,8 @@ def rounds_alike(op: OpOverload, tensors: Sequence[torch.Tensor]) -> bool:
     last place where they may sum in another order, or fuse a multiplication with an addition (FMA).
     A complex product and an addition with a factor (`alpha`) allow that.
     """
+    if op.namespace == NAMESPACE:  # they copy and add, whatever their names are
+        return True
     rounding = [each for each in tensors if each.is_floating_point() or each.is_complex()]
     name = rounding_name(op)
     if name in ONE_ROUNDING:
@@ -45,9 +49,9 @@ def rounds_again(arguments: Mapping[str, Any]) -> bool:
 
 
 def rounding_name(op: OpOverload) -> str:
-    """The name of an op in the tables below; all its overloads and its in-place form share it."""
+    """The name of an op in the tables below; all its overloads and forms share it."""
     name: str = op.overloadpacket.__name__
-    return name.rstrip("_")
+    return name.removeprefix("_foreach_").rstrip("_")
 
 
 # These round once, which IEEE 754 defines; on complex values they round more than once.
@@ -64,6 +68,8 @@ MOVES = {
     "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "new_zeros",
     "new_ones", "new_full", "ones_like", "arange", "scalar_tensor", "item", "_local_scalar_dense",
     "nonzero", "type_as", "atleast_1d", "atleast_2d", "atleast_3d",
+    # These move nothing: their in-place forms change metadata.
+    "t", "transpose", "squeeze", "unsqueeze", "as_strided", "set", "resize", "resize_as",
 }
 
 # These move values, compare them, or round each element at most once.
@@ -72,9 +78,11 @@ NO_ROUNDING = MOVES | {
     "amin", "maximum", "minimum", "eq", "ne", "gt", "ge", "lt", "le", "isnan", "isinf",
     "logical_not", "logical_and", "logical_or", "logical_xor", "bitwise_not", "bitwise_and",
     "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift", "__ilshift",
-    "__irshift", "ceil", "floor", "round", "trunc", "frac", "conj_physical", "nan_to_num", "gcd",
-    "lcm", "heaviside", "copysign", "nextafter", "threshold", "hardtanh", "_add_relu",
-    "scatter_reduce", "index_reduce",
+    "__irshift", "ceil", "floor", "round", "trunc", "frac", "conj_physical", "_conj_physical",
+    "nan_to_num", "gcd", "lcm", "heaviside", "copysign", "nextafter", "threshold", "hardtanh",
+    "_add_relu", "scatter_reduce", "index_reduce", "any", "all", "argmax", "argmin", "min", "max",
+    "aminmax", "cummax", "cummin", "sort", "signbit", "isposinf",
+    "uniform", "bernoulli", "random", "rand_like", "randint_like",
 }
 # fmt: on
 
@@ -82,13 +90,14 @@ NO_ROUNDING = MOVES | {
 ANY_ZERO = {
     *("relu", "clamp", "clamp_min", "clamp_max", "amax", "amin", "maximum", "minimum"),
     *("hardtanh", "threshold", "_add_relu", "scatter_reduce", "index_reduce"),
+    *("min", "max", "aminmax", "cummax", "cummin"),
 }
 
 _PRODUCTS = {"mm", "bmm", "mv", "dot", "addmm", "baddbmm", "addmv", "addbmm", "addr"}
 # Where a number is huge, these differ from kernel to kernel by more than a tolerance.
 ADDS_IN_ANY_ORDER = {
     *("sum", "cumsum", "mean", "index_add", "scatter_add", "addcmul", "addcdiv", "lerp", "renorm"),
-    *("embedding_renorm", "fmod", "remainder", "floor_divide", "cumprod", "hypot"),
+    *("embedding_renorm", "fmod", "remainder", "floor_divide", "prod", "cumprod", "hypot"),
     *_PRODUCTS,
 }
 MULTIPLIES = {"mul", "square", "pow", "div", "reciprocal", "ldexp", *ADDS_IN_ANY_ORDER}
@@ -117,13 +126,20 @@ KERNELS_DIFFER = {
     ),
     **dict.fromkeys(("deg2rad", "rad2deg", "ldexp"), "multiplies by a constant that it rounds"),
     **dict.fromkeys(
-        ("sum", "cumsum", "mm", "bmm", "mv", "dot", "addmm", "addmv", "addbmm", "baddbmm"),
+        ("sum", "mean", "cumsum", "mm", "bmm", "mv", "dot", "addmm", "addmv", "addbmm", "baddbmm"),
         "adds in any order",
     ),
     **dict.fromkeys(("index_add", "scatter_add"), "adds equal indices in any order"),
     **dict.fromkeys(("renorm", "embedding_renorm"), "computes norms, which add in any order"),
-    "cumprod": "multiplies in any order",
+    **dict.fromkeys(("prod", "cumprod"), "multiplies in any order"),
     **dict.fromkeys(("dropout", "feature_dropout"), "multiplies by a rounded factor"),
     **dict.fromkeys(("alpha_dropout", "feature_alpha_dropout"), "multiplies and adds"),
     "matmul": "calls one of mm, bmm, mv, dot",
+    **dict.fromkeys(
+        ("normal", "exponential", "geometric", "cauchy", "log_normal", "randn_like"),
+        "random numbers that a library function transforms",
+    ),
+    **dict.fromkeys(
+        ("native_dropout", "rrelu_with_noise"), "random numbers, multiplied by rounded factors"
+    ),
 }

@@ -10,6 +10,7 @@ from enum import Enum
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
 
+import programs.custom_operators  # noqa: F401 - it registers them
 from programs.errors import UserError, did_you_mean, suggestion
 
 _NAME = re.compile(r"[A-Za-z_]\w*\.[A-Za-z_]\w*\.[A-Za-z_]\w*")
@@ -50,8 +51,16 @@ _PLAIN_STORES = {
     "aten.fill_.Tensor",
     "aten.zero_.default",
 }
-# These compute element by element, and torch does not tag them.
-_UNTAGGED = {"_add_relu", "_add_relu_", "floor_divide", "floor_divide_", "hardswish", "hardswish_"}
+# These compute element by element, and torch tags none of their forms, or one only.
+_UNTAGGED = {
+    *("_add_relu", "floor_divide", "hardswish", "masked_fill", "gcd", "lcm", "threshold"),
+    "__irshift",
+    # Other names, and ops that call only pointwise ones.
+    *("absolute", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "clip"),
+    *("divide", "true_divide", "fix", "float_power", "greater", "greater_equal", "less"),
+    *("less_equal", "multiply", "negative", "not_equal", "relu6", "selu", "square", "subtract"),
+    *("__iand", "__ior", "__ixor"),
+}
 # By the index of the argument: the noise is drawn here, and never read.
 _OVERWRITTEN = {"aten.rrelu_with_noise.default": (1,), "aten.rrelu_with_noise_.default": (1,)}
 _RANDOM_STORES = {
@@ -130,10 +139,20 @@ def facts(op: OpOverload) -> Facts:
         writes=writes,
         overwrites=out or ((0,) if plain else _OVERWRITTEN.get(name, ())),
         # torch does not tag the plain stores as pointwise, though they are.
-        pointwise=torch.Tag.pointwise in op.tags
-        or name in _PLAIN_STORES
-        or op.overloadpacket.__name__ in _UNTAGGED,
+        pointwise=name in _PLAIN_STORES or _is_pointwise(op),
     )
+
+
+def _is_pointwise(op: OpOverload) -> bool:
+    """Whether the op, or its functional form, has the tag. Of many ops torch tags that one only."""
+    if torch.Tag.pointwise in op.tags:
+        return True
+    name = op.overloadpacket.__name__.rstrip("_")
+    if op.namespace != "aten" or name in _UNTAGGED:
+        return op.namespace == "aten"
+    overload = op._overloadname.removesuffix("out").removesuffix("_") or "default"
+    form = getattr(getattr(torch.ops.aten, name, None), overload, None)
+    return isinstance(form, OpOverload) and torch.Tag.pointwise in form.tags
 
 
 def _kind(op: OpOverload, writes: tuple[int, ...], out: tuple[int, ...]) -> Kind:

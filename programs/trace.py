@@ -189,7 +189,9 @@ class Trace:
     - `unspecified`: a call that this device runs in one way, and torch specifies none; how.
     - `is_program`: the function is a `Program`, so it does nothing but call ATen ops.
     - `differentiates`: autograd recorded a call.
-    - `custom_write`: an operator of another library than torch wrote a tensor.
+    - `custom_write`: an operator of another library than torch writes, by its schema.
+    - `reads_location`: an operator showed the offset of a tensor or the size of its storage.
+    - `reads_again`: an operator read an argument again after it had written it through another.
     - `random`: an op drew random numbers.
     - `unwatched`: the higher-order operators that ran without a look at what they do.
     - `nbytes`: the bytes of all storages that the run was given or made, freed or not.
@@ -214,6 +216,8 @@ class Trace:
     is_program: bool = False
     differentiates: bool = False
     custom_write: bool = False
+    reads_location: bool = False
+    reads_again: bool = False
     random: bool = False
     unwatched: dict[str, None] = field(default_factory=dict)
     nbytes: int = 0

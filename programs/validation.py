@@ -2,8 +2,8 @@
 
 A well-formed program can be printed, written, read and handed to the dispatcher. The rules do not
 decide whether eager accepts its sizes, or whether it is defined in eager. They accept every call
-that an ATen overload accepts, except implicit conversions that would hide a tensor: a number for a
-tensor, a tensor for a number, and a tensor for the list of its rows.
+that an ATen overload accepts, except implicit conversions that would hide a tensor: a tensor for a
+number, and a tensor for the list of its rows.
 """
 
 from __future__ import annotations

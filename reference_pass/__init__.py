@@ -7,18 +7,18 @@ It is written to be read, in this order:
    forms (functional, in-place, out=), and what it reads of its operands
 3. `fake_corrections`, `fake_execution`, `alias_analysis`: which tensor of a graph sees which
    storage, and how
-4. `capture`: from a function to a graph of ATen calls
+4. `aten_graphs`, `capture`: from a function to a graph of ATen calls
 5. `metadata`, `emission`: graphs with true metadata while they are built and rewritten
 6. `views`: view ops and their inverses
-7. `bases`, `rules`: which tensor contains the contents of a storage; the decisions of
-   functionalization
+7. `undefined_calls`, `bases`, `rules`: calls that eager does not define; which tensor contains the
+   contents of a storage; the decisions of functionalization
 8. `functional_storage`, `flattening`: how a view is read and written without mutation; storages in
    one dimension
 9. `environment`, `functional_calls`, `epilogue`, `functionalize`: mutation removed, call by call
 10. `liveness`, `layout_uses`, `noops`: who reads which bytes until when; no-ops erased
 11. `candidates`, `conditions`, `backtracking`, `reinplace`: mutation put back where it is safe
-12. `invariants`, `pipeline`, `backend`: what a pass requires and ensures; all passes;
-   `torch.compile`
+12. `invariants`, `size_guards`, `pipeline`, `output_views`, `backend`: what a pass requires and
+   ensures; for which sizes a graph is right; all passes; `torch.compile`
 
 It imports torch and the standard library. It shares no code with the oracles that judge it.
 """

@@ -25,8 +25,15 @@ from torch._subclasses.fake_tensor import (
 )
 
 from reference_pass.exceptions import Refused
-from reference_pass.fake_execution import fake_inputs, fake_mode, on_fakes, run_node, run_out_call
-from reference_pass.nested import on_values, tensors_in
+from reference_pass.fake_execution import (
+    fake_inputs,
+    fake_mode,
+    on_fakes,
+    refuse_without_regions,
+    run_node,
+    run_out_call,
+)
+from reference_pass.nested import leaves_in, on_values, tensors_in
 from reference_pass.operator_forms import aten, bind, facts, on_copies, writes_outs_alone
 from reference_pass.regions import Region, Size, known
 
@@ -163,6 +170,7 @@ class Analysis:
 
     def see(self, tensor: torch.Tensor) -> Geometry:
         """Note the geometry that a tensor has now."""
+        refuse_without_regions(tensor)
         geometry = self.storages.geometry(tensor)
         # The geometry may be on a storage that has just got its number.
         while len(self.seen) < len(self.storages):
@@ -289,10 +297,12 @@ def written_tensors(node: fx.Node, value: Callable[[fx.Node], Any]) -> list[torc
 
 def _check_target(node: fx.Node) -> None:
     target = node.target
+    for leaf in leaves_in((node.args, node.kwargs)):
+        refuse_without_regions(leaf)
     # `on_copies` is in graphs of this pass, `getitem` picks results; neither writes.
     if isinstance(target, OpOverload) or target is on_copies or target is operator.getitem:
         return
-    if target in _ARITHMETIC:
+    if target in ARITHMETIC:
         return
     raise Refused(
         f"{node.format_node()}: {target} is not an ATen operator, so what it reads and writes is"
@@ -301,7 +311,7 @@ def _check_target(node: fx.Node) -> None:
 
 
 # Functions on sizes. They take and return symbols, so they read and write no tensor.
-_ARITHMETIC = {
+ARITHMETIC = {
     *(operator.add, operator.sub, operator.mul, operator.neg, operator.pow),
     *(operator.floordiv, operator.mod, operator.truediv, operator.and_, operator.or_),
     *(operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge),

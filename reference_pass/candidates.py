@@ -121,8 +121,9 @@ def _in_place(
 ) -> Iterator[Candidate]:
     """(3b) The in-place form: on the first operand, on the second, or together with a cast."""
     given = bind(op, node.args, node.kwargs)
-    written = [given[name] for name in facts(form).names if name in facts(form).writes]
-    slots = _slots(node, written, form)
+    # By position, since the forms may have other names for their arguments.
+    pairs = zip(facts(op).names, facts(form).names, strict=True)
+    slots = _slots(node, [given[own] for own, name in pairs if name in facts(form).writes], form)
     if slots:
         yield Candidate(node, How.IN_PLACE, form, node.args, node.kwargs, slots, liveness)
     if is_commutative(op, given):
@@ -161,6 +162,8 @@ def _called_on_copies(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
     """The mutating operator itself, in place of a call of it on copies."""
     op, *args = node.args
     assert isinstance(op, OpOverload)
+    if "layouts" in node.kwargs:
+        return  # its operands are not where it needs them, or overlap
     given = bind(op, tuple(args), node.kwargs)
     # Here the mutating op has the same arguments as the node, not those of a functional form.
     slots = _slots(node, [given.get(name) for name in facts(op).writes], op)

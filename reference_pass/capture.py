@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import torch
 from torch import fx
+from torch._higher_order_ops.auto_functionalize import (
+    auto_functionalized_dense,
+    auto_functionalized_v2_dense,
+)
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
@@ -16,13 +21,15 @@ from torch._subclasses.fake_tensor import (
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing, get_proxy_mode, make_fx
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from reference_pass.alias_analysis import storage_of
+from reference_pass.aten_graphs import DECOMPOSITIONS, is_aten, normalised
 from reference_pass.exceptions import Refused
 from reference_pass.fake_corrections import CORRECTIONS, OutLayout, out_layouts, true_result
-from reference_pass.nested import tensors_in
-from reference_pass.operator_forms import aten, bind, facts, on_copies, unbind, writes_outs_alone
+from reference_pass.fake_execution import refuse_without_regions
+from reference_pass.nested import leaves_in, tensors_in
+from reference_pass.operator_forms import aten, bind, facts, writes_outs_alone
 from reference_pass.regions import known, same_strides
 
 SizeMode = Literal["fixed", "symbolic"]
@@ -38,7 +45,7 @@ def capture(
     of a module. Raises `Refused` for a function that writes other tensors than these: the trace
     itself would do such a write.
     """
-    if isinstance(function, fx.GraphModule) and is_aten(function):
+    if isinstance(function, fx.GraphModule) and is_aten(function, sample_args):
         return normalised(function)
     sample_args = [
         argument.detach() if isinstance(argument, torch.Tensor) else argument
@@ -70,14 +77,12 @@ _DATA_DEPENDENT = (
 
 
 def _trace(function: Callable[..., Any], args: Sequence[object], sizes: SizeMode) -> fx.GraphModule:
+    for argument in args:
+        refuse_without_regions(argument)
     mode: Literal["symbolic", "fake"] = "symbolic" if sizes == "symbolic" else "fake"
-    views = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)  # see `on_fakes`
-    with (
-        torch.no_grad(),
-        torch._C._ExcludeDispatchKeyGuard(views),
-        _TraceGuard(),
-        _CompositesAsInEager(),
-    ):
+    # Gradients are as the caller has them, since the function may take some (`torch.func.grad`).
+    # They need autograd's record of views, so nothing is excluded here as in `on_fakes`.
+    with _seeds_refused(), _TraceGuard(), _PythonGuard():
         # `x.data = y` goes past all modes; it only shows in the storage that x ends on.
         swapped: list[int] = []
         watched = _watch_data(function, swapped)
@@ -106,6 +111,22 @@ def _trace(function: Callable[..., Any], args: Sequence[object], sizes: SizeMode
             " write x.set_(y)"
         )
     return graph_module
+
+
+@contextlib.contextmanager
+def _seeds_refused() -> Iterator[None]:
+    """Refuses a trace that seeds the default generator: the call leaves no node in the graph."""
+    # Fakes draw no numbers, so only a seed changes the state.
+    with _disable_current_modes():  # AOTAutograd compiles in a fake mode
+        before = torch.get_rng_state()
+    yield
+    with _disable_current_modes():
+        if torch.equal(before, torch.get_rng_state()):
+            return
+        torch.set_rng_state(before)
+    raise Refused(
+        "the function seeds the default generator, which a graph cannot do; seed it before"
+    )
 
 
 def _watch_data(function: Callable[..., Any], swapped: list[int]) -> Callable[..., Any]:
@@ -159,6 +180,9 @@ class _TraceGuard(TorchDispatchMode):
         self.made: dict[int, torch.UntypedStorage] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _UNFOLDED:
+            with self:  # what it calls is seen, too
+                return _UNFOLDED[func](*args, **(kwargs or {}))
         if not isinstance(func, OpOverload):
             raise Refused(
                 f"{func} is a higher-order operator; what its branches write is not analysed"
@@ -174,6 +198,8 @@ class _TraceGuard(TorchDispatchMode):
         # Asked before the call, which may already give the fakes a wrong layout.
         layouts = _out_layouts(func, given)
         result = func(*args, **(kwargs or {}))
+        for leaf in leaves_in((args, kwargs, result)):
+            refuse_without_regions(leaf)
         _correct(func, args, kwargs or {}, result)
         if layouts is not None:
             _set_layouts(_outs(func, given), layouts)
@@ -183,14 +209,35 @@ class _TraceGuard(TorchDispatchMode):
         return result
 
 
-class _CompositesAsInEager(TorchFunctionMode):
-    """Gives results of composite functions the layout that they have for tensors with data.
+def _without_token(token: Any, op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The call of an op with an effect. The passes keep the order of such calls without tokens."""
+    result = op(*args, **kwargs)
+    return (token, *result) if isinstance(result, tuple) else (token, result)
 
-    On fakes, these functions take another branch.
+
+# Higher-order operators that AOTAutograd wraps around single calls.
+_UNFOLDED: dict[object, Callable[..., Any]] = {
+    torch.ops.higher_order.with_effects: _without_token,
+    torch.ops.higher_order.auto_functionalized: auto_functionalized_dense,
+    torch.ops.higher_order.auto_functionalized_v2: auto_functionalized_v2_dense,
+}
+
+
+class _PythonGuard(TorchFunctionMode):
+    """Refuses explicit generators, and corrects the layouts of composite functions.
+
+    On fakes, some of these functions take another branch than on tensors with data.
     """
 
     # A composite is not seen by `_TraceGuard`, which gets only the operators that it calls.
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        # The graph would keep the generator that the trace has seen. If the function makes or seeds
+        # it, each call of the graph would draw other numbers.
+        if any(isinstance(leaf, torch.Generator) for leaf in leaves_in((args, kwargs))):
+            raise Refused(
+                f"{func} draws from an explicit generator, whose state is no part of a graph; use"
+                " the default generator, or draw the numbers before and pass them"
+            )
         result = func(*args, **(kwargs or {}))
         return result.contiguous() if func in _CONTIGUOUS else result
 
@@ -253,118 +300,3 @@ def _real_tensors(values: Iterable[object]) -> list[torch.Tensor]:
         for tensor in found
         if not isinstance(tensor, FakeTensor) and tensor.device.type != "meta"
     ]
-
-
-# --- graphs of ATen calls -------------------------------------------------------------------------
-
-
-def is_aten(graph_module: fx.GraphModule) -> bool:
-    """True if all calls are ATen calls, or pick their results, or are arithmetic on sizes."""
-    return all(
-        node.op in ("placeholder", "get_attr", "output")
-        or (node.op == "call_function" and _is_call(node.target))
-        for node in graph_module.graph.nodes
-    )
-
-
-def _is_call(target: object) -> bool:
-    return (
-        isinstance(target, OpOverload)
-        or target is on_copies
-        or getattr(target, "__module__", "") == "_operator"
-    )
-
-
-def normalised(graph_module: fx.GraphModule) -> fx.GraphModule:
-    """The graph with arguments by position where possible, and with calls that say what they write.
-
-    Returns the given graph module if there is nothing to change, else a copy. Raises `Refused` for
-    a call that hides what it writes and has no form that says it.
-    """
-    if not any(_changed(node) for node in graph_module.graph.nodes):
-        return graph_module
-    copy = fx.Graph()  # the caller's graph stays as it is
-    copy.output(copy.graph_copy(graph_module.graph, {}))
-    # By position, since the passes take the first argument for the base of a view or a scatter.
-    for node in copy.nodes:
-        if (changed := _changed(node)) is not None:
-            node.target, node.args, node.kwargs = changed
-    return fx.GraphModule(graph_module, copy)
-
-
-def _changed(node: fx.Node) -> tuple[OpOverload, tuple[Any, ...], dict[str, Any]] | None:
-    """The call that replaces a node's call; None if there is nothing to change."""
-    op = node.target
-    if not isinstance(op, OpOverload) or not (op in _UPDATES or node.kwargs):
-        return None
-    given = bind(op, node.args, node.kwargs)
-    # Such a call would look functional to every pass, and its update would be reordered or lost.
-    if op in _UPDATES and _updates(op, given):
-        if op is not aten.native_batch_norm.default:
-            raise Refused(
-                f"{node.format_node()} updates statistics, and its schema does not say so;"
-                " use native_batch_norm"
-            )
-        return aten._native_batch_norm_legit.default, *unbind(
-            aten._native_batch_norm_legit.default, given
-        )
-    by_position = {argument.name for argument in op._schema.arguments if not argument.kwarg_only}
-    return (op, *unbind(op, given)) if by_position & node.kwargs.keys() else None
-
-
-# --- operators whose schemas hide a mutation ------------------------------------------------------
-
-# The name of the argument that says whether an op updates the statistics that it is given.
-_UPDATES: dict[OpOverload, str] = {
-    aten.native_batch_norm.default: "training",
-    aten.batch_norm.default: "training",
-    aten._batch_norm_impl_index.default: "training",
-    aten.cudnn_batch_norm.default: "training",
-    aten.miopen_batch_norm.default: "training",
-    aten.instance_norm.default: "use_input_stats",
-}
-
-
-def _updates(op: OpOverload, given: dict[str, Any]) -> bool:
-    statistics = (given.get("running_mean"), given.get("running_var"))
-    return bool(given[_UPDATES[op]]) and any(tensor is not None for tensor in statistics)
-
-
-def _batch_norm(
-    x: torch.Tensor,
-    weight: Any,
-    bias: Any,
-    mean: Any,
-    var: Any,
-    training: bool,
-    *momentum_and_eps: float,
-) -> Any:
-    """`native_batch_norm` hides that it updates statistics; `_native_batch_norm_legit` does not."""
-    # NotImplemented leaves the call as it is: without statistics there is nothing to hide.
-    if training and mean is not None and var is not None:
-        return aten._native_batch_norm_legit.default(
-            x, weight, bias, mean, var, training, *momentum_and_eps
-        )
-    return NotImplemented
-
-
-def _dropout(x: torch.Tensor, probability: float, train: bool | None) -> Any:
-    """`native_dropout` returns a new tensor; its fake kernel may hand the operand back.
-
-    It does so where nothing is dropped, so this is only for that case.
-    """
-    drops = train is None or train
-    if x.numel() == 0 or (drops and probability != 0):
-        return NotImplemented
-    if not drops:
-        return x.clone(), torch.ones_like(x, dtype=torch.bool)
-    # Eager draws a mask for a probability of zero, too, which advances the generator.
-    mask = torch.empty_like(x, dtype=torch.bool).bernoulli_(1 - probability)
-    return x.mul(mask).mul_(1.0), mask
-
-
-# Decompositions into operators whose schemas, and fake kernels, say what happens.
-DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
-    aten.native_batch_norm.default: _batch_norm,
-    aten.native_dropout.default: _dropout,
-}

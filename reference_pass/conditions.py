@@ -24,7 +24,9 @@ from reference_pass.layout_uses import (
     at_same_offset,
     dtype_view_without_elements,
     run_with,
+    shows_layout,
     stride_use,
+    users_of_views,
 )
 from reference_pass.liveness import Liveness
 from reference_pass.nested import nodes_in, tensors_in
@@ -120,12 +122,16 @@ def same_location(candidate: Candidate) -> str | None:
         same = known(operand.storage_offset() == slot.value.storage_offset()) and same_strides(
             tuple(operand.shape), operand.stride(), slot.value.stride()
         )
-        larger = not known(
-            operand.untyped_storage().nbytes() <= slot.value.untyped_storage().nbytes()
-        )
-        # Usually all three are fine, and the uses need not be searched.
-        if same and not larger and not has_partial_element(operand):
+        nbytes = slot.value.untyped_storage().nbytes()
+        larger = not known(operand.untyped_storage().nbytes() <= nbytes)
+        smaller = not known(operand.untyped_storage().nbytes() >= nbytes)
+        # Usually all is fine, and the uses need not be searched.
+        if same and not larger and not smaller and not has_partial_element(operand):
             continue
+        if not same or larger or smaller:
+            users = users_of_views(slot.result, candidate.liveness)
+            if (user := next(filter(shows_layout, users), None)) is not None:
+                return f"{slot.destination} is at another location, and {user} may depend on it"
         reason = _location_matters(slot, same, larger, candidate.liveness)
         if reason is not None:
             return reason

@@ -131,10 +131,9 @@ def _dropped_out(op: OpOverload, given: dict[str, Any], value: Any) -> Any:
     Where nothing is dropped, fakes hand the operand back. Eager does so only without elements.
     """
     result, mask = value
-    if (
-        known(result.numel() == 0)
-        or result.untyped_storage()._cdata != given["input"].untyped_storage()._cdata
-    ):
+    if known(result.numel() == 0):
+        return result, torch.empty_like(given["input"])  # not of bools
+    if result.untyped_storage()._cdata != given["input"].untyped_storage()._cdata:
         return value
     return result.clone(), mask
 
@@ -148,7 +147,14 @@ def _clone(op: OpOverload, given: dict[str, Any], value: torch.Tensor) -> torch.
     return copy
 
 
+def _operand_itself(op: OpOverload, given: dict[str, Any], value: torch.Tensor) -> torch.Tensor:
+    operand: torch.Tensor = given["self"]
+    return operand
+
+
 CORRECTIONS: dict[object, Correction] = {
+    # Eager returns the operand; a fake kernel gives a new fake of it.
+    aten.lift_fresh.default: _operand_itself,
     # Contiguous in eager, to the last stride. On fakes the stride of a dimension of size one may
     # differ, and a view as another dtype depends on it. `normal` keeps the order of the strides of
     # its operands.
@@ -171,6 +177,8 @@ CORRECTIONS: dict[object, Correction] = {
             aten.logical_or.default,
             aten.logical_xor.default,
             aten.ldexp.Tensor,
+            aten.roll.default,
+            aten.addr.default,
             aten.native_dropout_backward.default,
             aten.max_unpool2d.default,
             aten.channel_shuffle.default,

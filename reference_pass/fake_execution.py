@@ -53,10 +53,7 @@ def fake_value(mode: FakeTensorMode, value: object) -> Any:
     """
     if not isinstance(value, torch.Tensor):
         return value
-    if value.layout is not torch.strided:
-        raise Refused(
-            f"a {value.layout} tensor has no strides to reason about; pass dense (strided) tensors"
-        )
+    refuse_without_regions(value)
     if isinstance(value, FakeTensor):
         # A new object on the same storage, without a graph of gradients.
         return aten.alias.default(value.detach())
@@ -71,15 +68,36 @@ def fake_value(mode: FakeTensorMode, value: object) -> Any:
     return fake
 
 
+def refuse_without_regions(leaf: object) -> None:
+    """Raise `Refused` for a tensor, or dtype, that no region of a storage describes."""
+    if isinstance(leaf, torch.Tensor) and leaf.layout is not torch.strided:
+        raise Refused(
+            f"a {leaf.layout} tensor has no strides to reason about; pass dense (strided) tensors"
+        )
+    # Fakes of quantized tensors may even have the dtype of the operand. So the argument counts.
+    dtype = leaf.dtype if isinstance(leaf, torch.Tensor) else leaf
+    if isinstance(dtype, torch.dtype) and dtype in _QUANTIZED:
+        raise Refused(
+            f"a {dtype} tensor has a scale beside its storage, which fakes do not have;"
+            " use the quantized_decomposed operators on integers"
+        )
+
+
+_QUANTIZED = {torch.qint8, torch.quint8, torch.qint32, torch.quint4x2, torch.quint2x4}
+
+
 @contextlib.contextmanager
 def on_fakes(mode: FakeTensorMode) -> Iterator[None]:
-    """The context to run nodes in: a fake mode, no gradients, and no record of views.
+    """The context to run nodes in: a fake mode, no gradients, no autocast, and no record of views.
+
+    The casts of autocast are calls of the graph already.
 
     Autograd would record for each view how it was made from its base, and the cost grows with the
     length of the chain.
     """
     views = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
-    with mode, torch.no_grad(), torch._C._ExcludeDispatchKeyGuard(views):
+    without_views = torch._C._ExcludeDispatchKeyGuard(views)
+    with mode, torch.no_grad(), torch._C._DisableAutocast(), without_views:
         yield
 
 

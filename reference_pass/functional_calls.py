@@ -20,6 +20,7 @@ from torch._ops import OpOverload
 
 from reference_pass.alias_analysis import Effect, Geometry, operand_storages, written_tensors
 from reference_pass.bases import BaseKind
+from reference_pass.copied_operands import Layout
 from reference_pass.emission import contiguous_strides
 from reference_pass.environment import Environment
 from reference_pass.exceptions import Refused
@@ -33,7 +34,9 @@ from reference_pass.operator_forms import (
     facts,
     functional_call,
     functional_form,
+    is_opaque,
     on_copies,
+    unbind,
 )
 from reference_pass.regions import known, overlap, same_strides
 
@@ -56,9 +59,25 @@ def call_without_writes(env: Environment, node: fx.Node, effect: Effect) -> None
     if node.target is aten.as_strided_scatter.default:
         _scatter_by_geometry(env, node, effect)
         return
-    exact = isinstance(node.target, OpOverload) and facts(node.target).random
+    op = node.target
+    layouts = None
+    if isinstance(op, OpOverload) and is_opaque(op):
+        layouts = _layouts(env, op, bind(op, node.args, node.kwargs))
+    if layouts is not None:
+        assert isinstance(op, OpOverload)
+        several = len(op._schema.returns) > 1
+        new = env.emit.call(
+            on_copies,
+            op,
+            *env.arguments(node.args),
+            layouts=layouts,
+            **env.arguments(node.kwargs),
+        )
+        env.define(node, effect, effect.value, new if several else _picked(env, new)[0])
+        return
+    exact = isinstance(op, OpOverload) and facts(op).random
     args, kwargs = env.arguments(node.args, exact), env.arguments(node.kwargs, exact)
-    new = env.emit.call(node.target, *args, **kwargs)
+    new = env.emit.call(op, *args, **kwargs)
     if isinstance(effect.value, torch.Tensor):
         new = env.apart(new, operand_storages(new))
     env.define(node, effect, effect.value, new)
@@ -147,8 +166,13 @@ def call_with_writes(env: Environment, node: fx.Node, effect: Effect, op: OpOver
     """A call that writes: its functional form on current values. Its results are written."""
     written = written_tensors(node, env.shown)
     views = [env.views[id(tensor)] for tensor in written]
-    _refuse_two_writes(op, views)
-    results = _parts(env, _functional(env, node, op, views))
+    on_cpu = all(tensor.device.type == "cpu" for tensor in written)
+    if op is aten._foreach_copy_.default or (on_cpu and _items_overlap(env, node, op, views)):
+        _call_item_by_item(env, node, op, views)
+        return
+    if not is_opaque(op):
+        _refuse_two_writes(op, views)
+    results = _parts(env, _functional(env, op, (node.args, node.kwargs), views))
     fresh = facts(op).fresh
     returned = effect.value if len(op._schema.returns) > 1 else (effect.value,)
     for result, index in zip(results, fresh, strict=False):
@@ -159,9 +183,12 @@ def call_with_writes(env: Environment, node: fx.Node, effect: Effect, op: OpOver
 
 
 def _functional(
-    env: Environment, node: fx.Node, op: OpOverload, views: list[FunctionalView]
+    env: Environment,
+    op: OpOverload,
+    passed: tuple[tuple[Any, ...], dict[str, Any]],
+    views: list[FunctionalView],
 ) -> fx.Node:
-    """The call of the functional form."""
+    """The call of the functional form. `passed` are the arguments in the captured graph."""
     exact, form = facts(op).random, functional_form(op)
     if exact and not all(map(_is_contiguous, views)):
         # Random numbers come in the order of memory, and the functional form has another layout.
@@ -170,10 +197,14 @@ def _functional(
     if form is not None and env.rules.overwrites(form) and facts(op).writes == facts(op).names[:1]:
         old = views[0].storage.value_before_queue(views[0])
     first = () if old is None else (old,)
-    args = (*first, *env.arguments(node.args[len(first) :], exact))
-    kwargs = env.arguments(node.kwargs, exact)
+    args = (*first, *env.arguments(passed[0][len(first) :], exact))
+    kwargs = env.arguments(passed[1], exact)
+    if is_opaque(op):
+        layouts = _layouts(env, op, bind(op, *passed))
+        given = kwargs if layouts is None else {**kwargs, "layouts": layouts}
+        return env.emit.call(on_copies, op, *args, **given)
     if form is None:
-        _refuse_overlapping_operands(env, node, op, views)
+        _refuse_overlapping_operands(env, op, bind(op, *passed), views)
         return env.emit.call(on_copies, op, *args, **kwargs)
     # An op that writes computes in the dtype of its destination (`cumsum_` of int8).
     dtype = None if views[0].geometry is None else views[0].geometry.dtype
@@ -187,6 +218,50 @@ def _is_contiguous(view: FunctionalView) -> bool:
         return True
     wanted = tuple(contiguous_strides(geometry.sizes))
     return same_strides(geometry.sizes, geometry.strides, wanted)
+
+
+# A `_foreach_` op runs one item of its lists after the other on a CPU
+# (aten/src/ATen/native/ForeachOpsKernels.cpp). If items overlap, the order shows in the results. So
+# the functional form is called once per item, in that order.
+
+
+def _items_overlap(
+    env: Environment, node: fx.Node, op: OpOverload, written: list[FunctionalView]
+) -> bool:
+    """True if a `_foreach_` op writes bytes that it reads or writes for another item as well."""
+    if not op.overloadpacket.__name__.startswith("_foreach_"):
+        return False
+    lists = [_item_views(env, value) for value in bind(op, node.args, node.kwargs).values()]
+    return any(
+        _may_overlap(target, operand)
+        for index, target in enumerate(written)
+        for views in lists
+        for other, operand in enumerate(views)
+        if index != other
+    )
+
+
+def _item_views(env: Environment, value: Any) -> list[FunctionalView]:
+    """The view of each item of an argument that is a list of tensors."""
+    items = value if isinstance(value, (list, tuple)) else []
+    return [view for node in nodes_in(items) for view in env.views_of(node)]
+
+
+def _call_item_by_item(
+    env: Environment, node: fx.Node, op: OpOverload, written: list[FunctionalView]
+) -> None:
+    """Each item as a call on lists of one item, whose result is written before the next one."""
+    given = bind(op, node.args, node.kwargs)
+    lists = [name for name, value in given.items() if isinstance(value, (list, tuple))]
+    for index, view in enumerate(written):
+        if op is aten._foreach_copy_.default:
+            # The functional form copies whole storages. Of `copy` the passes know that.
+            item = (given["self"][index], given["src"][index])
+            new = _functional(env, aten.copy_.default, (item, {}), [view])
+        else:
+            of_one = given | {name: [given[name][index]] for name in lists}
+            (new,) = _picked(env, _functional(env, op, unbind(op, of_one), [view]))
+        view.storage.write(view, new)
 
 
 # A call returns one tensor, one list of tensors, or a tuple of both. Fakes have the same form.
@@ -211,6 +286,43 @@ def _picked(env: Environment, value: fx.Node) -> list[fx.Node]:
     return [env.emit.call(operator.getitem, value, index) for index in range(count)]
 
 
+# --- operators of other libraries -----------------------------------------------------------------
+#
+# Nothing is known of such an operator but its schema. So each operand must have the layout that it
+# has in eager, and operands must share memory as in eager, if one of them is written. Usually the
+# values in the new graph are so. Otherwise the call gets copies with these layouts (`on_copies`).
+# What is in a storage around the operands is zero then.
+
+
+def _layouts(env: Environment, op: OpOverload, given: dict[str, Any]) -> list[Layout] | None:
+    """The layouts of the operands in eager; None if the values in the new graph have them."""
+    operands = [tensor for leaf in nodes_in(given) for tensor in tensors_in(env.shown(leaf))]
+    values = [value.meta["val"] for value in nodes_in(env.arguments(given))]
+    views = [env.views[id(tensor)] for tensor in operands]
+    layouts = []
+    for tensor, view in zip(operands, views, strict=True):
+        assert view.geometry is not None
+        nbytes = tensor.untyped_storage().nbytes()
+        storage, offset = view.geometry.storage, view.geometry.offset
+        layouts.append((storage, nbytes, offset, tuple(view.geometry.strides)))
+    # A call that writes nothing cannot tell whether its operands share memory.
+    shared = bool(facts(op).writes) and len({view.storage for view in views}) < len(views)
+    alike = all(map(_has_layout, values, layouts))
+    return None if alike and not shared else layouts
+
+
+def _has_layout(value: torch.Tensor, layout: Layout) -> bool:
+    _, nbytes, offset, strides = layout
+    pairs = [*zip(value.stride(), strides, strict=True), (value.storage_offset(), offset)]
+    pairs.append((value.untyped_storage().nbytes(), nbytes))
+    # A data-dependent size has another symbol here, and no graph can compute it before.
+    return all(_is_data_dependent(own) or known(own == wanted) for own, wanted in pairs)
+
+
+def _is_data_dependent(size: Any) -> bool:
+    return isinstance(size, torch.SymInt) and not size.node.has_hint()
+
+
 # --- calls that are refused -----------------------------------------------------------------------
 #
 # Two kinds of calls depend on the order in which a kernel reads and writes, which is undefined, or
@@ -228,10 +340,9 @@ def _refuse_two_writes(op: OpOverload, views: list[FunctionalView]) -> None:
 
 
 def _refuse_overlapping_operands(
-    env: Environment, node: fx.Node, op: OpOverload, written: list[FunctionalView]
+    env: Environment, op: OpOverload, given: dict[str, Any], written: list[FunctionalView]
 ) -> None:
     """Raise `Refused` if an op without a functional form reads bytes that it writes."""
-    given = bind(op, node.args, node.kwargs)
     read = [
         view
         for name, value in given.items()

@@ -75,6 +75,8 @@ from reference_pass.operand_access import overwrites
 from reference_pass.operator_forms import aten, facts, on_copies, view_form
 from reference_pass.regions import overlaps_itself
 from reference_pass.rules import Rules
+from reference_pass.size_guards import guard_sizes
+from reference_pass.undefined_calls import refuse_undefined
 from reference_pass.views import INVERSES, VIEW_STEPS, ViewCall, ViewStep, view_steps
 
 Views = Literal["alias", "copy"]
@@ -98,6 +100,7 @@ def functionalize(
     *sample_args: object,
     views: Views = "alias",
     sizes: SizeMode = "fixed",
+    strict: bool = False,
 ) -> fx.GraphModule:
     """The function, or graph module, as a graph module that mutates only its inputs, at its end.
 
@@ -106,9 +109,10 @@ def functionalize(
     cannot reach the memory around an input (the input has a lazy conjugate or negative bit, or its
     storage is not a whole number of its elements). `sizes="symbolic"` traces a function for all
     sizes, not only those of the sample arguments. The sample arguments are not mutated. Raises
-    `Refused`, with a reason, for a program that it cannot compile correctly.
+    `Refused`, with a reason, for a program that it cannot compile correctly; with `strict`, also
+    for calls that eager does not define (`undefined_calls`).
     """
-    return functionalize_by(RULES, function, *sample_args, views=views, sizes=sizes)
+    return functionalize_by(RULES, function, *sample_args, views=views, sizes=sizes, strict=strict)
 
 
 def functionalize_by(
@@ -117,6 +121,7 @@ def functionalize_by(
     *sample_args: object,
     views: Views = "alias",
     sizes: SizeMode = "fixed",
+    strict: bool = False,
 ) -> fx.GraphModule:
     """`functionalize` by other rules than `RULES`: a wrong pass, planted on purpose."""
     if views not in ("alias", "copy"):
@@ -131,8 +136,10 @@ def functionalize_by(
     try:
         analysis = analyse(captured, inputs)
         _refuse_mutated_twice(captured, analysis, sample_args)
+        if strict:
+            refuse_undefined(analysis)
         with on_fakes(analysis.mode):
-            return _rewrite(captured, analysis, inputs, rules, views == "copy")
+            return guard_sizes(_rewrite(captured, analysis, inputs, rules, views == "copy"))
     except GuardOnDataDependentSymNode as error:
         raise Refused(
             f"a size is data-dependent, and the graph depends on it: whether {error.cond}"

@@ -14,7 +14,7 @@ import torch
 from torch import fx
 
 from reference_pass.alias_analysis import Storages, operand_storages, storage_of, written_tensors
-from reference_pass.capture import is_aten
+from reference_pass.aten_graphs import is_aten
 from reference_pass.fake_execution import fake_mode, on_fakes
 from reference_pass.metadata import run, value_of
 from reference_pass.nested import nodes_in, tensors_in

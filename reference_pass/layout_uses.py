@@ -22,7 +22,7 @@ from reference_pass.operand_access import (
     depends_on_location,
     misaligned_by,
 )
-from reference_pass.operator_forms import aten, facts
+from reference_pass.operator_forms import aten, facts, is_opaque, on_copies
 from reference_pass.regions import Size, equal, known, same_strides
 
 
@@ -42,12 +42,20 @@ def location_use(value: fx.Node, shift: Size, liveness: Liveness) -> fx.Node | N
         (
             user
             for user in users_of_views(value, liveness)
-            if depends_on_location(user.target)
+            if shows_layout(user)
+            or depends_on_location(user.target)
             or user.target in COPIES_STORAGE
             or misaligned_by(user, shift)
         ),
         None,
     )
+
+
+def shows_layout(user: fx.Node) -> bool:
+    """True for a call of an operator that may depend on the whole layout of each operand."""
+    if user.target is on_copies:
+        return is_opaque(user.args[0]) and "layouts" not in user.kwargs
+    return is_opaque(user.target)
 
 
 def at_same_offset(value: fx.Node, liveness: Liveness) -> Iterator[fx.Node]:
@@ -83,6 +91,8 @@ def stride_use(result: fx.Node, other: torch.Tensor, liveness: Liveness) -> fx.N
                 return user
             if _only_stores(user, value):
                 continue
+            if shows_layout(user):
+                return user
             strides = _strides(value.meta["val"])
             if user.target is aten.view.dtype and _strides(instead[value]) != strides:
                 return user  # all strides count for it, also those of dimensions of size one

@@ -23,6 +23,7 @@ from torch import fx
 from torch._ops import OpOverload
 
 from reference_pass.alias_analysis import encoding, same_view
+from reference_pass.aten_graphs import require_aten
 from reference_pass.emission import has_partial_element
 from reference_pass.fake_execution import fake_mode, on_fakes
 from reference_pass.functionalize import has_effect
@@ -32,6 +33,7 @@ from reference_pass.metadata import update_metadata
 from reference_pass.operand_access import SCATTERS
 from reference_pass.operator_forms import aten, bind
 from reference_pass.regions import Region, equal, known, overlap
+from reference_pass.size_guards import guard_sizes
 
 # --- which operand a node duplicates --------------------------------------------------------------
 
@@ -191,6 +193,7 @@ def remove_noops(
     another output, and no value is overwritten before its last read. The sample arguments are as
     for `reinplace`. With a rule left out, the pass makes wrong programs.
     """
+    require_aten(graph_module, sample_args)
     update_metadata(graph_module, *sample_args)
     graph = graph_module.graph
     graph.eliminate_dead_code(has_effect)  # a dead use must not keep a copy
@@ -204,4 +207,4 @@ def remove_noops(
                 liveness.replace(node, duplicate.original, node.meta["val"])
     graph.eliminate_dead_code(has_effect)  # the duplicates, which have no users any more
     graph_module.recompile()
-    return graph_module
+    return guard_sizes(graph_module)

@@ -13,13 +13,17 @@ writes.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx
 from torch._ops import OpOverload, OpOverloadPacket
+from torch.fx.node import map_aggregate
+
+from reference_pass.copied_operands import Layout, copy_with_strides, laid_out
+from reference_pass.nested import tensors_in
 
 aten = torch.ops.aten
 
@@ -231,7 +235,9 @@ def is_commutative(op: OpOverload, given: dict[str, Any]) -> bool:
     """True if `self` and `other` of this call can be exchanged, and the result stays bit-identical.
 
     Both must have the same dtype: a kernel rounds a scalar of a wider dtype if it comes first, and
-    does not round it if it comes second.
+    does not round it if it comes second. A product of complex numbers is no such result: a compiler
+    may fuse one of its two multiplications with the addition, and in the remainder of a vector loop
+    it does.
     """
     # `add` and its `alpha` scale the second operand only.
     if op not in _COMMUTATIVE or given.get("alpha", 1) != 1:
@@ -244,6 +250,7 @@ def is_commutative(op: OpOverload, given: dict[str, Any]) -> bool:
         isinstance(one, torch.Tensor)
         and isinstance(other, torch.Tensor)
         and one.dtype == other.dtype
+        and not (op is aten.mul.Tensor and one.is_complex())
     )
 
 
@@ -302,21 +309,41 @@ def _signature(op: OpOverload, leave_out: tuple[str, ...] = ()) -> list[str]:
 # --- mutating operators without a functional form -------------------------------------------------
 
 
-def on_copies(op: OpOverload, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+def is_opaque(op: object) -> bool:
+    """True for an operator of another library: nothing is known of it but its schema.
+
+    What it computes may depend on all that it can see of an operand: its strides, its offset, the
+    size of its storage, and which operands share memory.
+    """
+    return isinstance(op, OpOverload) and op.namespace not in ("aten", "prims")
+
+
+def on_copies(
+    op: OpOverload, *args: Any, layouts: Sequence[Layout] | None = None, **kwargs: Any
+) -> tuple[Any, ...]:
     """Call a mutating operator on copies of what it writes.
 
     This is a functional form of any operator, also of a custom one. Returns its fresh returns, then
     the new contents of each written argument. The copies have the strides of the originals: what
-    random fills and other opaque kernels compute may depend on strides.
+    random fills and other opaque kernels compute may depend on strides. For an operator of another
+    library they also have the offset of the originals, and storages of the same size.
+
+    With `layouts`, one per tensor in the order of the arguments, the operator gets copies of all
+    operands, which have these layouts and share memory as these say.
     """
     known = facts(op)
     given = bind(op, args, kwargs)
-    for name in known.writes:
+    if layouts is not None:
+        copies = iter(laid_out(tensors_in(given), layouts))
+        given = map_aggregate(
+            given, lambda leaf: next(copies) if isinstance(leaf, torch.Tensor) else leaf
+        )
+    for name in known.writes if layouts is None else ():
         value = given.get(name)  # a tensor, a list of tensors, or None for an optional one
         given[name] = (
-            [_copy_with_strides(item) for item in value]
+            [copy_with_strides(item, located=is_opaque(op)) for item in value]
             if isinstance(value, (list, tuple))
-            else _copy_with_strides(value)
+            else copy_with_strides(value, located=is_opaque(op))
         )
     args, kwargs = unbind(op, given)
     returned = op(*args, **kwargs)
@@ -326,18 +353,3 @@ def on_copies(op: OpOverload, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         else (returned,)
     )
     return (*(returns[index] for index in known.fresh), *(given[name] for name in known.writes))
-
-
-def _copy_with_strides(tensor: Any) -> Any:
-    if not isinstance(tensor, torch.Tensor):
-        return tensor
-    copy = torch.empty_strided(
-        tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
-    )
-    span = 1 + sum(
-        (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
-    )
-    # The whole span is copied, gaps included: `copy_` refuses a tensor that overlaps itself.
-    if tensor.numel():
-        copy.as_strided((span,), (1,)).copy_(tensor.as_strided((span,), (1,)))
-    return copy

@@ -104,13 +104,15 @@ class Functionalize(_Pass):
     )
     keeps_aliases: ClassVar[bool] = False  # a graph with mutation has no metadata to compare with
 
-    def __init__(self, *sample_args: object, views: Views = "alias") -> None:
+    def __init__(self, *sample_args: object, views: Views = "alias", strict: bool = False) -> None:
         super().__init__(*sample_args)
-        self.views = views
+        self.views, self.strict = views, strict
 
     def call(self, graph_module: fx.GraphModule) -> PassResult:
         """Functionalize the graph module."""
-        self._made = functionalize(graph_module, *self.sample_args, views=self.views)
+        self._made = functionalize(
+            graph_module, *self.sample_args, views=self.views, strict=self.strict
+        )
         return PassResult(self._made, True)
 
 
@@ -159,10 +161,12 @@ def pipeline(
     *sample_args: object,
     views: Views = "alias",
     sizes: SizeMode = "fixed",
+    strict: bool = False,
 ) -> fx.GraphModule:
     """The function, or graph module, functionalized, without no-ops, and reinplaced.
 
-    Raises `Refused` if it cannot be compiled correctly.
+    Raises `Refused` if it cannot be compiled correctly; with `strict`, also for calls that eager
+    does not define (`undefined_calls`).
     """
     graph_module = capture(function, sample_args, sizes)
     if sizes == "symbolic":
@@ -171,7 +175,8 @@ def pipeline(
             node.meta["val"] for node in graph_module.graph.nodes if node.op == "placeholder"
         )
     # Only the first pass needs sample arguments: it leaves true metadata for the others.
-    for graph_pass in (Functionalize(*sample_args, views=views), RemoveNoOps(), Reinplace()):
+    first = Functionalize(*sample_args, views=views, strict=strict)
+    for graph_pass in (first, RemoveNoOps(), Reinplace()):
         result = graph_pass(graph_module)
         assert result is not None
         graph_module = result.graph_module

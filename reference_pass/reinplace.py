@@ -31,6 +31,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from reference_pass.alias_analysis import same_view
+from reference_pass.aten_graphs import require_aten
 from reference_pass.backtracking import BacktrackPoints, Walk, best_walk
 from reference_pass.candidates import Candidate, How, candidates
 from reference_pass.conditions import CONDITIONS, Condition, no_later_use, no_new_alias
@@ -41,6 +42,7 @@ from reference_pass.liveness import Liveness
 from reference_pass.metadata import note_value, set_value, update_metadata
 from reference_pass.operand_access import stores_through
 from reference_pass.operator_forms import EPILOGUE, aten, bind, facts, on_copies, writes
+from reference_pass.size_guards import guard_sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ def reinplace(
     `graph_module.meta["reinplace"]`. Raises `Refused` if the graph writes anything except its
     inputs at its end.
     """
+    require_aten(graph_module, sample_args)
     update_metadata(graph_module, *sample_args)
     _require_functional(graph_module.graph)
     graph_module.graph.eliminate_dead_code(has_effect)  # a dead use must not count as a read
@@ -78,7 +81,7 @@ def reinplace(
         )
     graph_module.graph = best.graph  # the setter also recompiles
     graph_module.meta["reinplace"] = best.decisions
-    return graph_module
+    return guard_sizes(graph_module)
 
 
 def decisions(graph_module: fx.GraphModule) -> tuple[Decision, ...]:

@@ -1,7 +1,8 @@
-"""The table of ops that programs are drawn from."""
+"""The table of ops: what is drawn, and of the views and writes of ATen what is not, and why."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,27 +10,70 @@ from rich.console import Console
 
 from reports.console import new_table, print_lines, print_table
 
-NAMES = ("op", "kind", "group", "writes")
+NAMES = ("op", "kind", "status", "writes", "detail")
+STATUSES = ("drawn", "reachable", "not applicable", "undrawn")
+LEGEND = (
+    "detail: the group of a drawn op, which is a swarm switch; the op through which a"
+    " reachable one is reached; or the reason. Kind and writes come from the schema."
+)
 
 
 def print_ops(console: Console, ops: Sequence[Mapping[str, Any]]) -> None:
-    """Print one row per op; `ops` are JSON values. `group` is a swarm switch."""
-    rows = [(*(str(op[name]) for name in NAMES[:-1]), ", ".join(op["writes"])) for op in ops]
-    columns = zip(NAMES, *rows, strict=True)
-    if sum(max(map(len, column)) + 2 for column in columns) <= console.width:
-        table = new_table()
-        for name in NAMES:
-            table.add_column(name, no_wrap=True)
-        for row in rows:
-            table.add_row(*row)
-        print_table(console, table)
+    """Print one row per op, and the counts; `ops` are JSON values."""
+    rows = [_row(op) for op in ops]
+    if _fits(console, NAMES, rows):
+        _print_table(console, NAMES, rows)
     else:  # a narrow terminal would cut the names
-        for op, kind, group, writes in rows:
-            what = f"{kind}, group {group}, writes {writes or 'nothing'}"
-            print_lines(console, f"{op}: {what}")
+        for op, kind, status, writes, detail in rows:
+            what = f"{kind}, writes {writes or 'nothing'}, {status}"
+            print_lines(console, f"{op}: {what}{detail and ': '}{detail}")
     console.print()
-    print_lines(
-        console,
-        f"{len(rows)} ops. Kind and writes come from the schema. Each shard of a campaign leaves"
-        " some groups out, at random.",
-    )
+    names, counted = counts(ops)
+    if _fits(console, names, counted):
+        _print_table(console, names, counted)
+    else:
+        for kind, *numbers in counted:
+            pairs = zip(numbers, STATUSES, strict=True)
+            print_lines(console, f"{kind}: {', '.join(' '.join(pair) for pair in pairs)}")
+    console.print()
+    print_lines(console, f"{len(rows)} ops. {LEGEND}")
+
+
+def _fits(console: Console, names: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    columns = zip(names, *rows, strict=True)
+    return sum(max(map(len, column)) + 2 for column in columns) <= console.width
+
+
+def counts(ops: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """How many ops of each kind have each status: the names of the columns, and the rows."""
+    counted = Counter((op["kind"], op["status"]) for op in ops)
+    rows = [
+        (kind, *(str(counted[kind, status]) for status in STATUSES))
+        for kind in dict.fromkeys(op["kind"] for op in ops)
+    ]
+    return ("kind", *STATUSES), rows
+
+
+def ops_in_markdown(ops: Sequence[Mapping[str, Any]]) -> str:
+    """The counts and the table for the documentation."""
+    names, rows = counts(ops)
+    shown = [_row(op) for op in ops]
+    return f"{_markdown(names, rows)}\n{LEGEND}\n\n{_markdown(NAMES, shown)}"
+
+
+def _row(op: Mapping[str, Any]) -> tuple[str, ...]:
+    return (op["op"], op["kind"], op["status"], ", ".join(op["writes"]), op["detail"])
+
+
+def _print_table(console: Console, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    table = new_table()
+    for name in names:
+        table.add_column(name, no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    print_table(console, table)
+
+
+def _markdown(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [names, ["---"] * len(names), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)

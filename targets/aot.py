@@ -36,9 +36,11 @@ from targets.torch_functionalize import (
     DATA_OF_A_TRACER,
     DISPUTED_EXPAND,
     FORGETFUL_CACHE,
+    LOCATION_IS_OPEN,
     OTHER_DECOMPOSITION,
     OVERLAP_BEYOND_EXPAND,
     OVERLAPPING_INPUT,
+    READS_BEFORE_WRITES,
 )
 from targets.tracing import PLAIN, Tracing
 
@@ -60,7 +62,7 @@ CONTRACT = Contract(
         OTHER_DECOMPOSITION,
         FORGETFUL_CACHE,
     ),
-    preconditions=(OVERLAP_BEYOND_EXPAND,),
+    preconditions=(OVERLAP_BEYOND_EXPAND, LOCATION_IS_OPEN, READS_BEFORE_WRITES),
     refusals=(
         AS_STRIDED_IN_CHAIN,
         DATA_OF_A_TRACER,

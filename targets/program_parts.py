@@ -63,9 +63,11 @@ class RunValues:
         values = dict(zip(names, input_tensors(program), strict=True))
         storages = {name: _storage(value) for name, value in values.items()}
         try:
-            for instruction in program.instructions:
-                execute(instruction, values)
-                storages |= {name: _storage(values[name]) for name in instruction.results}
+            # The run that is compared draws the first random numbers.
+            with torch.random.fork_rng(devices=[]):
+                for instruction in program.instructions:
+                    execute(instruction, values)
+                    storages |= {name: _storage(values[name]) for name in instruction.results}
         except Exception as error:  # what eager raises is not compared, so any error will do
             raise Rejected(f"eager raises {type(error).__name__}: {error}") from error
         return cls(values, storages)

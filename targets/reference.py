@@ -52,7 +52,7 @@ CONTRACT = Contract(
             depends_on_data,
         ),
         Refusal(
-            "operands that overlap, of an operator known only by its schema",
+            "operands that overlap, of an operator without a functional form",
             r"^Refused: .*(an order that its schema does not state|through two arguments)",
             "a schema does not say in which order an operator reads and writes"
             " (docs/reference_pass.md)",

@@ -23,6 +23,8 @@ from oracles.contract import (
     draws_nothing,
     no_overlapping_as_strided,
     overlapping_writes_come_from_expand,
+    reads_before_it_writes,
+    shows_no_location,
     writes_overlapping_input,
     writes_through_as_strided,
     written_inputs_disjoint,
@@ -88,6 +90,19 @@ OVERLAP_BEYOND_EXPAND = Precondition(
     "the docs of torch.as_strided leave writes through an overlapping view undefined; those through"
     " unfold are banned",
     overlapping_writes_come_from_expand,
+)
+# What custom operators may rely on: the tags of torch speak of strides, and of nothing else.
+LOCATION_IS_OPEN = Precondition(
+    "no operator shows an offset or a storage size",
+    "the tags of custom operators speak of strides (needs_exact_strides, needs_fixed_stride_order,"
+    " flexible_layout in aten/src/ATen/native/tags.yaml)",
+    shows_no_location,
+)
+READS_BEFORE_WRITES = Precondition(
+    "no operator reads an argument again after it wrote it through another one",
+    "auto_functionalized copies what is written, so an argument that is only read keeps its old"
+    " values; maintainers take a clone of it for the same graph (pytorch/pytorch#198031)",
+    reads_before_it_writes,
 )
 OVERLAPPING_INPUT = Refusal(
     "write into an input that overlaps itself",
@@ -165,6 +180,8 @@ CONTRACT = Contract(
             as_strided_stays_inside,
         ),
         OVERLAP_BEYOND_EXPAND,
+        LOCATION_IS_OPEN,
+        READS_BEFORE_WRITES,
     ),
     refusals=(
         AS_STRIDED_IN_CHAIN,

@@ -1,7 +1,89 @@
-"""Custom operators."""
+"""Custom operators (`programs.custom_operators`), often on arguments that alias each other.
+
+A compiler that functionalizes a call must restore its aliases where it copies its arguments.
+"""
 
 from __future__ import annotations
 
-from generators.operator import Operator
+from generators import tensor_arguments as tensors
+from generators.arguments import drawn_arguments
+from generators.draft import Draft, Drawer
+from generators.operator import Operator, any_dtype
+from generators.scene import NoChoice
+from programs.custom_operators import NAMESPACE
+from programs.program import Argument, Ref
+from programs.regions import Region, overlaps_itself
 
-CUSTOM: tuple[Operator, ...] = ()
+# --- drawers --------------------------------------------------------------------------------------
+
+
+def first(draft: Draft) -> Argument:
+    """The first tensor."""
+    return Ref(draft.self_name)
+
+
+def written(draft: Draft) -> Argument:
+    """The first tensor, or a slice of it beside another one; the two overlap or touch."""
+    tensor = draft.self
+    if overlaps_itself(Region.of(tensor)):
+        raise NoChoice  # no operator may write it
+    if tensor.dim() and tensor.shape[0] >= 2 and draft.pick.chance(50):
+        size, name = tensor.shape[0], draft.self_name
+        start = draft.pick.one((1, size - size // 2))
+        draft.scene.call("aten.slice.Tensor", Ref(name), 0, start, size)
+        low = draft.scene.call("aten.slice.Tensor", Ref(name), 0, 0, size - start)
+        draft.drawn["self"] = Ref(low[0])
+    return first(draft)
+
+
+def beside(draft: Draft) -> Argument:
+    """A tensor of the first one's dtype and shape, mostly one that aliases it."""
+    own, dtype, shape = draft.self_name, draft.self.dtype, draft.self.shape
+    fitting = draft.scene.newest_first(lambda t: t.dtype == dtype and t.shape == shape)
+    aliases = {*draft.scene.aliases(own)}
+    if draft.pick.chance(60):
+        # The same tensor twice is the fallback, and one choice among many.
+        fitting = [name for name in fitting if name in aliases] or [own]
+    return Ref(draft.pick.one(fitting))
+
+
+def beside_or_none(draft: Draft) -> Argument:
+    """The same, or None."""
+    return None if draft.pick.chance(25) else beside(draft)
+
+
+def tensors_beside(draft: Draft) -> Argument:
+    """Two to four tensors of one dtype and shape; some share memory, some are repeated."""
+    draft.drawn["self"] = Ref(draft.pick.one(draft.scene.newest_first()))
+    chosen = [written(draft), *(beside(draft) for _ in range(draft.pick.integer(1, 3)))]
+    return tuple(chosen)
+
+
+def flag(draft: Draft) -> Argument:
+    """True or False."""
+    return draft.pick.chance(70)
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+
+def _line(name: str, **drawers: Drawer) -> Operator:
+    full = f"{NAMESPACE}.{name}.default"
+    return Operator(full, "custom", any_dtype, drawn_arguments(full, drawers))
+
+
+CUSTOM: tuple[Operator, ...] = (
+    _line("add_both", x=written, y=beside),
+    _line("add_twice", x=written, y=tensors.operand),
+    _line("double", x=written),
+    _line("add_into", x=first, total=beside_or_none),
+    _line("running_sum", tensors=tensors_beside),
+    _line("add_if", x=written, y=beside, flag=flag),
+    _line("store_sum", x=written, y=beside, z=beside),
+    _line("add_", x=written, y=tensors.operand),
+    _line("add_out", x=first, y=beside, out=beside),
+    _line("add_composite", x=written, y=beside),
+    _line("plus", x=first, y=tensors.partner),
+    _line("strides", x=first),
+    _line("location", x=first),
+)

@@ -33,5 +33,4 @@ IN_PLACE: tuple[Operator, ...] = (
     line("in-place", "cumsum_.default", not_bool),
     line("in-place", "masked_fill_.Scalar", value=numbers.number),
     line("in-place", "masked_fill_.Tensor", value=tensors.scalar_tensor),
-    line("in-place", "tril_.default"),
 )

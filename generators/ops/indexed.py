@@ -6,7 +6,7 @@ from generators import index_arguments as indices
 from generators import number_arguments as numbers
 from generators import tensor_arguments as tensors
 from generators.draft import Drawer
-from generators.operator import Operator, line, lines, seldom
+from generators.operator import Operator, exactly, line, lines, of_rank, seldom
 
 _OF_SCATTER: dict[str, Drawer] = {"index": indices.positions_like}
 _WITH_SOURCE: dict[str, Drawer] = {**_OF_SCATTER, "src": indices.at_least_index}
@@ -69,12 +69,15 @@ INDEXED: tuple[Operator, ...] = (
         "masked_scatter_.default masked_scatter.default",
         source=indices.as_many_as_mask,
     ),
-    line(
-        "indexed",
-        "embedding_renorm_.default",
-        indices=indices.positions_of_rows,
-        max_norm=numbers.one_of(1.0, 2.0),
-        norm_type=numbers.one_of(1.0, 2.0),
+    *of_rank(
+        exactly(2),
+        line(
+            "indexed",
+            "embedding_renorm_.default",
+            indices=indices.positions_of_rows,
+            max_norm=numbers.one_of(1.0, 2.0),
+            norm_type=numbers.one_of(1.0, 2.0),
+        ),
     ),
     # Reads.
     *seldom(lines("indexed", "index.Tensor index_select.default")),

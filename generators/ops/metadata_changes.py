@@ -2,6 +2,40 @@
 
 from __future__ import annotations
 
-from generators.operator import Operator
+from generators import metadata_arguments as metadata
+from generators import number_arguments as numbers
+from generators import view_arguments as views
+from generators.operator import Operator, line
 
-METADATA_CHANGES: tuple[Operator, ...] = ()
+METADATA_CHANGES: tuple[Operator, ...] = (
+    line("metadata", "t_.default"),
+    line("metadata", "transpose_.default"),
+    line("metadata", "swapaxes_.default", axis0=numbers.dimension, axis1=numbers.dimension),
+    line("metadata", "swapdims_.default"),
+    line("metadata", "squeeze_.default"),
+    line("metadata", "squeeze_.dim"),
+    line("metadata", "squeeze_.dims", dim=views.some_dimensions),
+    line("metadata", "unsqueeze_.default", dim=numbers.dimension_to_insert),
+    line(
+        "metadata",
+        "as_strided_.default",
+        size=numbers.strided_sizes,
+        stride=numbers.strided_strides,
+        storage_offset=numbers.strided_offset,
+    ),
+    line("metadata", "detach_.default"),
+    # Another storage.
+    line("metadata", "set_.source_Tensor", source=metadata.tensor_of_own_dtype),
+    line(
+        "metadata",
+        "set_.source_Tensor_storage_offset",
+        source=metadata.source_with_room,
+        storage_offset=metadata.small_offset,
+        size=metadata.few_sizes,
+        stride=metadata.dense_or_reversed_strides,
+    ),
+    line("metadata", "set_.default"),
+    # Another size of the storage.
+    line("metadata", "resize_.default", size=metadata.new_sizes),
+    line("metadata", "resize_as_.default", the_template=metadata.any_tensor),
+)

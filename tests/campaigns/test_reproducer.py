@@ -11,8 +11,10 @@ import torch
 
 from campaigns.reproducer import Compiler, confirm, render, script_for
 from corpus.known_bug import view, written
+from generators.ops.custom import CUSTOM
 from oracles.judge import ON_RESULTS
 from oracles.verdict import Violation
+from programs.custom_operators import definition
 from programs.devices import on_device
 from programs.program import Input, Instruction, Program, Ref, Storage
 from targets.registry import TARGETS
@@ -26,6 +28,8 @@ CLEARED = Program(
     ),
     ("x0",),
 )
+
+CUSTOM_NAMES = [operator.name.split(".")[1] for operator in CUSTOM]
 
 # What a target could do wrong, as the source of a recipe: one per oracle.
 COMPILED = "def compiled(program, inputs):\n    "
@@ -136,6 +140,42 @@ def test_imports_only_torch_and_the_accused(name: str) -> None:
         "torch",
         *(["reference_pass"] if name.startswith("reference") else []),
     }
+
+
+def of_two_slices(*ops: str) -> Program:
+    """Calls of custom operators on the two halves of an input."""
+    halves = tuple(Input(f"x{half}", 0, torch.float32, (2,), (1,), 2 * half) for half in (0, 1))
+    refs = (Ref("x0"), Ref("x1"))
+    calls = tuple(Instruction(op, refs) for op in ops)
+    return Program((Storage(torch.float32, 4),), halves, calls, ("x0", "x1"))
+
+
+def test_has_the_definitions_of_the_custom_operators_that_the_program_calls(
+    tmp_path: Path,
+) -> None:
+    program = of_two_slices("aliasproof.add_both.default", "aliasproof.add_composite.default")
+    # It forgets what the operators write.
+    forgetful = COMPILED + "return lambda x, y: program(x.clone(), y.clone())"
+    target = replace(TARGETS["identity"], recipe=forgetful)
+    violation = Violation("inputs", "input ends wrong", "input 0")
+    text = render(program, target, violation, exact=True)
+    defined = ("add_both", "add_composite")
+    assert [name for name in CUSTOM_NAMES if f'"aliasproof::{name}"' in text] == [*defined]
+    assert all(definition(name) in text for name in defined)
+    assert "    torch.ops.aliasproof.add_both(x, y)\n" in text
+    assert len(text.splitlines()) <= 55
+    path = tmp_path / "reproducer.py"
+    path.write_text(text)
+    confirmation = confirm(path)
+    assert confirmation.shown, confirmation.output
+
+
+def test_is_short_with_the_longest_definition() -> None:
+    assert max(CUSTOM_NAMES, key=lambda name: len(definition(name).splitlines())) == "add_into"
+    program = of_two_slices("aliasproof.add_into.default")
+    violation = Violation("inputs", "input ends wrong", "input 1")
+    text = render(program, TARGETS["aot-eager"], violation, exact=True)
+    assert len(text.splitlines()) <= 50
 
 
 KINDS = [

@@ -62,6 +62,7 @@ BROUGHT_ALONG = {
     *("index_select.default", "gather.default", "take.default"),
     *("neg.default", "logical_not.default"),
     *("reshape.default", "new_full.default"),  # operands of a given shape
+    "new_empty.default",  # buffers
     "_to_copy.default",  # operands of a dtype that the op accepts
 }
 
@@ -84,9 +85,10 @@ def test_sizes_stay_small_unless_large_is_switched_on() -> None:
 
 def test_the_number_of_steps_is_respected() -> None:
     views = Features(groups=("view",), scenarios=())
-    assert all(len(program) <= 1 for program in sample(replace(views, instructions=1), 1, 50))
+    # A step may bring a conversion along.
+    assert all(len(program) <= 2 for program in sample(replace(views, instructions=1), 1, 50))
     longest = max(map(len, sample(replace(views, instructions=12), 1, 50)))
-    assert 8 <= longest <= 12
+    assert 8 <= longest <= 24
 
 
 def test_features_are_described_in_plain_json_values() -> None:

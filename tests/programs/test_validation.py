@@ -211,6 +211,8 @@ LEGAL = [
     ("aten.add.Scalar", (X, 2**64 - 1), {}),
     ("aten.add.Scalar", (X, -(2**63)), {"alpha": 2}),
     ("aten.add.Tensor", (), {"other": X, "self": X}),
+    ("aten.add.Tensor", (X, 1), {}),  # as `x + 1`
+    ("aten.div_.Tensor", (X, 2.5), {}),
     ("aten.dropout.default", (X, 0, False), {}),  # an int is a float
     ("aten._softmax.default", (X, 1, 0), {}),  # an int is a bool
     ("aten.clamp.default", (X, None, 1.5), {}),
@@ -234,6 +236,7 @@ LEGAL = [
     ("aten.random_.from", (X,), {"from": 0, "to": 3}),
 ]
 ILLEGAL = [
+    ("aten.eq.Tensor", (X, 1), {}),
     ("aten.select.int", (X, 0, 1.0), {}),
     ("aten.select.int", (X, 0, torch.uint8), {}),
     ("aten.select.int", (X, 0, 2**63), {}),
@@ -253,7 +256,7 @@ ILLEGAL = [
 ]
 # The dispatcher converts these, but they would hide which arguments of a program are tensors.
 REFUSED: list[tuple] = [
-    ("aten.add.Tensor", (X, 1), {}),
+    ("aten.copy_.default", (X, 1), {}),
     ("aten.select.int", (X, 0, Ref("one")), {}),
     ("aten.index.Tensor", (X, Y), {}),
     ("aten.view.default", (X, Ref("sizes")), {}),

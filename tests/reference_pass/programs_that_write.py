@@ -114,6 +114,13 @@ def foreach_over_views(x, y, z):
     return local, y[1:]
 
 
+@on(counted(4), counted(4) + 4)
+def foreach_items_that_overlap(x, y):
+    torch._foreach_copy_([x, y], [y, x])
+    torch._foreach_add_([x, x], [y, x])
+    torch._foreach_mul_([x[1:], x[:-1]], [3.0, 2.0])
+
+
 @on(counted(4, 4), torch.ones(4), torch.zeros(4), torch.zeros(4), torch.ones(4))
 def several_arguments_written(x, weight, bias, mean, var):
     return nn.functional.batch_norm(x, mean, var, weight, bias, training=True)

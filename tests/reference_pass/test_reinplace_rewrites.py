@@ -165,6 +165,13 @@ def test_an_op_that_does_not_commute_is_written_into_its_other_operand(reinplace
     assert done.calls == ["neg.default", "sub.out"]
 
 
+def test_a_product_of_complex_numbers_does_not_commute(reinplaced):
+    # 33 elements: the last one is not computed by the vector loop.
+    x, y = torch.randn(2, 33, dtype=torch.complex64, generator=torch.Generator().manual_seed(0))
+    product = reinplaced(lambda x, y: x * y.conj().resolve_conj(), x, y)
+    assert product.how["mul"] is not How.SWAPPED
+
+
 def test_a_scaled_sum_does_not_commute(reinplaced, vector):
     assert reinplaced(lambda x: x.add(x.neg(), alpha=2), vector).how["add"] is How.OUT
 

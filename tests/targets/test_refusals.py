@@ -85,7 +85,7 @@ def squared_gradient(x: Tensor) -> object:
 
 
 def bump_its_neighbour(x: Tensor) -> object:
-    torch.ops.refusals_test.bump(x[:2], x[1:])
+    torch._foreach_add_([x[:2], x[1:]], 1)
     return x
 
 

@@ -1,0 +1,159 @@
+"""What the programs of some features show on a target: the causes of their violations.
+
+Used by the benchmarks `scenario_yield` and `ablation`. Programs run in a worker process, since some
+of them end it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pebble import ProcessExpired, ProcessPool
+
+from campaigns.failure import Failure
+from campaigns.pool import cleaned_worker, start_pool
+from campaigns.signature import signature, symptom_class
+from generators.features import Features
+from generators.scene import Counts
+from generators.strategies import sample
+from oracles.verdict import Violation
+from programs.errors import Rejected
+from programs.program import Program
+from programs.serialization import dumps
+from targets.registry import target as target_named
+from trials.attribution import Symptom
+from trials.examination import Examination, examine
+from trials.groups import can_glue, examine_group
+from trials.passes import first_wrong_pass
+from trials.trial import Case
+from trials.worker import processor_seconds
+
+UNKNOWN = "unknown: "  # how the name of a cause begins that is no known bug
+TIMEOUT = 600.0  # seconds for a batch, which takes 1 to 30
+MOST_TRIES = 8  # programs to draw for one that plays the scenario
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """`count` programs of these features through one target.
+
+    With a `scenario`, only programs that play it to its end count.
+    """
+
+    target: str
+    features: Features
+    seed: int
+    count: int
+    scenario: str = ""
+
+    def programs(self) -> list[Program]:
+        """The programs; fewer than `count` if the scenario rarely fits."""
+        counts, kept = Counts(), []
+        for program in sample(self.features, self.seed, self.count * MOST_TRIES, counts):
+            if not self.scenario or counts.scenarios.pop(self.scenario, 0):
+                kept.append(program)
+            if len(kept) == self.count:
+                break
+        return kept
+
+
+@dataclass(slots=True)
+class Yield:
+    """What batches showed. `seconds` are those of processor time until a violation is seen.
+
+    `causes` counts violations by the known bug that they are. What is none counts by the target and
+    the pass at fault, so several unknown causes can have one name. `unknown` has one program per
+    such name, as JSON.
+    """
+
+    programs: int = 0
+    violations: int = 0
+    died: int = 0
+    seconds: float = 0.0
+    causes: dict[str, int] = field(default_factory=dict)
+    unknown: dict[str, str] = field(default_factory=dict)
+
+    def add(self, other: Yield) -> None:
+        """Add what another batch showed."""
+        self.programs += other.programs
+        self.violations += other.violations
+        self.died += other.died
+        self.seconds += other.seconds
+        for cause, count in other.causes.items():
+            self.causes[cause] = self.causes.get(cause, 0) + count
+        self.unknown = other.unknown | self.unknown
+
+    @property
+    def per_thousand(self) -> float:
+        """Distinct causes per 1,000 programs."""
+        return 1000 * len(self.causes) / self.programs if self.programs else 0.0
+
+    @property
+    def per_minute(self) -> float:
+        """Distinct causes per minute of processor time."""
+        return 60 * len(self.causes) / self.seconds if self.seconds else 0.0
+
+
+@contextmanager
+def worker(targets: list[str]) -> Iterator[ProcessPool]:
+    """A process that runs batches."""
+    with tempfile.TemporaryDirectory() as folder, start_pool(1, Path(folder), targets) as pool:
+        yield pool
+        pool.close()
+        pool.join()
+
+
+def run_in(pool: ProcessPool, batch: Batch) -> Yield:
+    """Run a batch in the worker. If that dies or hangs, the batch counts as died."""
+    try:
+        found: Yield = pool.schedule(run_batch, args=[batch], timeout=TIMEOUT).result()
+    except (ProcessExpired, TimeoutError):
+        return Yield(died=1)
+    return found
+
+
+def run_batch(batch: Batch) -> Yield:
+    """Draw the programs, examine them, and tell the causes of their violations."""
+    with cleaned_worker():
+        programs, target = batch.programs(), target_named(batch.target)
+        before = processor_seconds()
+        cases = [Case.of(program) for program in programs]
+        if target.group > 1 and can_glue(target):
+            found = examine_group(cases, target).examinations
+        else:
+            found = [examine(case, target) for case in cases]
+        result = Yield(len(programs), seconds=processor_seconds() - before)
+        for program, each in zip(programs, found, strict=True):
+            if each.mistake is not None:
+                raise each.mistake
+            if each.failed and each.symptom is not None:
+                result.violations += 1
+                cause = cause_of(program, each, each.symptom)
+                result.causes[cause] = result.causes.get(cause, 0) + 1
+                if cause.startswith(UNKNOWN):
+                    result.unknown.setdefault(cause, dumps(program))
+        return result
+
+
+def cause_of(program: Program, found: Examination, symptom: Symptom) -> str:
+    """The known bug that a violation is, or what is known of an unknown one."""
+    try:
+        failure = Failure.of(symptom, program, 0, past_known=False)
+    except Rejected:  # mended, the target at fault refuses the program
+        return f"{UNKNOWN}{symptom.target} {symptom_class(symptom)}"
+    known = failure.known or failure.suspected
+    if known is not None:
+        return known
+    left = failure.symptom
+    name = f"{UNKNOWN}{left.target} {symptom_class(left)}"
+    if left.oracle == "errors":
+        error = None if found.trial is None else found.trial.target.error
+        return f"{name} {signature(left, program, error).cause}"
+    violation = Violation(left.oracle, left.kind, "")
+    target = target_named(left.target)
+    blamed = first_wrong_pass(Case.of(program), target, violation, experiments=False)
+    return name if blamed is None else f"{name} after {blamed.name}"

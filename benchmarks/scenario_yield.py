@@ -1,0 +1,97 @@
+"""What each aliasing scenario finds: causes per 1,000 programs and per minute, per target.
+
+Each batch of programs has one scenario switched on, and only programs count that play it. The other
+switches are those of a swarm shard, the same ones for each scenario and target. The first row of a
+target has no scenario. The scenarios take turns, so that other load on the machine slows all of
+them down alike.
+
+How to read a row:
+
+- *causes* are distinct: known bugs of torch, told by mending, and unknown ones, told by the target
+  and the pass at fault. Several unknown causes may have one name, so that is a lower bound.
+- *only here* are causes that no other row of the target shows.
+- *per minute* is per minute of processor time until a violation is seen; what it costs to tell the
+  cause is not in it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from benchmarks.drawn_causes import UNKNOWN, Batch, Yield, run_in, worker
+from benchmarks.tables import Table
+from generators.features import swarm
+from generators.scenarios import SCENARIOS
+from targets.registry import target as target_named
+
+TARGETS = ("aot", "fx-reinplace", "inductor-fx", "inductor")
+NONE = "(no scenario)"
+PLAYED = (NONE, *(scenario.name for scenario in SCENARIOS if scenario.play is not None))
+FIRST_SEED = 1000
+PROGRAMS = 25  # per batch
+STEPS = 3  # per program: few, so that what is found is the scenario's
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioYield:
+    """What each scenario found, by target and scenario."""
+
+    seconds: float
+    found: dict[str, dict[str, Yield]]
+
+    def tables(self) -> list[Table]:
+        return [self._table(target, found) for target, found in self.found.items()]
+
+    def _table(self, target: str, found: dict[str, Yield]) -> Table:
+        rows = []
+        for name, each in found.items():
+            others = {cause for other in found if other != name for cause in found[other].causes}
+            unknown = sum(cause.startswith(UNKNOWN) for cause in each.causes)
+            rows.append(
+                (
+                    name,
+                    *map(str, (each.programs, each.violations, len(each.causes), unknown)),
+                    str(len(each.causes.keys() - others)),
+                    f"{each.per_thousand:.1f}",
+                    f"{each.per_minute:.1f}",
+                )
+            )
+        every = {cause for each in found.values() for cause in each.causes}
+        known = sorted(cause for cause in every if not cause.startswith(UNKNOWN))
+        notes = [f"known causes: {', '.join(known) or 'none'}"]
+        notes += sorted(every - set(known))
+        if died := sum(each.died for each in found.values()):
+            notes.append(f"{died} batches ended their worker process.")
+        columns = ("scenario", "programs", "violate", "causes", "unknown", "only here")
+        return Table(f"scenarios: {target}", (*columns, "per 1,000", "per minute"), rows, notes)
+
+
+def measure(
+    seconds: float = 120.0,
+    targets: Sequence[str] = TARGETS,
+    scenarios: Sequence[str] = PLAYED,
+    programs: int = PROGRAMS,
+) -> ScenarioYield:
+    """Run batches of each scenario on each target, for that many seconds per target.
+
+    A round over all scenarios that has begun is finished. Targets that cannot run here are left
+    out.
+    """
+    runs = [name for name in targets if target_named(name).unavailable() is None]
+    found = {target: {scenario: Yield() for scenario in scenarios} for target in runs}
+    with worker(runs) as pool:
+        for target, of_target in found.items():
+            seed, start = FIRST_SEED, time.monotonic()
+            while seed == FIRST_SEED or time.monotonic() - start < seconds:
+                for scenario in scenarios:
+                    of_target[scenario].add(run_in(pool, _batch(target, scenario, seed, programs)))
+                seed += 1
+    return ScenarioYield(seconds, found)
+
+
+def _batch(target: str, scenario: str, seed: int, programs: int) -> Batch:
+    only = () if scenario == NONE else (scenario,)
+    features = replace(swarm(seed), scenarios=only, instructions=STEPS)
+    return Batch(target, features, seed, programs, "".join(only))

@@ -1,0 +1,170 @@
+"""Graphs of ATen calls: which graphs are such, and calls that hide what they write.
+
+The passes take a graph of ATen calls as it is. Any other graph is traced (`capture`).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from reference_pass.alias_analysis import ARITHMETIC
+from reference_pass.exceptions import Refused
+from reference_pass.nested import nodes_in
+from reference_pass.operator_forms import aten, bind, on_copies, unbind
+
+# --- what is a graph of ATen calls ----------------------------------------------------------------
+#
+# Such a graph calls ATen operators, picks their results, and computes sizes. Python operators do
+# the last two. On a tensor, they are no ATen calls: `x[1:]` is a view, and `x += 1` is a write.
+
+
+def is_aten(graph_module: fx.GraphModule, sample_args: Sequence[object] = ()) -> bool:
+    """True if all calls are ATen calls, or pick their results, or are arithmetic on sizes.
+
+    The sample arguments say which inputs are tensors; without them, the metadata does.
+    """
+    return _other_call(graph_module, sample_args) is None
+
+
+def require_aten(graph_module: fx.GraphModule, sample_args: Sequence[object] = ()) -> None:
+    """Raise `Refused` for a graph with other calls."""
+    if (node := _other_call(graph_module, sample_args)) is not None:
+        raise Refused(f"{node.format_node()} is not an ATen call; functionalize the graph first")
+
+
+def _other_call(graph_module: fx.GraphModule, sample_args: Sequence[object]) -> fx.Node | None:
+    tensors: dict[fx.Node, bool] = {}  # which nodes may be tensors
+    given = iter(sample_args)
+    node: fx.Node
+    for node in graph_module.graph.nodes:
+        if node.op == "placeholder":
+            value = next(given, node.meta.get("val", torch.Tensor))
+            tensors[node] = isinstance(value, torch.Tensor) or value is torch.Tensor
+        elif node.op == "get_attr":
+            tensors[node] = True
+        elif node.op == "call_function" and _is_call(node, tensors):
+            tensors[node] = _may_be_tensor(node, tensors)
+        elif node.op != "output":
+            return node
+    return None
+
+
+def _is_call(node: fx.Node, tensors: dict[fx.Node, bool]) -> bool:
+    if isinstance(node.target, OpOverload) or node.target is on_copies:
+        return True
+    if node.target is not operator.getitem and node.target not in ARITHMETIC:
+        return False
+    return not any(tensors[operand] for operand in nodes_in((node.args, node.kwargs)))
+
+
+def _may_be_tensor(node: fx.Node, tensors: dict[fx.Node, bool]) -> bool:
+    """True if a call may return one tensor, and not several results or a size."""
+    if isinstance(node.target, OpOverload):
+        returns = node.target._schema.returns
+        return len(returns) == 1 and isinstance(returns[0].type, torch.TensorType)
+    # What is picked from several results may be a tensor.
+    return node.target is operator.getitem
+
+
+# --- normal form ----------------------------------------------------------------------------------
+
+
+def normalised(graph_module: fx.GraphModule) -> fx.GraphModule:
+    """The graph with arguments by position where possible, and with calls that say what they write.
+
+    Returns the given graph module if there is nothing to change, else a copy. Raises `Refused` for
+    a call that hides what it writes and has no form that says it.
+    """
+    if not any(_changed(node) for node in graph_module.graph.nodes):
+        return graph_module
+    copy = fx.Graph()  # the caller's graph stays as it is
+    copy.output(copy.graph_copy(graph_module.graph, {}))
+    # By position, since the passes take the first argument for the base of a view or a scatter.
+    for node in copy.nodes:
+        if (changed := _changed(node)) is not None:
+            node.target, node.args, node.kwargs = changed
+    return fx.GraphModule(graph_module, copy)
+
+
+def _changed(node: fx.Node) -> tuple[OpOverload, tuple[Any, ...], dict[str, Any]] | None:
+    """The call that replaces a node's call; None if there is nothing to change."""
+    op = node.target
+    if not isinstance(op, OpOverload) or not (op in _UPDATES or node.kwargs):
+        return None
+    given = bind(op, node.args, node.kwargs)
+    # Such a call would look functional to every pass, and its update would be reordered or lost.
+    if op in _UPDATES and _updates(op, given):
+        if op is not aten.native_batch_norm.default:
+            raise Refused(
+                f"{node.format_node()} updates statistics, and its schema does not say so;"
+                " use native_batch_norm"
+            )
+        return aten._native_batch_norm_legit.default, *unbind(
+            aten._native_batch_norm_legit.default, given
+        )
+    by_position = {argument.name for argument in op._schema.arguments if not argument.kwarg_only}
+    return (op, *unbind(op, given)) if by_position & node.kwargs.keys() else None
+
+
+# --- operators whose schemas hide a mutation ------------------------------------------------------
+
+# The name of the argument that says whether an op updates the statistics that it is given.
+_UPDATES: dict[OpOverload, str] = {
+    aten.native_batch_norm.default: "training",
+    aten.batch_norm.default: "training",
+    aten._batch_norm_impl_index.default: "training",
+    aten.cudnn_batch_norm.default: "training",
+    aten.miopen_batch_norm.default: "training",
+    aten.instance_norm.default: "use_input_stats",
+}
+
+
+def _updates(op: OpOverload, given: dict[str, Any]) -> bool:
+    statistics = (given.get("running_mean"), given.get("running_var"))
+    return bool(given[_UPDATES[op]]) and any(tensor is not None for tensor in statistics)
+
+
+def _batch_norm(
+    x: torch.Tensor,
+    weight: Any,
+    bias: Any,
+    mean: Any,
+    var: Any,
+    training: bool,
+    *momentum_and_eps: float,
+) -> Any:
+    """`native_batch_norm` hides that it updates statistics; `_native_batch_norm_legit` does not."""
+    # NotImplemented leaves the call as it is: without statistics there is nothing to hide.
+    if training and mean is not None and var is not None:
+        return aten._native_batch_norm_legit.default(
+            x, weight, bias, mean, var, training, *momentum_and_eps
+        )
+    return NotImplemented
+
+
+def _dropout(x: torch.Tensor, probability: float, train: bool | None) -> Any:
+    """`native_dropout` returns a new tensor; its fake kernel may hand the operand back.
+
+    It does so where nothing is dropped, so this is only for that case.
+    """
+    drops = train is None or train
+    if x.numel() == 0 or (drops and probability != 0):
+        return NotImplemented
+    if not drops:
+        return x.clone(), torch.ones_like(x, dtype=torch.bool)
+    # Eager draws a mask for a probability of zero, too, which advances the generator.
+    mask = torch.empty_like(x, dtype=torch.bool).bernoulli_(1 - probability)
+    return x.mul(mask).mul_(1.0), mask
+
+
+# Decompositions into operators whose schemas, and fake kernels, say what happens.
+DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
+    aten.native_batch_norm.default: _batch_norm,
+    aten.native_dropout.default: _dropout,
+}

@@ -1,0 +1,61 @@
+"""Copies of the operands of a call, laid out in memory as the operator needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import torch
+
+# (the number of a storage, its size in bytes, the offset of a tensor in it, its strides)
+Layout: TypeAlias = "tuple[int, int, int, tuple[int, ...]]"
+
+
+def copy_with_strides(tensor: Any, *, located: bool) -> Any:
+    """A copy with the same strides; if `located`, also at the same offset, in as large a storage.
+
+    What is no tensor stays as it is.
+    """
+    if not isinstance(tensor, torch.Tensor):
+        return tensor
+    nbytes = tensor.untyped_storage().nbytes()
+    if located and isinstance(nbytes, int):
+        memory = torch.empty(nbytes, dtype=torch.uint8, device=tensor.device)
+        copy = _view_in(memory, tensor, tensor.storage_offset(), tensor.stride())
+    else:
+        copy = torch.empty_strided(
+            tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
+        )
+    span = 1 + sum(
+        (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+    )
+    # The whole span is copied, gaps included: `copy_` refuses a tensor that overlaps itself.
+    if tensor.numel():
+        copy.as_strided((span,), (1,)).copy_(tensor.as_strided((span,), (1,)))
+    return copy
+
+
+def laid_out(tensors: Sequence[torch.Tensor], layouts: Sequence[Layout]) -> list[torch.Tensor]:
+    """Copies of tensors in these layouts; those with the same number of a storage share it."""
+    memories: dict[int, torch.Tensor] = {}
+    copies = []
+    for tensor, (storage, nbytes, offset, strides) in zip(tensors, layouts, strict=True):
+        if storage not in memories:
+            memories[storage] = torch.zeros(nbytes, dtype=torch.uint8, device=tensor.device)
+        copies.append(_view_in(memories[storage], tensor, offset, strides))
+        destination, source = copies[-1], tensor
+        # `copy_` refuses a destination with a stride of zero. All of its elements are equal here.
+        for dim, stride in enumerate(strides):
+            if stride == 0 and tensor.numel():
+                destination, source = destination.narrow(dim, 0, 1), source.narrow(dim, 0, 1)
+        destination.copy_(source)
+    return copies
+
+
+def _view_in(
+    memory: torch.Tensor, like: torch.Tensor, offset: Any, strides: Sequence[Any]
+) -> torch.Tensor:
+    """A view of memory (bytes) with the sizes and the dtype of a tensor."""
+    # A storage may end with a part of an element.
+    whole = memory[: memory.numel() // like.element_size() * like.element_size()]
+    return whole.view(like.dtype).as_strided(like.shape, strides, offset)

@@ -1,0 +1,106 @@
+"""Guards of graphs with symbolic sizes: for which inputs a graph is right.
+
+A trace with symbols goes one way at each branch on a size, and a layout may decide whether a
+reshape is a view. The trace notes each such decision as a guard (`ShapeEnv`). The graph is right
+for inputs that meet all guards, so its module checks them at each call.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from types import CodeType
+from typing import Any
+
+import torch
+from torch import fx
+from torch._dynamo.source import LocalSource
+from torch.fx.experimental.symbolic_shapes import SYMPY_INTERP, ShapeEnv, free_symbols
+
+from reference_pass.exceptions import Refused
+from reference_pass.nested import tensors_in
+
+
+def guard_sizes(graph_module: fx.GraphModule) -> fx.GraphModule:
+    """Let a graph module check its guards at each call, if its inputs have symbolic sizes.
+
+    Changes the graph module and returns it. A copy of the graph module loses its hooks, so each
+    pass calls this for its result.
+    """
+    placeholders = graph_module.graph.find_nodes(op="placeholder")
+    values = [node.meta.get("val") for node in placeholders]
+    env = _shape_env(values)
+    hooks = graph_module._forward_pre_hooks.values()
+    if env is not None and not any(isinstance(hook, SizeGuards) for hook in hooks):
+        names = [str(node.target) for node in placeholders]
+        graph_module.register_forward_pre_hook(SizeGuards(env, names, values))
+    return graph_module
+
+
+def _shape_env(values: Sequence[object]) -> ShapeEnv | None:
+    """The environment of the symbols in these values; None if there are none."""
+    for value in values:
+        sizes = [value] if not isinstance(value, torch.Tensor) else [*value.shape, *value.stride()]
+        for size in sizes:
+            if isinstance(size, torch.SymInt):
+                env: ShapeEnv = size.node.shape_env
+                return env
+    return None
+
+
+class SizeGuards:
+    """A hook before the call of a graph module: raises `Refused` for inputs that break a guard.
+
+    `names` are those of the inputs, `values` their metadata.
+    """
+
+    def __init__(self, env: ShapeEnv, names: Sequence[str], values: Sequence[Any]) -> None:
+        self.env, self.names, self.values = env, names, values
+        self.guards: list[tuple[str, CodeType]] | None = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SizeGuards:
+        """A copy of a graph has the guards of the same trace."""
+        return self
+
+    def __call__(self, module: torch.nn.Module, inputs: tuple[Any, ...]) -> None:
+        """Check the inputs of a call."""
+        if any(tensor._has_symbolic_sizes_strides for tensor in tensors_in(inputs)):
+            return  # fakes of another trace; to compare their sizes would add guards to that one
+        given = dict(zip(self.names, inputs, strict=False))
+        for name, value in zip(self.names, self.values, strict=True):
+            if isinstance(value, torch.Tensor) and given[name].dim() != value.dim():
+                raise Refused(
+                    f"{name} has {given[name].dim()} dimensions, and the graph was traced for"
+                    f" {value.dim()}; trace it for others"
+                )
+        # Noted at the first call, since a pass after this one may add guards.
+        if self.guards is None:
+            self.guards = [(text, compile(text, "<guard>", "eval")) for text in self._texts()]
+        for text, code in self.guards:
+            # What torch printed from its own symbols, not what a user wrote.
+            if not eval(code, SYMPY_INTERP, {"L": given}):  # noqa: S307
+                raise Refused(
+                    f"the graph was traced for inputs with {_readable(text)}; trace it for others"
+                )
+
+    def _texts(self) -> list[str]:
+        """The guards as Python expressions."""
+        sized = [
+            (name, value)
+            for name, value in zip(self.names, self.values, strict=True)
+            if isinstance(value, (torch.Tensor, torch.SymInt, int)) and not isinstance(value, bool)
+        ]
+        names, values = zip(*sized, strict=True)
+        symbols = free_symbols(values)
+        return self.env.produce_guards(
+            values,
+            [LocalSource(name) for name in names],
+            # Fakes of the caller may share their environment with other graphs.
+            guards=[guard for guard in self.env.guards if guard.expr.free_symbols <= symbols],
+            ignore_static=False,
+        )
+
+
+def _readable(guard: str) -> str:
+    """A guard on `x` in place of `L['x']`, as torch writes a local variable."""
+    return re.sub(r"L\['(\w+)'\]", r"\1", guard)

@@ -1,0 +1,90 @@
+"""Calls that eager does not define: what they leave in memory depends on the kernel.
+
+    x.as_strided((3, 2), (1, 1)).add_(1)     an element is written several times
+    y.diagonal().add_(y.view(-1)[0])         an element is read after it may have been written
+    x.addmm_(x, x)                           the op reads all of what it writes
+    torch._foreach_add_([a, b], [b, a])      one pair reads what another one writes
+
+The graphs of the passes read all operands before they write, and write each element once. A kernel
+of eager may do otherwise. So `functionalize(strict=True)` refuses such calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import fx
+from torch._ops import OpOverload
+
+from reference_pass.alias_analysis import Analysis, Geometry
+from reference_pass.exceptions import Refused
+from reference_pass.nested import nodes_in, tensors_in
+from reference_pass.operator_forms import aten, bind, facts, is_pointwise
+from reference_pass.regions import overlap, overlaps_itself
+
+
+def refuse_undefined(analysis: Analysis) -> None:
+    """Raise `Refused` for a call of the captured graph that eager does not define."""
+    shown: dict[int, Geometry] = {}  # the geometry that each tensor object has now
+    for node, effect in analysis.effects.items():
+        op = node.target
+        if isinstance(op, OpOverload) and facts(op).writes and not effect.mutated_metadata:
+            wrong = next(_undefined(op, _operands(node, op, analysis, shown)), None)
+            if wrong is not None:
+                raise Refused(f"{node.format_node()} {wrong}: undefined in eager")
+        shown |= effect.shows | effect.mutated_metadata
+
+
+# By argument, the geometry of each of its tensors.
+_Operands = dict[str, list[Geometry]]
+
+
+def _operands(
+    node: fx.Node, op: OpOverload, analysis: Analysis, shown: dict[int, Geometry]
+) -> _Operands:
+    def geometries(argument: Any) -> list[Geometry]:
+        tensors = (
+            tensor for leaf in nodes_in([argument]) for tensor in tensors_in(analysis.value(leaf))
+        )
+        return [shown[id(tensor)] for tensor in tensors]
+
+    given = bind(op, node.args, node.kwargs)
+    return {name: geometries(argument) for name, argument in given.items()}
+
+
+def _undefined(op: OpOverload, operands: _Operands) -> Iterator[str]:
+    """What is wrong with a call."""
+    written = [
+        (index, geometry)
+        for name in facts(op).writes
+        for index, geometry in enumerate(operands.get(name, ()))
+    ]
+    read = [
+        (index, geometry)
+        for name in operands.keys() - set(facts(op).writes)
+        for index, geometry in enumerate(operands[name])
+    ]
+    for at, target in written:
+        # A fill stores one value everywhere, so the order does not matter.
+        if op not in _FILLS and overlaps_itself(target.region):
+            yield "writes through a region that overlaps itself"
+        for index, operand in read:
+            # A pointwise kernel reads an element before it writes it. A foreach op is a loop.
+            together = _is_by_element(op) and index == at and target.region.same(operand.region)
+            if _shares_bytes(target, operand) and not together:
+                yield "reads memory that it is writing at other positions"
+        for other, target_too in written:
+            if other > at and _shares_bytes(target, target_too):
+                yield "writes the same memory twice"
+
+
+_FILLS = {aten.fill_.Scalar, aten.zero_.default, aten.fill.Scalar_out, aten.zero.out}
+
+
+def _is_by_element(op: OpOverload) -> bool:
+    return is_pointwise(op) or op is aten.copy_.default or op.name().startswith("aten::_foreach_")
+
+
+def _shares_bytes(one: Geometry, other: Geometry) -> bool:
+    return one.storage == other.storage and overlap(one.region, other.region)

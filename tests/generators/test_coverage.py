@@ -1,0 +1,55 @@
+"""The coverage table: each view and each write of ATen has a status, and docs/ops.md shows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from aliasproof.documented_ops import document
+from generators.coverage import OpStatus, coverage
+from generators.operators import OPERATORS
+from programs.schemas import Kind, facts, resolve
+
+COVERED = {str(each.op): each for each in coverage()}
+
+
+def test_each_view_and_each_write_has_a_status() -> None:
+    for name in torch._C._dispatch_get_all_op_names():
+        plain = name.removeprefix("aten::")
+        if plain == name or plain.startswith("from_file"):
+            continue
+        op = resolve(f"aten.{plain}" if "." in plain else f"aten.{plain}.default")
+        assert (str(op) in COVERED) == (facts(op).kind is not Kind.FUNCTIONAL)
+
+
+def test_what_is_drawn_is_drawn() -> None:
+    drawn = {name for name, each in COVERED.items() if each.status is OpStatus.DRAWN}
+    assert drawn == {operator.name for operator in OPERATORS} & COVERED.keys()
+    for each in COVERED.values():
+        if each.status is OpStatus.REACHABLE:
+            assert each.detail in {operator.name for operator in OPERATORS}
+        assert (each.detail == "") == (each.status is OpStatus.UNDRAWN)
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "detail"),
+    [
+        ("aten.add_.Tensor", OpStatus.DRAWN, "in-place"),
+        ("aten.sin.out", OpStatus.REACHABLE, "aten.sin_.default"),
+        ("aten._mkldnn_transpose_.default", OpStatus.NOT_APPLICABLE, "MkldnnCPU"),
+        ("aten.set_.source_Storage", OpStatus.NOT_APPLICABLE, "Storage"),
+        ("aten.expand_copy.out", OpStatus.NOT_APPLICABLE, "generated"),
+        ("aten.special_airy_ai.out", OpStatus.UNDRAWN, ""),
+    ],
+)
+def test_a_status_says_why(name: str, status: OpStatus, detail: str) -> None:
+    assert COVERED[name].status is status
+    assert detail in COVERED[name].detail
+
+
+@pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="the table is of torch 2.13")
+def test_the_documentation_shows_the_table() -> None:
+    written = (Path(__file__).parents[2] / "docs" / "ops.md").read_text(encoding="utf-8")
+    assert written == document(), "python -m aliasproof.documented_ops > docs/ops.md"

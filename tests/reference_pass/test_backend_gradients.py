@@ -1,0 +1,157 @@
+"""`torch.compile(backend="aliasproof")` with autograd and autocast: as eager, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, fx, nn
+
+from reference_pass.backend import Compiled, aliasproof
+
+Run = Callable[[Callable[..., Any]], Any]
+
+
+@pytest.fixture(autouse=True)
+def fresh_dynamo():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def numbers(requires_grad: bool = False) -> Tensor:
+    return torch.arange(12.0).view(4, 3).requires_grad_(requires_grad)
+
+
+def assert_as_eager(run: Run) -> None:
+    """`run` takes what compiles a function, and returns tensors in any nesting."""
+    expected = run(lambda function: function)
+    actual = run(lambda function: torch.compile(function, backend=aliasproof))
+    assert _described(expected) == _described(actual)
+
+
+def _described(values: Any) -> list[object]:
+    leaves = torch.utils._pytree.tree_leaves(values)
+    return [(leaf.tolist(), leaf.dtype, leaf.requires_grad) for leaf in leaves]
+
+
+def test_gradients_that_the_function_takes():
+    def gradient(x):
+        return torch.func.grad(lambda y: (y * y).sum())(x)
+
+    assert_as_eager(lambda compiled: compiled(gradient)(numbers()))
+
+
+@pytest.mark.parametrize("ambient", [True, False])
+@pytest.mark.parametrize("inside", [True, False])
+def test_autocast_in_the_function_and_around_it(ambient, inside):
+    def product(x):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=inside):
+            return x @ x.t()
+
+    def run(compiled):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=ambient):
+            return compiled(product)(numbers())
+
+    assert_as_eager(run)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (x, x[0].detach()),
+        lambda x: (x, x[0].data, x.detach()),
+        lambda x: (x, x.detach()[1:]),
+    ],
+)
+def test_a_detached_view_of_an_output_requires_no_gradient(function):
+    assert_as_eager(lambda compiled: compiled(lambda x: function(x * 2))(numbers(True)))
+
+
+@pytest.mark.parametrize("requires_grad", [True, False])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (x * 2).t() + 1,  # written in place, into a view of the product
+        lambda x: ((x * 2)[1:] + 1, x * 3),
+        lambda x: ((x * 2).view(-1), (x * 3).t()),
+    ],
+)
+def test_results_are_written_by_the_caller_as_in_eager(function, requires_grad):
+    def run(compiled):
+        x, weight = numbers(requires_grad), torch.ones((), requires_grad=True)
+        results = compiled(function)(x)
+        for result in results if isinstance(results, tuple) else [results]:
+            result.mul_(weight)
+        (results[0] if isinstance(results, tuple) else results).sum().backward()
+        return [results, weight.grad, x.grad if requires_grad else ()]
+
+    assert_as_eager(run)
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_parameters_that_are_attributes_of_the_graph_get_gradients(grad):
+    linear = nn.Linear(3, 2)
+    traced = fx.symbolic_trace(linear)
+    with torch.set_grad_enabled(grad):
+        result = aliasproof(traced, [numbers()])(numbers())
+    assert torch.equal(result, traced(numbers()))
+    assert result.requires_grad == grad
+    if grad:
+        (gradient,) = torch.autograd.grad(result.sum(), linear.bias)
+        assert gradient.tolist() == [4.0, 4.0]
+
+
+def draws_from_its_own_generator(x):
+    return x + torch.rand(x.shape, generator=torch.Generator().manual_seed(1))
+
+
+def seeds(x):
+    torch.manual_seed(1)
+    return x + torch.rand(x.shape)
+
+
+def quantizes(x):
+    return torch.quantize_per_tensor(x, 0.1, 0, torch.qint8).dequantize()
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (draws_from_its_own_generator, "explicit generator"),
+        (seeds, "seeds the default generator"),
+        (quantizes, "has a scale beside its storage"),
+    ],
+)
+def test_what_no_graph_of_storages_says_is_refused_while_compiling(function, reason):
+    before = torch.get_rng_state()
+    with pytest.raises(Exception, match=reason):
+        Compiled(Traced(function), [numbers()])
+    assert torch.equal(before, torch.get_rng_state())
+
+
+class Traced(fx.GraphModule):
+    """A graph module that calls a function, as Dynamo puts functions that it allows into graphs."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        graph = fx.Graph()
+        graph.output((graph.call_function(function, (graph.placeholder("x"),)),))
+        super().__init__({}, graph)
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")  # it is deprecated
+def test_dynamo_falls_back_to_eager_where_the_passes_refuse():
+    with torch._dynamo.config.patch(suppress_errors=True):
+        compiled = torch.compile(quantizes, backend=aliasproof)
+        assert torch.equal(compiled(numbers()), quantizes(numbers()))
+
+
+def test_the_cache_of_layouts_is_bounded():
+    graph = fx.symbolic_trace(lambda x: x + 1)
+    compiled = Compiled(graph, [torch.ones(4)])
+    compiled.MOST_LAYOUTS = 2
+    for size in (1, 2, 3):
+        compiled(torch.ones(size))
+    assert len(compiled.graphs) == 2

@@ -1,0 +1,116 @@
+"""What `torch.compile(backend="aliasproof")` makes of Dynamo's and AOTAutograd's special calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, fx, nn
+from torch.nn import functional
+
+from reference_pass import Refused, reinplace, remove_noops
+from reference_pass.backend import aliasproof
+
+
+@pytest.fixture(autouse=True)
+def fresh_dynamo():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def positive_definite() -> Tensor:
+    return (torch.eye(3) * 2 + 0.1).requires_grad_()
+
+
+def assert_trains_as_eager(function: Callable[..., Any]) -> None:
+    results = []
+    for compiled in (function, torch.compile(function, backend=aliasproof)):
+        x = positive_definite()
+        result = compiled(x)
+        result.sum().backward()
+        results.append([result.detach(), x.grad])
+    assert all(map(torch.equal, *results))
+
+
+@torch.library.custom_op("reference_pass_tests::scale", mutates_args=("y",))
+def scale(x: Tensor, y: Tensor) -> Tensor:
+    y.mul_(3)
+    return x * 2
+
+
+@scale.register_fake
+def _(x: Tensor, y: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+def calls_a_custom_operator(x: Tensor) -> Tensor:
+    y = x.detach() * 1
+    z: Tensor = scale(x.detach(), y)
+    return x * y + z
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        torch.linalg.cholesky,  # `with_effects` around the check for errors
+        torch.linalg.inv,
+        calls_a_custom_operator,  # `auto_functionalized_v2`
+    ],
+)
+def test_higher_order_operators_of_aot_autograd(function):
+    assert_trains_as_eager(function)
+
+
+def test_an_error_that_is_an_effect_is_raised():
+    compiled = torch.compile(torch.linalg.cholesky, backend=aliasproof)
+    with pytest.raises(RuntimeError, match="not positive-definite"):
+        compiled(-positive_definite())
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, e: functional.layer_norm(x, (3,), eps=e),
+        functional.dropout,  # branches on its probability
+        lambda x, e: x * e,
+    ],
+)
+def test_floats_with_dynamic_sizes(function):
+    compiled = torch.compile(function, backend=aliasproof, dynamic=True)
+    for size, number in ((4, 0.5), (4, 0.25), (5, 0.25)):
+        x = torch.arange(3.0 * size).view(size, 3)
+        torch.manual_seed(0)
+        expected = function(x, number)
+        torch.manual_seed(0)
+        assert torch.equal(compiled(x, number), expected)
+
+
+def test_modules_with_floats_and_dynamic_sizes():
+    model = nn.Sequential(nn.BatchNorm1d(3), nn.Dropout(0.5)).eval()
+    with torch.no_grad():
+        compiled = torch.compile(model, backend=aliasproof, dynamic=True)
+        for size in (4, 5):
+            x = torch.arange(3.0 * size).view(size, 3)
+            assert torch.equal(compiled(x), model(x))
+
+
+@pytest.mark.parametrize("program", [lambda x: x.add(1).mul_(2), nn.ReLU(), lambda x: x[1:] + 1])
+@pytest.mark.parametrize("graph_pass", [reinplace, remove_noops])
+def test_a_pass_on_graphs_refuses_other_calls(program, graph_pass):
+    traced = fx.symbolic_trace(program if isinstance(program, nn.Module) else Calls(program))
+    with pytest.raises(Refused, match="not an ATen call; functionalize the graph first"):
+        graph_pass(traced, torch.ones(4))
+
+
+class Calls(nn.Module):
+    """A module that calls a function."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x)
