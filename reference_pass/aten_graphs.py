@@ -14,6 +14,7 @@ from torch import fx
 from torch._ops import OpOverload
 
 from reference_pass.alias_analysis import ARITHMETIC
+from reference_pass.control_flow_calls import CONTROL_FLOW
 from reference_pass.exceptions import Refused
 from reference_pass.nested import nodes_in
 from reference_pass.operator_forms import aten, bind, on_copies, unbind
@@ -49,27 +50,34 @@ def _other_call(graph_module: fx.GraphModule, sample_args: Sequence[object]) -> 
         elif node.op == "get_attr":
             tensors[node] = True
         elif node.op == "call_function" and _is_call(node, tensors):
-            tensors[node] = _may_be_tensor(node, tensors)
+            tensors[node] = _may_be_tensor(node)
         elif node.op != "output":
             return node
     return None
 
 
 def _is_call(node: fx.Node, tensors: dict[fx.Node, bool]) -> bool:
-    if isinstance(node.target, OpOverload) or node.target is on_copies:
+    if isinstance(node.target, OpOverload) or node.target in {on_copies, *CONTROL_FLOW}:
         return True
     if node.target is not operator.getitem and node.target not in ARITHMETIC:
         return False
     return not any(tensors[operand] for operand in nodes_in((node.args, node.kwargs)))
 
 
-def _may_be_tensor(node: fx.Node, tensors: dict[fx.Node, bool]) -> bool:
+def _may_be_tensor(node: fx.Node) -> bool:
     """True if a call may return one tensor, and not several results or a size."""
     if isinstance(node.target, OpOverload):
         returns = node.target._schema.returns
         return len(returns) == 1 and isinstance(returns[0].type, torch.TensorType)
-    # What is picked from several results may be a tensor.
-    return node.target is operator.getitem
+    if node.target is not operator.getitem:
+        return False
+    call, index = node.args
+    assert isinstance(index, int)
+    if not isinstance(call, fx.Node) or not isinstance(call.target, OpOverload):
+        return False  # a result of `on_copies`, or of a control flow call, may be a list
+    returns = call.target._schema.returns
+    # One list of tensors, or several results.
+    return len(returns) == 1 or isinstance(returns[index].type, torch.TensorType)
 
 
 # --- normal form ----------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ def aliasproof(
         # The graphs of AOTAutograd do not show any more what the program writes.
         Compiled(graph_module, example_inputs, views, strict)
     boxed = functools.partial(_boxed, views, strict)
-    # Writes that autograd does not see stay in the graph. The epilogue of AOTAutograd would copy
+    # Writes that autograd does not see stay in the graph: AOTAutograd's own epilogue would copy
     # under autograd, and the input would lose its gradient.
     compile_both = aot_autograd(
         fw_compiler=boxed, bw_compiler=boxed, keep_inference_input_mutations=True

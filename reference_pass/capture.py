@@ -25,6 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from reference_pass.alias_analysis import storage_of
 from reference_pass.aten_graphs import DECOMPOSITIONS, is_aten, normalised
+from reference_pass.control_flow_calls import CONTROL_FLOW
 from reference_pass.exceptions import Refused
 from reference_pass.fake_corrections import CORRECTIONS, OutLayout, out_layouts, true_result
 from reference_pass.fake_execution import refuse_without_regions
@@ -183,6 +184,8 @@ class _TraceGuard(TorchDispatchMode):
         if func in _UNFOLDED:
             with self:  # what it calls is seen, too
                 return _UNFOLDED[func](*args, **(kwargs or {}))
+        if func in CONTROL_FLOW:
+            return func(*args, **(kwargs or {}))
         if not isinstance(func, OpOverload):
             raise Refused(
                 f"{func} is a higher-order operator; what its branches write is not analysed"

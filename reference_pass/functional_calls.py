@@ -20,6 +20,7 @@ from torch._ops import OpOverload
 
 from reference_pass.alias_analysis import Effect, Geometry, operand_storages, written_tensors
 from reference_pass.bases import BaseKind
+from reference_pass.control_flow_calls import CONTROL_FLOW
 from reference_pass.copied_operands import Layout
 from reference_pass.emission import contiguous_strides
 from reference_pass.environment import Environment
@@ -62,7 +63,7 @@ def call_without_writes(env: Environment, node: fx.Node, effect: Effect) -> None
     op = node.target
     layouts = None
     if isinstance(op, OpOverload) and is_opaque(op):
-        layouts = _layouts(env, op, bind(op, node.args, node.kwargs))
+        layouts = layouts_in_eager(env, op, bind(op, node.args, node.kwargs))
     if layouts is not None:
         assert isinstance(op, OpOverload)
         several = len(op._schema.returns) > 1
@@ -75,7 +76,8 @@ def call_without_writes(env: Environment, node: fx.Node, effect: Effect) -> None
         )
         env.define(node, effect, effect.value, new if several else _picked(env, new)[0])
         return
-    exact = isinstance(op, OpOverload) and facts(op).random
+    # The graph of a branch was traced for the strides that its operands have in eager.
+    exact = op in CONTROL_FLOW or (isinstance(op, OpOverload) and facts(op).random)
     args, kwargs = env.arguments(node.args, exact), env.arguments(node.kwargs, exact)
     new = env.emit.call(op, *args, **kwargs)
     if isinstance(effect.value, torch.Tensor):
@@ -200,7 +202,7 @@ def _functional(
     args = (*first, *env.arguments(passed[0][len(first) :], exact))
     kwargs = env.arguments(passed[1], exact)
     if is_opaque(op):
-        layouts = _layouts(env, op, bind(op, *passed))
+        layouts = layouts_in_eager(env, op, bind(op, *passed))
         given = kwargs if layouts is None else {**kwargs, "layouts": layouts}
         return env.emit.call(on_copies, op, *args, **given)
     if form is None:
@@ -294,7 +296,9 @@ def _picked(env: Environment, value: fx.Node) -> list[fx.Node]:
 # What is in a storage around the operands is zero then.
 
 
-def _layouts(env: Environment, op: OpOverload, given: dict[str, Any]) -> list[Layout] | None:
+def layouts_in_eager(
+    env: Environment, op: OpOverload, given: dict[str, Any]
+) -> list[Layout] | None:
     """The layouts of the operands in eager; None if the values in the new graph have them."""
     operands = [tensor for leaf in nodes_in(given) for tensor in tensors_in(env.shown(leaf))]
     values = [value.meta["val"] for value in nodes_in(env.arguments(given))]

@@ -43,6 +43,7 @@ called on copies; metadata mutation of inputs is part of the epilogue.
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -56,6 +57,7 @@ from torch.utils._pytree import tree_leaves
 from reference_pass.alias_analysis import Analysis, Effect, Geometry, analyse
 from reference_pass.bases import BaseKind, is_base, storage_uses
 from reference_pass.capture import SizeMode, capture
+from reference_pass.control_flow_calls import functional_branches
 from reference_pass.emission import Emitter
 from reference_pass.environment import Environment, is_plain, result_strides
 from reference_pass.epilogue import finish
@@ -133,6 +135,8 @@ def functionalize_by(
         raise Refused(
             f"the graph takes {len(metas)} inputs, but {len(inputs)} sample arguments were given"
         )
+    by_rules = functools.partial(functionalize_by, rules, views=views, strict=strict)
+    captured = functional_branches(captured, by_rules)
     try:
         analysis = analyse(captured, inputs)
         _refuse_mutated_twice(captured, analysis, sample_args)

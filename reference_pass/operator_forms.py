@@ -278,6 +278,8 @@ def is_pointwise(op: OpOverload) -> bool:
 def _functional_names(op: OpOverload) -> list[str]:
     # `add` of `add_`, `add` of the out= overload of `add`, and `normal_functional` of `normal_`.
     name = op.overloadpacket.__name__
+    if name.startswith("__i"):  # `&=` is `__iand__`
+        return [f"__{name[3:]}"]
     return [name.rstrip("_"), name, name + "_functional", name.rstrip("_") + "_functional"]
 
 

@@ -20,7 +20,14 @@ from torch._ops import OpOverload
 from reference_pass.alias_analysis import Analysis, Geometry
 from reference_pass.exceptions import Refused
 from reference_pass.nested import nodes_in, tensors_in
-from reference_pass.operator_forms import aten, bind, facts, is_pointwise
+from reference_pass.operator_forms import (
+    aten,
+    bind,
+    facts,
+    functional_form,
+    is_opaque,
+    is_pointwise,
+)
 from reference_pass.regions import overlap, overlaps_itself
 
 
@@ -69,6 +76,8 @@ def _undefined(op: OpOverload, operands: _Operands) -> Iterator[str]:
         # A fill stores one value everywhere, so the order does not matter.
         if op not in _FILLS and overlaps_itself(target.region):
             yield "writes through a region that overlaps itself"
+        if is_opaque(op):
+            continue  # its author decides the order, and the graph shares memory as eager does
         for index, operand in read:
             # A pointwise kernel reads an element before it writes it. A foreach op is a loop.
             together = _is_by_element(op) and index == at and target.region.same(operand.region)
@@ -83,7 +92,14 @@ _FILLS = {aten.fill_.Scalar, aten.zero_.default, aten.fill.Scalar_out, aten.zero
 
 
 def _is_by_element(op: OpOverload) -> bool:
-    return is_pointwise(op) or op is aten.copy_.default or op.name().startswith("aten::_foreach_")
+    # Of many ops torch tags the functional form only.
+    form = functional_form(op)
+    return (
+        is_pointwise(op)
+        or (form is not None and is_pointwise(form))
+        or op is aten.copy_.default
+        or op.name().startswith("aten::_foreach_")
+    )
 
 
 def _shares_bytes(one: Geometry, other: Geometry) -> bool:

@@ -25,6 +25,7 @@ MODULES = (
     "analysis_faults",
     "condition_faults",
     "copy_faults",
+    "custom_faults",
     "epilogue_faults",
     "metadata_faults",
     "value_faults",

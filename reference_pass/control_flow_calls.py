@@ -1,0 +1,68 @@
+"""Control flow operators: calls whose arguments are graphs (`torch.cond`, `while_loop`, `scan`).
+
+The passes take such a call as one functional call: it reads its operands, and returns new tensors.
+That is so if none of its graphs writes to an operand. A graph that writes to its own tensors is
+functionalized first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import fx
+
+from reference_pass.exceptions import Refused
+from reference_pass.operator_forms import writes
+
+CONTROL_FLOW: frozenset[object] = frozenset(
+    {
+        torch.ops.higher_order.cond,
+        torch.ops.higher_order.while_loop,
+        torch.ops.higher_order.scan,
+    }
+)
+
+
+def functional_branches(
+    captured: fx.GraphModule, functionalize: Callable[..., fx.GraphModule]
+) -> fx.GraphModule:
+    """The graph module with functional graphs as arguments of its control flow calls.
+
+    The given one stays as it is. `functionalize` takes a graph and its inputs. Raises `Refused` if
+    one of the graphs writes to an operand.
+    """
+    branches = {
+        str(operand.target): branch
+        for node in captured.graph.nodes
+        if node.target in CONTROL_FLOW
+        for operand in node.all_input_nodes
+        if (branch := _branch(captured, operand)) is not None and _writes(branch)
+    }
+    if not branches:
+        return captured
+    graph = fx.Graph()
+    graph.output(graph.graph_copy(captured.graph, {}))
+    result = fx.GraphModule(captured, graph)
+    for name, branch in branches.items():
+        inputs = [node.meta.get("val") for node in branch.graph.find_nodes(op="placeholder")]
+        functional = functionalize(branch, *inputs)
+        if _writes(functional):
+            raise Refused(
+                "a branch or loop body writes to its operand; return the new value from there,"
+                f" and write it outside: {branch.graph}"
+            )
+        result.set_submodule(name, functional)
+    return result
+
+
+def _branch(captured: fx.GraphModule, node: fx.Node) -> fx.GraphModule | None:
+    """The graph that a node names; None if it is no such node."""
+    module = dict(captured.named_modules()).get(str(node.target)) if node.op == "get_attr" else None
+    return module if isinstance(module, fx.GraphModule) else None
+
+
+def _writes(branch: fx.GraphModule) -> bool:
+    """True if a call writes, at any depth."""
+    graphs = [module.graph for module in branch.modules() if isinstance(module, fx.GraphModule)]
+    return any(writes(node.target) for graph in graphs for node in graph.nodes)
