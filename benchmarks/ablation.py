@@ -68,6 +68,7 @@ class AblationFigures:
         for each in self.searches:
             known = sorted(name for name in each.found.causes if not name.startswith(UNKNOWN))
             notes.append(f"{each.target}, {each.configuration}: {', '.join(known) or 'none'}")
+        notes += sorted({name for each in self.searches for name in each.found.unknown})
         columns = ("target", "programs are", "programs", "violate", "causes", "unknown")
         title = "ablation: causes in equal time"
         return [Table(title, (*columns, "after half", "per minute"), rows, notes)]

@@ -34,7 +34,7 @@ from trials.worker import processor_seconds
 
 UNKNOWN = "unknown: "  # how the name of a cause begins that is no known bug
 TIMEOUT = 600.0  # seconds for a batch, which takes 1 to 30
-MOST_TRIES = 8  # programs to draw for one that plays the scenario
+MOST_TRIES = 20  # programs to draw for one that plays the scenario
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,9 @@ from faults import (
     custom_faults,
     epilogue_faults,
     metadata_faults,
+    mutation_faults,
     output_faults,
+    random_faults,
     value_faults,
     view_faults,
     write_faults,
@@ -30,6 +32,8 @@ FAULTS: dict[str, Fault] = {
         output_faults,
         value_faults,
         metadata_faults,
+        random_faults,
+        mutation_faults,
     )
     for fault in module.FAULTS
 }

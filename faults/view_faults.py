@@ -87,6 +87,13 @@ def expand_is_summed(emit: Emitter, parent: ParentValue, new: fx.Node, args: Arg
     )
 
 
+def write_is_not_conjugated(
+    emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments
+) -> fx.Node:
+    """A write through a view with the lazy conjugate bit stores what the view shows."""
+    return new
+
+
 def bytes_are_converted(
     emit: Emitter, parent: ParentValue, new: fx.Node, args: Arguments
 ) -> fx.Node:
@@ -119,6 +126,16 @@ def last_piece_starts_too_early(call: ViewCall) -> list[ViewStep]:
 def imag_is_real(call: ViewCall) -> list[ViewStep] | None:
     """A view of the imaginary part is regenerated as a view of the real part."""
     return VIEW_STEPS[aten.real.default](replace(call, op=aten.real.default))
+
+
+def conjugate_bit_is_lost(call: ViewCall) -> list[ViewStep]:
+    """A view with the lazy conjugate bit is regenerated without it."""
+    return [(aten.alias.default, ())]
+
+
+def negative_bit_is_lost(call: ViewCall) -> list[ViewStep]:
+    """A view with the lazy negative bit is regenerated without it."""
+    return [(aten.alias.default, ())]
 
 
 def as_strided_is_a_step(call: ViewCall) -> list[ViewStep]:
@@ -195,6 +212,24 @@ FAULTS: tuple[Fault, ...] = (
         imag_is_real,
         "VIEW_STEPS of reference_pass/views.py: imag",
         aten.imag.default,
+    ),
+    by_table(
+        "inverses",
+        write_is_not_conjugated,
+        "INVERSES of reference_pass/views.py: _conj",
+        aten._conj.default,
+    ),
+    by_table(
+        "view_steps",
+        conjugate_bit_is_lost,
+        "VIEW_STEPS of reference_pass/views.py: _conj",
+        aten._conj.default,
+    ),
+    by_table(
+        "view_steps",
+        negative_bit_is_lost,
+        "VIEW_STEPS of reference_pass/views.py: _neg_view",
+        aten._neg_view.default,
     ),
     by_table("view_steps", as_strided_is_a_step, "pytorch/pytorch#104505", aten.as_strided.default),
     by_rule("is_current", view_is_not_regenerated, "pytorch/pytorch#127821"),

@@ -128,9 +128,10 @@ def _generated(op: OpOverload) -> str | None:
 
 
 def _by_table(op: OpOverload) -> str | None:
-    packet = op.overloadpacket.__name__
+    # A name without an overload stands for all its overloads.
+    known = {op.overloadpacket.__name__, str(op).removeprefix("aten.")}
     for reason, names in _REASONS.items():
-        if {packet, f"{packet}.{op._overloadname}"} & set(names.split()):
+        if known.intersection(names.split()):
             return reason
     return None
 
@@ -141,12 +142,13 @@ _REASONS = {
     "of sparse tensors": (
         "ccol_indices col_indices crow_indices row_indices indices values coalesce"
     ),
-    "fake tensors refuse it, so nothing can trace it": (
-        "_foreach_addcdiv_.Tensor _foreach_addcmul_.Tensor"
-    ),
-    "undoes a slice, for torch's own replay of views": "slice_inverse",
     "makes a nested tensor": "_nested_view_from_buffer",
     "pins memory for an accelerator": "pin_memory",
+    "no fake kernel: FakeTensor raises on each call, and so does each compiler": (
+        "slice_inverse _foreach_addcmul_.Tensor _foreach_addcdiv_.Tensor"
+    ),
+    "only for constants of a trace, which compilers may copy": "lift_fresh",
+    "torch.fx cannot print it: its overload is a Python keyword": "random_.from",
     "a test of torch's own dispatcher": "_test_autograd_multiple_dispatch_view",
     "the private state of torch.quasirandom.SobolEngine": (
         "_sobol_engine_ff_ _sobol_engine_initialize_state_ _sobol_engine_scramble_"

@@ -7,7 +7,7 @@ Few tensors happen to be indices, so most are computed in the scene.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import torch
 
@@ -17,6 +17,7 @@ from generators.scene import NoChoice
 from generators.tensor_arguments import broadcasts, separate_tensor
 from programs.program import Argument, Ref
 from programs.schemas import resolve
+from programs.special_values import INDEX_DTYPES
 
 MOST_INDICES = 64
 
@@ -83,7 +84,8 @@ def index_list(draft: Draft) -> Argument:
         length = draft.scene.values[rows].numel()
         columns = _computed_vector(draft, shape[1], most=length, least=length)
         return (Ref(rows), Ref(columns))
-    fitting = draft.scene.newest_first(lambda t: _indexes(t, shape[0]))
+    # Unlike most ops by index, these also take int32.
+    fitting = draft.scene.newest_first(lambda t: _indexes(t, shape[0], INDEX_DTYPES))
     if fitting and draft.pick.chance(40):
         return (Ref(draft.pick.one(fitting)),)
     return (Ref(_index_vector(draft, shape[0])),)
@@ -120,9 +122,11 @@ def _computed_vector(draft: Draft, size: int, *, most: int, least: int = 1) -> s
     return draft.scene.call("aten.arange.start_step", start, end, step)[0]
 
 
-def _indexes(tensor: torch.Tensor, size: int) -> bool:
+def _indexes(
+    tensor: torch.Tensor, size: int, dtypes: Collection[torch.dtype] = (torch.int64,)
+) -> bool:
     """True if the tensor contains indices into a dimension of that size, and not too many."""
-    if tensor.dtype != torch.int64 or not 0 < tensor.numel() <= MOST_INDICES:
+    if tensor.dtype not in dtypes or not 0 < tensor.numel() <= MOST_INDICES:
         return False
     return int(tensor.min()) >= 0 and int(tensor.max()) < size
 

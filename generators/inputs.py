@@ -63,7 +63,7 @@ def draw_inputs(pick: Pick, features: Features) -> tuple[tuple[Storage, ...], tu
         own_dtype = pick.one(features.dtypes) if pick.chance(25) else dtype
         drawn.add(own_shape, own_dtype)
     # An op may combine a tensor with a 0-d one of another dtype.
-    if pick.chance(8):
+    if pick.chance(12):
         drawn.add((), pick.one(features.dtypes))
     if "indexed" in features.groups and pick.chance(60):
         drawn.add_index(shape)
@@ -136,7 +136,7 @@ class _Inputs:
         """
         pick = self.pick
         size = min(pick.one(shape), 8) if shape and 0 not in shape else 2
-        dtype = pick.one((torch.int64, torch.int64, torch.int32))
+        dtype = torch.int32 if pick.chance(20) else torch.int64
         shared = [
             index
             for index, storage in enumerate(self.storages)

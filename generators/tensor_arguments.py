@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from generators.draft import Draft, Drawer
+from generators.float8 import FLOAT8
 from generators.number_arguments import number
 from generators.scene import NoChoice
 from programs.program import Argument, Ref
@@ -38,9 +39,26 @@ def itself(draft: Draft) -> Argument:
 
 
 def operand(draft: Draft) -> Argument:
-    """A tensor of the first tensor's dtype that broadcasts to its shape."""
+    """A tensor of the first tensor's dtype that broadcasts to its shape.
+
+    Seldom, it is a 0-d tensor of another dtype. The result keeps the dtype of the first tensor.
+    """
     shape, dtype = draft.self.shape, draft.self.dtype
+    if shape and draft.pick.chance(20):
+        numbers = draft.scene.newest_first(
+            lambda t: not t.dim() and t.dtype != dtype and _promotes_to(t.dtype, dtype)
+        )
+        if numbers:
+            return Ref(draft.pick.one(numbers))
     return tensor_like(draft, lambda t: t.dtype == dtype and broadcasts(t.shape, shape))
+
+
+def _promotes_to(number: torch.dtype, dtype: torch.dtype) -> bool:
+    """True if a tensor keeps its dtype beside a 0-d tensor of the other one."""
+    if FLOAT8 & {number, dtype}:  # eager promotes none of these
+        return False
+    kinds = [(d.is_complex, d.is_floating_point, d != torch.bool) for d in (number, dtype)]
+    return max(kinds) == kinds[1]
 
 
 def partner(draft: Draft) -> Argument:

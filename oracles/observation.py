@@ -16,6 +16,7 @@ from programs.errors import InternalError, Rejected, require_no_loss
 from programs.execution import ProgramFunction
 from programs.regions import Region
 from programs.schemas import is_composite, resolve
+from programs.storage_bytes import bytes_of
 from programs.trace import Trace
 
 
@@ -118,6 +119,9 @@ def observe_eager(
         observation = observe(function, inputs, watch)
     outputs = [output for output in observation.outputs if isinstance(output, torch.Tensor)]
     watch.require_initialised(outputs)
+    # Of inputs, whole storages are compared. `resize_` may have made them longer.
+    kept = [*observation.before, *observation.inputs]
+    watch.require_initialised([bytes_of(tensor.untyped_storage()) for tensor in kept])
     watch.trace.from_expanded = frozenset(_from_expanded(observation, watch.trace))
     return observation, watch.trace
 

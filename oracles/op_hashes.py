@@ -175,10 +175,13 @@ class OpHashes:
             return [self.memory.broadcast(source, target) for target, source in pairs]
         if not isinstance(result, (list, tuple)):
             return None
-        keys = (
-            self.opaque_key(op, item(given, index, len(results))) for index in range(len(results))
-        )
-        return [self.opaque(key, 0, tensor) for key, tensor in zip(keys, results, strict=True)]
+        items = [item(given, index, len(results)) for index in range(len(results))]
+        return [
+            self.memory.constant(tensor)
+            if self._folds(op, own, [tensor])
+            else self.opaque(self.opaque_key(op, own), 0, tensor)
+            for own, tensor in zip(items, results, strict=True)
+        ]
 
     def _pointwise(self, op: OpOverload, given: dict[str, Any], result: torch.Tensor) -> Array:
         # Sizes are not part of the hash: an element depends only on what is at its position.

@@ -112,14 +112,16 @@ def digests(elements: Array) -> Array:
 
 def of_storage(storage: torch.UntypedStorage) -> Array:
     """The hashes of a storage whose data come from no input."""
-    return of_bytes(storage_bytes.bytes_of(storage).cpu().numpy())
+    # A copy, since torch does not resize a storage that numpy shares.
+    return of_bytes(storage_bytes.bytes_of(storage).cpu().clone().numpy())
 
 
 def of_constant(tensor: torch.Tensor) -> Array:
     """The hashes of a tensor whose data come from no input: its sizes, then the bytes."""
     # Lazy bits are resolved: the hash is that of the value, not of its storage.
     plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
-    data = storage_bytes.bytes_of(plain.untyped_storage()).numpy()
+    # A copy, since torch does not resize a storage that numpy shares.
+    data = storage_bytes.bytes_of(plain.untyped_storage()).clone().numpy()
     item = plain.element_size()
     start = plain.storage_offset() * item
     return of_bytes(data[start : start + plain.numel() * item].reshape(*plain.shape, item))

@@ -194,7 +194,7 @@ class Watch(TorchDispatchMode):
             if seen[storage] > 1:
                 self.trace.rounding.mixed.add(tensor)
         self._uninitialised = UninitialisedMemory()
-        self._before_resize = 0  # bytes of the storage that `resize_` is about to change
+        self._before_resize = 0  # bytes of a storage that the call may lengthen
         self._strided = StridedChains()
         self._count(inputs, ())
 
@@ -215,12 +215,7 @@ class Watch(TorchDispatchMode):
         try:
             self._refuse_undefined(call)
             expected = value_stored(call.op, call.arguments)
-            if self._traces:
-                self._note_operands(call)
-            if torch.Tag.inplace_view in func.tags:
-                self.trace.reshaped |= {each.untyped_storage().data_ptr() for each in call.written}
-            if func is aten.resize_.default:
-                self._before_resize = call.written[0].untyped_storage().nbytes()
+            self._note_operands(call)
         except Rejected:
             raise
         except Exception as reason:  # noqa: BLE001 - nothing is swallowed: it is raised below
@@ -261,7 +256,7 @@ class Watch(TorchDispatchMode):
         return result
 
     def require_initialised(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Raises `Undefined` if an output of the function shows memory that was never written."""
+        """Raises `Undefined` if what the function leaves shows memory that was never written."""
         if any(map(self._uninitialised.shown_by, tensors)):
             raise Undefined("returns memory that was never written")
 
@@ -293,14 +288,21 @@ class Watch(TorchDispatchMode):
         # A view shows memory without reading it.
         if not self._uninitialised or call.facts.kind is Kind.VIEW:
             return
-        # The schema of `resize_` says that it writes its argument, but it reads no contents.
-        if call.op.overloadpacket.__name__ == "resize_":
+        # Such a schema says that it writes its argument, but the op reads no contents.
+        if torch.Tag.inplace_view in call.op.tags:
             return
         if any(map(self._uninitialised.shown_by, call.read())):
             raise Undefined(f"{call.op} reads memory that was never written")
 
     def _note_operands(self, call: EagerCall) -> None:
         """Look at the operands as they are before the call, which may overwrite them."""
+        reshapes = torch.Tag.inplace_view in call.op.tags
+        if reshapes:
+            self._before_resize = _storage_shown_next(call).nbytes()
+        if not self._traces:
+            return
+        if reshapes:
+            self.trace.reshaped |= {each.untyped_storage().data_ptr() for each in call.written}
         factor = rounds_again(call.arguments)
         self.trace.rounding.before(call.op, call.read(), factor=factor)
         self.trace.fused.before(call)
@@ -313,9 +315,10 @@ class Watch(TorchDispatchMode):
         if name in ALLOCATES:
             for tensor in returned:
                 self._uninitialised.note_allocation(tensor)
-        elif name == "resize_":
+        elif torch.Tag.inplace_view in call.op.tags:
             resized = call.written[0].untyped_storage()
-            self._uninitialised.note_resize(resized, self._before_resize)
+            if resized.nbytes() > self._before_resize:
+                self._uninitialised.note_resize(resized, self._before_resize)
 
     def _note(self, call: EagerCall, returned: Sequence[torch.Tensor]) -> None:
         trace = self.trace
@@ -362,6 +365,15 @@ class Watch(TorchDispatchMode):
             if storage._cdata not in counted:
                 counted.add(storage._cdata)
                 self.trace.nbytes += storage.nbytes()
+
+
+def _storage_shown_next(call: EagerCall) -> torch.UntypedStorage:
+    """The storage that a tensor shows after `set_` or `resize_`, which may lengthen it."""
+    source = call.arguments.get("source", call.written[0])
+    shown: torch.UntypedStorage = (
+        source.untyped_storage() if isinstance(source, torch.Tensor) else source
+    )
+    return shown
 
 
 def _operands_overlap(call: EagerCall) -> bool:

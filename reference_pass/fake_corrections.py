@@ -147,14 +147,7 @@ def _clone(op: OpOverload, given: dict[str, Any], value: torch.Tensor) -> torch.
     return copy
 
 
-def _operand_itself(op: OpOverload, given: dict[str, Any], value: torch.Tensor) -> torch.Tensor:
-    operand: torch.Tensor = given["self"]
-    return operand
-
-
 CORRECTIONS: dict[object, Correction] = {
-    # Eager returns the operand; a fake kernel gives a new fake of it.
-    aten.lift_fresh.default: _operand_itself,
     # Contiguous in eager, to the last stride. On fakes the stride of a dimension of size one may
     # differ, and a view as another dtype depends on it. `normal` keeps the order of the strides of
     # its operands.

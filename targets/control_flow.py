@@ -232,16 +232,16 @@ def _defined(written: str, form: Form) -> Function:
     return made
 
 
-@dataclass(frozen=True, slots=True)
 class PartTwice:
     """A program of which the part that `while-loop` takes runs twice."""
 
-    program: Program
+    def __init__(self, program: Program) -> None:
+        self.program = program
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return run(self.unrolled, tensors)
 
-    @property
+    @functools.cached_property
     def unrolled(self) -> Program:
         """The same as a program."""
         split = Split.of(self.program, FORMS["while-loop"])
@@ -251,7 +251,16 @@ class PartTwice:
 def _part_twice(
     function: Function, inputs: MakeInputs, second_inputs: MakeInputs | None
 ) -> tuple[Function, MakeInputs]:
-    return PartTwice(program_of(function)), inputs
+    if not isinstance(function, ProgramFunction):
+        return function, inputs  # `build` refuses it
+    twice = PartTwice(function.program)
+
+    def made() -> Sequence[torch.Tensor]:
+        # Before the run, which is watched. It raises `Rejected` if there is no part.
+        assert twice.unrolled is not None
+        return inputs()
+
+    return twice, made
 
 
 def without_dynamo(function: Function, inputs: Sequence[torch.Tensor]) -> Build:

@@ -15,7 +15,7 @@ import torch
 
 from programs.errors import Rejected
 from programs.execution import ProgramFunction
-from programs.program import Program
+from programs.program import Instruction, Program
 from targets.target import Build, Function, MakeInputs
 
 
@@ -95,12 +95,23 @@ def conditions(
     kinds = kinds_of(function)
 
     def made() -> list[torch.Tensor]:
+        program = function.program if isinstance(function, ProgramFunction) else None
+        if program is not None and any(map(_unobservable, program.instructions)):
+            raise Rejected(
+                "under a dispatch mode, torch gives wrong gradients of a `_foreach_` call that"
+                " writes a view, so eager cannot be observed"
+            )
         found = requiring_gradients(list(inputs()), kinds)
         if not any(tensor.requires_grad for tensor in found):
             raise Rejected("no input can require gradients")
         return found
 
     return WithGradients(function), made
+
+
+def _unobservable(call: Instruction) -> bool:
+    """Whether autograd records an in-place `_foreach_` call."""
+    return call.grad and call.op.startswith("aten._foreach_") and call.mutates()
 
 
 def kinds_of(function: Function) -> dict[int, str]:

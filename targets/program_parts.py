@@ -63,9 +63,11 @@ class RunValues:
         values = dict(zip(names, input_tensors(program), strict=True))
         storages = {name: _storage(value) for name, value in values.items()}
         try:
-            for instruction in program.instructions:
-                execute(instruction, values)
-                storages |= {name: _storage(values[name]) for name in instruction.results}
+            # The run that is compared draws the first random numbers.
+            with torch.random.fork_rng(devices=[]):
+                for instruction in program.instructions:
+                    execute(instruction, values)
+                    storages |= {name: _storage(values[name]) for name in instruction.results}
         except Exception as error:  # what eager raises is not compared, so any error will do
             raise Rejected(f"eager raises {type(error).__name__}: {error}") from error
         return cls(values, storages)
@@ -80,8 +82,12 @@ class RunValues:
         "It seems one of cond's output stride is not a simple accumulative multiplication of sizes"
         (torch/_higher_order_ops/cond.py). Without elements, fake tensors have other strides.
         """
-        value = self.values[name]
-        return value.numel() > 0 and value.clone().stride() == value.stride()
+        value, expected = self.values[name], 1
+        for stride, size in sorted(zip(value.stride(), value.shape, strict=True)):
+            if stride != expected:
+                return False
+            expected *= size
+        return value.numel() > 0
 
     def contiguous(self, name: str) -> bool:
         """Whether the strides of a value are those of a new tensor of its sizes."""
@@ -157,9 +163,10 @@ def _meets(part: Part, program: Program, seen: RunValues, demand: Demand) -> boo
 
 
 def changes_metadata(instruction: Instruction) -> bool:
-    """Whether the call changes sizes, strides or the storage of an argument."""
+    """Whether the call changes sizes, strides, the storage or the history of an argument."""
     op = resolve(instruction.op)
-    return torch.Tag.inplace_view in op.tags or op.overloadpacket.__name__ in ("set_", "resize_")
+    changing = ("set_", "resize_", "resize_as_", "detach_", "requires_grad_")
+    return torch.Tag.inplace_view in op.tags or op.overloadpacket.__name__ in changing
 
 
 def written_operands(part: Part, program: Program, seen: RunValues) -> list[str]:

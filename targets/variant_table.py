@@ -149,6 +149,8 @@ OWN_CALLS = (
 # Pairs that no target has together, and why.
 APART: Mapping[frozenset[str], str] = {
     frozenset(("captured", "symbolic")): "a symbolic trace takes no real tensor that is no input",
+    frozenset(("while-loop", "symbolic")): "what the loop carries has the sizes of the sample",
+    frozenset(("scan", "symbolic")): "what it carries has the sizes of the sample",
     **{
         frozenset(pair): "each of them says what is called, and on which inputs"
         for pair in itertools.combinations(OWN_CALLS, 2)

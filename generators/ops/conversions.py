@@ -12,7 +12,6 @@ CONVERSIONS: tuple[Operator, ...] = (
     line("conversion", "resolve_conj.default"),
     line("conversion", "resolve_neg.default"),
     line("conversion", "conj_physical.default", complex_),
-    line("conversion", "lift_fresh.default"),
     line("conversion", "to.dtype", dtype=views.dtype_to_convert_to, copy=views.truth),
     line("conversion", "to.dtype_layout", dtype=views.dtype_to_convert_to, copy=views.truth),
     line("conversion", "to.device", device=views.own_device, dtype=views.dtype_to_convert_to),

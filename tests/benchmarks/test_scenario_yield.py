@@ -20,8 +20,8 @@ def test_only_programs_that_play_the_scenario_count() -> None:
     programs = batch.programs()
     assert len(programs) == 6
     counts = Counts()
-    drawn = list(sample(batch.features, 1, 6, counts))
-    assert drawn != programs, "some of the first six do not play it"
+    drawn = list(sample(batch.features, 1, 60, counts))
+    assert counts.scenarios["swap"] < len(drawn), "some do not play it"
     assert all(any("copy_" in each.op for each in program.instructions) for program in programs)
 
 
@@ -30,6 +30,7 @@ def test_a_batch_names_the_causes_that_its_programs_show() -> None:
     features = Features(groups=("view",), scenarios=("self-overlap",), instructions=3)
     found = run_batch(Batch("aot", features, 1, 8, "self-overlap"))
     assert found.programs == 8
+    assert found.seconds > 0
     assert found.violations == sum(found.causes.values())
     assert "expand-inverse" in found.causes
     assert found.per_thousand == 125 * len(found.causes)

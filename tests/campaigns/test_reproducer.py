@@ -81,6 +81,20 @@ def test_says_when_it_is_gone(tmp_path: Path, oracle: str) -> None:
     assert (confirmation.shown, confirmation.ending) == (False, "exits 0"), confirmation.output
 
 
+def test_float8_is_compared_although_it_has_few_kernels(tmp_path: Path) -> None:
+    view = replace(CLEARED.inputs[0], dtype=torch.float8_e5m2)
+    program = replace(CLEARED, storages=(Storage(torch.float8_e5m2, 4),), inputs=(view,))
+    wrong = COMPILED + "return lambda x: program(x).fill_(1)"
+    for recipe, ending in ((wrong, "exits 1"), (TARGETS["identity"].recipe, "exits 0")):
+        target, path = replace(TARGETS["identity"], recipe=recipe), tmp_path / "reproducer.py"
+        path.write_text(
+            render(program, target, Violation("values", "wrong", "output 0"), exact=True)
+        )
+        confirmation = confirm(path)
+        assert confirmation.ending == ending, confirmation.output
+        assert confirmation.shown == (recipe is wrong)
+
+
 def test_a_foreach_call_in_place_gives_its_operands(tmp_path: Path) -> None:
     # Inductor puts both calls in place, and the operator then returns nothing.
     foreach = written(

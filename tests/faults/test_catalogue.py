@@ -28,6 +28,8 @@ MODULES = (
     "custom_faults",
     "epilogue_faults",
     "metadata_faults",
+    "mutation_faults",
+    "random_faults",
     "value_faults",
     "output_faults",
     "view_faults",

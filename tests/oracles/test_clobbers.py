@@ -112,6 +112,11 @@ CLOBBERS: dict[str, tuple[Any, ...]] = {
         [WINDOWS, line(4).view(2, 2)],
         (("neg", aten.neg.out, "y", {"out": "x"}),),
     ),
+    "an item of a list that it reads for another item": (
+        ELSEWHERE,
+        [line(), line() + 1],
+        (("many", aten._foreach_copy_.default, ["x", "y"], ["y", "x"]),),
+    ),
     "two results at one address": (
         TWICE,
         [line()],
@@ -132,6 +137,10 @@ def test_what_an_instruction_clobbers_by_itself(stage, name: str) -> None:
 
 
 RIGHT: dict[str, tuple[Any, ...]] = {
+    "each item of a list for itself": (
+        [line(), line() + 1],
+        (("many", aten._foreach_add_.List, ["x", "y"], ["x", "y"]),),
+    ),
     "the element that it writes": ([line()], (("add", aten.add_.Tensor, "x", "x"),)),
     "by way of views": (
         [line(4)],

@@ -162,3 +162,20 @@ def test_eager_is_observed_in_the_same_way_and_traced() -> None:
     seen, trace = observe_eager(lambda x: x[1:].add_(1), [x])
     assert seen.outputs[0].tolist() == [2, 3, 4]  # type: ignore[attr-defined]
     assert trace.written == {x.untyped_storage().data_ptr()}
+
+
+def test_an_input_that_grew_and_was_not_written_is_undefined() -> None:
+    with pytest.raises(Undefined, match="never written"):
+        observe_eager(lambda x: x.resize_(20), [BASE.clone()])
+    # Then its storage is compared as a whole.
+    with pytest.raises(Undefined, match="never written"):
+        observe_eager(lambda x: x.resize_(20).fill_(1).resize_(30).resize_(4), [BASE.clone()])
+    observation, _ = observe_eager(lambda x: x.resize_(20).fill_(1), [BASE.clone()])
+    assert observation.inputs[0].shape == (20,)
+
+
+def test_set_may_lengthen_a_storage_too() -> None:
+    set_ = torch.ops.aten.set_.source_Tensor_storage_offset
+    with pytest.raises(Undefined, match="never written"):
+        observe_eager(lambda x: set_(x, x, 5, [8], [1]), [BASE.clone()])
+    observe_eager(lambda x: set_(x, x, 5, [7], [1]), [BASE.clone()])

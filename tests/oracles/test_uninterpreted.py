@@ -151,6 +151,14 @@ SAME: dict[str, Example] = {
         lambda x, y: (x.zero_(), y.copy_(x), None)[2],
         (X, X + 1),
     ),
+    "items of a list that overlap": (
+        lambda x: aten._foreach_mul_.ScalarList([x[:2], x[1:]], [2, 3]),
+        lambda x: (
+            aten._foreach_mul_.ScalarList([x[:2]], [2]),
+            aten._foreach_mul_.ScalarList([x[1:]], [3]),
+        )[0],
+        (X,),
+    ),
     "resized, whether the new bytes are read or not": (
         lambda x: (x.resize_(12), None)[1],
         lambda x: (x.resize_(12), x.clone(), None)[2],

@@ -114,6 +114,12 @@ def foreach_over_views(x, y, z):
     return local, y[1:]
 
 
+@on(counted(4))
+def operand_that_is_returned(x):
+    x.add_(1)
+    return torch.atleast_1d(x), x.contiguous(), x.to(x.dtype)
+
+
 @on(counted(4), counted(4) + 4)
 def foreach_items_that_overlap(x, y):
     torch._foreach_copy_([x, y], [y, x])

@@ -193,3 +193,10 @@ def test_a_write_that_a_branch_loses_is_a_violation() -> None:
     assert {found.oracle for found in examine(case, wrong).violations} == {"values", "inputs"}
     # Without a branch, the same pass changes nothing.
     assert examine(case, replace(target("aot"), build=planted)).violations == []
+
+
+def test_a_part_draws_the_random_numbers_of_eager() -> None:
+    """Choosing the part runs the program, and draws nothing from what is compared."""
+    body = "aten.bernoulli_.float(x0, 0.5)\nv0 = aten.add.Tensor(x0, x1)\nreturn (v0,)"
+    for name in ("identity:while-loop", "identity:cond", "aot-eager:while-loop"):
+        assert examined(of_vectors(body, 0, 1, sizes=(64,)), name).violations == []

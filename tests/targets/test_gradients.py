@@ -105,3 +105,10 @@ def test_a_script_says_which_inputs_require_gradients() -> None:
     program = kinds(of_vectors(PRODUCT, 0, 1), "computed", "none")
     text = gradients.with_kinds(target("aot:grad").recipe, program)
     assert "lambda: requiring_gradients(inputs(), {1: 'none'})" in text
+
+
+def test_eager_cannot_be_observed_where_a_foreach_call_is_recorded() -> None:
+    body = "aten._foreach_tan_.default([x0])\nreturn ()"
+    assert "dispatch mode" in str(examined(of_vectors(body, 0), "identity:grad").rejected)
+    unrecorded = body.replace("aten._f", "with torch.no_grad():\n    aten._f")
+    assert examined(of_vectors(unrecorded, 0), "identity:grad").rejected is None
