@@ -5,6 +5,8 @@ Eager computes the result, so no rule about sizes and dtypes is repeated here.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import torch
 
 from generators.draft import Draft, Drawer
@@ -33,22 +35,8 @@ def buffer_for(op: str, name: str) -> Drawer:
         except EAGER_ERRORS as reason:
             raise NoChoice from reason
         result = list(tensors_in(results))[names.index(name)]
-        others = [Region.of(each) for each in tensors_in(list(map(draft.value, draft.drawn)))]
-
-        def fits(tensor: torch.Tensor) -> bool:
-            # A pointwise op casts to the dtype of the buffer.
-            casts = known.pointwise and torch.can_cast(result.dtype, tensor.dtype)
-            region = Region.of(tensor)
-            return (
-                tensor.shape == result.shape
-                and (tensor.dtype == result.dtype or casts)
-                and not overlaps_itself(region)
-                and not any(
-                    overlap(region, other) and not (known.pointwise and region == other)
-                    for other in others
-                )
-            )
-
+        operands = list(tensors_in(list(map(draft.value, draft.drawn))))
+        fits = _holds(result, operands, pointwise=known.pointwise)
         fitting = draft.scene.newest_first(fits)
         if fitting and not draft.pick.chance(15):
             return tensor_like(draft, fits)
@@ -59,3 +47,25 @@ def buffer_for(op: str, name: str) -> Drawer:
         return Ref(new[0])
 
     return drawer
+
+
+def _holds(
+    result: torch.Tensor, operands: Sequence[torch.Tensor], *, pointwise: bool
+) -> Callable[[torch.Tensor], bool]:
+    """Whether a buffer may receive the result of a call on these operands."""
+    others = [Region.of(operand) for operand in operands]
+
+    def fits(tensor: torch.Tensor) -> bool:
+        # A pointwise op casts to the dtype of the buffer, and may overwrite an operand.
+        casts = pointwise and torch.can_cast(result.dtype, tensor.dtype)
+        region = Region.of(tensor)
+        return (
+            tensor.shape == result.shape
+            and (tensor.dtype == result.dtype or casts)
+            and not overlaps_itself(region)
+            and not any(
+                overlap(region, other) and not (pointwise and region == other) for other in others
+            )
+        )
+
+    return fits

@@ -153,6 +153,9 @@ _REASONS = {
     "the private state of torch.quasirandom.SobolEngine": (
         "_sobol_engine_ff_ _sobol_engine_initialize_state_ _sobol_engine_scramble_"
     ),
+    "a kernel that checks nothing, of cummax and cummin: it aborts on an empty tensor": (
+        "_cummax_helper _cummin_helper"
+    ),
     "needs packed weights of FBGEMM": (
         "fbgemm_linear_fp16_weight fbgemm_linear_fp16_weight_fp32_activation"
     ),

@@ -25,7 +25,7 @@ from generators.float8 import FLOAT8, has_float8_kernel
 from programs.program import Argument
 from programs.schemas import resolve
 
-USUAL, SELDOM = 2, 1  # frequencies
+OFTEN, USUAL, SELDOM = 6, 2, 1  # frequencies
 ANY_RANK = range(64)  # torch has no tensors of a higher rank
 
 
@@ -134,6 +134,11 @@ def lines(group: str, names: str, **drawers: Drawer) -> tuple[Operator, ...]:
 def seldom(operators: Iterable[Operator]) -> tuple[Operator, ...]:
     """The same lines, drawn less often than the others of their group."""
     return tuple(replace(operator, frequency=SELDOM) for operator in operators)
+
+
+def often(*operators: Operator) -> tuple[Operator, ...]:
+    """The same lines, drawn more often than the others of their group: few tensors fit."""
+    return tuple(replace(operator, frequency=OFTEN) for operator in operators)
 
 
 def of_rank(ranks: range, *operators: Operator) -> tuple[Operator, ...]:

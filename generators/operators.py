@@ -17,6 +17,7 @@ from generators.ops.pointwise import POINTWISE
 from generators.ops.random_draws import RANDOM_DRAWS
 from generators.ops.reductions import REDUCTIONS
 from generators.ops.scatters import SCATTERS
+from generators.ops.training import TRAINING
 from generators.ops.view_ops import VIEWS
 
 OPERATORS: tuple[Operator, ...] = (
@@ -33,6 +34,7 @@ OPERATORS: tuple[Operator, ...] = (
     *COMPARISONS,
     *MATRICES,
     *FOREACH,
+    *TRAINING,
     *RANDOM_DRAWS,
     *CUSTOM,
 )

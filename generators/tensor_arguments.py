@@ -72,9 +72,12 @@ def copy_source(draft: Draft) -> Argument:
 
 
 def scalar_tensor(draft: Draft) -> Argument:
-    """A 0-d tensor of the first tensor's dtype."""
+    """A 0-d tensor of the first tensor's dtype; if there is none, a new one."""
     dtype = draft.self.dtype
-    return tensor_like(draft, lambda t: t.dim() == 0 and t.dtype == dtype)
+    if draft.scene.newest_first(lambda t: t.dim() == 0 and t.dtype == dtype):
+        return tensor_like(draft, lambda t: t.dim() == 0 and t.dtype == dtype)
+    value = 1 if dtype == torch.bool else draft.pick.integer(1, 3)
+    return Ref(draft.scene.call("aten.new_full.default", Ref(draft.self_name), (), value)[0])
 
 
 def mask(draft: Draft) -> Argument:

@@ -111,7 +111,17 @@ def _numbers(draft: Draft, *, dims: int, low: int, high: int) -> Ref:
             return False
         return low <= int(tensor.min()) and int(tensor.max()) <= high
 
-    return Ref(draft.pick.one(draft.scene.newest_first(fits)))
+    fitting = draft.scene.newest_first(fits)
+    if fitting:
+        return Ref(draft.pick.one(fitting))
+    made = draft.scene.call(
+        "aten.new_full.default",
+        Ref(draft.self_name),
+        (1,) * dims,
+        draft.pick.integer(low, min(high, 3)),
+        dtype=torch.int64,
+    )
+    return Ref(made[0])
 
 
 # --- shapes of other tensors ----------------------------------------------------------------------

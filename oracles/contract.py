@@ -320,11 +320,6 @@ def writes_through_as_strided(trace: Trace) -> bool:
     return trace.written_as_strided
 
 
-def has_overlapping_operands(trace: Trace) -> bool:
-    """A call writes memory that another operand of it covers."""
-    return trace.overlapping_operands
-
-
 def depends_on_data(trace: Trace) -> bool:
     """A call reads tensor data into Python or into a size, or Python code may (by `tolist`)."""
     return trace.data_dependent is not None or not trace.is_program

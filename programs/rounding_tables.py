@@ -93,12 +93,18 @@ ANY_ZERO = {
     *("min", "max", "aminmax", "cummax", "cummin"),
 }
 
+_TRAINING = {
+    *("_fused_sgd", "_fused_adam", "_fused_adamw", "_fused_adagrad", "_amp_update_scale"),
+    *("_amp_foreach_non_finite_check_and_unscale", "_native_batch_norm_legit"),
+    "_batch_norm_with_update",
+}
 _PRODUCTS = {"mm", "bmm", "mv", "dot", "addmm", "baddbmm", "addmv", "addbmm", "addr"}
 # Where a number is huge, these differ from kernel to kernel by more than a tolerance.
 ADDS_IN_ANY_ORDER = {
     *("sum", "cumsum", "mean", "index_add", "scatter_add", "addcmul", "addcdiv", "lerp", "renorm"),
     *("embedding_renorm", "fmod", "remainder", "floor_divide", "prod", "cumprod", "hypot"),
     *_PRODUCTS,
+    *_TRAINING,
 }
 MULTIPLIES = {"mul", "square", "pow", "div", "reciprocal", "ldexp", *ADDS_IN_ANY_ORDER}
 # A kernel may leave out products with 0, which are NaN where the other factor is not finite.
@@ -131,6 +137,7 @@ KERNELS_DIFFER = {
     ),
     **dict.fromkeys(("index_add", "scatter_add"), "adds equal indices in any order"),
     **dict.fromkeys(("renorm", "embedding_renorm"), "computes norms, which add in any order"),
+    **dict.fromkeys(_TRAINING, "adds and multiplies in any order"),
     **dict.fromkeys(("prod", "cumprod"), "multiplies in any order"),
     **dict.fromkeys(("dropout", "feature_dropout"), "multiplies by a rounded factor"),
     **dict.fromkeys(("alpha_dropout", "feature_alpha_dropout"), "multiplies and adds"),

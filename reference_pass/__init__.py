@@ -7,7 +7,7 @@ It is written to be read, in this order:
    forms (functional, in-place, out=), and what it reads of its operands
 3. `fake_corrections`, `fake_execution`, `alias_analysis`: which tensor of a graph sees which
    storage, and how
-4. `aten_graphs`, `capture`: from a function to a graph of ATen calls
+4. `control_flow_calls`, `aten_graphs`, `capture`: from a function to a graph of ATen calls
 5. `metadata`, `emission`: graphs with true metadata while they are built and rewritten
 6. `views`: view ops and their inverses
 7. `undefined_calls`, `bases`, `rules`: calls that eager does not define; which tensor contains the

@@ -72,12 +72,13 @@ def _may_be_tensor(node: fx.Node) -> bool:
     if node.target is not operator.getitem:
         return False
     call, index = node.args
-    assert isinstance(index, int)
-    if not isinstance(call, fx.Node) or not isinstance(call.target, OpOverload):
+    if not (isinstance(call, fx.Node) and isinstance(call.target, OpOverload)):
         return False  # a result of `on_copies`, or of a control flow call, may be a list
     returns = call.target._schema.returns
     # One list of tensors, or several results.
-    return len(returns) == 1 or isinstance(returns[index].type, torch.TensorType)
+    return len(returns) == 1 or (
+        isinstance(index, int) and isinstance(returns[index].type, torch.TensorType)
+    )
 
 
 # --- normal form ----------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
-from torch._functorch._aot_autograd.utils import make_boxed_func
+from torch.fx.graph import _BoxedCodeGen
 
 from reference_pass.capture import capture
 from reference_pass.exceptions import Refused
@@ -47,11 +47,11 @@ def aliasproof(
     if strict:
         # The graphs of AOTAutograd do not show any more what the program writes.
         Compiled(graph_module, example_inputs, views, strict)
-    boxed = functools.partial(_boxed, views, strict)
+    compiler = functools.partial(boxed, views, strict)
     # Writes that autograd does not see stay in the graph: AOTAutograd's own epilogue would copy
     # under autograd, and the input would lose its gradient.
     compile_both = aot_autograd(
-        fw_compiler=boxed, bw_compiler=boxed, keep_inference_input_mutations=True
+        fw_compiler=compiler, bw_compiler=compiler, keep_inference_input_mutations=True
     )
     (output,) = graph_module.graph.find_nodes(op="output")
     if isinstance(output.args[0], (tuple, list)):
@@ -63,10 +63,17 @@ def aliasproof(
     return lambda *inputs: compiled(*inputs)[0]
 
 
-def _boxed(
+def boxed(
     views: Views, strict: bool, graph_module: fx.GraphModule, example_inputs: Sequence[Any]
-) -> Callable[..., Any]:
-    return make_boxed_func(Compiled(graph_module, example_inputs, views, strict))
+) -> Callable[[list[Any]], Any]:
+    """The same as AOTAutograd calls it: with a list that is cleared, so that inputs are freed."""
+    compiled = Compiled(graph_module, example_inputs, views, strict)
+
+    def run(inputs: list[Any]) -> Any:
+        return compiled.run(inputs)
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run
 
 
 class Compiled:
@@ -100,16 +107,25 @@ class Compiled:
 
     def __call__(self, *inputs: Any) -> Any:
         """Run on these inputs."""
+        return self.run(list(inputs))
+
+    def run(self, inputs: list[Any]) -> Any:
+        """Run on these inputs, and clear the list."""
+        compiled = self._compiled(inputs)
         # The casts of autocast are calls of the graph, so a call must not cast once more.
         with torch._C._DisableAutocast():
-            return self._compiled(inputs)(*inputs)
+            return compiled(inputs)
 
     def _compiled(self, inputs: Sequence[Any]) -> fx.GraphModule:
         # Dynamo calls this again for inputs of the same sizes that share storage in another way.
         if (compiled := self.graphs.get(self._key(inputs))) is None:
             captured = self._captured(inputs)
             compiled = pipeline(captured, *inputs, views=self.views, strict=self.strict)
-            self.graphs[self._key(inputs)] = detach_new_outputs(compiled, captured)
+            compiled = detach_new_outputs(compiled, captured)
+            # The graph takes its inputs out of a list, so it can free them after their last use.
+            compiled.graph.set_codegen(_BoxedCodeGen())
+            compiled.recompile()
+            self.graphs[self._key(inputs)] = compiled
             if len(self.graphs) > self.MOST_LAYOUTS:
                 del self.graphs[next(iter(self.graphs))]
         return compiled
@@ -122,10 +138,11 @@ class Compiled:
         if not self.by_value:
             try:
                 return capture(self.graph_module, inputs)
-            except Refused:
+            # A branch on the probability of dropout; a kernel that takes no symbol for a float.
+            except (Refused, TypeError):
                 if not self.floats:
                     raise
-                self.by_value = True  # such as a branch on the probability of dropout
+                self.by_value = True
         return capture(_with_floats(self.graph_module, self.floats, inputs), inputs)
 
 

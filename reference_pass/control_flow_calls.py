@@ -20,6 +20,7 @@ CONTROL_FLOW: frozenset[object] = frozenset(
         torch.ops.higher_order.cond,
         torch.ops.higher_order.while_loop,
         torch.ops.higher_order.scan,
+        torch.ops.higher_order.flex_attention,
     }
 )
 

@@ -17,7 +17,6 @@ from oracles.contract import (
     Contract,
     Refusal,
     depends_on_data,
-    has_overlapping_operands,
     is_python_function,
 )
 from oracles.stage import Stage
@@ -52,17 +51,11 @@ CONTRACT = Contract(
             depends_on_data,
         ),
         Refusal(
-            "operands that overlap, of an operator without a functional form",
-            r"^Refused: .*(an order that its schema does not state|through two arguments)",
-            "a schema does not say in which order an operator reads and writes"
-            " (docs/reference_pass.md)",
-            has_overlapping_operands,
-        ),
-        Refusal(
             "what no graph of ATen calls shows",
             r"^Refused: .*(is a higher-order operator|cannot be traced|goes past the dispatcher"
             r"|did not get as an argument|is not an ATen operator|is not an ATen call"
-            r"|has no strides to reason about|one tensor is passed twice)",
+            r"|has no strides to reason about|one tensor is passed twice|an explicit generator"
+            r"|seeds the default generator|a scale beside its storage|loop body writes)",
             "what Python code does beside ATen calls on its arguments is refused by name"
             " (docs/reference_pass.md)",
             is_python_function,

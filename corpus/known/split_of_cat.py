@@ -6,13 +6,16 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from torch._ops import OpOverload
+
 from corpus.inductor_passes import pattern_needs
 from corpus.known_bug import KnownBug, calls, view, written
+from programs.schemas import Kind, facts
 
 
 @contextlib.contextmanager
 def mended() -> Iterator[None]:
-    """The rewrite is left to operands that are neither inputs nor outputs of the graph.
+    """The rewrite is left to operands that an op computes, and that are no outputs of the graph.
 
     It returns the operands, and the parts of a `cat` are views of a new tensor.
     """
@@ -21,8 +24,10 @@ def mended() -> Iterator[None]:
 
 
 def _intermediate(match: Any) -> bool:
-    return not any(
-        operand.op == "placeholder" or any(use.op == "output" for use in operand.users)
+    return all(
+        isinstance(operand.target, OpOverload)
+        and facts(operand.target).kind is Kind.FUNCTIONAL
+        and not any(use.op == "output" for use in operand.users)
         for operand in match.kwargs["input_"]
     )
 

@@ -30,7 +30,7 @@ OUT: tuple[Operator, ...] = (
     *lines(
         "out=",
         "gt.Scalar_out gt.Tensor_out le.Tensor_out eq.Tensor_out ne.Scalar_out logical_and.out"
-        " logical_not.out bitwise_and.Tensor_out bitwise_not.out isposinf.out signbit.out",
+        " logical_not.out bitwise_and.Tensor_out bitwise_not.out",
     ),
     # Products.
     *of_rank(

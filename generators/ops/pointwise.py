@@ -26,7 +26,7 @@ POINTWISE: tuple[Operator, ...] = (
         " hardsigmoid_.default hardswish_.default elu_.default"
         " atan2_.default hypot_.default igamma_.default igammac_.default ldexp_.default"
         " xlogy_.Scalar_Other xlogy_.Tensor pow_.Tensor div_.Scalar"
-        " float_power_.Scalar float_power_.Tensor addcdiv_.default",
+        " float_power_.Scalar float_power_.Tensor addcdiv_.default cumprod_.default",
     ),
     # Eager computes the first power of a bool, and no other code of torch does.
     line("pointwise", "pow_.Scalar", not_bool),

@@ -24,6 +24,16 @@ def test_each_view_and_each_write_has_a_status() -> None:
         assert (str(op) in COVERED) == (facts(op).kind is not Kind.FUNCTIONAL)
 
 
+def test_no_view_and_no_in_place_op_is_undrawn() -> None:
+    kinds = (Kind.VIEW, Kind.IN_PLACE, Kind.MUTATING)
+    undrawn = [
+        name
+        for name, each in COVERED.items()
+        if each.status is OpStatus.UNDRAWN and each.facts.kind in kinds
+    ]
+    assert undrawn == []
+
+
 def test_what_is_drawn_is_drawn() -> None:
     drawn = {name for name, each in COVERED.items() if each.status is OpStatus.DRAWN}
     assert drawn == {operator.name for operator in OPERATORS} & COVERED.keys()

@@ -62,6 +62,9 @@ HASHED_AS_A_WHOLE = {
         (
             *("any", "all", "argmax", "argmin", "min", "max", "aminmax", "cummax", "cummin"),
             *("amin", "sort", "mean", "prod", "cumprod", "renorm", "embedding_renorm"),
+            *("_fused_sgd", "_fused_adam", "_fused_adamw", "_fused_adagrad", "_amp_update_scale"),
+            *("_amp_foreach_non_finite_check_and_unscale", "_native_batch_norm_legit"),
+            "_batch_norm_with_update",
             *("mm", "mv", "bmm", "dot", "addmm", "addmv", "addr", "addbmm", "baddbmm"),
         ),
         "each element depends on many others",

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, fx, nn
+from torch.fx.experimental.proxy_tensor import make_fx
 
-from reference_pass.backend import Compiled, aliasproof
+from reference_pass.backend import Compiled, aliasproof, boxed
 
 Run = Callable[[Callable[..., Any]], Any]
 
@@ -155,3 +157,23 @@ def test_the_cache_of_layouts_is_bounded():
     for size in (1, 2, 3):
         compiled(torch.ones(size))
     assert len(compiled.graphs) == 2
+
+
+def test_a_boxed_call_frees_its_inputs_before_it_ends():
+    freed = []
+
+    def note(x):
+        freed.append(alive() is None)
+        return x.clone()
+
+    with torch.library._scoped_library("reference_pass_tests", "FRAGMENT") as library:
+        library.define("note(Tensor x) -> Tensor")
+        library.impl("note", note, "CPU")
+        library.impl("note", torch.empty_like, "Meta")
+        program = lambda x: torch.ops.reference_pass_tests.note(x * 2)  # noqa: E731
+        graph = make_fx(program, tracing_mode="fake")(numbers())
+        run = boxed("alias", False, graph, [numbers()])
+        inputs = [numbers()]
+        alive = weakref.ref(inputs[0])
+        assert torch.equal(run(inputs), numbers() * 2)
+    assert (freed, inputs) == ([True], [])

@@ -75,6 +75,7 @@ def test_an_error_that_is_an_effect_is_raised():
     [
         lambda x, e: functional.layer_norm(x, (3,), eps=e),
         functional.dropout,  # branches on its probability
+        lambda x, e: functional.interpolate(x[None, None], scale_factor=e * 8),
         lambda x, e: x * e,
     ],
 )

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
+from torch.nn.attention.flex_attention import flex_attention
 from torch.utils._pytree import tree_leaves
 
 from reference_pass import pipeline
@@ -64,7 +65,9 @@ def scans(x: Tensor) -> Any:
 
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize(
-    "function", [chooses, chooses_by_layout, writes_its_own, loops, scans], ids=lambda f: f.__name__
+    "function",
+    [chooses, chooses_by_layout, writes_its_own, loops, scans],
+    ids=lambda f: f.__name__,
 )
 def test_a_control_flow_call_does_what_it_does_in_eager(function: Callable[..., Any], sign: int):
     def x() -> Tensor:
@@ -93,13 +96,23 @@ def test_a_branch_that_writes_its_operand_is_refused():
 
 
 def test_gradients_go_through_a_branch():
-    gradients = []
+    gradients: list[Tensor] = []
     for backend in ("eager", aliasproof):
         x = torch.arange(1.0, 4).requires_grad_()
         program = torch.compile(
             lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)), backend=backend
         )
-        program(x).sum().backward()
-        assert x.grad is not None
-        gradients.append(x.grad)
-    assert torch.equal(gradients[0], gradients[1])
+        gradients += torch.autograd.grad(program(x).sum(), x)
+    assert torch.equal(*gradients)
+
+
+def attends(x: Tensor) -> Any:
+    q = x.new_ones(1, 1, 16, 16).cumsum(-1) * x[0, 0]
+    result: Any = flex_attention(q, q, q * 2, score_mod=lambda score, b, h, i, j: score + i - j)
+    return result.add_(q)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_flex_attention_is_a_functional_call():
+    x = torch.arange(1.0, 7).view(2, 3)
+    assert torch.equal(torch.compile(attends, backend=aliasproof)(x), attends(x))

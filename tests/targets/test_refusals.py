@@ -84,11 +84,6 @@ def squared_gradient(x: Tensor) -> object:
     return y.grad
 
 
-def bump_its_neighbour(x: Tensor) -> object:
-    torch._foreach_add_([x[:2], x[1:]], 1)
-    return x
-
-
 # By a part of the refusal's pattern: functions, with inputs, that make torch refuse.
 TRIGGERS: dict[str, list[tuple[Function, Callable[[], list[Tensor]]]]] = {
     "tracing tensor": [(read_data, lambda: [matrix()]), (through_numpy, lambda: [matrix()])],
@@ -98,7 +93,6 @@ TRIGGERS: dict[str, list[tuple[Function, Callable[[], list[Tensor]]]]] = {
         (read_data, lambda: [matrix()]),
     ],
     "data-dependent": [(read_data, lambda: [matrix()])],
-    "through two arguments": [(bump_its_neighbour, lambda: [matrix()])],
     "goes past the dispatcher": [(assigns_data, lambda: [matrix()])],
     "schema does not say so": [
         (symbolic_trace(batch_norm), lambda: [matrix(), torch.zeros(3), torch.ones(3)])

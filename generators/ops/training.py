@@ -1,0 +1,183 @@
+"""Ops that write several lists or several tensors at once: optimizers, scalers, statistics."""
+
+from __future__ import annotations
+
+import torch
+
+from generators import number_arguments as numbers
+from generators import tensor_arguments as tensors
+from generators.draft import Draft, Drawer
+from generators.operator import Operator, at_least, floating, line, lines, of_rank, often
+from generators.scene import NoChoice
+from programs.program import Argument, Ref
+from programs.regions import Region, overlap
+
+
+def parameters(draft: Draft) -> Argument:
+    """One or two tensors to train."""
+    fitting = draft.scene.newest_first(
+        # The kernels ignore strides.
+        lambda t: t.dtype in (torch.float32, torch.float64) and t.is_contiguous() and t.numel() > 0
+    )
+    if not fitting:
+        other = draft.pick.one(draft.scene.newest_first(lambda t: not t.is_complex()))
+        fitting = [
+            *draft.scene.call("aten.new_full.default", Ref(other), (3,), 2, dtype=torch.float32)
+        ]
+    chosen = [draft.pick.one(fitting)]
+    apart = [name for name in fitting if not _overlaps(draft, name, chosen)]
+    if apart and draft.pick.chance(50):
+        chosen.append(draft.pick.one(apart))
+    return tuple(map(Ref, chosen))
+
+
+def per_parameter(draft: Draft) -> Argument:
+    """For each parameter a tensor like it, apart from all that the call has so far."""
+    used = [
+        ref.name for name in draft.drawn for ref in draft.elements(name) if isinstance(ref, Ref)
+    ]
+    chosen: list[str] = []
+    for name in _names(draft, "self"):
+        like = draft.scene.values[name]
+
+        def fits(tensor: torch.Tensor, like: torch.Tensor = like) -> bool:
+            same = tensor.dtype == like.dtype and tensor.shape == like.shape
+            return same and tensor.is_contiguous()
+
+        names = draft.scene.newest_first(fits)
+        apart = [each for each in names if not _overlaps(draft, each, [*used, *chosen])]
+        if apart and draft.pick.chance(70):
+            chosen.append(draft.pick.one(apart))
+        else:
+            sizes = tuple(like.shape)
+            value = draft.pick.integer(0, 3)
+            chosen += draft.scene.call("aten.new_full.default", Ref(name), sizes, value)
+    return tuple(map(Ref, chosen))
+
+
+def per_channel(draft: Draft) -> Argument:
+    """A vector with a number per channel, apart from all that the call has so far."""
+    used = [ref.name for ref in draft.drawn.values() if isinstance(ref, Ref)]
+    dtype, shape = draft.self.dtype, (draft.self.shape[1],)
+    fitting = draft.scene.newest_first(lambda t: t.dtype == dtype and tuple(t.shape) == shape)
+    apart = [name for name in fitting if not _overlaps(draft, name, used)]
+    if apart and draft.pick.chance(70):
+        return Ref(draft.pick.one(apart))
+    return Ref(draft.scene.call("aten.new_full.default", Ref(draft.self_name), shape, 2)[0])
+
+
+def step_per_parameter(draft: Draft) -> Argument:
+    """For each parameter, how often it was updated: a new number."""
+    return tuple(_number(draft, name, torch.float32, 2) for name in _names(draft, "self"))
+
+
+def one_number(draft: Draft) -> Argument:
+    """A new tensor with one number, of the dtype of the parameters."""
+    return _number(draft, draft.self_name, draft.self.dtype, 1)
+
+
+def counter(draft: Draft) -> Argument:
+    """A new tensor with one int32, for a first tensor with one number."""
+    if draft.self.numel() != 1:
+        raise NoChoice
+    return _number(draft, draft.self_name, torch.int32, 0)
+
+
+def zero_or_one(draft: Draft) -> Argument:
+    """A new tensor that says whether a number was infinite."""
+    return _number(draft, draft.self_name, torch.float32, draft.pick.integer(0, 1))
+
+
+def _number(draft: Draft, like: str, dtype: torch.dtype, value: int) -> Ref:
+    made = draft.scene.call("aten.new_full.default", Ref(like), (1,), value, dtype=dtype)
+    return Ref(made[0])
+
+
+def _names(draft: Draft, argument: str) -> list[str]:
+    return [ref.name for ref in draft.elements(argument) if isinstance(ref, Ref)]
+
+
+def _overlaps(draft: Draft, name: str, others: list[str]) -> bool:
+    values = draft.scene.values
+    region = Region.of(values[name])
+    return any(overlap(region, Region.of(values[other])) for other in others)
+
+
+_RATE = numbers.one_of(0.5, 1.0)
+_SHARE = numbers.one_of(0.0, 0.5)
+_OF_ALL: dict[str, Drawer] = {
+    "self": parameters,
+    "grads": per_parameter,
+    "weight_decay": _SHARE,
+    "maximize": numbers.flag,
+}
+_OF_SGD: dict[str, Drawer] = {
+    **_OF_ALL,
+    "momentum_buffer_list": per_parameter,
+    "momentum": numbers.one_of(0.5),
+    "dampening": _SHARE,
+    "nesterov": numbers.flag,
+    "is_first_step": numbers.flag,
+}
+_OF_ADAM: dict[str, Drawer] = {
+    **_OF_ALL,
+    **dict.fromkeys(("exp_avgs", "exp_avg_sqs", "max_exp_avg_sqs"), per_parameter),
+    "state_steps": step_per_parameter,
+    **dict.fromkeys(("beta1", "beta2"), numbers.one_of(0.5)),
+    "eps": numbers.one_of(1.0),
+    "amsgrad": numbers.flag,
+}
+_OF_ADAGRAD: dict[str, Drawer] = {
+    **_OF_ALL,
+    "state_sums": per_parameter,
+    "state_steps": step_per_parameter,
+    "lr_decay": _SHARE,
+    "eps": numbers.one_of(1.0),
+}
+_OF_BATCH_NORM: dict[str, Drawer] = {
+    "input": tensors.itself,
+    **dict.fromkeys(("weight", "bias", "running_mean", "running_var"), per_channel),
+    "momentum": numbers.one_of(0.5),
+    "eps": numbers.one_of(1.0),
+}
+
+TRAINING: tuple[Operator, ...] = (
+    *lines("foreach", "_fused_sgd_.default", lr=_RATE, **_OF_SGD),
+    *lines("foreach", "_fused_sgd_.tensor_lr", lr=one_number, **_OF_SGD),
+    *lines("foreach", "_fused_adam_.default _fused_adamw_.default", lr=_RATE, **_OF_ADAM),
+    *lines("foreach", "_fused_adam_.tensor_lr _fused_adamw_.tensor_lr", lr=one_number, **_OF_ADAM),
+    *lines("foreach", "_fused_adagrad_.default", lr=_RATE, **_OF_ADAGRAD),
+    *lines("foreach", "_fused_adagrad_.tensor_lr", lr=one_number, **_OF_ADAGRAD),
+    line(
+        "foreach",
+        "_amp_foreach_non_finite_check_and_unscale_.default",
+        self=parameters,
+        found_inf=zero_or_one,
+        inv_scale=one_number,
+    ),
+    *often(
+        line(
+            "foreach",
+            "_amp_update_scale_.default",
+            lambda dtype: dtype == torch.float32,
+            growth_tracker=counter,
+            found_inf=zero_or_one,
+            scale_growth_factor=numbers.one_of(2.0),
+            scale_backoff_factor=numbers.one_of(0.5),
+            growth_interval=numbers.one_of(1, 2),
+        )
+    ),
+    *of_rank(
+        at_least(2),
+        *often(
+            line(
+                "reduction",
+                "_native_batch_norm_legit.default",
+                floating,
+                training=numbers.flag,
+                **_OF_BATCH_NORM,
+            ),
+            line("reduction", "_batch_norm_with_update.default", floating, **_OF_BATCH_NORM),
+        ),
+    ),
+)
