@@ -93,7 +93,7 @@ class OpHashes:
         if op in WITH_ADDEND and is_plain_sum(given):
             return [self._with_addend(op, args, results[0])]
         if torch_name(op).startswith("_foreach_"):
-            per_item = self._per_item(op, given, result, results)
+            per_item = self._per_item(op, given, result)
             if per_item is not None:
                 return per_item
         self.computing[call_name(op, given)] += 1
@@ -163,11 +163,7 @@ class OpHashes:
         return total
 
     def _per_item(
-        self,
-        op: OpOverload,
-        given: dict[str, Any],
-        result: Any,
-        results: Sequence[torch.Tensor],
+        self, op: OpOverload, given: dict[str, Any], result: Any
     ) -> list[Array | None] | None:
         """An op on lists is one op per item."""
         if torch_name(op) == "_foreach_copy":
@@ -175,12 +171,12 @@ class OpHashes:
             return [self.memory.broadcast(source, target) for target, source in pairs]
         if not isinstance(result, (list, tuple)):
             return None
-        items = [item(given, index, len(results)) for index in range(len(results))]
+        items = [item(given, index, len(result)) for index in range(len(result))]
         return [
             self.memory.constant(tensor)
             if self._folds(op, own, [tensor])
             else self.opaque(self.opaque_key(op, own), 0, tensor)
-            for own, tensor in zip(items, results, strict=True)
+            for own, tensor in zip(items, result, strict=True)
         ]
 
     def _pointwise(self, op: OpOverload, given: dict[str, Any], result: torch.Tensor) -> Array:
