@@ -67,18 +67,14 @@ OUT: tuple[Operator, ...] = (
         *lines("out=", "aminmax.out", dim=numbers.dimension),
         *lines("out=", "sort.values_stable", stable=numbers.one_of(True), dim=numbers.dimension),
     ),
-    # Moves. Not tril.out and triu.out: they write out of bounds where a batch of matrices is not
-    # contiguous.
+    # Moves.
     *lines("out=", "cat.out stack.out", dim=numbers.dimension),
     # Matrices only: with several, eager writes outside of a buffer whose strides do not fit.
     *of_rank(
-<<<<<<< HEAD
-=======
         exactly(2),
         *lines("out=", "tril.out triu.out", diagonal=numbers.offset_of_diagonal),
     ),
     *of_rank(
->>>>>>> main
         at_least(1),
         line("out=", "index_select.out"),
         line("out=", "gather.out", index=indices.positions_like),
