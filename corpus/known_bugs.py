@@ -21,6 +21,8 @@ from corpus.known import (
     copy_of_written_input,
     cumsum_of_constant,
     cumsum_of_number,
+    custom_slice_by_zero,
+    custom_slice_offset,
     dropout_of_nothing,
     dtype_view_of_nothing,
     dtype_view_read_late,
@@ -149,6 +151,8 @@ KNOWN_BUGS: dict[str, KnownBug] = {
         view_of_replaced_buffer.BUG,
         short_fake_storage.BUG,
         saved_input_written.BUG,
+        custom_slice_offset.BUG,
+        custom_slice_by_zero.BUG,
     )
 }
 
