@@ -23,6 +23,7 @@ from corpus.known import (
     cumsum_of_number,
     custom_slice_by_zero,
     custom_slice_offset,
+    custom_view_of_new_base,
     dropout_of_nothing,
     dtype_view_of_nothing,
     dtype_view_read_late,
@@ -153,6 +154,7 @@ KNOWN_BUGS: dict[str, KnownBug] = {
         saved_input_written.BUG,
         custom_slice_offset.BUG,
         custom_slice_by_zero.BUG,
+        custom_view_of_new_base.BUG,
     )
 }
 

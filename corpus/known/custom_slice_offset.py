@@ -4,31 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-import torch
 from torch._higher_order_ops import auto_functionalize
 
+from corpus.functional_layouts import layout_of_value
 from corpus.known_bug import KnownBug, view, written
-
-
-@dataclass(frozen=True, slots=True)
-class _Moved:
-    """The layout of a tensor, at another storage offset."""
-
-    tensor: torch.Tensor
-    offset: int | torch.SymInt
-
-    def size(self) -> torch.Size:
-        return self.tensor.size()
-
-    def stride(self) -> tuple[int, ...]:
-        return self.tensor.stride()
-
-    def storage_offset(self) -> int | torch.SymInt:
-        return self.offset
 
 
 @contextlib.contextmanager
@@ -40,9 +23,10 @@ def mended() -> Iterator[None]:
     """
     original = auto_functionalize.try_use_slice
 
-    def try_use_slice(base: torch.Tensor, tensor: torch.Tensor) -> Any:
-        offset = tensor.storage_offset() - base.storage_offset()
-        return original(_Moved(base, 0), _Moved(tensor, offset))
+    def try_use_slice(base: Any, tensor: Any) -> Any:
+        whole, part = layout_of_value(base), layout_of_value(tensor)
+        part = replace(part, offset=part.offset - whole.offset)
+        return original(replace(whole, offset=0), part)
 
     with mock.patch.object(auto_functionalize, "try_use_slice", try_use_slice):
         yield
