@@ -21,6 +21,7 @@ from corpus.known import (
     copy_of_written_input,
     cumsum_of_constant,
     cumsum_of_number,
+    custom_operator_on_complex,
     custom_slice_by_zero,
     custom_slice_offset,
     custom_view_of_new_base,
@@ -37,6 +38,7 @@ from corpus.known import (
     identity_arithmetic,
     index_read_while_written,
     inductor_operands,
+    keyword_overload,
     ldexp_dtype,
     lost_strides,
     merged_dtypes,
@@ -94,6 +96,7 @@ KNOWN_BUGS: dict[str, KnownBug] = {
         dtype_view_of_nothing.BUG,
         square_in_place.BUG,
         polygamma_in_place.BUG,
+        keyword_overload.BUG,
         dropout_of_nothing.BUG,
         reinplaced_scatter.BUG,
         reinplaced_operands.BUG,
@@ -155,6 +158,7 @@ KNOWN_BUGS: dict[str, KnownBug] = {
         custom_slice_offset.BUG,
         custom_slice_by_zero.BUG,
         custom_view_of_new_base.BUG,
+        custom_operator_on_complex.BUG,
     )
 }
 
