@@ -17,6 +17,7 @@ from corpus.known import (
     cat_of_split,
     collapsed_copies,
     complex_numbers,
+    cond_operands_share,
     copy_of_odd_storage,
     copy_of_written_input,
     cumsum_of_constant,
@@ -149,6 +150,7 @@ KNOWN_BUGS: dict[str, KnownBug] = {
         view_of_replaced_buffer.BUG,
         short_fake_storage.BUG,
         saved_input_written.BUG,
+        cond_operands_share.BUG,
     )
 }
 
