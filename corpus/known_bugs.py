@@ -32,6 +32,7 @@ from corpus.known import (
     foreach_results,
     fused_copy_back,
     fused_scatters,
+    hidden_write_copied_back,
     identity_arithmetic,
     index_read_while_written,
     inductor_operands,
@@ -151,6 +152,7 @@ KNOWN_BUGS: dict[str, KnownBug] = {
         short_fake_storage.BUG,
         saved_input_written.BUG,
         cond_operands_share.BUG,
+        hidden_write_copied_back.BUG,
     )
 }
 
