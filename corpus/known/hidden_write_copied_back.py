@@ -1,4 +1,4 @@
-"""AOTAutograd copies under autograd what was written to an input under `no_grad`."""
+"""AOTAutograd copies under autograd what was written to an input and autograd did not see."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import contextlib
 from collections.abc import Iterator
 from unittest import mock
 
-from corpus.known_bug import KnownBug, view, written
+from corpus.known_bug import KnownBug, calls, view, written
+from programs.custom_operators import NAMESPACE
 from programs.program import Program
 
 
 @contextlib.contextmanager
 def mended() -> Iterator[None]:
-    """All inputs that are written under `no_grad` only are written back as leaves are.
+    """An input whose writes autograd does not see is written back as a leaf is.
 
-    Torch copies to a detached leaf, since autograd would raise. For other inputs, the copy becomes
-    the `grad_fn`, and the gradient of what was copied is zero.
+    Such writes are under `no_grad`, to a detached view, or by a custom operator. Torch copies to a
+    detached leaf, since autograd would raise. For other inputs, the copy becomes the `grad_fn`, and
+    the gradient of what was copied is zero.
     """
     # Imported here: it takes two seconds, and other bugs do without.
     from torch._functorch._aot_autograd.schemas import InputAliasInfo  # noqa: PLC0415
@@ -24,20 +26,23 @@ def mended() -> Iterator[None]:
 
     def post_init(self: InputAliasInfo) -> None:
         original(self)
-        if self.mutations_under_no_grad_or_inference_mode:
+        if self.mutations_under_no_grad_or_inference_mode or self.mutations_hidden_from_autograd:
             object.__setattr__(self, "is_leaf", True)
 
     with mock.patch.object(InputAliasInfo, "__post_init__", post_init):
         yield
 
 
-def _writes_without_autograd(program: Program) -> bool:
-    return any(call.mutates() and not call.grad for call in program.instructions)
+def _hides_a_write(program: Program) -> bool:
+    return calls(program, "detach") or any(
+        call.mutates() and (not call.grad or call.op.startswith(NAMESPACE))
+        for call in program.instructions
+    )
 
 
 BUG = KnownBug(
     "hidden-write-copied-back",
-    "an input that is written under no_grad is copied back under autograd and loses its gradient",
+    "an input whose writes autograd does not see is copied back under autograd: gradient zero",
     "",
     written(
         """
@@ -50,5 +55,5 @@ BUG = KnownBug(
     ("aot-epilogue:grad",),
     ("2.13", "2.15"),
     mended,
-    plausible=_writes_without_autograd,
+    plausible=_hides_a_write,
 )
