@@ -23,6 +23,7 @@ from corpus.known import (
     copy_of_written_input,
     cumsum_of_constant,
     cumsum_of_number,
+    detached_view_replayed,
     dropout_of_nothing,
     dtype_view_of_nothing,
     dtype_view_read_late,
@@ -157,6 +158,7 @@ KNOWN_BUGS: dict[str, KnownBug] = {
         saved_input_written.BUG,
         cond_operands_share.BUG,
         hidden_write_copied_back.BUG,
+        detached_view_replayed.BUG,
     )
 }
 
