@@ -119,7 +119,7 @@ _of_transpose, _of_unfold, _of_view_dtype = (
 def last_piece_starts_too_early(call: ViewCall) -> list[ViewStep]:
     """A split piece starts at its index times its own size, also the smaller last piece."""
     dim = call.given.get("dim", 0)
-    size = call.shown.shape[dim]
+    size = call.sizes[dim]
     return [(aten.slice.Tensor, (dim, call.index * size, (call.index + 1) * size, 1))]
 
 

@@ -149,6 +149,9 @@ _REASONS = {
     ),
     "only for constants of a trace, which compilers may copy": "lift_fresh",
     "torch.fx cannot print it: its overload is a Python keyword": "random_.from",
+    "its sizes are tensor data that it reads where no dispatch mode sees it": (
+        "tensor_split.tensor_indices_or_sections"
+    ),
     "a test of torch's own dispatcher": "_test_autograd_multiple_dispatch_view",
     "the private state of torch.quasirandom.SobolEngine": (
         "_sobol_engine_ff_ _sobol_engine_initialize_state_ _sobol_engine_scramble_"

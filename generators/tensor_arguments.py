@@ -50,6 +50,15 @@ def operand(draft: Draft) -> Argument:
         )
         if numbers:
             return Ref(draft.pick.one(numbers))
+    return operand_of_same_dtype(draft)
+
+
+def operand_of_same_dtype(draft: Draft) -> Argument:
+    """A tensor of the first tensor's dtype that broadcasts to its shape.
+
+    For shifts: the fake kernel refuses a bool as number of bits, and so does each compiler.
+    """
+    shape, dtype = draft.self.shape, draft.self.dtype
     return tensor_like(draft, lambda t: t.dtype == dtype and broadcasts(t.shape, shape))
 
 

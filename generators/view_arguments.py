@@ -96,13 +96,6 @@ def length_behind_tensor(draft: Draft) -> Argument:
     return draft.pick.integer(0, extent(draft) - int(draft.tensor("start")))
 
 
-def cuts_as_tensor(draft: Draft) -> Argument:
-    """A vector of indices at which to cut the dimension drawn, or a 0-d tensor: how many parts."""
-    if draft.pick.chance(50):
-        return _numbers(draft, dims=0, low=1, high=3)
-    return _numbers(draft, dims=1, low=0, high=extent(draft))
-
-
 def _numbers(draft: Draft, *, dims: int, low: int, high: int) -> Ref:
     """A tensor of up to three integers in this range."""
 

@@ -246,6 +246,8 @@ def _run(node: fx.Node, analysis: Analysis) -> Effect:
 
 def _value(node: fx.Node, analysis: Analysis) -> Any:
     """The value of a node; raises `Refused` where it is data-dependent."""
+    if node.target in _READS_DATA_UNNOTICED:
+        raise Refused(f"{node.target} is data-dependent, and one graph must be right for all data")
     try:
         if writes_outs_alone(node.target):
             return run_out_call(node, analysis.value)
@@ -265,6 +267,10 @@ def _value(node: fx.Node, analysis: Analysis) -> Any:
                 f"{node.target} may not support an operand of data-dependent size: {error}"
             ) from error
         raise
+
+
+# They read data by a pointer. On fakes that fails with an error that says nothing of data.
+_READS_DATA_UNNOTICED = {aten.tensor_split.tensor_indices_or_sections}
 
 
 def _copied_by_location(node: fx.Node, analysis: Analysis) -> Geometry | None:

@@ -130,6 +130,7 @@ def _has_steps(
         return True  # it is an argument that the op wrote
     effect = analysis.effects[node]
     results = list(tensors_in(effect.value))
+    sizes = [effect.shows[id(tensor)].sizes for tensor in results[: index + 1]]
     storage = effect.shows[id(results[index])].storage
     if storage in analysis.written or copies:
         operands = [
@@ -143,7 +144,7 @@ def _has_steps(
     given: dict[str, Any] = {}
     if isinstance(node.target, OpOverload):
         given = bind(node.target, node.args, node.kwargs)
-    call = ViewCall(node.target, given, results[index], index, results[:index], False)
+    call = ViewCall(node.target, given, sizes[-1], index, sizes[:-1], False)
     return view_steps(call, table) is not None
 
 

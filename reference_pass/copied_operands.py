@@ -7,8 +7,9 @@ from typing import Any, TypeAlias
 
 import torch
 
-# (the number of a storage, its size in bytes, the offset of a tensor in it, its strides)
-Layout: TypeAlias = "tuple[int, int, int, tuple[int, ...]]"
+# (the number of a storage, its size in bytes, the offset of a tensor in it, its strides, its lazy
+# conjugate bit, its lazy negative bit)
+Layout: TypeAlias = "tuple[int, int, int, tuple[int, ...], bool, bool]"
 
 
 def copy_with_strides(tensor: Any, *, located: bool) -> Any:
@@ -39,10 +40,14 @@ def laid_out(tensors: Sequence[torch.Tensor], layouts: Sequence[Layout]) -> list
     """Copies of tensors in these layouts; those with the same number of a storage share it."""
     memories: dict[int, torch.Tensor] = {}
     copies = []
-    for tensor, (storage, nbytes, offset, strides) in zip(tensors, layouts, strict=True):
+    for tensor, layout in zip(tensors, layouts, strict=True):
+        storage, nbytes, offset, strides, conj, neg = layout
         if storage not in memories:
             memories[storage] = torch.zeros(nbytes, dtype=torch.uint8, device=tensor.device)
-        copies.append(_view_in(memories[storage], tensor, offset, strides))
+        copy = _view_in(memories[storage], tensor, offset, strides)
+        # The dispatcher resolves these bits into a copy, which shares no memory with the others.
+        copy = copy.conj() if conj else copy
+        copies.append(torch._neg_view(copy) if neg else copy)
         destination, source = copies[-1], tensor
         # `copy_` refuses a destination with a stride of zero. All of its elements are equal here.
         for dim, stride in enumerate(strides):

@@ -39,15 +39,16 @@ def true_result(op: object, args: tuple[Any, ...], kwargs: dict[str, Any], value
     return correction(op, bind(op, args, kwargs), value)
 
 
-def _by_a_run(op: OpOverload, given: dict[str, Any], value: Any, fill: int = 0) -> Any:
-    """The result with the strides of a real run, on CPU tensors full of `fill`.
+def _by_a_run(
+    op: OpOverload, given: dict[str, Any], value: Any, *, fill: int = 0, always: bool = False
+) -> Any:
+    """The result with the strides and dtypes of a real run, on CPU tensors full of `fill`.
 
-    Their sizes and strides are those of the operands. There is no run where all operands are
-    contiguous, since fakes are right for them, nor where a size is a symbol.
+    Their sizes and strides are those of the operands. There is no run where a size is a symbol, nor
+    without `always` where all operands are contiguous, since fakes mostly are right for them.
     """
-    if all(known(tensor.is_contiguous()) for tensor in tensors_in(given)) or not _is_fixed(
-        leaves_in(given)
-    ):
+    contiguous = all(known(tensor.is_contiguous()) for tensor in tensors_in(given))
+    if (contiguous and not always) or not _is_fixed(leaves_in(given)):
         return value
     # Outside of the fake mode and of a trace: these are real calls, of no concern to the graph.
     with _disable_current_modes():
@@ -80,11 +81,9 @@ def _real(fake: torch.Tensor, fill: int) -> torch.Tensor:
 
 def _with_strides_of(value: Any, real: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        return (
-            value
-            if value.stride() == real.stride()
-            else value.new_empty_strided(real.shape, real.stride())
-        )
+        right = value.stride() == real.stride() and value.dtype == real.dtype
+        wanted = real.shape, real.stride()
+        return value if right else value.new_empty_strided(*wanted, dtype=real.dtype)
     return tuple(_with_strides_of(one, other) for one, other in zip(value, real, strict=True))
 
 
@@ -138,6 +137,12 @@ def _dropped_out(op: OpOverload, given: dict[str, Any], value: Any) -> Any:
     return result.clone(), mask
 
 
+def _power(op: OpOverload, given: dict[str, Any], value: torch.Tensor) -> torch.Tensor:
+    if given["self"].dtype == torch.bool and isinstance(given["exponent"], bool):
+        return value.to(torch.bool)
+    return value
+
+
 def _contiguous(op: OpOverload, given: dict[str, Any], value: torch.Tensor) -> torch.Tensor:
     return value.new_empty(value.shape)
 
@@ -170,13 +175,19 @@ CORRECTIONS: dict[object, Correction] = {
             aten.logical_or.default,
             aten.logical_xor.default,
             aten.ldexp.Tensor,
+            aten.xlogy.Tensor,
             aten.roll.default,
             aten.addr.default,
             aten.native_dropout_backward.default,
             aten.max_unpool2d.default,
             aten.channel_shuffle.default,
             aten.native_channel_shuffle.default,
-            # By the suggested memory format in eager
+        ),
+        _by_a_run,
+    ),
+    # By the suggested memory format in eager; the dtype of the means is that of the weights.
+    **dict.fromkeys(
+        (
             aten.native_batch_norm.default,
             aten._native_batch_norm_legit.default,
             aten._native_batch_norm_legit.no_stats,
@@ -186,8 +197,10 @@ CORRECTIONS: dict[object, Correction] = {
             aten._batch_norm_with_update_functional.default,
             aten._batch_norm_no_update.default,
         ),
-        _by_a_run,
+        functools.partial(_by_a_run, always=True),
     ),
+    # A bool to the power of a bool is a bool in eager.
+    aten.pow.Tensor_Scalar: _power,
     # The same; these divide, and integers cannot be divided by zero.
     **dict.fromkeys(
         (

@@ -307,8 +307,10 @@ def layouts_in_eager(
     for tensor, view in zip(operands, views, strict=True):
         assert view.geometry is not None
         nbytes = tensor.untyped_storage().nbytes()
-        storage, offset = view.geometry.storage, view.geometry.offset
-        layouts.append((storage, nbytes, offset, tuple(view.geometry.strides)))
+        seen = view.geometry
+        layouts.append(
+            (seen.storage, nbytes, seen.offset, tuple(seen.strides), seen.conj, seen.neg)
+        )
     # A call that writes nothing cannot tell whether its operands share memory.
     shared = bool(facts(op).writes) and len({view.storage for view in views}) < len(views)
     alike = all(map(_has_layout, values, layouts))
@@ -316,7 +318,7 @@ def layouts_in_eager(
 
 
 def _has_layout(value: torch.Tensor, layout: Layout) -> bool:
-    _, nbytes, offset, strides = layout
+    _, nbytes, offset, strides, _, _ = layout
     pairs = [*zip(value.stride(), strides, strict=True), (value.storage_offset(), offset)]
     pairs.append((value.untyped_storage().nbytes(), nbytes))
     # A data-dependent size has another symbol here, and no graph can compute it before.

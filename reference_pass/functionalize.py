@@ -291,7 +291,9 @@ def _returned_view(
     if operand is not None:
         given = env.plain_arguments(node)
         conj = operand.geometry is not None and operand.geometry.conj
-        call = ViewCall(node.target, given, results[index], index, results[:index], conj)
+        effect = env.analysis.effects[node]
+        before = [effect.shows[id(tensor)].sizes for tensor in results[:index]]
+        call = ViewCall(node.target, given, geometry.sizes, index, before, conj)
         chain = view_steps(call, env.rules.view_steps)
     if operand is None or chain is None or not _can_go_through(operand, geometry):
         return storage.register(view_of_geometry(storage, geometry, operand or storage.base))

@@ -21,13 +21,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import torch
 from torch import fx
 from torch._ops import OpOverload
 
 from reference_pass.emission import Emitter
 from reference_pass.operator_forms import aten
-from reference_pass.regions import known
+from reference_pass.regions import Size, known
 
 Arguments: TypeAlias = tuple[Any, ...]  # of a view op, without the tensor that comes first
 ViewStep: TypeAlias = tuple[OpOverload, Arguments]
@@ -208,16 +207,17 @@ INVERSES: dict[OpOverload, Inverse] = {
 class ViewCall:
     """One result of a call of a view op.
 
-    `given` are the arguments by name, without the tensor. `shown` is the result, `index` its index
-    among several results, and `before` are the results of smaller index. `conj` says that the
-    tensor has the lazy conjugate bit.
+    `given` are the arguments by name, without the tensor. `sizes` are those of the result, `index`
+    its index among several results, and `before` are the sizes of the results of smaller index.
+    `conj` says that the tensor has the lazy conjugate bit.
     """
 
     op: Any  # an overload, if `VIEW_STEPS` has a line for it
     given: dict[str, Any]
-    shown: torch.Tensor
+    # Not the tensors: a later call may change the metadata of these objects (`squeeze_`).
+    sizes: tuple[Size, ...]
     index: int
-    before: Sequence[torch.Tensor]
+    before: Sequence[tuple[Size, ...]]
     conj: bool
 
 
@@ -237,13 +237,13 @@ def _as_itself(call: ViewCall) -> list[ViewStep]:
 
 
 def _as_reshape(call: ViewCall) -> list[ViewStep]:
-    return [(aten.view.default, (list(call.shown.shape),))]
+    return [(aten.view.default, (list(call.sizes),))]
 
 
 def _as_piece(call: ViewCall) -> list[ViewStep]:
     dim = call.given.get("dim", 0)
     # The sizes of the pieces before this one: the last piece may be smaller than the others.
-    sizes = [piece.shape[dim] for piece in (*call.before, call.shown)]
+    sizes = [piece[dim] for piece in (*call.before, call.sizes)]
     return [(aten.slice.Tensor, (dim, sum(sizes[:-1]), sum(sizes), 1))]
 
 

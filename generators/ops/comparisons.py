@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from generators import number_arguments as numbers
+from generators import tensor_arguments as tensors
 from generators.operator import Operator, lines, seldom
 
 COMPARISONS: tuple[Operator, ...] = (
@@ -12,8 +13,12 @@ COMPARISONS: tuple[Operator, ...] = (
         " eq_.Scalar eq_.Tensor ne_.Scalar ne_.Tensor"
         " logical_and_.default logical_or_.default logical_xor_.default"
         " bitwise_and_.Scalar bitwise_and_.Tensor bitwise_or_.Scalar bitwise_or_.Tensor"
-        " bitwise_xor_.Scalar bitwise_xor_.Tensor"
-        " bitwise_left_shift_.Tensor bitwise_right_shift_.Tensor",
+        " bitwise_xor_.Scalar bitwise_xor_.Tensor",
+    ),
+    *lines(
+        "comparison",
+        "bitwise_left_shift_.Tensor bitwise_right_shift_.Tensor",
+        other=tensors.operand_of_same_dtype,
     ),
     *lines(
         "comparison",
@@ -28,7 +33,14 @@ COMPARISONS: tuple[Operator, ...] = (
             " less_.Scalar less_.Tensor less_equal_.Scalar less_equal_.Tensor"
             " not_equal_.Scalar not_equal_.Tensor"
             " __iand__.Scalar __iand__.Tensor __ior__.Scalar __ior__.Tensor"
-            " __ixor__.Scalar __ixor__.Tensor __ilshift__.Tensor __irshift__.Tensor",
+            " __ixor__.Scalar __ixor__.Tensor",
+        )
+    ),
+    *seldom(
+        lines(
+            "comparison",
+            "__ilshift__.Tensor __irshift__.Tensor",
+            other=tensors.operand_of_same_dtype,
         )
     ),
     *seldom(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from generators import number_arguments as numbers
 from generators import random_arguments as randoms
 from generators import tensor_arguments as tensors
 from generators import view_arguments as views
@@ -17,7 +16,6 @@ RANDOM_DRAWS: tuple[Operator, ...] = (
     line("random", "bernoulli_.Tensor", p=randoms.probabilities),
     line("random", "random_.default", real),
     line("random", "random_.to", real, to=randoms.limit),
-    line("random", "random_.from", real, **{"from": numbers.one_of(0, 1), "to": randoms.limit}),
     line("random", "exponential_.default", floating),
     line("random", "geometric_.default", real, p=randoms.inner_probability),
     line("random", "cauchy_.default", floating),

@@ -55,6 +55,13 @@ def per_parameter(draft: Draft) -> Argument:
     return tuple(map(Ref, chosen))
 
 
+def more_than_one_per_channel(draft: Draft) -> Argument:
+    """The first tensor: fakes of a variance of one number raise, and eager's is not a number."""
+    if draft.self.numel() == draft.self.shape[1]:
+        raise NoChoice
+    return tensors.itself(draft)
+
+
 def per_channel(draft: Draft) -> Argument:
     """A vector with a number per channel, apart from all that the call has so far."""
     used = [ref.name for ref in draft.drawn.values() if isinstance(ref, Ref)]
@@ -135,7 +142,7 @@ _OF_ADAGRAD: dict[str, Drawer] = {
     "eps": numbers.one_of(1.0),
 }
 _OF_BATCH_NORM: dict[str, Drawer] = {
-    "input": tensors.itself,
+    "input": more_than_one_per_channel,
     **dict.fromkeys(("weight", "bias", "running_mean", "running_var"), per_channel),
     "momentum": numbers.one_of(0.5),
     "eps": numbers.one_of(1.0),

@@ -83,12 +83,6 @@ VIEWS: tuple[Operator, ...] = (
     line("view", "chunk.default", dim=numbers.dimension, chunks=numbers.pieces),
     line("view", "tensor_split.sections", dim=numbers.dimension, sections=numbers.pieces),
     line("view", "tensor_split.indices", dim=numbers.dimension, indices=views.cuts),
-    line(
-        "view",
-        "tensor_split.tensor_indices_or_sections",
-        dim=numbers.dimension,
-        tensor_indices_or_sections=views.cuts_as_tensor,
-    ),
     line("view", "hsplit.int", sections=views.sections_of(1)),
     line("view", "hsplit.array", indices=views.cuts_of(1)),
     line("view", "vsplit.int", sections=views.sections_of(0)),

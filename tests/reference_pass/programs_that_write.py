@@ -282,6 +282,14 @@ def dropout_in_place(x):
     return nn.functional.dropout(x.t(), 0.5, training=True, inplace=True)
 
 
+@on(torch.arange(12.0).view(2, 6))
+def piece_whose_metadata_change_after_it_was_cut(x):
+    low, high = x.split([5, 1], 1)
+    high.squeeze_(1)
+    low.add_(1)
+    return low, high, x
+
+
 # --- data-dependent sizes -------------------------------------------------------------------------
 
 

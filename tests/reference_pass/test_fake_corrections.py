@@ -43,6 +43,7 @@ def layouts(value: Any) -> Any:
     [
         # Strides that depend on all operands
         (aten.copysign.Tensor, (GRID.t(), torch.ones(4, 1))),
+        (aten.xlogy.Tensor, (GRID.t(), torch.ones(4, 3))),
         (aten.floor_divide.default, (GRID.long().t(), torch.ones(3, 4, dtype=torch.long).t())),
         (
             aten.native_dropout_backward.default,
@@ -52,6 +53,12 @@ def layouts(value: Any) -> Any:
             aten.native_batch_norm.default,
             (torch.ones(2, 4, 3, 3).transpose(1, 3), None, None, None, None, True, 0.1, 1e-5),
         ),
+        # Dtypes: the means have that of the weights, whatever the strides.
+        (
+            aten._native_batch_norm_legit_functional.default,
+            (torch.ones(2, 2, 3).half(), *[torch.ones(2).half()] * 4, True, 0.1, 1e-5),
+        ),
+        (aten.pow.Tensor_Scalar, (torch.ones(2, dtype=torch.bool), True)),
         # Strides that depend on those of indices
         (aten.index.Tensor, (GRID, [BESIDE])),
         (aten.index.Tensor, (torch.ones(1), [BESIDE])),

@@ -34,6 +34,18 @@ def test_view_copies_of_symbolic_sizes_are_contiguous(op, named):
     assert effect.value.dim() == (1 if named else 2)
 
 
+def test_a_complex_out_takes_a_real_result():
+    out = torch.complex(ROW, ROW)
+    *_, effect = analyse(graph_of((aten.abs.out, X, {"out": X})), (out,)).effects.values()
+    assert effect.value.dtype == aten.abs.out(out, out=out.clone()).dtype == torch.complex64
+
+
+def test_a_split_at_positions_in_a_tensor_is_data_dependent():
+    graph = graph_of((aten.tensor_split.tensor_indices_or_sections, X, Y), inputs=2)
+    with pytest.raises(Refused, match="data-dependent"):
+        analyse(graph, (ROW, torch.tensor([2])))
+
+
 def test_fake_inputs_share_what_the_inputs_share_and_are_new_objects():
     mode = FakeTensorMode()
     one, other, apart, number = fake_inputs(mode, (GRID[0], GRID[1], ROW, 3))

@@ -80,7 +80,7 @@ def transpose_is_added(x):
 
 def first_slice(call):
     """A slice from the start of its operand, of the right length."""
-    return [(call.op, (call.given["dim"], 0, call.shown.shape[call.given["dim"]], 1))]
+    return [(call.op, (call.given["dim"], 0, call.sizes[call.given["dim"]], 1))]
 
 
 def unchanged(emit, parent, new, args):

@@ -12,6 +12,7 @@ from torch import Tensor
 import programs.custom_operators  # noqa: F401 - it registers them
 from reference_pass import functionalize, pipeline, remove_noops
 from reference_pass.noops import NOOP_RULES, no_use_of_location
+from tests.reference_pass.graphs import X, Y, graph_of
 
 ops = torch.ops.aliasproof
 
@@ -72,6 +73,16 @@ OVERLAPS = [
 @pytest.mark.parametrize("program", OVERLAPS, ids=lambda program: program.__name__)
 def test_operands_share_memory_as_in_eager(program: Callable[..., Any]) -> None:
     assert agrees(program, line())
+
+
+def test_an_operand_with_the_lazy_negative_bit_shares_no_memory() -> None:
+    # A trace would contain a call of `neg` instead.
+    program = graph_of(
+        (torch.ops.aten._neg_view.default, X), (ops.add_out.default, Y, X, {"out": X})
+    )
+    x = line()
+    assert torch.equal(functionalize(program, line())(x)[0], torch.zeros(8))
+    assert torch.equal(x, torch.zeros(8))
 
 
 # --- layouts --------------------------------------------------------------------------------------
