@@ -63,6 +63,7 @@ from corpus.known import (
     remainder_of_infinity,
     renumbered_input,
     renumbered_outputs,
+    resized_within_storage,
     returned_write_beside_another,
     rounded_by_reciprocal,
     saved_input_written,
@@ -163,6 +164,7 @@ KNOWN_BUGS: dict[str, KnownBug] = {
         cond_operands_share.BUG,
         hidden_write_copied_back.BUG,
         detached_view_replayed.BUG,
+        resized_within_storage.BUG,
     )
 }
 
