@@ -18,6 +18,7 @@ from corpus.known import (
     cat_of_split,
     collapsed_copies,
     complex_numbers,
+    cond_composite,
     cond_foreach,
     cond_operands_share,
     copy_of_odd_storage,
@@ -68,6 +69,7 @@ from corpus.known import (
     remainder_of_infinity,
     renumbered_input,
     renumbered_outputs,
+    resized_within_storage,
     returned_write_beside_another,
     rounded_by_reciprocal,
     saved_input_written,
@@ -170,9 +172,11 @@ KNOWN_BUGS: dict[str, KnownBug] = {
         custom_view_of_new_base.BUG,
         custom_operator_on_complex.BUG,
         cond_foreach.BUG,
+        cond_composite.BUG,
         cond_operands_share.BUG,
         hidden_write_copied_back.BUG,
         detached_view_replayed.BUG,
+        resized_within_storage.BUG,
     )
 }
 
