@@ -151,3 +151,13 @@ KERNELS_DIFFER = {
         ("native_dropout", "rrelu_with_noise"), "random numbers, multiplied by rounded factors"
     ),
 }
+
+# These jump: a last bit more or less in an operand can make them give another number. Most jump
+# where a number is whole, or where two operands are equal.
+JUMPS = {
+    *("floor", "ceil", "trunc", "fix", "round", "frac", "sign", "sgn", "heaviside", "copysign"),
+    *("remainder", "fmod", "floor_divide", "eq", "ne", "gt", "ge", "lt", "le", "greater", "less"),
+    *("greater_equal", "less_equal", "not_equal", "argmax", "argmin", "sort", "min", "max"),
+    *("cummax", "cummin", "threshold", "logical_not", "logical_and", "logical_or", "logical_xor"),
+    *("any", "all", "signbit", "nextafter"),
+}

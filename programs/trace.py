@@ -14,6 +14,7 @@ from programs.regions import Region
 from programs.rounding_tables import (
     ADDS_IN_ANY_ORDER,
     ANY_ZERO,
+    JUMPS,
     MAY_SKIP_ZEROS,
     MOVES,
     MULTIPLIES,
@@ -26,6 +27,7 @@ from programs.schemas import Kind, facts
 from programs.storage_set import StorageSet
 
 PART = 1 << 20  # elements that are looked at at once
+NEAR = 1.6e-2  # the relative tolerance of bfloat16 in `torch.testing.assert_close`
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,9 @@ class Rounding:
             self.first = self.first or str(op)
         # What is computed from inexact data is inexact as well.
         inexact, bits = starts or self.inexact.any(read), self._magnified or self.bits.any(read)
+        # A conversion to integers jumps as `trunc` does.
+        if self.inexact.any(read) and any(map(_is_whole_dtype, made)) and self._near_jump(read):
+            bits = True
         computed = factor or not moves(op, [*read, *made])
         signs = rounding_name(op) in ANY_ZERO or self.zero_signs.any(read)
         for tensor in made:
@@ -153,12 +158,14 @@ class Rounding:
 
         1e20 + 1 - 1e20 is 0 or 1, by the order. A rounding error times 1e20 is no small one. A
         rounding error times infinity is infinite, and 0 times infinity is NaN. 1 / 0.0 has the sign
-        of the zero.
+        of the zero. The floor of a number near 2 is 1 or 2.
         """
         complex_ = any(tensor.is_complex() for tensor in read)
         orders = factor or name in ADDS_IN_ANY_ORDER or (complex_ and name in MULTIPLIES)
         inexact = self.inexact.any(read)
         if (orders or (inexact and name not in MOVES)) and any(map(_huge, read)):
+            return True
+        if inexact and name in JUMPS and self._near_jump(read):
             return True
         skips = name in MAY_SKIP_ZEROS or (complex_ and name in READS_ZERO_SIGN)
         if skips or (inexact and name in MULTIPLIES):
@@ -168,6 +175,19 @@ class Rounding:
             for tensor in read
             if tensor in self.zero_signs or tensor in self.inexact
         )
+
+    def _near_jump(self, read: Sequence[torch.Tensor]) -> bool:
+        """True if an inexact operand is near a whole number, or two operands are nearly equal."""
+        numbers = [each for each in read if each.is_floating_point() or each.is_complex()]
+        if any(_any(each, _is_nearly_whole) for each in numbers if each in self.inexact):
+            return True
+        if len(numbers) != 2:
+            return False
+        one, other = map(readable, numbers)
+        try:
+            return _any(one - other, _is_nearly_zero)
+        except RuntimeError:  # they do not broadcast, so which elements meet is unknown
+            return True
 
 
 @dataclass(slots=True)
@@ -288,6 +308,19 @@ def _any(tensor: torch.Tensor, test: Callable[[torch.Tensor], torch.Tensor]) -> 
     if not tensor.is_floating_point() or not tensor.numel() or tensor.is_meta:
         return False
     return bool(test(tensor).any())
+
+
+def _is_nearly_whole(tensor: torch.Tensor) -> torch.Tensor:
+    # As far as the tolerance of the narrowest dtype goes.
+    return (tensor - tensor.round()).abs() <= NEAR * tensor.abs().clamp(min=1)
+
+
+def _is_nearly_zero(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.abs() <= NEAR
+
+
+def _is_whole_dtype(tensor: torch.Tensor) -> bool:
+    return not (tensor.is_floating_point() or tensor.is_complex())
 
 
 def _is_zero(tensor: torch.Tensor) -> torch.Tensor:

@@ -118,6 +118,24 @@ def test_the_trace_notes_kernel_dependent_bits_that_are_read_as_another_dtype(
     assert any(map(trace.bits_open, (*observed.outputs, *observed.inputs))) == read_as_bits
 
 
+@pytest.mark.parametrize(
+    ("function", "open_"),
+    [
+        pytest.param(lambda x: x.cos().mul(0).add(2).floor(), True, id="near a whole number"),
+        pytest.param(lambda x: x.cos().mul(0).add(2).to(torch.int32), True, id="conversion"),
+        pytest.param(lambda x: x.cos() > x.cos(), True, id="nearly equal"),
+        pytest.param(lambda x: x.cos().mul(0.1).add(0.5).floor(), False, id="far from one"),
+        pytest.param(lambda x: x.cos().mul(0).add(2), False, id="no jump"),
+        pytest.param(lambda x: x.floor(), False, id="exact"),
+    ],
+)
+def test_any_value_may_differ_where_an_op_jumps_at_inexact_data(
+    function: Function, open_: bool
+) -> None:
+    observed, trace = observe_eager(function, [vector()])
+    assert list(map(trace.bits_open, observed.outputs)) == [open_]
+
+
 def test_kernel_dependent_bits_in_one_tensor_say_nothing_of_another() -> None:
     observed, trace = observe_eager(
         lambda x, y: (x.neg(), y.cos().view(torch.int32)), [vector(), vector()]
