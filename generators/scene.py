@@ -18,6 +18,7 @@ from programs.definedness import Undefined, Watch
 from programs.execution import call
 from programs.program import Argument, Input, Instruction, Program, Storage
 from programs.regions import Region, overlap
+from programs.storage_bytes import bytes_of
 from programs.values import input_tensors
 
 T = TypeVar("T")
@@ -172,6 +173,17 @@ class Scene:
     def wants(self, *names: str) -> None:
         """Say that a mistake would show if these values were returned, the last ones first."""
         self.wanted += names
+
+    def is_written(self, tensor: torch.Tensor) -> bool:
+        """True if a call, or the fill of an input, wrote each byte that the tensor covers."""
+        return not self.watch.shows_unwritten(tensor)
+
+    def leaves_unwritten_memory(self) -> bool:
+        """True if the storage of an input has bytes that were never written."""
+        return any(
+            self.watch.shows_unwritten(bytes_of(self.values[view.name].untyped_storage()))
+            for view in self.inputs
+        )
 
     def newest_first(
         self, accepts: Callable[[torch.Tensor], bool] = lambda tensor: True

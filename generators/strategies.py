@@ -72,8 +72,21 @@ def sample(
 
 def draw_program(pick: Pick, features: Features, counts: Counts | None = None) -> Program:
     """One program; `pick` makes each choice."""
+    counts = Counts() if counts is None else counts
+    scene = _draw_scene(pick, features, counts)
+    # `resize_` can leave unwritten memory in an input, which is undefined in eager.
+    for _ in range(TRIES):
+        if not scene.leaves_unwritten_memory():
+            break
+        scene = _draw_scene(pick, features, counts)
+    program = scene.program(_draw_outputs(pick, scene))
+    return with_gradients(pick, scene, program) if features.gradients else program
+
+
+def _draw_scene(pick: Pick, features: Features, counts: Counts) -> Scene:
+    """The inputs and instructions of a program."""
     storages, inputs = draw_inputs(pick, features)
-    scene = Scene(storages, inputs, pick.integer(0, 99), Counts() if counts is None else counts)
+    scene = Scene(storages, inputs, pick.integer(0, 99), counts)
     for _ in range(pick.integer(1, features.instructions)):
         # A step that finds nothing to do is drawn anew, with other ops and arguments.
         for _ in range(TRIES):
@@ -82,8 +95,7 @@ def draw_program(pick: Pick, features: Features, counts: Counts | None = None) -
                 break
             except NoChoice:
                 continue
-    program = scene.program(_draw_outputs(pick, scene))
-    return with_gradients(pick, scene, program) if features.gradients else program
+    return scene
 
 
 def specially_filled(program: Program) -> Program:
@@ -165,10 +177,11 @@ def _converted(pick: Pick, scene: Scene, operator: Operator) -> str:
 
 def _draw_outputs(pick: Pick, scene: Scene) -> list[str]:
     """Up to four values, mostly new ones; sometimes none, so only the inputs show a mistake."""
-    names = scene.newest_first()
-    count = pick.integer(1, 4) if not pick.chance(5) else 0
+    names = scene.newest_first(scene.is_written)
+    count = pick.integer(1, 4) if names and not pick.chance(5) else 0
     outputs = [pick.one(names[:4] if pick.chance(60) else names) for _ in range(count)]
     # Two values that a scenario relates are rarely drawn together.
     if count and scene.wanted and pick.chance(60):
-        outputs = [*reversed(scene.wanted), *outputs][:MOST_OUTPUTS]
+        wanted = [name for name in reversed(scene.wanted) if name in names]
+        outputs = [*wanted, *outputs][:MOST_OUTPUTS]
     return list(dict.fromkeys(outputs))

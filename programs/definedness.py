@@ -255,9 +255,13 @@ class Watch(TorchDispatchMode):
         self._follow_expanded(operands, [*operands, *tensors_in(result)])
         return result
 
+    def shows_unwritten(self, tensor: torch.Tensor) -> bool:
+        """True if the tensor covers a byte that was never written."""
+        return self._uninitialised.shown_by(tensor)
+
     def require_initialised(self, tensors: Sequence[torch.Tensor]) -> None:
         """Raises `Undefined` if what the function leaves shows memory that was never written."""
-        if any(map(self._uninitialised.shown_by, tensors)):
+        if any(map(self.shows_unwritten, tensors)):
             raise Undefined("returns memory that was never written")
 
     def _refuse_undefined(self, call: EagerCall) -> None:

@@ -10,6 +10,7 @@ from generators.strategies import programs
 from programs.errors import Rejected
 from programs.execution import run
 from programs.gluing import glue, part
+from programs.narrow_dtypes import readable
 from programs.program import Input, Program, Storage
 from programs.regions import Region, overlap
 from programs.validation import first_defect
@@ -32,7 +33,13 @@ def test_each_member_gets_what_it_gets_alone(members: list[Program]) -> None:
         expected = [*run(member.program, inputs), *inputs]
         actual = [*part(outputs, member.outputs), *part(together, member.inputs)]
         assert [each.stride() for each in actual] == [each.stride() for each in expected]
-        torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)
+        torch.testing.assert_close(
+            list(map(readable, actual)),
+            list(map(readable, expected)),
+            rtol=0,
+            atol=0,
+            equal_nan=True,
+        )
 
 
 @given(GROUPS)
@@ -56,7 +63,8 @@ def test_a_member_keeps_its_data_whatever_its_place() -> None:
 
 def _returns(program: Program) -> bool:
     try:
-        returning(run_eager(Case.of(program)))
+        eager = run_eager(Case.of(program))
+        returning(eager)
     except Rejected:  # undefined in eager, or eager raises
         return False
-    return True
+    return not eager.trace.random  # it draws other numbers after another program

@@ -12,6 +12,7 @@ from generators.strategies import programs
 from programs.errors import UserError
 from programs.execution import run
 from programs.input_rules import ELEMENT_DTYPES
+from programs.narrow_dtypes import readable
 from programs.parsing import parse_source
 from programs.printing import buffer_source, inputs_source, source
 from programs.program import Input, Instruction, Program, Ref, Storage
@@ -83,10 +84,12 @@ def check_runs_alike(program: Program) -> None:
     printed, expected = namespace["inputs"](), input_tensors(program)
     assert list(map(layout, printed)) == list(map(layout, expected))
     assert sharing(printed) == sharing(expected)
+    torch.manual_seed(0)
     returned = namespace["program"](*printed)
     assert type(returned) is tuple
+    torch.manual_seed(0)
     for one, other in zip(returned, run(program, expected), strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=0, equal_nan=True)
+        torch.testing.assert_close(readable(one), readable(other), rtol=0, atol=0, equal_nan=True)
     assert list(map(layout, printed)) == list(map(layout, expected))
 
 
