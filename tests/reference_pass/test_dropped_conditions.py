@@ -41,7 +41,7 @@ SHOWN_IN: dict[str, tuple[int, ...]] = {
     "same_location": (5, 8),  # 23: metadata
     "no_self_overlap": (4, 18),  # 22: errors
     "not_repeated": (13, 15),  # 48: errors
-    "no_overlapping_operand": (12, 19),  # 17: errors
+    "no_overlapping_operand": (34, 35),  # 22: errors
     "source_is_at_destination": (0,),  # 0: inputs
     "not_an_input": (0,),  # 5: inputs
     "no_later_use": (0,),  # 6: values
