@@ -109,6 +109,8 @@ def _copy_of_storage(op: OpOverload, given: dict[str, Any], value: torch.Tensor)
     repeats an element.
     """
     operand: torch.Tensor = given["self"]
+    if operand.is_conj() or operand.is_neg():  # the dispatcher resolves the bit into a new tensor
+        return operand.resolve_conj().resolve_neg()
     nbytes = operand.untyped_storage().nbytes()
     repeats = any(
         known(stride == 0) and not known(size == 1)
@@ -131,7 +133,8 @@ def _dropped_out(op: OpOverload, given: dict[str, Any], value: Any) -> Any:
     """
     result, mask = value
     if known(result.numel() == 0):
-        return result, torch.empty_like(given["input"])  # not of bools
+        # The cache of fake results makes a new tensor; the mask is not of bools.
+        return given["input"], torch.empty_like(given["input"])
     if result.untyped_storage()._cdata != given["input"].untyped_storage()._cdata:
         return value
     return result.clone(), mask

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from generators import number_arguments as numbers
 from generators import tensor_arguments as tensors
-from generators.operator import Operator, line, lines, not_bool, seldom
+from generators.operator import Operator, line, lines, not_bool, real, seldom
 
 POINTWISE: tuple[Operator, ...] = (
     *lines(
         "pointwise",
         # The first ones are exact; generation shrinks towards them.
         "ceil_.default floor_.default round_.default trunc_.default frac_.default sgn_.default"
-        " conj_physical_.default nan_to_num_.default sub_.Scalar clamp_min_.default"
+        " conj_physical_.default sub_.Scalar clamp_min_.default"
         " clamp_min_.Tensor clamp_max_.Tensor fmod_.Scalar fmod_.Tensor remainder_.Scalar"
         " remainder_.Tensor floor_divide_.Scalar floor_divide_.Tensor gcd_.default lcm_.default"
         " heaviside_.default copysign_.Scalar copysign_.Tensor nextafter_.default"
@@ -28,6 +28,8 @@ POINTWISE: tuple[Operator, ...] = (
         " xlogy_.Scalar_Other xlogy_.Tensor pow_.Tensor div_.Scalar"
         " float_power_.Scalar float_power_.Tensor addcdiv_.default cumprod_.default",
     ),
+    # The fake kernel refuses complex numbers, and so does each compiler.
+    line("pointwise", "nan_to_num_.default", real),
     # Eager computes the first power of a bool, and no other code of torch does.
     line("pointwise", "pow_.Scalar", not_bool),
     line("pointwise", "celu_.default", alpha=numbers.one_of(1.0, 2.0, 0.5)),

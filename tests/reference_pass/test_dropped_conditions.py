@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -19,6 +19,7 @@ from programs.errors import Rejected
 from programs.execution import as_graph
 from programs.program import Program
 from reference_pass.conditions import CONDITIONS, Condition
+from reference_pass.exceptions import Refused
 from reference_pass.functionalize import functionalize
 from reference_pass.noops import remove_noops
 from reference_pass.reinplace import decisions, reinplace
@@ -29,20 +30,23 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about odd program
 
 SHARDS, PROGRAMS = 40, 50  # 2,000 programs
 
+# The plainest groups: among all, too few programs have a view of a scatter's result.
+GROUPS = ("view", "in-place", "functional", "scatter", "out=", "reduction")
+
 # The shards to try first. The comments say which program of the shard (of 50) shows it, and which
 # oracle notices. If the generator changes, the search goes on through all shards.
 SHOWN_IN: dict[str, tuple[int, ...]] = {
-    "same_size_and_dtype": (4, 7),  # 20: metadata
-    "same_stride": (4, 0),  # 24: metadata
-    "same_location": (16,),  # 12: metadata; no other program of the 2,000
-    "no_self_overlap": (0, 39),  # 8: errors
-    "not_repeated": (12, 13),  # 2: errors
-    "no_overlapping_operand": (12, 19),  # 17: errors
-    "source_is_at_destination": (0, 4),  # 14: inputs
-    "not_an_input": (0, 4),  # 1: inputs
-    "no_later_use": (0, 4),  # 7: values
+    "same_size_and_dtype": (0, 1),  # 23: metadata
+    "same_stride": (1, 2),  # 16: metadata
+    "same_location": (5, 8),  # 23: metadata
+    "no_self_overlap": (4, 18),  # 22: errors
+    "not_repeated": (13, 15),  # 48: errors
+    "no_overlapping_operand": (34, 35),  # 22: errors
+    "source_is_at_destination": (0,),  # 0: inputs
+    "not_an_input": (0,),  # 5: inputs
+    "no_later_use": (0,),  # 6: values
     "dead_before_epilogue": (7, 11),  # 11: values
-    "no_new_alias": (0, 16),  # 28: aliasing
+    "no_new_alias": (1, 2),  # 11: aliasing
 }
 
 # Without these the graph raises, since a kernel of torch refuses the call. Without the others it
@@ -61,14 +65,19 @@ class RefusingCase:
 
 @functools.cache
 def drawn(shard: int) -> list[Program]:
-    return list(sample(swarm(shard), shard, PROGRAMS))
+    features = replace(swarm(shard), dtypes=(torch.float32, torch.int64), groups=GROUPS)
+    return list(sample(features, shard, PROGRAMS))
 
 
 @functools.cache
-def case(shard: int, number: int) -> RefusingCase:
+def case(shard: int, number: int) -> RefusingCase | None:
+    """The program as a case; None if the pass refuses it."""
     program = drawn(shard)[number]
     captured = fx.GraphModule(torch.nn.Module(), as_graph(program))
-    functional = remove_noops(functionalize(captured, *Case.of(program).fresh_inputs()))
+    try:
+        functional = remove_noops(functionalize(captured, *Case.of(program).fresh_inputs()))
+    except Refused:
+        return None
     decided = decisions(reinplace(copy.deepcopy(functional)))
     return RefusingCase(
         program, functional, frozenset(name for each in decided for _, name, _ in each.refused)
@@ -90,7 +99,9 @@ def violations(of: RefusingCase, conditions: Sequence[Condition]) -> list[Violat
 def cases(first: Sequence[int]) -> Iterator[RefusingCase]:
     for shard in dict.fromkeys((*first, *range(SHARDS))):
         for number in range(PROGRAMS):
-            yield case(shard, number)
+            found = case(shard, number)
+            if found is not None:
+                yield found
 
 
 def first_wrong_without(dropped: Condition) -> RefusingCase:

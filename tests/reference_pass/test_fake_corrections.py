@@ -66,6 +66,7 @@ def layouts(value: Any) -> Any:
         (aten.index.Tensor, (GRID, [torch.zeros(2, 0, dtype=torch.long).t()])),
         # The location in the storage
         (aten.copy.default, (GRID[1:], torch.ones(2, 4))),
+        (aten.slice_scatter.default, (torch._neg_view(GRID[:, ::2]), torch.ones(3, 2))),
         (aten.copy.default, (GRID[3:], torch.ones(0, 4))),
         (aten.copy.default, (torch.ones(0, 3)[:, 1:], torch.ones(0, 2))),
         (aten.slice_scatter.default, (torch.ones(0, 3)[:, 1:], torch.ones(0, 2))),
