@@ -15,7 +15,6 @@ import platform
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -39,7 +38,7 @@ from benchmarks import (
     stage_oracles,
     throughput,
 )
-from benchmarks.tables import Figures, show
+from benchmarks.tables import Figures, show, written
 from programs.errors import UserError
 
 # These take the seconds of a search, and run only if they are named.
@@ -95,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             parser.error(f"{name}: {error}")
         for table in result.tables():
             show(table)
-        figures[name] = asdict(result)
+        figures[name] = written(result)
     if options.json is not None:
         options.json.write_text(json.dumps(figures, indent=2) + "\n")
 

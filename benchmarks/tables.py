@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar, Protocol
 
 from rich import box
@@ -28,7 +28,7 @@ class Table:
 class Figures(Protocol):
     """The figures of one benchmark.
 
-    It is a dataclass of plain values, so that JSON can be made of `dataclasses.asdict`.
+    It is a dataclass of plain values, so that `written` can make JSON of it.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
@@ -36,6 +36,21 @@ class Figures(Protocol):
     def tables(self) -> list[Table]:
         """The figures for people."""
         ...
+
+
+def written(value: object) -> Any:
+    """A result in the types of JSON. A key of several parts is written as "part: part"."""
+    if is_dataclass(value):
+        return {field.name: written(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {_key(key): written(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [written(each) for each in value]
+    return value
+
+
+def _key(key: object) -> str:
+    return ": ".join(map(str, key)) if isinstance(key, tuple) else str(key)
 
 
 def show(table: Table) -> None:

@@ -107,13 +107,7 @@ class Rounding:
         Then the kernel may round once or twice.
         """
         if facts(op).kind is Kind.VIEW:
-            # A view shares the storage of its base, so it needs no entry. Only a view of another
-            # dtype changes what the bits mean.
-            if op is torch.ops.aten.view.dtype:
-                self.mixed.add(read[0])
-            elif any(view.is_complex() != read[0].is_complex() for view in made):
-                self.split.add(read[0])
-            self._note_bits(read)
+            self._note_view(op, read, made)
             return
         starts = factor or not rounds_alike(op, [*read, *made])
         if starts:
@@ -140,6 +134,17 @@ class Rounding:
     def tolerance(self, tensor: torch.Tensor) -> Tolerance:
         """What correct kernels may do differently in a tensor that the run left."""
         return Tolerance(tensor in self.inexact, tensor in self.zero_signs, tensor in self.computed)
+
+    def _note_view(
+        self, op: OpOverload, read: Sequence[torch.Tensor], made: Sequence[torch.Tensor]
+    ) -> None:
+        """Follow a view. It shares the storage of its base, so it needs no entry of its own."""
+        # Only a view of another dtype changes what the bits mean.
+        if op is torch.ops.aten.view.dtype:
+            self.mixed.add(read[0])
+        elif any(view.is_complex() != read[0].is_complex() for view in made):
+            self.split.add(read[0])
+        self._note_bits(read)
 
     def _note_bits(self, tensors: Sequence[torch.Tensor]) -> None:
         for tensor in tensors:

@@ -4,14 +4,13 @@ How fast anything is, is not tested.
 """
 
 import json
-from dataclasses import asdict
 
 import pytest
 import torch
 
 from benchmarks import against_torch, generation, overlap, pass_cost, throughput
 from benchmarks.__main__ import BENCHMARKS, main
-from benchmarks.tables import Figures, Table, plain
+from benchmarks.tables import Figures, Table, plain, written
 from targets.registry import target
 
 
@@ -119,7 +118,17 @@ def test_a_result_can_be_printed_and_written(name, request):
     for table in result.tables():
         assert all(len(row) == len(table.columns) for row in table.rows)
         assert plain(table).startswith(table.title)
-    json.dumps(asdict(result))
+    figures = written(result)
+    assert json.loads(json.dumps(figures)) == figures
+
+
+def test_the_reasons_of_dropped_draws_are_written(checked):
+    instructions = written(checked)["accounts"][0]["instructions"]
+    counts = checked.accounts[0].instructions
+    assert instructions["reasons"] == {
+        f"{op}: {reason}": count for (op, reason), count in counts.reasons.items()
+    }
+    assert instructions["reasons"]
 
 
 def test_a_plain_table_lines_its_columns_up():

@@ -215,6 +215,7 @@ def ends(case: Case, compile_: Callable[[Function, Sequence[Tensor]], Function])
 
 
 # Inductor's recipes go through Dynamo, and its targets do not: layouts of empty tensors differ.
+@pytest.mark.filterwarnings("ignore:Your compiler for AOTAutograd")  # a script may be warned
 @pytest.mark.parametrize(
     "name", [name for name in (*RUN, *DOUBLE) if not name.startswith(("inductor", "aot-eager"))]
 )
