@@ -59,7 +59,7 @@ def meaning(condition, step):
 
 def test_every_program_of_the_document_is_an_example():
     text = DOCUMENT.read_text(encoding="utf-8")
-    assert len(EXAMPLES) == text.count("def program(") == text.count("```text\n") == 9
+    assert len(EXAMPLES) == text.count("def program(") == text.count("```\n\n```text\n") == 9
 
 
 @pytest.mark.parametrize("target", ["reference", "reference-copy"])
