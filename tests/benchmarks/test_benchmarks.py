@@ -13,6 +13,9 @@ from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.tables import Figures, Table, plain, written
 from targets.registry import target
 
+# Of torch, about odd programs. As errors they would end runs: some come once a process.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
 
 @pytest.fixture(scope="module")
 def checked() -> throughput.Throughput:

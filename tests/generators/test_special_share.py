@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from generators.features import swarm
 from generators.strategies import sample
+
+# Of torch, about odd programs. As errors they would decide what is drawn: some come once a process.
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 def test_about_a_quarter_of_the_programs_is_special() -> None:
