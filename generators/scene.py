@@ -14,7 +14,7 @@ from typing import TypeVar
 import torch
 
 from generators.float8 import FLOAT8, has_float8_kernel
-from programs.definedness import Undefined, Watch
+from programs.definedness import ALLOCATES, Undefined, Watch
 from programs.execution import call
 from programs.program import Argument, Input, Instruction, Program, Storage
 from programs.regions import Region, overlap
@@ -147,12 +147,19 @@ class Scene:
         dtypes = {self.values[name].dtype for name in instruction.refs}
         if dtypes & FLOAT8 and not has_float8_kernel(op):
             raise NoChoice
+        known = [self.values[name].untyped_storage() for name in instruction.refs]
+        lengths = [storage.nbytes() for storage in known]
         try:
             with self.watch, torch.no_grad():
                 results = call(instruction, self.values)
         except (Undefined, *EAGER_ERRORS) as reason:
             self.counts.note_dropped(op, reason)
             raise NoChoice from reason
+        for storage, length in zip(known, lengths, strict=True):
+            _fill_from(storage, length)
+        if op.split(".")[1] in ALLOCATES:
+            for each in results:
+                _fill_from(each.untyped_storage(), 0)
         if named is None:
             named = not instruction.mutates()
         if not named:
@@ -199,3 +206,12 @@ class Scene:
             for other in self.newest_first()
             if other != name and overlap(Region.of(self.values[other]), region)
         ]
+
+
+def _fill_from(storage: torch.UntypedStorage, start: int) -> None:
+    """Write zeros behind `start`: a call that makes or lengthens a storage leaves any bytes there.
+
+    Which values fit an argument depends on what is in memory, and draws must repeat.
+    """
+    if storage.nbytes() > start:
+        torch.empty(0, dtype=torch.uint8).set_(storage)[start:].zero_()

@@ -12,6 +12,8 @@ from reduction.edits import put, without
 
 # As values of their own these are the simplest that are not plain, and a plain one beside them.
 _SIMPLE = ("1", "inf", "nan", "-0.0", "1e20")
+# Values of a storage that are tried one by one; of more, each half is tried first.
+_MOST_SINGLE = 32
 
 
 def plain_values(program: Program) -> Iterator[Program]:
@@ -52,9 +54,14 @@ def _simpler_storages(storage: Storage) -> Iterator[Storage]:
         return
     yield replace(storage, values=())
     yield replace(storage, values=values[: storage.length])
-    # They are repeated, so one value may fill the storage.
-    yield from (replace(storage, values=(value,)) for value in dict.fromkeys(values))
-    for position, value in enumerate(values):
+    # They are repeated, so some of them may fill the storage.
+    if len(values) > _MOST_SINGLE:
+        middle = len(values) // 2
+        yield replace(storage, values=values[:middle])
+        yield replace(storage, values=values[middle:])
+    single = values[:_MOST_SINGLE]
+    yield from (replace(storage, values=(value,)) for value in dict.fromkeys(single))
+    for position, value in enumerate(single):
         yield replace(storage, values=without(values, position))
         for simple in _SIMPLE:
             if simple != value:
