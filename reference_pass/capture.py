@@ -260,12 +260,13 @@ def _set_by_a_view(
     No graph has a storage as an argument. A storage that is too small would grow.
     """
     strides = stride or contiguous_strides(size)
-    last = storage_offset + sum((n - 1) * s for n, s in zip(size, strides, strict=True))
+    first = source.storage_offset() + storage_offset
+    last = first + sum((n - 1) * s for n, s in zip(size, strides, strict=True))
     room = source.untyped_storage().nbytes() // source.itemsize
-    if 0 not in size and not known(last < room):
-        op = aten.set_.source_Tensor_storage_offset
+    if not source.is_contiguous() or (0 not in size and not known(last < room)):
+        op = aten.set_.source_Tensor_storage_offset  # raises as in eager, or cannot be traced
         return op(tensor, source, storage_offset, size, stride)
-    return aten.set_.source_Tensor(tensor, source.as_strided(size, strides, storage_offset))
+    return aten.set_.source_Tensor(tensor, source.as_strided(size, strides, first))
 
 
 # Composites whose result is contiguous in eager. On fakes its strides depend on the operand.

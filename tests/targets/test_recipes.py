@@ -114,6 +114,23 @@ def test_a_recipe_does_what_build_does_for_inputs_of_any_layout(
         )
 
 
+@pytest.mark.parametrize("name", ["reference", "reference-copy"])
+@pytest.mark.parametrize("offset", [0, 1])
+@pytest.mark.parametrize("strides", ["[2, 1]", "[]"])
+def test_a_recipe_sets_a_tensor_to_a_place_in_a_storage(
+    name: str, offset: int, strides: str
+) -> None:
+    call = f"aten.set_.source_Tensor_storage_offset(x, y, {offset}, [1, 2], {strides})"
+    views = [Input(each, i, torch.float32, (2,), (1,), i) for i, each in enumerate("xy")]
+    text = f"def program(x, y):\n    {call}\n    v0 = aten.neg.default(x)\n    return x, v0\n"
+    program = parse_source(text, (Storage(torch.float32, 8),) * 2, tuple(views))
+    check_recipe(target(name), program)
+    compiled = recipe(target(name))(ProgramFunction(program), input_tensors(program))
+    assert ends(compiled, input_tensors(program)) == ends(
+        ProgramFunction(program), input_tensors(program)
+    )
+
+
 @known_bug
 @pytest.mark.parametrize("name", ["functionalize", "fx-reinplace", "aot", "aot-epilogue"])
 def test_a_recipe_shows_the_bugs_of_its_target(name: str) -> None:
