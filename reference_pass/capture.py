@@ -26,6 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from reference_pass.alias_analysis import storage_of
 from reference_pass.aten_graphs import DECOMPOSITIONS, is_aten, normalised
 from reference_pass.control_flow_calls import CONTROL_FLOW
+from reference_pass.emission import contiguous_strides
 from reference_pass.exceptions import Refused
 from reference_pass.fake_corrections import CORRECTIONS, OutLayout, out_layouts, true_result
 from reference_pass.fake_execution import refuse_without_regions
@@ -227,7 +228,7 @@ _UNFOLDED: dict[object, Callable[..., Any]] = {
 
 
 class _PythonGuard(TorchFunctionMode):
-    """Refuses explicit generators, and corrects the layouts of composite functions.
+    """Refuses explicit generators, and corrects composite functions.
 
     On fakes, some of these functions take another branch than on tensors with data.
     """
@@ -241,8 +242,31 @@ class _PythonGuard(TorchFunctionMode):
                 f"{func} draws from an explicit generator, whose state is no part of a graph; use"
                 " the default generator, or draw the numbers before and pass them"
             )
+        if func is aten.set_.source_Tensor_storage_offset:
+            return _set_by_a_view(*args, **(kwargs or {}))
         result = func(*args, **(kwargs or {}))
         return result.contiguous() if func in _CONTIGUOUS else result
+
+
+def _set_by_a_view(
+    tensor: torch.Tensor,
+    source: torch.Tensor,
+    storage_offset: int,
+    size: Sequence[int],
+    stride: Sequence[int] = (),
+) -> torch.Tensor:
+    """`set_` to a view of the source: the op is a composite that passes a storage on.
+
+    No graph has a storage as an argument. A storage that is too small would grow.
+    """
+    strides = stride or contiguous_strides(size)
+    first = source.storage_offset() + storage_offset
+    last = first + sum((n - 1) * s for n, s in zip(size, strides, strict=True))
+    room = source.untyped_storage().nbytes() // source.itemsize
+    if not source.is_contiguous() or (0 not in size and not known(last < room)):
+        op = aten.set_.source_Tensor_storage_offset  # raises as in eager, or cannot be traced
+        return op(tensor, source, storage_offset, size, stride)
+    return aten.set_.source_Tensor(tensor, source.as_strided(size, strides, first))
 
 
 # Composites whose result is contiguous in eager. On fakes its strides depend on the operand.

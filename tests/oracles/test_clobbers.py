@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import fx
 
-from generators.features import swarm
+from generators.features import Features, swarm
 from generators.strategies import sample
 from oracles.clobbers import judge_stage
 from oracles.contract import Contract
@@ -219,9 +219,13 @@ def test_after_an_error_the_rest_is_unknown(stage) -> None:
 # --- programs as they are drawn -------------------------------------------------------------------
 
 
-def programs(seed: int, count: int) -> Iterator[Program]:
+# Most results may be computed in place, so that a pass without one of its conditions is often wrong.
+COMPUTES = Features(groups=("view", "functional", "scatter"), dtypes=(torch.float32,))
+
+
+def programs(features: Features, seed: int, count: int) -> Iterator[Program]:
     """Programs that are defined in eager."""
-    for program in sample(swarm(seed), seed, count):
+    for program in sample(features, seed, count):
         try:
             eager, trace = observe_eager(ProgramFunction(program), input_tensors(program))
         except Rejected:
@@ -235,7 +239,7 @@ def programs(seed: int, count: int) -> Iterator[Program]:
 @pytest.mark.parametrize("target", ["identity", "reference", "reference-copy"])
 def test_right_targets_clobber_nothing(target: str) -> None:
     verdicts = set()
-    for program in programs(1, 25):
+    for program in programs(swarm(1), 1, 25):
         build = TARGETS[target].build(ProgramFunction(program), input_tensors(program))
         _, trace = observe_eager(ProgramFunction(program), input_tensors(program))
         before = None
@@ -252,7 +256,7 @@ def test_right_targets_clobber_nothing(target: str) -> None:
 @pytest.mark.parametrize("name", ["not_an_input", "no_later_use"])
 def test_a_pass_that_drops_a_condition_is_caught_wherever_it_is_wrong(name: str) -> None:
     wrong = 0
-    for program in programs(6, 25):
+    for program in programs(COMPUTES, 2, 50):
         inputs = functools.partial(input_tensors, program)
         graph = fx.GraphModule(torch.nn.Module(), as_graph(program))
         try:
