@@ -12,6 +12,7 @@ from generators.draft import Draft, Drawer
 from generators.scene import NoChoice
 from programs.layouts import capacity, dense_strides, reach
 from programs.program import Argument
+from programs.regions import Region, overlaps_itself
 
 # --- numbers and dimensions -----------------------------------------------------------------------
 
@@ -43,6 +44,13 @@ def rounding_mode(draft: Draft) -> Argument:
 def is_integer(dtype: torch.dtype) -> bool:
     """True for the dtypes of integers; bool is not one of them."""
     return not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)
+
+
+def number_for_distinct(draft: Draft) -> Argument:
+    """A number for a first tensor that does not overlap itself."""
+    if overlaps_itself(Region.of(draft.self)):
+        raise NoChoice
+    return number(draft)
 
 
 def dimension(draft: Draft) -> Argument:

@@ -265,8 +265,10 @@ def _set_by_a_view(
     room = source.untyped_storage().nbytes() // source.itemsize
     if not source.is_contiguous() or (0 not in size and not known(last < room)):
         op = aten.set_.source_Tensor_storage_offset  # raises as in eager, or cannot be traced
-        return op(tensor, source, storage_offset, size, stride)
-    return aten.set_.source_Tensor(tensor, source.as_strided(size, strides, first))
+        resized: torch.Tensor = op(tensor, source, storage_offset, size, stride)
+        return resized
+    shown: torch.Tensor = aten.set_.source_Tensor(tensor, source.as_strided(size, strides, first))
+    return shown
 
 
 # Composites whose result is contiguous in eager. On fakes its strides depend on the operand.

@@ -304,10 +304,11 @@ def layouts_in_eager(
     values = [value.meta["val"] for value in nodes_in(env.arguments(given))]
     views = [env.views[id(tensor)] for tensor in operands]
     layouts = []
-    for tensor, view in zip(operands, views, strict=True):
+    for view in views:
         assert view.geometry is not None
-        nbytes = tensor.untyped_storage().nbytes()
         seen = view.geometry
+        # Not by the operand: a later `set_` has given its fake another storage.
+        nbytes = env.analysis.storages.by_number[seen.storage].nbytes()
         layouts.append(
             (seen.storage, nbytes, seen.offset, tuple(seen.strides), seen.conj, seen.neg)
         )

@@ -14,7 +14,13 @@ MATRICES: tuple[Operator, ...] = (
         line("matrix", "addr_.default", multiplies, **ADDR),
         line("matrix", "addbmm_.default", multiplies, **ADDBMM),
         # Beyond rank 2, eager wants all sizes equal.
-        line("matrix", "fill_diagonal_.default", fill_value=numbers.number, wrap=numbers.flag),
+        # A composite op. Where its operand overlaps itself, it writes a part of an element's places.
+        line(
+            "matrix",
+            "fill_diagonal_.default",
+            fill_value=numbers.number_for_distinct,
+            wrap=numbers.flag,
+        ),
     ),
     *of_rank(exactly(3), line("matrix", "baddbmm_.default", multiplies, **BADDBMM)),
     *of_rank(
