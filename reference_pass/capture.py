@@ -264,11 +264,11 @@ def _set_by_a_view(
     last = first + sum((n - 1) * s for n, s in zip(size, strides, strict=True))
     room = source.untyped_storage().nbytes() // source.itemsize
     if not source.is_contiguous() or (0 not in size and not known(last < room)):
-        op = aten.set_.source_Tensor_storage_offset  # raises as in eager, or cannot be traced
-        resized: torch.Tensor = op(tensor, source, storage_offset, size, stride)
-        return resized
-    shown: torch.Tensor = aten.set_.source_Tensor(tensor, source.as_strided(size, strides, first))
-    return shown
+        # Raises as in eager, or cannot be traced.
+        aten.set_.source_Tensor_storage_offset(tensor, source, storage_offset, size, stride)
+    else:
+        aten.set_.source_Tensor(tensor, source.as_strided(size, strides, first))
+    return tensor
 
 
 # Composites whose result is contiguous in eager. On fakes its strides depend on the operand.

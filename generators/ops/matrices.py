@@ -14,7 +14,7 @@ MATRICES: tuple[Operator, ...] = (
         line("matrix", "addr_.default", multiplies, **ADDR),
         line("matrix", "addbmm_.default", multiplies, **ADDBMM),
         # Beyond rank 2, eager wants all sizes equal.
-        # A composite op. Where its operand overlaps itself, it writes a part of an element's places.
+        # Where the operand overlaps itself, it writes some of the places of an element.
         line(
             "matrix",
             "fill_diagonal_.default",

@@ -219,7 +219,7 @@ def test_after_an_error_the_rest_is_unknown(stage) -> None:
 # --- programs as they are drawn -------------------------------------------------------------------
 
 
-# Most results may be computed in place, so a pass without one of its conditions is often wrong.
+# Many results can be computed in place, so a pass without one of its conditions is often wrong.
 COMPUTES = Features(groups=("view", "functional", "scatter"), dtypes=(torch.float32,))
 
 
