@@ -4,22 +4,48 @@ from __future__ import annotations
 
 import pytest
 
-from faults.matrix import FaultRow, Matrix, kill_matrix, row_of, row_of_target
+from faults import matrix
+from faults.matrix import FaultRow, Matrix, PreparedCase, kill_matrix, row_of, row_of_target
 from oracles.judge import EVERY_ORACLE
 from targets.reference import REFERENCE
 from targets.target import Target
+from trials.trial import Case, run_eager
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
 
 # For each oracle, a fault that no other oracle kills on these programs.
 KILLED_BY = {
-    "without no self overlap": "errors",
     "repeated last output is left out": "values",
     "returned input is another object": "aliasing",
     "without same stride": "metadata",
     "clamps are dropped": "equivalence",
-    "result is computed into an overlapping view": "clobbers",
     "in place call keeps its metadata": "invariants",
+}
+
+# Such faults, with a program that shows them: few drawn programs do.
+KILLED_ON = {
+    "without no self overlap": (
+        "errors",
+        """
+        v0 = aten.neg.default(x0)
+        v1 = aten.expand.default(v0, [4])
+        v2 = aten.add.Scalar(v1, 1)
+        v3 = aten.sum.default(v2)
+        return (v3,)
+        """,
+        (1,),
+    ),
+    "result is computed into an overlapping view": (
+        "clobbers",
+        """
+        v0 = aten.slice.Tensor(x0, 0, 0, 3)
+        v1 = aten.slice.Tensor(x0, 0, 1, 4)
+        v2 = aten.add.Scalar(v1, 1)
+        aten.copy_.default(v0, v2)
+        return (x0,)
+        """,
+        (4,),
+    ),
 }
 
 
@@ -42,6 +68,16 @@ def test_a_fault_is_killed_by_its_oracle(fault: str, oracle: str) -> None:
     assert set(row.first) == {oracle}
 
 
+@pytest.mark.parametrize("fault", KILLED_ON)
+def test_a_fault_that_few_programs_show_is_killed_on_one(program, monkeypatch, fault: str) -> None:
+    oracle, text, size = KILLED_ON[fault]
+    case = Case.of(program(text, size))
+    prepared = PreparedCase(case, run_eager(case))
+    monkeypatch.setattr(matrix, "_cases", lambda seed: iter([prepared]))
+    assert row_of(fault, seed=0, most_programs=1, further=0).first == {oracle: 1}
+    assert row_of_target(REFERENCE, seed=0, most_programs=1, further=0).first == {}
+
+
 def test_a_lost_mutation_is_killed_by_inputs_and_by_equivalence() -> None:
     row = row_of("epilogue is dead code", seed=0, most_programs=20, further=20)
     assert row.first["inputs"] == row.first["equivalence"] == row.killed
@@ -59,10 +95,10 @@ def test_a_matrix_counts_kills_by_oracle() -> None:
         FaultRow("without same stride", 9, 0, {"metadata": 4}),
         FaultRow("imag is real", 9, 1, {"values": 2, "equivalence": 7}),
     )
-    matrix = Matrix(0, EVERY_ORACLE, (*rows, FaultRow("expand is summed", 9, 0)))
-    assert matrix.survivors == ["expand is summed"]
-    assert matrix.median == 3
-    assert matrix.only_killer_of("metadata") == ["without same stride"]
-    assert matrix.only_killer_of("equivalence") == matrix.only_killer_of("values") == []
-    assert matrix.only_killer_of("values", without=["equivalence"]) == ["imag is real"]
-    assert matrix.to_json()["most"] == 4
+    found = Matrix(0, EVERY_ORACLE, (*rows, FaultRow("expand is summed", 9, 0)))
+    assert found.survivors == ["expand is summed"]
+    assert found.median == 3
+    assert found.only_killer_of("metadata") == ["without same stride"]
+    assert found.only_killer_of("equivalence") == found.only_killer_of("values") == []
+    assert found.only_killer_of("values", without=["equivalence"]) == ["imag is real"]
+    assert found.to_json()["most"] == 4

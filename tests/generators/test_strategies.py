@@ -12,6 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,13 +21,13 @@ from hypothesis import HealthCheck, find, given, settings
 import generators
 from generators.features import DTYPES, LAYOUTS, SCENARIO_NAMES, Features, swarm
 from generators.operators import OPERATORS
-from generators.scene import Counts
+from generators.scene import Counts, Scene
 from generators.strategies import EVERYTHING, programs, sample
 from oracles.observation import observe_eager
 from programs.definedness import Undefined
-from programs.execution import ProgramFunction
+from programs.execution import ProgramFunction, call
 from programs.layouts import dense_strides
-from programs.program import Input, Program
+from programs.program import Input, Program, Ref, Storage
 from programs.regions import Region, overlap, overlaps_itself
 from programs.serialization import dumps, loads
 from programs.validation import validate
@@ -119,6 +120,21 @@ def test_the_same_seed_draws_the_same_programs() -> None:
     assert list(sample(EVERYTHING, 7, 20)) == list(sample(EVERYTHING, 7, 20))
     assert list(sample(EVERYTHING, 7, 20))[:5] == list(sample(EVERYTHING, 7, 5))
     assert list(sample(EVERYTHING, 7, 20)) != list(sample(EVERYTHING, 8, 20))
+
+
+@pytest.mark.parametrize("garbage", [1, 2**40])
+def test_draws_do_not_see_memory_that_was_never_written(garbage: int, monkeypatch) -> None:
+    scene = Scene((Storage(torch.int64, 2),), (Input("x0", 0, torch.int64, (2,), (1,)),), seed=0)
+
+    def leaves_garbage(*args: Any) -> Any:
+        before = scene.values["x0"].numel()
+        results = call(*args)
+        scene.values["x0"][before:].fill_(garbage)
+        return results
+
+    monkeypatch.setattr("generators.scene.call", leaves_garbage)
+    scene.call("aten.resize_.default", Ref("x0"), (5,))
+    assert scene.values["x0"][2:].tolist() == [0, 0, 0]
 
 
 def test_another_process_draws_the_same_programs() -> None:

@@ -6,14 +6,24 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+import torch
 
-from generators.features import swarm
+from generators.features import Features, swarm
 from generators.strategies import sample
 from programs.errors import UserError
 from programs.program import Program
 from programs.validation import validate
 from reduction.input_steps import drop_inputs
 from reduction.value_steps import simplify_fill
+
+PARTS = Features(
+    dtypes=(torch.float32,),
+    groups=("view",),
+    layouts=("contiguous",),
+    scenarios=(),
+    large=False,
+    gradients=False,
+)
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +44,8 @@ def is_valid() -> Callable[[Program], bool]:
 def drawn(is_valid: Callable[[Program], bool]) -> list[Program]:
     """Programs as they are drawn, and as in the middle of a reduction, with one input fewer."""
     fresh = [program for seed in range(30) for program in sample(swarm(seed), seed, 2)]
+    # Few of those take parts of tensors by numbers that are 0 or 1.
+    fresh += [program for seed in range(12) for program in sample(PARTS, seed, 2)]
     halfway = [next(drop_inputs(program)) for program in fresh]
     # Values of their own replace the special fill in the middle of a reduction.
     named = [list(simplify_fill(program))[-1] for program in map(_special, fresh[:12])]
