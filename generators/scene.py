@@ -144,22 +144,7 @@ class Scene:
         call raises an error or is undefined in eager; the scene is then as before.
         """
         instruction = Instruction(op, args, tuple(kwargs.items()))
-        dtypes = {self.values[name].dtype for name in instruction.refs}
-        if dtypes & FLOAT8 and not has_float8_kernel(op):
-            raise NoChoice
-        known = [self.values[name].untyped_storage() for name in instruction.refs]
-        lengths = [storage.nbytes() for storage in known]
-        try:
-            with self.watch, torch.no_grad():
-                results = call(instruction, self.values)
-        except (Undefined, *EAGER_ERRORS) as reason:
-            self.counts.note_dropped(op, reason)
-            raise NoChoice from reason
-        for storage, length in zip(known, lengths, strict=True):
-            _fill_from(storage, length)
-        if op.split(".")[1] in ALLOCATES:
-            for each in results:
-                _fill_from(each.untyped_storage(), 0)
+        results = self._run(instruction)
         if named is None:
             named = not instruction.mutates()
         if not named:
@@ -176,6 +161,27 @@ class Scene:
         self.values.update(zip(names, results, strict=True))
         self.instructions.append(replace(instruction, results=names))
         return names
+
+    def _run(self, instruction: Instruction) -> list[torch.Tensor]:
+        """The results of a call. What it leaves unwritten is zero."""
+        op = instruction.op
+        dtypes = {self.values[name].dtype for name in instruction.refs}
+        if dtypes & FLOAT8 and not has_float8_kernel(op):
+            raise NoChoice
+        known = [self.values[name].untyped_storage() for name in instruction.refs]
+        lengths = [storage.nbytes() for storage in known]
+        try:
+            with self.watch, torch.no_grad():
+                results = call(instruction, self.values)
+        except (Undefined, *EAGER_ERRORS) as reason:
+            self.counts.note_dropped(op, reason)
+            raise NoChoice from reason
+        for storage, length in zip(known, lengths, strict=True):
+            _fill_from(storage, length)
+        if op.split(".")[1] in ALLOCATES:
+            for each in results:
+                _fill_from(each.untyped_storage(), 0)
+        return results
 
     def wants(self, *names: str) -> None:
         """Say that a mistake would show if these values were returned, the last ones first."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import NamedTuple
 
 import torch
@@ -207,7 +208,10 @@ def _weight(argument: Argument) -> float:
     if isinstance(argument, (bool, int, float)):
         if argument != argument:  # NaN
             return _LARGEST
-        return min(abs(argument), _LARGEST) + (0.5 if argument < 0 else 0)
+        size = min(abs(argument), _LARGEST)
+        # A fraction is less plain than the whole number above it.
+        whole = size if float(size).is_integer() else math.ceil(size) + 1
+        return whole + (0.5 if argument < 0 else 0)
     return 0
 
 

@@ -32,6 +32,11 @@ def mended() -> Iterator[None]:
         false: Callable[..., Any],
         operands: Sequence[Any],
     ) -> Any:
+        if not any(
+            isinstance(operand, torch.Tensor) and _is_shared(operand, operands)
+            for operand in operands
+        ):  # the branches stay what they are: other mends look at them
+            return original(mode, predicate, true, false, operands)
         bases, viewed = _on_bases(operands)
         return original(mode, predicate, viewed(true), viewed(false), bases)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 from unittest import mock
 
 from corpus.known_bug import KnownBug, calls, view, written
@@ -20,16 +21,30 @@ def mended() -> Iterator[None]:
     the gradient of what was copied is zero.
     """
     # Imported here: it takes two seconds, and other bugs do without.
+    from torch._functorch._aot_autograd import runtime_wrappers  # noqa: PLC0415
     from torch._functorch._aot_autograd.schemas import InputAliasInfo  # noqa: PLC0415
 
     original = InputAliasInfo.__post_init__
+    merge: Any = vars(runtime_wrappers)["create_synthetic_base_metadata"]
+    changed: list[InputAliasInfo] = []
 
     def post_init(self: InputAliasInfo) -> None:
         original(self)
-        if self.mutations_under_no_grad_or_inference_mode or self.mutations_hidden_from_autograd:
+        hidden = self.mutations_under_no_grad_or_inference_mode
+        if (hidden or self.mutations_hidden_from_autograd) and not self.is_leaf:
             object.__setattr__(self, "is_leaf", True)
+            changed.append(self)
 
-    with mock.patch.object(InputAliasInfo, "__post_init__", post_init):
+    def merged(*args: Any, **kwargs: Any) -> Any:
+        # Torch asserts that all or none of the inputs that it merges are leaves.
+        for info in changed:
+            object.__setattr__(info, "is_leaf", False)
+        return merge(*args, **kwargs)
+
+    with (
+        mock.patch.object(InputAliasInfo, "__post_init__", post_init),
+        mock.patch.object(runtime_wrappers, "create_synthetic_base_metadata", merged),
+    ):
         yield
 
 
