@@ -313,7 +313,8 @@ class Watch(TorchDispatchMode):
 
     def _note_memory(self, call: EagerCall, returned: Sequence[torch.Tensor]) -> None:
         """Follow which memory was written."""
-        for tensor in call.written:
+        # The schema of `t_` and the like says that they write, but they write no data.
+        for tensor in () if torch.Tag.inplace_view in call.op.tags else call.written:
             self._uninitialised.note_write(tensor)
         name = call.op.overloadpacket.__name__
         if name in ALLOCATES:

@@ -320,6 +320,7 @@ UNDEFINED = [
             case("add_.Tensor", lambda x: torch.empty_like(x).add_(1), vector()),
             case("copy_.default", lambda x: x.copy_(x.new_empty(4)), vector()),
             case("add.Tensor", lambda x: x[:2].clone().resize_(4) + x, vector()),
+            case("neg.default", lambda x: x[:2].clone().resize_(2, 2).t_().neg(), vector()),
             case(
                 "clone.default",
                 lambda x: torch.empty_strided((2, 2), (1, 2)).t()[1].clone(),
