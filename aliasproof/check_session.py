@@ -18,6 +18,7 @@ from aliasproof.checking import DEFAULT_TARGETS, Prepared, check_target, prepare
 from aliasproof.user_file import FileNames, UserFunction
 from campaigns.store import read_finding
 from programs.errors import UserError
+from programs.execution import SEED
 from programs.program import Program
 from reports.console import output_for_results
 from reports.run_texts import shown_eager, shown_target
@@ -26,7 +27,6 @@ from targets.registry import is_importable
 from targets.registry import target as target_named
 from targets.user_names import grant
 from trials.isolation import out_of_memory, step
-from trials.trial import SEED
 from trials.worker import quiet_torch
 
 # A process serves one check. It keeps the tensors, and its callers know no more than names.

@@ -22,7 +22,7 @@ from oracles.place_names import renamed_report
 from oracles.verdict import Report, Verdict, Violation, in_both
 from programs.devices import CPU, on_device, require_device
 from programs.errors import Rejected, UserError
-from programs.execution import ProgramFunction
+from programs.execution import SEED, ProgramFunction
 from programs.program import Program
 from programs.trace import Trace
 from programs.values import clone_inputs, input_tensors
@@ -31,7 +31,7 @@ from targets.target import Function, Target
 from targets.user_names import grant
 from trials.examination import examine
 from trials.passes import first_wrong_pass
-from trials.trial import SEED, Case, EagerRun, Trial, run_eager
+from trials.trial import Case, EagerRun, Trial, run_eager
 from trials.value_search import Budget
 
 # `inductor` is asked for by name: to generate code takes seconds.

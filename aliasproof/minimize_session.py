@@ -17,6 +17,7 @@ from campaigns.signature import signature
 from oracles.judge import EVERY_ORACLE, ON_GRAPHS
 from programs.devices import on_device, require_device
 from programs.errors import Rejected, UserError, did_you_mean
+from programs.execution import SEED
 from programs.lifting import LiftedProgram, lift_program
 from programs.program import Program
 from programs.values import clone_inputs
@@ -25,7 +26,7 @@ from targets.user_names import grant
 from trials.attribution import Symptom, grade, graded
 from trials.examination import examine
 from trials.isolation import step
-from trials.trial import SEED, Case, run_eager, run_trial
+from trials.trial import Case, run_eager, run_trial
 from trials.worker import quiet_torch
 
 OUR_NAMESPACES = {"aten", "prims"}

@@ -24,7 +24,7 @@ from programs.execution import run
 from programs.ordinary_inputs import ordinary_inputs
 from programs.ordinary_syntax import ordinary_source, with_short_names
 from programs.program import Program
-from programs.schemas import resolve
+from programs.schemas import facts, resolve
 from programs.values import input_tensors
 from targets import (
     buffers,
@@ -265,8 +265,7 @@ def _at_fault(text: str, place: str) -> str:
 
 def _seeded(program: Program, function: str) -> str:
     """The function with a fixed seed, if the program draws random numbers."""
-    tag = torch.Tag.nondeterministic_seeded
-    if not any(tag in resolve(call.op).tags for call in program.instructions):
+    if not any(facts(resolve(call.op)).random for call in program.instructions):
         return function
     # After `def` and the docstring.
     first, second, *rest = function.splitlines()

@@ -13,6 +13,7 @@ from generators.scene import NoChoice
 from programs.layouts import capacity, dense_strides, reach
 from programs.program import Argument
 from programs.regions import Region, overlaps_itself
+from programs.undefined_arithmetic import is_integer
 
 # --- numbers and dimensions -----------------------------------------------------------------------
 
@@ -39,11 +40,6 @@ def rounding_mode(draft: Draft) -> Argument:
     """How a division rounds. Eager does not store a quotient that is not rounded as an integer."""
     modes = ("trunc", "floor")
     return draft.pick.one(modes if is_integer(draft.self.dtype) else (*modes, None))
-
-
-def is_integer(dtype: torch.dtype) -> bool:
-    """True for the dtypes of integers; bool is not one of them."""
-    return not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)
 
 
 def number_for_distinct(draft: Draft) -> Argument:
@@ -239,3 +235,23 @@ def strided_offset(draft: Draft) -> Argument:
     # `as_strided` counts from the start of the storage, so it may show bytes outside its argument.
     needed = reach(draft.elements("size"), draft.elements("stride"))
     return draft.pick.integer(0, min(capacity(draft.self) - needed, 3))
+
+
+# --- the arguments of an op, its scatter and its in-place form ------------------------------------
+
+SLICE: dict[str, Drawer] = {
+    "dim": dimension,
+    "start": start_in_dimension,
+    "end": end_in_dimension,
+    "step": step,
+}
+DIAGONAL: dict[str, Drawer] = {
+    "offset": offset_of_diagonal,
+    "dim1": dimension,
+    "dim2": other_dimension,
+}
+AS_STRIDED: dict[str, Drawer] = {
+    "size": strided_sizes,
+    "stride": strided_strides,
+    "storage_offset": strided_offset,
+}

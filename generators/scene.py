@@ -5,9 +5,10 @@ So every next draw sees true shapes and aliases.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -15,9 +16,10 @@ import torch
 
 from generators.float8 import FLOAT8, has_float8_kernel
 from programs.definedness import ALLOCATES, Undefined, Watch
-from programs.execution import call
+from programs.execution import SEED, call
 from programs.program import Argument, Input, Instruction, Program, Storage
 from programs.regions import Region, overlap
+from programs.schemas import facts, resolve
 from programs.storage_bytes import bytes_of
 from programs.values import input_tensors
 
@@ -124,10 +126,15 @@ class Scene:
     wanted: list[str] = field(default_factory=list)  # what a scenario would return
     # One watch for all calls, since it remembers which memory was never written.
     watch: Watch = field(default_factory=lambda: Watch(traces=False))
+    # The state that torch's generator has after the instructions so far.
+    _generator: torch.Tensor = field(init=False)
 
     def __post_init__(self) -> None:
         tensors = input_tensors(self.program(()))
         self.values = {view.name: tensor for view, tensor in zip(self.inputs, tensors, strict=True)}
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(SEED)
+            self._generator = torch.get_rng_state()
 
     def program(self, outputs: Sequence[str]) -> Program:
         """The program drawn so far, which returns the named values."""
@@ -171,7 +178,7 @@ class Scene:
         known = [self.values[name].untyped_storage() for name in instruction.refs]
         lengths = [storage.nbytes() for storage in known]
         try:
-            with self.watch, torch.no_grad():
+            with self.watch, torch.no_grad(), self._random_numbers(op):
                 results = call(instruction, self.values)
         except (Undefined, *EAGER_ERRORS) as reason:
             self.counts.note_dropped(op, reason)
@@ -182,6 +189,17 @@ class Scene:
             for each in results:
                 _fill_from(each.untyped_storage(), 0)
         return results
+
+    @contextlib.contextmanager
+    def _random_numbers(self, op: str) -> Iterator[None]:
+        """The state of torch's generator that a run has here: a call that raises is not in it."""
+        if not facts(resolve(op)).random:
+            yield
+            return
+        with torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(self._generator)
+            yield
+            self._generator = torch.get_rng_state()
 
     def wants(self, *names: str) -> None:
         """Say that a mistake would show if these values were returned, the last ones first."""

@@ -20,7 +20,7 @@ from generators.scenario import Scenario
 from generators.scenarios import SCENARIOS
 from generators.scene import EAGER_ERRORS, Counts, NoChoice, Pick, Scene
 from programs.definedness import Undefined, Watch
-from programs.execution import run
+from programs.execution import SEED, run
 from programs.program import Program, Ref
 from programs.values import input_tensors
 
@@ -102,7 +102,8 @@ def specially_filled(program: Program) -> Program:
     """The same program with the special fill; itself if eager raises then, or is undefined."""
     special = replace(program, fill="special")
     try:
-        with Watch(traces=False), torch.no_grad():
+        with Watch(traces=False), torch.no_grad(), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(SEED)
             run(special, input_tensors(special))
     except (Undefined, *EAGER_ERRORS):
         return program

@@ -173,11 +173,6 @@ def truth(draft: Draft) -> Argument:
     return draft.pick.chance(20)
 
 
-def nothing_dropped(draft: Draft) -> Argument:
-    """No training: then no element is dropped."""
-    return False
-
-
 def probability(draft: Draft) -> Argument:
     """A probability."""
     return draft.pick.one((0.5, 0.0, 0.25, 1.0))

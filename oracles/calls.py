@@ -161,11 +161,6 @@ def stores(op: OpOverload) -> bool:
 
 
 @functools.cache
-def is_random(op: OpOverload) -> bool:
-    return torch.Tag.nondeterministic_seeded in op.tags
-
-
-@functools.cache
 def torch_name(op: OpOverload) -> str:
     """The name of an op of torch without the suffix of its form; '' for other ops.
 
@@ -188,7 +183,7 @@ def _base_name(op: OpOverload) -> str:
 def is_constant(op: OpOverload, given: dict[str, Any]) -> bool:
     """Whether the values that it gives come from no input."""
     # Two draws with equal arguments give different values.
-    if is_random(op):
+    if facts(op).random:
         return False
     not_read = unread(op, given)
     # The tensors that are not read give only sizes and dtype, which the result shows.

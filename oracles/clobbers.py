@@ -147,7 +147,7 @@ def _stores_twice(call: NodeCall, target: Operand) -> bool:
     if call.op is torch.ops.aten.copy_.default:
         return call.conflicts  # whether the values differ shows only in the run
     # `dropout_` of nothing stores nothing. Whether it does, only the run knows.
-    if torch.Tag.nondeterministic_seeded in call.op.tags and is_composite(call.op):
+    if facts(call.op).random and is_composite(call.op):
         return False
     # A fill stores the same value everywhere.
     fills = target.overwritten and facts(call.op).kind is not Kind.OUT

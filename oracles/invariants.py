@@ -30,6 +30,7 @@ from oracles.oracle import Needs, Oracle
 from oracles.stage_run import NodeRun, StageRun
 from oracles.verdict import HOLDS, Report, Verdict, Violation, decided, of_all_stages
 from programs.eager_call import tensors_in
+from programs.schemas import facts
 from programs.trace import Trace
 
 aten = torch.ops.aten
@@ -107,8 +108,7 @@ def _has_no_effect(op: OpOverload) -> bool:
         for argument in op._schema.arguments
     )
     # A random op without users still moves the state of the generator.
-    is_random = torch.Tag.nondeterministic_seeded in op.tags
-    return not mutates and bool(op._schema.returns) and not is_random
+    return not mutates and bool(op._schema.returns) and not facts(op).random
 
 
 # --- mutation -------------------------------------------------------------------------------------

@@ -25,7 +25,6 @@ from oracles.calls import (
     bound,
     commutes,
     is_constant,
-    is_random,
     item,
     matters,
     plain_name,
@@ -98,7 +97,7 @@ class OpHashes:
                 return per_item
         self.computing[call_name(op, given)] += 1
         is_pointwise = facts(op).pointwise and len(results) == 1
-        if is_pointwise and not is_random(op) and not takes_lists(given):
+        if is_pointwise and not facts(op).random and not takes_lists(given):
             return [self._pointwise(op, given, results[0])]
         return self._all_opaque(op, given, results)
 
@@ -113,7 +112,7 @@ class OpHashes:
         if torch_name(op).startswith("as_strided"):
             return False
         read = list(tensors_in(list(given.values())))
-        if not read or is_random(op) or not all(map(self.memory.is_constant, read)):
+        if not read or facts(op).random or not all(map(self.memory.is_constant, read)):
             return False
         if not rounds_alike(op, [*read, *results]):
             return False
@@ -226,7 +225,7 @@ class OpHashes:
                 read += [(argument, self._contents(value))] if argument not in not_read else []
             elif matters(op, argument, value):
                 plain.append((argument, value))
-        if is_random(op):
+        if facts(op).random:
             self._draws += 1
             # Two runs that draw in the same order have equal hashes, as with one seed.
             plain.append(("draw", self._draws))

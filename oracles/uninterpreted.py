@@ -35,7 +35,6 @@ from oracles.calls import (
     bound,
     is_constant,
     is_out,
-    is_random,
     item,
     steps,
     stores,
@@ -147,7 +146,7 @@ class UninterpretedMode(TorchDispatchMode):
             return None
         # A random op draws once: its functional form would draw other values.
         form = functional_form(op)
-        if form is None or is_random(op):
+        if form is None or facts(op).random:
             left, dtypes, result = self._opaque_mutation(op, given, args, kwargs, written)
         else:
             left, dtypes = self._by_functional_form(op, form, given, written)

@@ -54,7 +54,7 @@ def writes_through_itself(call: EagerCall) -> str | None:
         # `out=` argument is computed element by element, and may get different values.
         plain_store = call.overwrites(tensor) and call.facts.kind is not Kind.OUT
         # A random op stores a number per element.
-        plain_store = plain_store and torch.Tag.nondeterministic_seeded not in call.op.tags
+        plain_store = plain_store and not call.facts.random
         if not plain_store and overlaps_itself(Region.of(tensor)):
             return "writes through a region that overlaps itself"
     return None
@@ -314,16 +314,16 @@ class Watch(TorchDispatchMode):
     def _note_memory(self, call: EagerCall, returned: Sequence[torch.Tensor]) -> None:
         """Follow which memory was written."""
         # The schema of `t_` and the like says that they write, but they write no data.
-        for tensor in () if torch.Tag.inplace_view in call.op.tags else call.written:
-            self._uninitialised.note_write(tensor)
-        name = call.op.overloadpacket.__name__
-        if name in ALLOCATES:
-            for tensor in returned:
-                self._uninitialised.note_allocation(tensor)
-        elif torch.Tag.inplace_view in call.op.tags:
+        if torch.Tag.inplace_view in call.op.tags:
             resized = call.written[0].untyped_storage()
             if resized.nbytes() > self._before_resize:
                 self._uninitialised.note_resize(resized, self._before_resize)
+            return
+        for tensor in call.written:
+            self._uninitialised.note_write(tensor)
+        if call.op.overloadpacket.__name__ in ALLOCATES:
+            for tensor in returned:
+                self._uninitialised.note_allocation(tensor)
 
     def _note(self, call: EagerCall, returned: Sequence[torch.Tensor]) -> None:
         trace = self.trace
@@ -344,7 +344,7 @@ class Watch(TorchDispatchMode):
         by_schema = bool(call.facts.writes)  # it may have written nothing this time
         trace.custom_write |= by_schema and call.op.namespace not in ("aten", "prims")
         trace.reads_location = trace.reads_location or str(call.op) in READS_LOCATION
-        trace.random = trace.random or torch.Tag.nondeterministic_seeded in call.op.tags
+        trace.random = trace.random or call.facts.random
         if trace.data_dependent is None and is_data_dependent(call.op, call.arguments):
             trace.data_dependent = str(call.op)
         self._strided.note(call.op, call.only_read or call.written, returned)

@@ -16,6 +16,8 @@ from programs.schemas import resolve
 
 Tensors = Sequence[torch.Tensor]
 
+SEED = 0  # of torch's generator when a program starts
+
 
 def run(program: Program, tensors: Tensors) -> tuple[torch.Tensor, ...]:
     """Execute the instructions in order on the input tensors and return the outputs.

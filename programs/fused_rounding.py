@@ -60,11 +60,10 @@ class FusedRounding:
 
 def _without_rounding(call: EagerCall) -> list[torch.Tensor]:
     """What a call writes and returns if narrow operands and results are float32."""
-    random = torch.Tag.nondeterministic_seeded in call.op.tags
     dtypes = {value for value in call.arguments.values() if isinstance(value, torch.dtype)}
     dtypes |= {tensor.dtype for tensor in (*call.only_read, *call.written)}
     # A random op draws once, in eager.
-    if random or call.facts.kind is Kind.VIEW or not dtypes.intersection(NARROW):
+    if call.facts.random or call.facts.kind is Kind.VIEW or not dtypes.intersection(NARROW):
         return []
     given = {name: value for name, value in call.arguments.items() if value is not None}
     wide = tree_map(_wide, given)

@@ -34,7 +34,8 @@ class Facts:
     `writes` are the indices (into `schema.arguments`) of the arguments that the op writes.
     `overwrites` are those among them whose old contents it does not read: `out=` arguments, and
     the destination of a plain fill or copy. `pointwise` is true if element i of every output
-    depends on element i of the broadcast operands only.
+    depends on element i of the broadcast operands only. `random` is true if the op draws numbers
+    from torch's generator.
     """
 
     op: OpOverload
@@ -42,6 +43,7 @@ class Facts:
     writes: tuple[int, ...]
     overwrites: tuple[int, ...]
     pointwise: bool
+    random: bool
 
 
 # No schema says whether the old contents are read, hence the two lists.
@@ -140,6 +142,7 @@ def facts(op: OpOverload) -> Facts:
         overwrites=out or ((0,) if plain else _OVERWRITTEN.get(name, ())),
         # torch does not tag the plain stores as pointwise, though they are.
         pointwise=name in _PLAIN_STORES or _is_pointwise(op),
+        random=torch.Tag.nondeterministic_seeded in op.tags,
     )
 
 

@@ -20,7 +20,7 @@ def converts_out_of_range(call: EagerCall) -> str | None:
         source, dtype = call.arguments["self"], call.arguments["dtype"]
     else:
         return None
-    if dtype is None or not _is_integer(dtype):
+    if dtype is None or not is_integer(dtype):
         return None
     if not (source.is_floating_point() or source.is_complex()) or source.numel() == 0:
         return None
@@ -62,12 +62,13 @@ def _operands(call: EagerCall) -> tuple[torch.Tensor | None, torch.Tensor]:
     """The two operands as integers of one dtype; None if they are no integers."""
     one, other = (torch.as_tensor(call.arguments[name]) for name in ("self", "other"))
     dtype = torch.result_type(call.arguments["self"], call.arguments["other"])
-    if not _is_integer(dtype):
+    if not is_integer(dtype):
         return None, other
     return one.to(dtype), other.to(dtype)
 
 
-def _is_integer(dtype: torch.dtype) -> bool:
+def is_integer(dtype: torch.dtype) -> bool:
+    """True for the dtypes of integers; bool is not one of them."""
     return not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)
 
 

@@ -12,8 +12,9 @@ from oracles.judge import ON_GRAPHS, GraphRuns, Judgement, excluded, judge_graph
 from oracles.stage_run import StageRun, run_stage
 from oracles.verdict import Report, Verdict
 from programs.errors import InternalError, Rejected
+from programs.execution import SEED
 from targets.target import Target
-from trials.trial import SEED, Case, Trial
+from trials.trial import Case, Trial
 
 # These oracles take up to 100 bytes of memory per byte of the storages that a run makes.
 MOST_BYTES = 32 << 20

@@ -30,6 +30,7 @@ from oracles.stage import Stage
 from oracles.stage_run import run_stage
 from oracles.verdict import Violation
 from programs.errors import InternalError, Rejected
+from programs.execution import SEED
 from programs.values import clone_inputs
 from targets import second_calls
 from targets.target import Target
@@ -38,7 +39,7 @@ from trials.code_generation import GENERATES_CODE, WHOLE_GENERATOR, part_at_faul
 from trials.compile_errors import where_raised
 from trials.promises import same_promise
 from trials.training_steps import REPLAYED, replaying
-from trials.trial import SEED, Case, EagerRun, run_eager
+from trials.trial import Case, EagerRun, run_eager
 
 # With one call, the target is right; with a second one, it does not compile again.
 GUARDS = "Dynamo: guards"

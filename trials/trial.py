@@ -15,7 +15,7 @@ from oracles.judge import Judgement, judge
 from oracles.observation import Observation, observe, observe_eager
 from programs.devices import on_device
 from programs.errors import Rejected
-from programs.execution import ProgramFunction
+from programs.execution import SEED, ProgramFunction
 from programs.program import Program
 from programs.trace import Trace
 from programs.values import clone_inputs, input_tensors
@@ -23,7 +23,6 @@ from targets.target import Build, Conditions, Function, MakeInputs, Target
 from trials.isolation import ORACLES_STEP, TARGET_STEP, step
 
 # Of torch's random generator, set before each run: eager and target must draw the same numbers.
-SEED = 0
 
 
 @dataclass(slots=True)

@@ -26,14 +26,14 @@ from oracles.judge import judge
 from oracles.observation import observe
 from oracles.verdict import Report, Violation, with_differences
 from programs.errors import Rejected
-from programs.execution import ProgramFunction
+from programs.execution import SEED, ProgramFunction
 from programs.input_rules import ELEMENT_DTYPES
 from programs.program import Program
 from programs.special_values import special_parts
 from programs.storage_bytes import bytes_of
 from programs.storage_values import Number, element_text, texts_of
 from targets.target import Build, Target
-from trials.trial import SEED, Case, Trial, run_eager, run_trial
+from trials.trial import Case, Trial, run_eager, run_trial
 
 SMALL = (0, -1, 1, 2, -3)
 LONGEST_TEXT = 12  # elements of a storage in evidence

@@ -32,11 +32,6 @@ def mended() -> Iterator[None]:
         false: Callable[..., Any],
         operands: Sequence[Any],
     ) -> Any:
-        if not any(
-            isinstance(operand, torch.Tensor) and _is_shared(operand, operands)
-            for operand in operands
-        ):  # the branches stay what they are: other mends look at them
-            return original(mode, predicate, true, false, operands)
         bases, viewed = _on_bases(operands)
         return original(mode, predicate, viewed(true), viewed(false), bases)
 
@@ -61,6 +56,9 @@ def _on_bases(operands: Sequence[Any]) -> tuple[list[Any], Callable[..., Any]]:
         index = next((i for i, other in enumerate(bases) if other is base), len(bases))
         bases[index:] = bases[index:] or [base]
         places.append((index, layout))
+    if all(layout is None for _, layout in places):
+        # The branches stay what they are: other mends look at them.
+        return list(operands), lambda branch: branch
 
     def viewed(branch: Callable[..., Any]) -> Callable[..., Any]:
         def call(*given: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from generators import number_arguments as numbers
 from generators import tensor_arguments as tensors
 from generators import view_arguments as views
 from generators.operator import Operator, complex_, floating, line, not_bool
@@ -29,7 +30,7 @@ CONVERSIONS: tuple[Operator, ...] = (
             floating,
             input=tensors.itself,
             p=views.probability,
-            train=views.nothing_dropped,
+            train=numbers.one_of(False),
         )
         for name in ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
     ),

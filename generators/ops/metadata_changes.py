@@ -5,7 +5,7 @@ from __future__ import annotations
 from generators import metadata_arguments as metadata
 from generators import number_arguments as numbers
 from generators import view_arguments as views
-from generators.operator import Operator, line
+from generators.operator import Operator, any_dtype, line
 
 METADATA_CHANGES: tuple[Operator, ...] = (
     line("metadata", "t_.default"),
@@ -16,13 +16,7 @@ METADATA_CHANGES: tuple[Operator, ...] = (
     line("metadata", "squeeze_.dim"),
     line("metadata", "squeeze_.dims", dim=views.some_dimensions),
     line("metadata", "unsqueeze_.default", dim=numbers.dimension_to_insert),
-    line(
-        "metadata",
-        "as_strided_.default",
-        size=numbers.strided_sizes,
-        stride=numbers.strided_strides,
-        storage_offset=numbers.strided_offset,
-    ),
+    line("metadata", "as_strided_.default", any_dtype, **numbers.AS_STRIDED),
     line("metadata", "detach_.default"),
     # Another storage.
     line("metadata", "set_.source_Tensor", source=metadata.tensor_of_own_dtype),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from generators import number_arguments as numbers
 from generators import tensor_arguments as tensors
-from generators.operator import Operator, line
+from generators.operator import Operator, any_dtype, line
 
 SCATTERS: tuple[Operator, ...] = (
     line(
@@ -16,26 +16,22 @@ SCATTERS: tuple[Operator, ...] = (
     line(
         "scatter",
         "slice_scatter.default",
+        any_dtype,
         src=tensors.source_for("aten.slice.Tensor", "dim", "start", "end", "step"),
-        dim=numbers.dimension,
-        start=numbers.start_in_dimension,
-        end=numbers.end_in_dimension,
-        step=numbers.step,
+        **numbers.SLICE,
     ),
     line(
         "scatter",
         "diagonal_scatter.default",
+        any_dtype,
         src=tensors.source_for("aten.diagonal.default", "offset", "dim1", "dim2"),
-        offset=numbers.offset_of_diagonal,
-        dim1=numbers.dimension,
-        dim2=numbers.other_dimension,
+        **numbers.DIAGONAL,
     ),
     line(
         "scatter",
         "as_strided_scatter.default",
+        any_dtype,
         src=tensors.source_for("aten.as_strided.default", "size", "stride", "storage_offset"),
-        size=numbers.strided_sizes,
-        stride=numbers.strided_strides,
-        storage_offset=numbers.strided_offset,
+        **numbers.AS_STRIDED,
     ),
 )

@@ -5,18 +5,11 @@ from __future__ import annotations
 from generators import number_arguments as numbers
 from generators import tensor_arguments as tensors
 from generators import view_arguments as views
-from generators.operator import Operator, complex_, line, not_bool, real_part
+from generators.operator import Operator, any_dtype, complex_, line, not_bool, real_part
 
 VIEWS: tuple[Operator, ...] = (
     line("view", "select.int", index=numbers.index_in_dimension),
-    line(
-        "view",
-        "slice.Tensor",
-        dim=numbers.dimension,
-        start=numbers.start_in_dimension,
-        end=numbers.end_in_dimension,
-        step=numbers.step,
-    ),
+    line("view", "slice.Tensor", any_dtype, **numbers.SLICE),
     line(
         "view",
         "narrow.default",
@@ -66,13 +59,7 @@ VIEWS: tuple[Operator, ...] = (
     line("view", "expand_as.default", other=views.tensor_to_expand_to),
     line("view", "broadcast_to.default", size=numbers.expanded),
     line("view", "unfold.default", size=numbers.window, step=numbers.step),
-    line(
-        "view",
-        "diagonal.default",
-        offset=numbers.offset_of_diagonal,
-        dim1=numbers.dimension,
-        dim2=numbers.other_dimension,
-    ),
+    line("view", "diagonal.default", any_dtype, **numbers.DIAGONAL),
     line("view", "linalg_diagonal.default", A=tensors.itself, offset=numbers.offset_of_diagonal),
     # Several views at once.
     line("view", "split.Tensor", dim=numbers.dimension, split_size=numbers.piece),
@@ -90,13 +77,7 @@ VIEWS: tuple[Operator, ...] = (
     line("view", "dsplit.int", sections=views.sections_of(2)),
     line("view", "dsplit.array", indices=views.cuts_of(2)),
     line("view", "unbind.int", dim=numbers.dimension),
-    line(
-        "view",
-        "as_strided.default",
-        size=numbers.strided_sizes,
-        stride=numbers.strided_strides,
-        storage_offset=numbers.strided_offset,
-    ),
+    line("view", "as_strided.default", any_dtype, **numbers.AS_STRIDED),
     # The same bytes, read in another way.
     line("view", "view.dtype", dtype=numbers.dtype_of_other_size),
     line("view", "view_as_real.default", complex_),

@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from generators.operator import Operator
 from generators.operators import OPERATORS
-from oracles.calls import is_random, stores, torch_name
+from oracles.calls import stores, torch_name
 from oracles.forms import functional_form, view_of_copy
 from oracles.op_hashes import MOVES
 from programs.custom_operators import NAMESPACE
@@ -102,7 +102,7 @@ def declares_value_hash(op: OpOverload) -> bool:
     if op.namespace == NAMESPACE:
         return True  # no target knows more of it than its schema
     # The first writes no byte; the second is hashed by the number of its draw.
-    if torch.Tag.inplace_view in op.tags or is_random(op):
+    if torch.Tag.inplace_view in op.tags or facts(op).random:
         return True
     form = functional_form(op) if facts(op).writes else op
     if form is None:

@@ -142,7 +142,8 @@ def test_another_process_draws_the_same_programs() -> None:
         "import hashlib; from generators.features import swarm;"
         "from programs.serialization import dumps;"
         "from generators.strategies import sample;"
-        "print(hashlib.sha256(''.join(map(dumps, sample(swarm(3), 3, 40))).encode()).hexdigest())"
+        "programs = [*sample(swarm(3), 3, 40), *sample(swarm(27), 27, 40)];"
+        "print(hashlib.sha256(''.join(map(dumps, programs)).encode()).hexdigest())"
     )
     root = Path(generators.__file__).parents[1]
     answer = subprocess.run(
@@ -153,7 +154,9 @@ def test_another_process_draws_the_same_programs() -> None:
         text=True,
         check=True,
     )
-    ours = "".join(map(dumps, sample(swarm(3), 3, 40)))
+    torch.manual_seed(17)  # a worker has run programs that draw random numbers
+    programs = [*sample(swarm(3), 3, 40), *sample(swarm(27), 27, 40)]
+    ours = "".join(map(dumps, programs))
     assert answer.stdout.strip() == hashlib.sha256(ours.encode()).hexdigest()
 
 
