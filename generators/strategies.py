@@ -27,7 +27,7 @@ from programs.values import input_tensors
 EVERYTHING = Features()
 TRIES = 4  # for one instruction, before the program goes on without it
 # Groups of many ops, and writes at positions that tensor data decide, are drawn more often.
-GROUP_FREQUENCY = {"pointwise": 2, "comparison": 2, "indexed": 7}
+GROUP_FREQUENCY = {"pointwise": 2, "comparison": 2, "indexed": 16}
 MOST_OUTPUTS = 4
 SPECIAL_SHARE = 0.25  # of the programs of a shard: the fill is special where eager allows it
 

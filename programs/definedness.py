@@ -33,6 +33,7 @@ from programs.undefined_arithmetic import (
     converts_out_of_range,
     quotient_is_out_of_range,
     shifts_out_of_range,
+    takes_divisor_of_lowest,
 )
 from programs.uninitialised import UninitialisedMemory
 
@@ -140,6 +141,7 @@ RULES: tuple[Callable[[EagerCall], str | None], ...] = (
     stores_twice_by_index,
     converts_out_of_range,
     quotient_is_out_of_range,
+    takes_divisor_of_lowest,
     shifts_out_of_range,
     reads_broken_bool,
 )

@@ -46,6 +46,22 @@ def quotient_is_out_of_range(call: EagerCall) -> str | None:
     return None
 
 
+def takes_divisor_of_lowest(call: EagerCall) -> str | None:
+    """Gcd or lcm of the lowest integer: kernels take its absolute value, which does not exist.
+
+    The divisor can then be -1, and the quotient ends the process, as in a division.
+    """
+    if call.op.overloadpacket not in _COMMON_DIVISORS:
+        return None
+    one, other = _operands(call)
+    if one is None or not one.dtype.is_signed:
+        return None
+    lowest = torch.iinfo(one.dtype).min
+    if bool((one == lowest).any()) or bool((other == lowest).any()):
+        return "takes a common divisor of the lowest integer"
+    return None
+
+
 def shifts_out_of_range(call: EagerCall) -> str | None:
     """A shift by a negative number of bits, or by all: the manual of torch says undefined."""
     if call.op.overloadpacket not in _SHIFTS:
@@ -76,6 +92,7 @@ _DIVISIONS = {
     *(aten.div, aten.div_, aten.floor_divide, aten.floor_divide_),
     *(aten.fmod, aten.fmod_, aten.remainder, aten.remainder_),
 }
+_COMMON_DIVISORS = {aten.gcd, aten.gcd_, aten.lcm, aten.lcm_}
 _SHIFTS = {
     *(aten.bitwise_left_shift, aten.bitwise_left_shift_),
     *(aten.bitwise_right_shift, aten.bitwise_right_shift_),
