@@ -33,10 +33,6 @@ def indices(*values: int) -> Tensor:
     return torch.tensor(values)
 
 
-def lowest(dtype: torch.dtype) -> Tensor:
-    return torch.tensor([torch.iinfo(dtype).min], dtype=dtype)
-
-
 def floats(*values: float) -> Tensor:
     return torch.tensor(values, dtype=torch.float32)
 
@@ -52,8 +48,6 @@ def case(name: str, function: Function, *inputs: Tensor) -> ParameterSet:
 
 
 DEFINED = [
-    case("the common divisor of one more", lambda x: (x + 1).gcd(indices(6)), lowest(torch.int64)),
-    case("no sign, no lowest integer", lambda x: x.lcm(x), lowest(torch.uint8)),
     case(
         "a mask that it fills itself",
         lambda x: x.masked_fill_(x, torch.tensor(True)),
@@ -340,28 +334,6 @@ UNDEFINED = [
             case("empty", lambda x: torch.empty(4), vector()),
             case("half filled", lambda x: half_filled(), vector()),
             case("the other half", lambda x: half_filled()[2:], vector()),
-        ],
-    ),
-    (
-        "aten.{op} divides the lowest integer by -1",
-        [
-            case("floor_divide.default", lambda x: x // -1, lowest(torch.int32)),
-            case("remainder.Tensor", lambda x: x.remainder(indices(-1)), lowest(torch.int64)),
-        ],
-    ),
-    (
-        "aten.{op} takes a common divisor of the lowest integer",
-        [
-            case("gcd.default", lambda x: x.gcd(indices(6)), lowest(torch.int64)),
-            case("lcm_.default", lambda x: x.lcm_(x.new_tensor([6])), lowest(torch.int32)),
-            case("lcm.default", lambda x: indices(7).lcm(x), lowest(torch.int64)),
-        ],
-    ),
-    (
-        "aten.{op} shifts by a number of bits that is out of range",
-        [
-            case("__lshift__.Scalar", lambda x: x << 64, indices(1)),
-            case("__rshift__.Tensor", lambda x: x >> x, indices(-1)),
         ],
     ),
 ]
