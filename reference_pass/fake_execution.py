@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._dispatch.python import enable_python_dispatcher
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
@@ -97,7 +98,10 @@ def on_fakes(mode: FakeTensorMode) -> Iterator[None]:
     """
     views = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
     without_views = torch._C._ExcludeDispatchKeyGuard(views)
-    with mode, torch.no_grad(), torch._C._DisableAutocast(), without_views:
+    # Some C++ kernels take no symbols for sizes. Python has other ones for them, as in a trace.
+    symbolic = mode.shape_env is not None and mode.shape_env.var_to_sources
+    kernels = enable_python_dispatcher() if symbolic else contextlib.nullcontext()
+    with kernels, mode, torch.no_grad(), torch._C._DisableAutocast(), without_views:
         yield
 
 
@@ -130,7 +134,10 @@ def run_call(node: fx.Node, values: Callable[[fx.Node], Any]) -> Any:
         # support a stride of zero. The copy of the view is the same tensor.
         fixed = all(isinstance(size, int) for size in (*args[0].shape, *args[0].stride()))
         if not fixed or view is aten.view_as_real.default:
-            return view(*args, **kwargs).clone(memory_format=torch.contiguous_format)
+            shown = view(*args, **kwargs)  # a tensor; several of `unbind`
+            return map_aggregate(
+                shown, lambda tensor: tensor.clone(memory_format=torch.contiguous_format)
+            )
     assert callable(node.target)
     if node.target is aten.view.dtype:
         return _view_as(*args)
