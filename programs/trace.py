@@ -219,6 +219,7 @@ class Trace:
     - `reads_location`: an operator showed the offset of a tensor or the size of its storage.
     - `reads_again`: an operator read an argument again after it had written it through another.
     - `random`: an op drew random numbers.
+    - `without_fake`: fake tensors have no kernel for an op.
     - `unwatched`: the higher-order operators that ran without a look at what they do.
     - `nbytes`: the bytes of all storages that the run was given or made, freed or not.
     - `captured`: how many of the last inputs a user's function captures; None for a program.
@@ -245,6 +246,7 @@ class Trace:
     reads_location: bool = False
     reads_again: bool = False
     random: bool = False
+    without_fake: bool = False
     unwatched: dict[str, None] = field(default_factory=dict)
     nbytes: int = 0
     captured: int | None = None
