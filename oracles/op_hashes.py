@@ -229,7 +229,7 @@ class OpHashes:
         if facts(op).random:
             self._draws += 1
             # Two runs that draw in the same order have equal hashes, as with one seed.
-            plain.append(("draw", self._draws))
+            plain.append(("draw", (self._draws, self.memory.seed)))
         # Labels take time to build, and are used only with symbols.
         label = "" if self.memory.symbols is None else _label(op, plain)
         return hashed(plain_name(op), plain, read), label

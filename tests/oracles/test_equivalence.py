@@ -29,13 +29,14 @@ Z = torch.complex(torch.arange(4.0), torch.ones(4))
 def report(
     eager: Function, target: Function, *inputs: Tensor, contract: Contract | None = None
 ) -> Report:
-    def both(*, named: bool) -> tuple[ValueHashes, ValueHashes]:
+    def both(*, named: bool, seed: int) -> tuple[ValueHashes, ValueHashes]:
         torch.manual_seed(0)
-        one = run_uninterpreted(eager, clone_inputs(inputs), named=named)
+        one = run_uninterpreted(eager, clone_inputs(inputs), named=named, seed=seed)
         torch.manual_seed(0)
-        return one, run_uninterpreted(target, clone_inputs(inputs), named=named)
+        return one, run_uninterpreted(target, clone_inputs(inputs), named=named, seed=seed)
 
-    return judge(contract or Contract(), *both(named=False), Trace(), lambda: both(named=True))
+    hashes = both(named=False, seed=0)
+    return judge(contract or Contract(), *hashes, Trace(), lambda: both(named=True, seed=1))
 
 
 def stale(x: Tensor) -> Tensor:
@@ -125,6 +126,11 @@ SAME: dict[str, tuple[Function, Function, tuple[Tensor, ...]]] = {
         lambda i: i.copy_(torch.zeros_like(i)),
         (X[:2].long(),),
     ),
+    "computed from constants, before the run and in it": (
+        lambda x: (x.copy_(torch.ones_like(x).exp()), torch.full((2,), 5.5).remainder(0.1))[1],
+        lambda x: (x.fill_(2.7182817), torch.tensor([0.1, 0.1]))[1],
+        (X,),
+    ),
     "comparison written in place, and cast": (lambda x: x.ge_(2), lambda x: x.copy_(x.ge(2)), (X,)),
     "an integer add to a float": (
         lambda x, i: i.add_(x.long()),
@@ -196,6 +202,17 @@ HIDDEN: dict[str, tuple[Function, Function, tuple[Tensor, ...]]] = {
     "by a random number drawn twice": (
         lambda x: (x.uniform_(), x)[1],
         lambda x: (x.uniform_(), x.uniform_())[1],
+        (X,),
+    ),
+    "by unwritten memory": (lambda x: torch.zeros(2), lambda x: torch.empty(2), (X,)),
+    "by a random number times zero": (
+        lambda x: torch.rand(2) * 0,
+        lambda x: (torch.rand(2), torch.rand(2))[1] * 0,
+        (X,),
+    ),
+    "by an input beside constants": (
+        lambda x: torch.cat((torch.zeros(2), x[:1] * 0)),
+        lambda x: torch.zeros(3),
         (X,),
     ),
     "by a sign that zero does not have": (
