@@ -80,10 +80,12 @@ from corpus.known import (
     saved_input_written,
     scatter_in_float32,
     scatter_into_number,
+    set_to_nothing,
     short_fake_storage,
     softmax_of_integers,
     split_of_cat,
     square_in_place,
+    stale_wrapper,
     symbolic_storage_of_base,
     synthetic_base_views,
     tangents_of_merged_inputs,
@@ -187,6 +189,8 @@ KNOWN_BUGS: dict[str, KnownBug] = {
         hidden_write_copied_back.BUG,
         detached_view_replayed.BUG,
         resized_within_storage.BUG,
+        set_to_nothing.BUG,
+        stale_wrapper.BUG,
     )
 }
 
