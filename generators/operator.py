@@ -23,7 +23,7 @@ from generators.arguments import FIRST_LISTS, DrawnArgument, drawn_arguments
 from generators.draft import Drawer
 from generators.float8 import FLOAT8, has_float8_kernel
 from programs.program import Argument
-from programs.schemas import resolve
+from programs.schemas import facts, resolve
 
 OFTEN, USUAL, SELDOM = 6, 2, 1  # frequencies
 ANY_RANK = range(64)  # torch has no tensors of a higher rank
@@ -48,6 +48,11 @@ class Operator:
     def takes_tensor_list(self) -> bool:
         """True if a list of tensors is drawn in place of a first tensor."""
         return any(argument.name in FIRST_LISTS for argument in self.arguments)
+
+    @property
+    def writes(self) -> bool:
+        """True if it writes to an argument."""
+        return bool(facts(resolve(self.name)).writes)
 
     def fits(self, tensor: torch.Tensor) -> bool:
         """True if it may be the first tensor."""

@@ -20,14 +20,14 @@ from generators.scenario import Scenario
 from generators.scenarios import SCENARIOS
 from generators.scene import EAGER_ERRORS, Counts, NoChoice, Pick, Scene
 from programs.definedness import Undefined, Watch
-from programs.execution import SEED, run
+from programs.execution import run, seed_generators
 from programs.program import Program, Ref
 from programs.values import input_tensors
 
 EVERYTHING = Features()
 TRIES = 4  # for one instruction, before the program goes on without it
 # Groups of many ops, and writes at positions that tensor data decide, are drawn more often.
-GROUP_FREQUENCY = {"pointwise": 2, "comparison": 2, "indexed": 7}
+GROUP_FREQUENCY = {"pointwise": 2, "comparison": 2, "indexed": 16}
 MOST_OUTPUTS = 4
 SPECIAL_SHARE = 0.25  # of the programs of a shard: the fill is special where eager allows it
 
@@ -103,7 +103,7 @@ def specially_filled(program: Program) -> Program:
     special = replace(program, fill="special")
     try:
         with Watch(traces=False), torch.no_grad(), torch.random.fork_rng(devices=[]):
-            torch.manual_seed(SEED)
+            seed_generators()
             run(special, input_tensors(special))
     except (Undefined, *EAGER_ERRORS):
         return program

@@ -15,6 +15,7 @@ from programs.rounding_tables import (
     ADDS_IN_ANY_ORDER,
     ANY_ZERO,
     JUMPS,
+    MAY_DROP_NAN,
     MAY_SKIP_ZEROS,
     MOVES,
     MULTIPLIES,
@@ -103,8 +104,8 @@ class Rounding:
     ) -> None:
         """Follow one call: `read` are its operands, `made` the tensors it wrote or returned.
 
-        `factor` says that its arguments make the op add or multiply, beside what its name says.
-        Then the kernel may round once or twice.
+        `factor` says that its arguments make the op add, multiply or round, beside what its name
+        says. Then the kernel may round once or twice.
         """
         if facts(op).kind is Kind.VIEW:
             self._note_view(op, read, made)
@@ -170,9 +171,9 @@ class Rounding:
         inexact = self.inexact.any(read)
         if (orders or (inexact and name not in MOVES)) and any(map(_huge, read)):
             return True
-        if inexact and name in JUMPS and self._near_jump(read):
+        if name in JUMPS and (factor or (inexact and self._near_jump(read))):
             return True
-        skips = name in MAY_SKIP_ZEROS or (complex_ and name in READS_ZERO_SIGN)
+        skips = name in MAY_SKIP_ZEROS | MAY_DROP_NAN or (complex_ and name in READS_ZERO_SIGN)
         if skips or (inexact and name in MULTIPLIES):
             return any(_any(tensor, _is_not_finite) for tensor in read)
         return name in READS_ZERO_SIGN and any(

@@ -29,6 +29,8 @@ from reference_pass.operator_forms import (
     is_pointwise,
     on_copies,
     out_form,
+    rounds_in_place,
+    rounds_its_scalar,
     unbind,
     writes,
 )
@@ -98,7 +100,12 @@ def candidates(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
 
 
 def _into_operands(node: fx.Node, op: OpOverload, liveness: Liveness) -> Iterator[Candidate]:
+    if rounds_in_place(node):
+        return
     form = in_place_form(op)
+    dtype = getattr(node.meta["val"], "dtype", None)  # None for several results
+    if form is not None and rounds_its_scalar(form, dtype):
+        form = aten.mul_.Tensor  # takes the same arguments: a number for a tensor
     if form is not None:
         yield from _in_place(node, op, form, liveness)
     if isinstance(node.meta["val"], torch.Tensor) and is_pointwise(op):
@@ -141,19 +148,21 @@ def _into_input(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
         if liveness.position[destination] > liveness.position[node]:
             continue
         slots = (Slot(node, value, destination, destination.meta["val"]),)
-        if isinstance(op, OpOverload) and is_pointwise(op) and (form := _useful_out(op)):
+        form = _useful_out(op)
+        # A product of complex numbers may have other bits where its result overwrites an operand.
+        if isinstance(op, OpOverload) and form is not None and not value.is_complex():
             given = bind(op, node.args, node.kwargs) | {facts(form).outs[0]: destination}
             yield Candidate(node, How.OUT, form, *unbind(form, given), slots, liveness)
         copied = (destination, node)
         yield Candidate(node, How.COPIED, aten.copy_.default, copied, {}, slots, liveness)
 
 
-def _useful_out(op: OpOverload) -> OpOverload | None:
-    """The `out=` form of an op, if its kernel writes there.
+def _useful_out(op: object) -> OpOverload | None:
+    """The `out=` form of a pointwise op, if its kernel writes there.
 
     A generated one computes a new tensor and copies it, so it would save nothing.
     """
-    form = out_form(op)
+    form = out_form(op) if isinstance(op, OpOverload) and is_pointwise(op) else None
     return None if form is None or torch.Tag.generated in form.tags else form
 
 

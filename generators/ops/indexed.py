@@ -6,7 +6,7 @@ from generators import index_arguments as indices
 from generators import number_arguments as numbers
 from generators import tensor_arguments as tensors
 from generators.draft import Drawer
-from generators.operator import Operator, exactly, line, lines, of_rank, seldom
+from generators.operator import Operator, exactly, line, lines, of_rank, often, seldom
 
 _OF_SCATTER: dict[str, Drawer] = {"index": indices.positions_like}
 _WITH_SOURCE: dict[str, Drawer] = {**_OF_SCATTER, "src": indices.at_least_index}
@@ -17,7 +17,7 @@ _OF_PUT: dict[str, Drawer] = {
 }
 _REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
 
-INDEXED: tuple[Operator, ...] = (
+_STORES: tuple[Operator, ...] = (
     *lines(
         "indexed",
         "index_put_.default index_put.default _index_put_impl_.default",
@@ -79,6 +79,12 @@ INDEXED: tuple[Operator, ...] = (
             norm_type=numbers.one_of(1.0, 2.0),
         ),
     ),
+)
+
+INDEXED: tuple[Operator, ...] = (
+    # Real programs write by index more often than they make a new tensor.
+    *often(*(op for op in _STORES if op.writes)),
+    *seldom(op for op in _STORES if not op.writes),
     # Reads.
     *seldom(lines("indexed", "index.Tensor index_select.default")),
     *seldom(lines("indexed", "gather.default", **_OF_SCATTER)),

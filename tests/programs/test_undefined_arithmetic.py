@@ -1,0 +1,57 @@
+"""`programs.undefined_arithmetic`: what C++ leaves undefined."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from oracles.observation import observe_eager
+from programs.definedness import Undefined
+
+LOWEST, DIVISOR, SHIFT, CONVERSION = (
+    "divides the lowest integer by -1",
+    "takes a common divisor of the lowest integer",
+    "shifts by a number of bits that is out of range",
+    "converts a value that the integer dtype cannot represent",
+)
+
+
+def lowest(dtype: torch.dtype) -> Tensor:
+    return torch.tensor([torch.iinfo(dtype).min], dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("reason", "function", "x"),
+    [
+        (LOWEST, lambda x: x // -1, lowest(torch.int32)),
+        (LOWEST, lambda x: x.remainder(torch.tensor([-1])), lowest(torch.int64)),
+        (DIVISOR, lambda x: x.gcd(torch.tensor([6])), lowest(torch.int64)),
+        (DIVISOR, lambda x: x.lcm_(x.new_tensor([6])), lowest(torch.int32)),
+        (DIVISOR, lambda x: torch.tensor([7]).lcm(x), lowest(torch.int64)),
+        (SHIFT, lambda x: x << 64, torch.tensor([1])),
+        (SHIFT, lambda x: x >> x, torch.tensor([-1])),
+        (CONVERSION, lambda x: x.to(torch.int8), torch.tensor([128.0])),
+        (CONVERSION, lambda x: x.long(), torch.tensor([float("nan")])),
+    ],
+)
+def test_undefined(reason: str, function: Callable[[Tensor], Tensor], x: Tensor) -> None:
+    with pytest.raises(Undefined, match=f" {reason}$"):
+        observe_eager(function, [x])
+
+
+@pytest.mark.parametrize(
+    ("function", "x"),
+    [
+        (lambda x: (x + 1) // -1, lowest(torch.int32)),
+        (lambda x: (x + 1).gcd(torch.tensor([6])), lowest(torch.int64)),
+        (lambda x: x.lcm(x), lowest(torch.uint8)),
+        (lambda x: x << 63, torch.tensor([1])),
+        (lambda x: x.to(torch.int8), torch.tensor([-128.5])),
+    ],
+)
+def test_defined(function: Callable[[Tensor], Tensor], x: Tensor) -> None:
+    observed, _ = observe_eager(function, [x])
+    assert observed.error is None
