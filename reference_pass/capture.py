@@ -49,14 +49,7 @@ def capture(
     """
     if isinstance(function, fx.GraphModule) and is_aten(function, sample_args):
         return normalised(function)
-    sample_args = [
-        another_fake(argument)
-        if isinstance(argument, FakeTensor)
-        else argument.detach()
-        if isinstance(argument, torch.Tensor)
-        else argument
-        for argument in sample_args
-    ]
+    sample_args = [_without_graph(argument) for argument in sample_args]
     if not isinstance(function, torch.nn.Module):
         return _trace(function, sample_args, sizes)
     # The tensors of a module become inputs of the trace, and attributes of the graph after it.
@@ -70,8 +63,19 @@ def capture(
         given = dict(zip(captured, tensors_and_args, strict=False))
         return torch.func.functional_call(module, given, tensors_and_args[len(captured) :])
 
-    tensors = [tensor.detach() for tensor in captured.values()]
+    tensors = [_without_graph(tensor) for tensor in captured.values()]
     return _with_attributes(_trace(called, [*tensors, *sample_args], sizes), captured)
+
+
+def _without_graph(argument: object) -> Any:
+    """An argument of the trace: a tensor as a leaf, so that the trace reaches no other graph."""
+    if not isinstance(argument, torch.Tensor):
+        return argument
+    leaf = another_fake(argument) if isinstance(argument, FakeTensor) else argument.detach()
+    # Some composites ask whether an operand requires a gradient: `matmul` folds other dimensions.
+    # With gradients, the trace would be one of autograd, too, and writes to leaves would raise.
+    keeps = argument.requires_grad and not torch.is_grad_enabled()
+    return leaf.requires_grad_() if keeps else leaf
 
 
 # What torch raises where a fake tensor would need data.
@@ -158,6 +162,8 @@ def _watch_data(function: Callable[..., Any], swapped: list[int]) -> Callable[..
         for index, (argument, storage) in enumerate(zip(args, before, strict=True)):
             if storage is not None and argument.untyped_storage()._cdata != storage._cdata:
                 swapped.append(index)
+            if storage is not None and argument.grad is not None:
+                raise Refused(f"backward() sets the gradient of input {index}; return it instead")
         return result
 
     return watched
