@@ -103,8 +103,8 @@ class Rounding:
     ) -> None:
         """Follow one call: `read` are its operands, `made` the tensors it wrote or returned.
 
-        `factor` says that its arguments make the op add, multiply or round, beside what its name
-        says. Then the kernel may round once or twice.
+        `factor` says that its arguments make the op add or multiply, beside what its name says.
+        Then the kernel may round once or twice.
         """
         if facts(op).kind is Kind.VIEW:
             self._note_view(op, read, made)
@@ -170,7 +170,7 @@ class Rounding:
         inexact = self.inexact.any(read)
         if (orders or (inexact and name not in MOVES)) and any(map(_huge, read)):
             return True
-        if name in JUMPS and (factor or (inexact and self._near_jump(read))):
+        if inexact and name in JUMPS and self._near_jump(read):
             return True
         skips = name in MAY_SKIP_ZEROS or (complex_ and name in READS_ZERO_SIGN)
         if skips or (inexact and name in MULTIPLIES):

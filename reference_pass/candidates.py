@@ -86,9 +86,12 @@ def candidates(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
     # Order is preference: in place of the first operand is the plainest graph, `out=` the last way.
     if op is on_copies:
         yield from _called_on_copies(node, liveness)
-    elif not isinstance(op, OpOverload) or writes(op) or node in liveness.views:
-        return
-    elif rounds_in_place(node):
+    elif (
+        not isinstance(op, OpOverload)
+        or writes(op)
+        or node in liveness.views
+        or rounds_in_place(node)
+    ):
         return
     elif op in SCATTERS:
         yield from _scatter(node, op, liveness)

@@ -134,10 +134,10 @@ def run_call(node: fx.Node, values: Callable[[fx.Node], Any]) -> Any:
         # support a stride of zero. The copy of the view is the same tensor.
         fixed = all(isinstance(size, int) for size in (*args[0].shape, *args[0].stride()))
         if not fixed or view is aten.view_as_real.default:
-            shown = view(*args, **kwargs)  # a tensor; several of `unbind`
-            return map_aggregate(
-                shown, lambda tensor: tensor.clone(memory_format=torch.contiguous_format)
-            )
+            shown = view(*args, **kwargs)
+            if isinstance(shown, torch.Tensor):
+                return shown.clone(memory_format=torch.contiguous_format)
+            return [each.clone(memory_format=torch.contiguous_format) for each in shown]
     assert callable(node.target)
     if node.target is aten.view.dtype:
         return _view_as(*args)
