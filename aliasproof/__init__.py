@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from campaigns.finding import Finding
     from campaigns.fuzz import fuzz
     from campaigns.plan import Plan
-    from campaigns.store import read_finding, read_findings
+    from campaigns.run_folder import read_finding, read_findings
     from generators.strategies import programs, sample
     from oracles.check_result import Check
     from oracles.verdict import Report, Verdict, Violation
@@ -35,7 +35,7 @@ _HOMES = {
     "campaigns.finding": ("Finding",),
     "campaigns.fuzz": ("fuzz",),
     "campaigns.plan": ("Plan",),
-    "campaigns.store": ("read_finding", "read_findings"),
+    "campaigns.run_folder": ("read_finding", "read_findings"),
     "programs.errors": ("InternalError", "Rejected", "UserError"),
     "programs.parsing": ("parse_source",),
     "programs.printing": ("inputs_source", "source"),

@@ -16,7 +16,7 @@ from aliasproof import user_file
 from aliasproof.check_request import Begun, CheckRequest
 from aliasproof.checking import DEFAULT_TARGETS, Prepared, check_target, prepare
 from aliasproof.user_file import FileNames, UserFunction
-from campaigns.store import read_finding
+from campaigns.run_folder import read_finding
 from programs.errors import UserError
 from programs.execution import SEED
 from programs.program import Program

@@ -15,15 +15,14 @@ from typing import Annotated
 
 import typer
 
+from aliasproof import run_commands
 from aliasproof.any_encoding import print_in_any_encoding
 from aliasproof.options import (
     AcceptDocumented,
     CandidateLimit,
-    DeviceName,
     File,
     FindingName,
     FunctionName,
-    Group,
     InProcess,
     InputsName,
     Interesting,
@@ -37,19 +36,15 @@ from aliasproof.options import (
     MovedTo,
     Output,
     OwnTarget,
-    PastKnown,
-    Programs,
-    RunFolder,
-    Seconds,
-    Seed,
     StatusOfOp,
     Strict,
     Targets,
     Workers,
 )
+from aliasproof.startup import INTERRUPTED
 from programs.errors import DeviceLost, InternalError, UserError
 
-FOUND, BAD_INPUT, INTERNAL_ERROR, INTERRUPTED = 1, 2, 3, 130
+FOUND, BAD_INPUT, INTERNAL_ERROR = 1, 2, 3
 
 app = typer.Typer(
     add_completion=False,  # no --install-completion and --show-completion
@@ -78,31 +73,7 @@ def about(
         raise typer.Exit
 
 
-@app.command(short_help="Search for miscompiles with random programs.")
-def fuzz(
-    target: Targets = None,
-    seconds: Seconds = None,
-    programs: Programs = None,
-    seed: Seed = 0,
-    run: RunFolder = None,
-    workers: Workers = None,
-    past_known: PastKnown = False,
-    device: DeviceName = "cpu",
-    group: Group = None,
-    json: Json = False,
-    fail_on_findings: Annotated[
-        bool, typer.Option("--fail-on-findings", help="Exit with status 1 if there is a finding.")
-    ] = False,
-) -> int:
-    """Search for miscompiles with random programs.
-
-    Each miscompile is reduced, confirmed in a fresh process, and stored in a folder of its own.
-    """
-    from aliasproof.commands.fuzz import FuzzOptions, run_campaign
-
-    chosen = (tuple(target or ()), seconds, programs, seed, run, workers, past_known, device)
-    found = run_campaign(FuzzOptions(*chosen, group), as_json=json)
-    return FOUND if fail_on_findings and found else 0
+app.command(short_help="Search for miscompiles with random programs.")(run_commands.fuzz)
 
 
 @app.command(short_help="Compare your own function with eager.")

@@ -55,12 +55,47 @@ Programs = Annotated[
         metavar="NUMBER", help="Draw this many programs per target, without a time limit."
     ),
 ]
+Until = Annotated[
+    str | None, typer.Option(metavar="HH:MM", help="Draw programs until this time of the day.")
+]
 Seed = Annotated[
-    int, typer.Option(metavar="NUMBER", help="The same seed and --programs give the same findings.")
+    int | None,
+    typer.Option(
+        metavar="NUMBER", help="The same seed and --programs give the same findings. Default: 0."
+    ),
 ]
 RunFolder = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help="New folder for the findings. Default: runs/<date>-<time>."),
+    typer.Option(
+        metavar="DIR",
+        help="New folder for the findings, or the folder of a run to go on with. Default:"
+        " runs/<date>-<time>.",
+    ),
+]
+ShareOfShards = Annotated[
+    str | None,
+    typer.Option(
+        metavar="I/N",
+        help="Run the I-th of N shares of the programs. 'aliasproof merge' joins the N runs.",
+    ),
+]
+Profile = Annotated[
+    str | None,
+    typer.Option(
+        metavar="dev|ci|nightly",
+        help="dev: 90 seconds. ci: 5 minutes past the known bugs, exit status 1 for a finding."
+        " nightly: 8 hours.",
+    ),
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        "--workers",
+        "--jobs",
+        "-j",
+        metavar="NUMBER",
+        help="Worker processes. Default: one per core.",
+    ),
 ]
 File = Annotated[
     Path, typer.Argument(metavar="FILE", help="FILE.py, PROGRAM.json or the folder of a finding.")
@@ -113,9 +148,10 @@ Group = Annotated[
     ),
 ]
 DeviceName = Annotated[
-    str,
+    str | None,
     typer.Option(
-        metavar="DEVICE", help="The device that programs are on: cpu, cuda or cuda:NUMBER."
+        metavar="DEVICE",
+        help="The device that programs are on: cpu, cuda or cuda:NUMBER. Default: cpu.",
     ),
 ]
 MovedTo = Annotated[

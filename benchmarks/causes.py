@@ -16,8 +16,8 @@ from pathlib import Path
 
 from benchmarks.tables import Table
 from campaigns.recognition import recognised
+from campaigns.run_folder import read_findings
 from campaigns.signature import signature
-from campaigns.store import read_findings
 from corpus.failing import FailingProgram, failing_programs
 from programs.errors import Rejected
 from targets.registry import target as target_named

@@ -12,8 +12,8 @@ import torch
 
 from campaigns.finding import Finding
 from campaigns.plan import Plan
+from campaigns.run_folder import RunFolder
 from campaigns.statistics import Statistics
-from campaigns.store import Store
 from campaigns.suspicions import Suspicions
 from corpus.known_bug import KnownBug
 from corpus.known_bugs import KNOWN_BUGS
@@ -78,6 +78,7 @@ class Campaign:
     elapsed: float = 0.0
     spent: Parts = field(default_factory=Parts)
     interrupted: bool = False
+    notes: list[str] = field(default_factory=list)
 
     @property
     def total(self) -> Statistics:
@@ -89,7 +90,7 @@ class Campaign:
 
     def path(self, finding: Finding) -> Path:
         """The folder of a finding."""
-        return Store(self.folder).finding_folder(finding.identifier)
+        return RunFolder(self.folder).finding_folder(finding.identifier)
 
     def show_options(self, finding: Finding) -> str:
         """What to type after `aliasproof show FOLDER`: the target, if it is code of the user."""
@@ -175,7 +176,7 @@ def known_in_order(campaign: Campaign) -> list[tuple[KnownBug, int]]:
 
 def suspicions_in_order(campaign: Campaign) -> list[Suspicion]:
     """The suspicions, the most frequent first. Folders are numbered in this order."""
-    store = Store(campaign.folder)
+    store = RunFolder(campaign.folder)
     # Equally frequent ones are ordered by name, so that the numbers do not depend on timing.
     found = sorted(campaign.suspicions.found.items(), key=lambda item: (-item[1][0], str(item[0])))
     return [

@@ -8,6 +8,7 @@ more than a second. The parent and the server exchange lines of JSON.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import json
 import os
@@ -48,6 +49,7 @@ ENVIRONMENT = {
     "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
     "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
 }
+SERVERS = 3  # that may be killed while they run a script
 TIMEOUT = 120.0  # seconds. A script runs one small program, so one that takes longer hangs.
 
 
@@ -62,6 +64,10 @@ class Ran(NamedTuple):
     stdout: str
     stderr: str
     seconds: float
+
+
+class ServerEnded(Exception):
+    """The server was killed before a script had ended."""
 
 
 # --- the side of the campaign ---------------------------------------------------------------------
@@ -84,7 +90,18 @@ class ConfirmationServer:
     _reader: threading.Thread | None = None
 
     def run(self, script: Path, timeout: float = TIMEOUT) -> Ran:
-        """Run a script, with its folder as the working folder. `timeout` is in seconds."""
+        """Run a script, with its folder as the working folder. `timeout` is in seconds.
+
+        If the server is killed meanwhile, which says nothing of the script, another one runs it.
+        """
+        for _ in range(SERVERS):
+            with contextlib.suppress(ServerEnded, BrokenPipeError):
+                return self._run(script, timeout)
+            if self._reader is not None:
+                self._reader.join()
+        raise RuntimeError(f"{SERVERS} servers of confirmations ended at {script}")
+
+    def _run(self, script: Path, timeout: float) -> Ran:
         future: Future[Ran] = Future()
         with self._lock:
             process = self._process = self._process or self._start()
@@ -136,10 +153,15 @@ class ConfirmationServer:
                 waiting.set_result(ran)
         # Its end leaves nobody waiting.
         with self._lock:
+            killed = self._process is process
             for waiting in self._waiting.values():
-                waiting.set_result(Ran(None, "", "the server of confirmations ended", 0.0))
+                if killed:
+                    waiting.set_exception(ServerEnded())
+                else:
+                    waiting.set_result(Ran(None, "", "the server of confirmations ended", 0.0))
             self._waiting.clear()
-            self._process = None if self._process is process else self._process
+            self._process = None if killed else self._process
+        process.wait()
 
 
 # --- the server -----------------------------------------------------------------------------------
@@ -199,6 +221,7 @@ def _become(path: Path, stdout: int, stderr: int) -> None:
     status = 1
     try:
         os.setsid()
+        _die_with_the_server()
         os.chdir(path.parent)
         with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - a device, not a path of ours
             os.dup2(nothing.fileno(), 0)
@@ -215,6 +238,13 @@ def _become(path: Path, stdout: int, stderr: int) -> None:
     sys.stderr.flush()
     # Not `sys.exit`: what the server registered is not for this process.
     os._exit(status)
+
+
+def _die_with_the_server() -> None:
+    """End this process if the server is killed: nobody else would end a script that hangs."""
+    if sys.platform == "linux":
+        set_death_signal = 1  # PR_SET_PDEATHSIG in linux/prctl.h
+        ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
 
 
 def _ended(script: _Script) -> dict[str, Any] | None:

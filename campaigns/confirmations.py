@@ -6,15 +6,16 @@ import functools
 from collections import Counter, deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from campaigns.campaign import Campaign
 from campaigns.confirmation_server import COMPILERS, TIMEOUT, ConfirmationServer
-from campaigns.failure import ReducedFailure
 from campaigns.finding import Finding
 from campaigns.issue_text import issue_text
 from campaigns.reproducer import Confirmation, render
+from campaigns.run_folder import RunFolder
+from campaigns.scheduler import FoundFailure
 from campaigns.store import Store
 from campaigns.user_level import BACKENDS, Reproduced, UserLevel, at_user_level
 from corpus.known_bugs import KNOWN_BUGS
@@ -33,10 +34,14 @@ class Confirmations:
     Each finding is then run under `torch.compile`, once, in the background: its issue says whether
     it shows there. Reduced failures with equal signatures are one finding: the first is confirmed,
     the others are counted. Results are taken in the order of the failures, not of the processes.
+    What the store knows of a finding is not run again. `before` are the seconds of processor time
+    of confirming and compiling until the campaign was started again.
     """
 
     campaign: Campaign
     store: Store
+    folder: RunFolder
+    before: tuple[float, float] = (0.0, 0.0)
     executor: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(AT_ONCE))
     server: ConfirmationServer = field(default_factory=ConfirmationServer)
     _counts: Counter[str] = field(default_factory=Counter)
@@ -51,27 +56,36 @@ class Confirmations:
         """Whether there are reproducers whose results were not taken."""
         return bool(self._pending or self._compiled)
 
-    def add(self, reduced: ReducedFailure) -> None:
+    def add(self, found: FoundFailure) -> None:
         """Count a reduced failure. The first with its signature goes to be confirmed."""
-        finding = Finding.of(reduced)
-        name = finding.identifier
+        finding, name = found.finding, found.finding.identifier
         self._counts[name] += 1
+        self.store.keep_occurrence(name, found.failure)
         if finding.latent:  # no script that needs torch alone can show it
-            self.store.write_latent(finding)
+            self.store.keep_finding(finding, "", "latent")
+            self.folder.write_latent(finding)
             self.campaign.latent[name] = replace(finding, count=self._counts[name])
         elif self._counts[name] == 1:
-            self._submit(finding, reduced)
+            self._submit(finding)
         elif name in self.campaign.findings:  # otherwise the count is set on confirmation
             known = self.campaign.findings[name]
             self.campaign.findings[name] = replace(known, count=self._counts[name])
 
-    def _submit(self, finding: Finding, reduced: ReducedFailure) -> None:
-        # On disk before anything can fail: an interrupted campaign leaves it as unconfirmed.
-        self.store.write_unconfirmed(finding)
+    def _submit(self, finding: Finding) -> None:
         target = target_named(finding.target)
-        script = render(finding.program, target, reduced.violation, exact=reduced.exact)
-        reproducer = self.store.write_reproducer(finding, script)
-        self._pending.append((finding, self.executor.submit(self.confirm, reproducer)))
+        script = render(finding.program, target, finding.violation, exact=finding.exact)
+        state = "new" if "not reduced" in finding.evidence else "reduced"
+        self.store.keep_finding(finding, script, state)
+        kept = self.store.finding(finding.identifier)
+        assert kept is not None
+        # An interrupted campaign leaves it as unconfirmed.
+        if kept.confirmation is None:
+            reproducer = self.folder.write_unconfirmed(kept.finding, kept.script)
+            future = self.executor.submit(self.confirm, reproducer)
+        else:
+            future = Future()
+            future.set_result(Confirmation(**kept.confirmation))
+        self._pending.append((kept.finding, future))
 
     def confirm(self, script: Path) -> Confirmation:
         """Run a reproducer in a fresh process that has torch alone."""
@@ -79,13 +93,14 @@ class Confirmations:
 
     def take_finished(self) -> None:
         """Take the results that are there: findings, and unconfirmed failures with the reason."""
-        self.campaign.spent.confirming = self.server.seconds
-        self.campaign.spent.compiling = self._compilers.seconds
+        confirming, compiling = self.before
+        self.campaign.spent.confirming = confirming + self.server.seconds
+        self.campaign.spent.compiling = compiling + self._compilers.seconds
         while self._pending and self._pending[0][1].done():
             finding, future = self._pending.popleft()
             confirmation, name = future.result(), finding.identifier
+            self._keep(finding, confirmation)
             if confirmation.shown:
-                self.store.confirm(finding)
                 self.campaign.findings[name] = replace(finding, count=self._counts[name])
                 self._run_compiled(finding, confirmation)
             else:
@@ -95,13 +110,28 @@ class Confirmations:
         self._take_compiled()
         self.campaign.confirming = len(self._pending) + len(self._compiled)
 
+    def _keep(self, finding: Finding, confirmation: Confirmation) -> None:
+        """Keep what a reproducer showed, and make the folder that says so."""
+        name, kept = finding.identifier, self.store.finding(finding.identifier)
+        assert kept is not None
+        if kept.confirmation is None:
+            shown = "known" if finding.known is not None else "reproduced"
+            state = shown if confirmation.shown else "flaky"
+            self.store.keep_confirmation(name, state, asdict(confirmation))
+        if not confirmation.shown:
+            self.folder.write_unconfirmed(finding, kept.script)
+        elif not self.folder.confirm(name):
+            self.folder.write_confirmed(finding, kept.script, kept.issue)
+
     def _run_compiled(self, finding: Finding, confirmation: Confirmation) -> None:
         """Run a confirmed finding under `torch.compile`."""
-        folder = self.store.finding_folder(finding.identifier)
-        script = (folder / "reproducer.py").read_text(encoding="utf-8")
-        shown = Reproduced(script, confirmation.output)
+        kept = self.store.finding(finding.identifier)
+        assert kept is not None
+        if kept.torch_compile is not None:
+            return
+        shown = Reproduced(kept.script, confirmation.output)
         # Until the answer is there, the issue is about the target alone.
-        self.store.write_issue(finding, _issue(finding, shown), script)
+        self.folder.write_confirmed(finding, kept.script, _issue(finding, shown))
         run = functools.partial(_run, self._compilers)
         task = self._background.submit(at_user_level, finding, shown, run, _backends(finding))
         self._compiled.append((finding, task))
@@ -113,9 +143,9 @@ class Confirmations:
             level, name = task.result(), finding.identifier
             found = replace(self.campaign.findings[name], user_level=level.answers)
             self.campaign.findings[name] = found
-            issue = _issue(found, level.reproduced)
-            self.store.rewrite_finding(found)
-            self.store.write_issue(found, issue, level.reproduced.script)
+            script, issue = level.reproduced.script, _issue(found, level.reproduced)
+            self.store.keep_torch_compile(found, dict(level.answers), script, issue)
+            self.folder.write_confirmed(found, script, issue)
 
     def stop(self) -> None:
         """Start no more reproducers, and do not wait for those that run."""

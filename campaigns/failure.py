@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from campaigns.glued_candidates import in_groups
@@ -32,7 +32,8 @@ class Failure:
     `known` is the identifier of the known bug that it is, or None. `suspected` is a known bug whose
     mark it has, if that mark says something of reduced programs alone. Without `known`, the symptom
     is that of torch with all known bugs mended. With `company`, the program is made of several that
-    are right alone, and whether a known bug is behind it is not asked yet.
+    are right alone, and whether a known bug is behind it is not asked yet. `violation` is what the
+    target that ran showed, if it ran to its end.
     """
 
     symptom: Symptom
@@ -41,10 +42,20 @@ class Failure:
     known: str | None = None
     suspected: str | None = None
     company: bool = False
+    # The same failure can be seen alone and in company, at another location.
+    violation: Violation | None = field(default=None, compare=False)
 
     @classmethod
-    def of(cls, symptom: Symptom, program: Program, seed: int, *, past_known: bool) -> Failure:
-        """The failure of a program with this symptom.
+    def of(
+        cls,
+        symptom: Symptom,
+        program: Program,
+        seed: int,
+        *,
+        past_known: bool,
+        violation: Violation | None = None,
+    ) -> Failure:
+        """The failure of a program with this symptom, as this violation showed it.
 
         `past_known` says that the known bugs are mended already.
         """
@@ -54,11 +65,12 @@ class Failure:
         else:
             known, _, left = recognised(program, symptom, reduced=False)
         if known is not None:
-            return cls(symptom, program, seed, known)
+            return cls(symptom, program, seed, known, violation=violation)
         # If another symptom is left, a known bug shows the first one and hides this one. If none is
         # left, the violation depended on chance; its reduction will say so.
         left = left or symptom
-        return cls(left, program, seed, None, by_mark(program, left, reduced=True))
+        suspected = by_mark(program, left, reduced=True)
+        return cls(left, program, seed, None, suspected, violation=violation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +94,25 @@ class ReducedFailure:
     passes: Mapping[str, StepStatistics] = field(default_factory=dict)
 
     @classmethod
-    def unreduced(cls, failure: Failure, violation: Violation, *, exact: bool) -> ReducedFailure:
-        """A failure whose program cannot be reduced, since it ends the worker process."""
+    def ending_workers(cls, failure: Failure, violation: Violation) -> ReducedFailure:
+        """A failure whose program is not reduced, since it ends the worker process."""
         program = failure.program
-        found = signature(failure.symptom, program, known=failure.known)
-        return cls(found, violation, program, program, failure.seed, 0, 0, exact)
+        found = signature(failure.symptom, program)
+        return cls(found, violation, program, program, failure.seed, 0, 0, exact=True)
+
+    @classmethod
+    def unreduced(cls, failure: Failure, deaths: Sequence[str]) -> ReducedFailure:
+        """A failure whose reduction ended workers. It keeps the evidence that was seen first.
+
+        Its cause says so, since the kinds of writes of a program that was not reduced tell nothing.
+        """
+        symptom, program, seen = failure.symptom, failure.program, failure.violation
+        place, evidence = ("call", {}) if seen is None else (seen.place, seen.evidence)
+        told = {**evidence, "not reduced": "; ".join(deaths)}
+        violation = Violation(symptom.oracle, symptom.kind, place, told)
+        found = Signature(symptom, f"not reduced: {symptom.kind}", failure.known)
+        # Without a run of the program, nothing says that its values are exact.
+        return cls(found, violation, program, program, failure.seed, 0, 0, exact=False)
 
 
 def reduce_failure(failure: Failure) -> ReducedFailure | None:

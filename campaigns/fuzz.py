@@ -1,42 +1,100 @@
 """`fuzz`: the loop of a campaign.
 
 Shards draw programs and run them through targets, failures are reduced, reproducers confirm them in
-fresh processes, and the store records them. The parent process only schedules and writes.
+fresh processes, and the store keeps each result at once. The parent process only schedules and
+writes. So whatever ends it, it goes on where it was (docs/campaigns.md).
 """
 
 from __future__ import annotations
 
+import functools
+import resource
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from campaigns.campaign import Campaign, Listener, suspicions_in_order
 from campaigns.confirmations import Confirmations
+from campaigns.full_disk import explained
 from campaigns.plan import Plan
 from campaigns.pool import start_pool
+from campaigns.run_folder import RunFolder
+from campaigns.run_lock import RunLock
 from campaigns.scheduler import POLL, Scheduler
 from campaigns.statistics import Statistics
+from campaigns.store import NAME as STORE
 from campaigns.store import Store
+from campaigns.tasks import Tasks
 from targets.user_names import grant
 from trials.interrupts import Interrupts
 
+# Seconds that work under way may take after the time is up. What is not done then waits in the
+# store until the campaign is started again.
+GRACE = 4.0
+WRITTEN_EVERY = 10.0  # seconds between two writes of `run.json`
 
-def fuzz(plan: Plan, folder: Path, listener: Listener = lambda campaign: None) -> Campaign:
-    """Run a campaign and store its findings under `folder`, which must be new or empty.
+
+def stored_plan(folder: Path) -> Plan | None:
+    """The plan of a run that can go on; None if the folder has none. Raises `UserError`."""
+    if not (folder / STORE).is_file():
+        return None
+    with explained(folder):
+        store = Store.open(folder)
+        try:
+            return store.plan()
+        finally:
+            store.close()
+
+
+def fuzz(
+    plan: Plan,
+    folder: Path,
+    listener: Listener = lambda campaign: None,
+    interrupts: Interrupts | None = None,
+) -> Campaign:
+    """Run a campaign and store its findings under `folder`, or go on with the one that is there.
 
     `listener` is called several times per second. Ctrl-C ends the campaign early: failures that are
     reduced by then are still confirmed, until a second Ctrl-C. Raises `UserError` if the folder
-    cannot be used.
+    cannot be used, if another campaign uses it, or if the disk is full.
     """
-    grant(plan.targets)
-    store = Store.create(folder)
-    campaign = Campaign(plan, folder, {name: Statistics() for name in plan.targets})
+    interrupts = interrupts or Interrupts()
+    with interrupts.counted(), explained(folder):
+        grant(plan.targets)
+        files = RunFolder.create(folder)
+        lock = RunLock.take(folder)
+        try:
+            return _locked(plan, files, listener, interrupts, lock.stale)
+        finally:
+            lock.release()
+
+
+def _locked(
+    plan: Plan, files: RunFolder, listener: Listener, interrupts: Interrupts, stale: str
+) -> Campaign:
     started = time.monotonic()  # the start of the workers counts, too
-    pool = start_pool(plan.workers, store.compiled_folder(), plan.targets, plan.device)
-    scheduler = Scheduler(campaign, store, pool, started)
-    loop = _Loop(campaign, listener, store, scheduler, Confirmations(campaign, store))
-    loop.run()
-    return campaign
+    store = Store.open(files.folder)
+    try:
+        before = store.plan()
+        plan.require_same_programs(before, files.folder)
+        store.keep_plan(plan)
+        files.prepare()
+        campaign = Campaign(plan, files.folder, {name: Statistics() for name in plan.targets})
+        if stale:
+            campaign.notes.append(f"{stale} ended without a word; its lock is taken")
+        if before is not None:
+            campaign.notes.append(f"going on with the run of {files.folder}")
+        store.events.note("started", again=before is not None, stale=stale)
+        compiled = files.compiled_folder()
+        start = functools.partial(start_pool, plan.workers, compiled, plan.targets, plan.device)
+        elapsed, spent = store.elapsed()
+        scheduler = Scheduler(campaign, Tasks(store, files, start), started, elapsed)
+        seconds = (spent.get("confirming", 0.0), spent.get("compiling", 0.0))
+        confirmations = Confirmations(campaign, store, files, seconds)
+        _Loop(campaign, listener, store, files, scheduler, confirmations, interrupts).run()
+        return campaign
+    finally:
+        store.close()
 
 
 @dataclass(slots=True)
@@ -46,36 +104,49 @@ class _Loop:
     campaign: Campaign
     listener: Listener
     store: Store
+    files: RunFolder
     scheduler: Scheduler
     confirmations: Confirmations
-    interrupts: Interrupts = field(default_factory=Interrupts)
+    interrupts: Interrupts
+    _written: float = field(default_factory=time.monotonic)
 
     def run(self) -> None:
-        with self.interrupts.counted():
+        # Until the end, `run.json` says that the run did not come to it.
+        self.campaign.interrupted = True
+        try:
             try:
                 self._search()
             finally:  # workers must not outlive the campaign, however the search ends
-                self.campaign.interrupted = self.interrupts.count > 0
-                self.scheduler.stop()
+                self.scheduler.tasks.stop()
             self._confirm_the_rest()
-            self._write()
+        finally:
+            self.confirmations.stop()
+        self.campaign.interrupted = self.interrupts.count > 0
+        self._write()
 
     def _search(self) -> None:
-        while not self.interrupts.count and self.scheduler.fill():
+        self._report()
+        while not self.interrupts.count and self.scheduler.fill() and not self._late():
             reduced = self.scheduler.take()
             if reduced is not None:
                 self.confirmations.add(reduced)
             self.confirmations.take_finished()
+            self.scheduler.others_wait = self.confirmations.pending
             self._report()
 
     def _confirm_the_rest(self) -> None:
         before = self.interrupts.count  # one more Ctrl-C ends the wait
-        while self.confirmations.pending and self.interrupts.count == before:
+        while self.confirmations.pending and self.interrupts.count == before and not self._late():
             self.confirmations.take_finished()
             self._report()
             time.sleep(POLL)
-        self.campaign.interrupted = self.interrupts.count > 0
-        self.confirmations.stop()
+
+    def _late(self) -> bool:
+        """Whether what is under way must wait until the campaign is started again."""
+        seconds, finish = self.campaign.plan.seconds, self.campaign.plan.finish
+        if seconds is None or finish:
+            return False
+        return self.scheduler.elapsed > max(seconds, self.scheduler.before) + GRACE
 
     def _write(self) -> None:
         # What the search counted until its end: final counts, the shortest suspicious programs.
@@ -83,13 +154,26 @@ class _Loop:
         for name, finding in findings.items():
             if finding.known is not None:  # one program was reduced, and all were counted
                 findings[name] = replace(finding, count=self.campaign.known[finding.known])
-            self.store.rewrite_finding(findings[name])
+            self.files.rewrite_finding(findings[name])
+        self.files.remove_suspicions()
         for suspicion in suspicions_in_order(self.campaign):
-            self.store.write_suspicion(suspicion.folder.name, suspicion.program)
-        self.store.remove_leftovers()
+            self.files.write_suspicion(suspicion.folder.name, suspicion.program)
+        self.files.remove_leftovers()
         self._report()  # before the outcome, which records the time of the last report
-        self.store.write_outcome(self.campaign.to_json())
+        self._write_outcome()
+        self.store.events.note("ended", interrupted=self.campaign.interrupted)
 
     def _report(self) -> None:
         self.campaign.elapsed = self.scheduler.elapsed
         self.listener(self.campaign)
+        if time.monotonic() - self._written > WRITTEN_EVERY:
+            self._write_outcome()
+
+    def _write_outcome(self) -> None:
+        self._written = time.monotonic()
+        campaign, total = self.campaign, self.campaign.total
+        spent = {"confirming": campaign.spent.confirming, "compiling": campaign.spent.compiling}
+        counts = (total.programs, total.violating, len(campaign.findings))
+        kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        self.store.note_progress(campaign.elapsed, spent, counts, kib)
+        self.files.write_outcome(campaign.to_json())

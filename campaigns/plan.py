@@ -6,10 +6,15 @@ import itertools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from campaigns.shard import PROGRAMS_PER_SHARD, Shard
+from programs.errors import UserError
 from targets.registry import target as target_named
 from trials.worker import SEEDS_APART
+
+# What decides which programs run, and where. The rest may change when a run goes on.
+DECIDING = ("targets", "seed", "programs", "past_known", "device", "group", "share")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +24,10 @@ class Plan:
     Without either, a campaign runs until it is interrupted. `workers` is the number of processes.
     With `past_known`, torch runs with the known bugs mended, so that only new ones show. Programs
     are on `device`. `group` of them are compiled as one; None for the fastest number for each
-    target. It changes no finding.
+    target. It changes no finding. Of a `share` (index, number), only each `number`-th shard runs,
+    from the `index`-th on, counted from 1. With `finish`, all that was found is reduced and
+    confirmed, however long it takes; without, what is under way when the time is up waits in the
+    store.
     """
 
     targets: tuple[str, ...]
@@ -30,10 +38,23 @@ class Plan:
     past_known: bool = False
     device: str = "cpu"
     group: int | None = None
+    share: tuple[int, int] = (1, 1)
+    finish: bool = False
+
+    def require_same_programs(self, stored: Plan | None, folder: Path) -> None:
+        """Raises `UserError` if this is no plan to go on with the run of another plan."""
+        for name in DECIDING if stored is not None else ():
+            here, there = getattr(self, name), getattr(stored, name)
+            if here != there:
+                raise UserError(
+                    f"run folder {folder} has a run with {name.replace('_', ' ')} {_shown(there)},"
+                    f" not {_shown(here)}; give the same, or name a new folder with --run"
+                )
 
     def shards(self) -> Iterator[Shard]:
         """The shards in order."""
-        for number in itertools.count():
+        index, of = self.share
+        for number in itertools.count(index - 1, of):
             left = (
                 PROGRAMS_PER_SHARD
                 if self.programs is None
@@ -47,3 +68,7 @@ class Plan:
                 seed, count = self.seed * SEEDS_APART + number, min(left, PROGRAMS_PER_SHARD)
                 group = self.group or target_named(target).group
                 yield Shard(seed, target, count, frozenset(), self.past_known, self.device, group)
+
+
+def _shown(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -1,40 +1,55 @@
-"""`Scheduler`: shards and reductions in worker processes, results in a fixed order.
+"""`Scheduler`: the fold of a campaign over the results of shards and reductions, in a fixed order.
 
 Shards are taken in the order of the plan, and reductions in the order in which shards asked for
 them, whichever ends first. So a campaign with the same seed and number of programs finds the same,
-whatever the number of workers and their speed.
+whatever the number of workers and their speed, and however often it was ended and started again.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
 import time
 from collections import Counter, deque
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from pebble import ProcessExpired, ProcessFuture, ProcessPool
-
-from campaigns.blame import Blame
 from campaigns.campaign import Campaign
-from campaigns.failure import Failure, ReducedFailure, reduce_failure
-from campaigns.latent import reduce_latent
-from campaigns.pool import cleaned_worker
-from campaigns.shard import Shard, ShardResult, run_shard
-from campaigns.store import Store
+from campaigns.failure import Failure, ReducedFailure
+from campaigns.finding import Finding
+from campaigns.shard import Shard
+from campaigns.store import KeptFailure
+from campaigns.tasks import FinishedReduction, Mistake, Tasks, Ticket, WorkerEnd
 from oracles.verdict import Violation
-from programs.errors import DeviceLost, InternalError
 from programs.program import Program
 from trials.attribution import Symptom
-from trials.isolation import DEVICE_LOST
-from trials.worker import processor_seconds
 
-# Seconds. A shard takes 1 to 5 and a reduction 1 to 20, so one that takes longer than this hangs.
-TASK_TIMEOUT = 600.0
-GRACE = 20.0  # seconds that shards and reductions under way may take after the time is up
 POLL = 0.02  # seconds between two looks at results that are not there yet
+# The share of the time of a campaign in which it draws programs, whatever waits.
+DRAWING = 0.85
+# How often a worker must end at a program, or in a reduction, before these are at fault. A user or
+# the kernel can end any worker, so that a few such ends say little.
+TRIES, TRIES_IF_FROM_OUTSIDE = 2, 5
+
+
+class FoundFailure(NamedTuple):
+    """A failure, reduced as far as it goes."""
+
+    finding: Finding
+    failure: KeptFailure
+
+
+class _Attempt(NamedTuple):
+    shard: Shard
+    number: int
+    ticket: Ticket
+
+
+class _Blamed(NamedTuple):
+    """Programs of a shard, one or a group, at which a worker ended."""
+
+    target: str
+    seed: int
+    programs: range
 
 
 @dataclass(slots=True)
@@ -42,130 +57,147 @@ class Scheduler:
     """Schedules the shards of a plan and the reductions of their failures; counts in `campaign`.
 
     A worker that dies or hangs costs one program. The scheduler attributes the death to the program
-    that the worker was running, and runs the shard again without that program. If several ran
-    together, it runs them one by one. If none of them dies alone, their company is at fault.
+    that the worker was running, once it has ended workers twice, and runs the shard again without
+    that program. If several ran together, it runs them one by one. If none of them dies alone,
+    their company is at fault. `before` are the seconds of the campaign until it was ended and
+    started again. `others_wait` says that findings wait to be confirmed.
     """
 
     campaign: Campaign
-    store: Store
-    pool: ProcessPool
+    tasks: Tasks
     started: float = field(default_factory=time.monotonic)
+    before: float = 0.0
+    others_wait: bool = False
     _shards: Iterator[Shard] = field(init=False)
-    _queue: deque[tuple[Shard, ProcessFuture[ShardResult]]] = field(default_factory=deque)
-    _reductions: deque[tuple[Failure, ProcessFuture[_Reduction]]] = field(default_factory=deque)
+    _next: Shard | None = None
+    _queue: deque[_Attempt] = field(default_factory=deque)
+    _reductions: deque[Ticket] = field(default_factory=deque)
     _violations: Counter[Hashable] = field(default_factory=Counter)
-    _deaths: dict[Hashable, ProcessExpired | TimeoutError] = field(default_factory=dict)
+    _ends: dict[_Blamed, list[WorkerEnd]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._shards = self.campaign.plan.shards()
+        self._next = next(self._shards, None)
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the start."""
-        return time.monotonic() - self.started
+        """Seconds that the campaign has run, with those before it was started again."""
+        return self.before + time.monotonic() - self.started
+
+    @property
+    def at_work(self) -> bool:
+        """Whether shards or reductions are under way."""
+        return bool(self._queue or self._reductions)
 
     def fill(self) -> bool:
         """Schedule shards, two per worker. Returns False if the search is over."""
         # One shard per worker runs, another one waits, so that no worker is idle while the parent
         # writes. More would only make the end of a timed campaign longer.
-        while not self._time_is_up() and len(self._queue) < 2 * self.campaign.plan.workers:
-            shard = next(self._shards, None)
-            if shard is None:
+        while self._next is not None and len(self._queue) < 2 * self.campaign.plan.workers:
+            # What is in the store is taken, whatever the time: it is a part of the campaign.
+            if self._time_is_up() and not self.tasks.has_result(self._next):
                 break
-            self._queue.append((shard, self._schedule(shard)))
-        return bool(self._queue or self._reductions) and not self._time_is_up(GRACE)
+            self._queue.append(self._attempt(self._next))
+            self._next = next(self._shards, None)
+        return self.at_work
 
-    def take(self) -> ReducedFailure | None:
+    def take(self) -> FoundFailure | None:
         """Take the next shard or reduction that is done, or wait a moment if there is none.
 
         Returns the failure to confirm, if the shard or reduction led to one.
         """
+        self.tasks.settle()
         # Only the first of each queue is looked at: this makes the order independent of timing.
-        if self._queue and self._queue[0][1].done():
-            return self._take_shard(*self._queue.popleft())
-        if self._reductions and self._reductions[0][1].done():
-            return self._take_reduction(*self._reductions.popleft())
+        if self._queue and self._queue[0].ticket.outcome is not None:
+            return self._take_shard(self._queue.popleft())
+        if self._reductions and self._reductions[0].outcome is not None:
+            return self._take_reduction(self._reductions.popleft())
         time.sleep(POLL)
         return None
 
-    def stop(self) -> None:
-        """End the workers, whatever they are doing."""
-        self.pool.stop()
-        self.pool.join()
-
-    def _time_is_up(self, grace: float = 0.0) -> bool:
+    def _time_is_up(self) -> bool:
         seconds = self.campaign.plan.seconds
-        return seconds is not None and self.elapsed > seconds + grace
+        if seconds is None:
+            return False
+        # A campaign ends on time, so the last seconds are for what was found, if it waits.
+        found_waits = bool(self._reductions) or self.others_wait
+        return self.elapsed > seconds * (DRAWING if found_waits else 1.0)
 
     # --- shards ---
 
-    def _schedule(self, shard: Shard) -> ProcessFuture[ShardResult]:
-        # Made anew for each attempt, so that it never names a program of an earlier one.
-        blame = str(self.store.blame_file(shard))
-        Blame.create(blame)
-        return self.pool.schedule(_run_with_blame, args=(shard, blame), timeout=TASK_TIMEOUT)
+    def _attempt(self, shard: Shard, number: int = 1) -> _Attempt:
+        return _Attempt(shard, number, self.tasks.run_shard(shard, number))
 
-    def _take_shard(
-        self, shard: Shard, future: ProcessFuture[ShardResult]
-    ) -> ReducedFailure | None:
-        try:
-            result = future.result()
-        except (ProcessExpired, TimeoutError) as death:
-            return self._handle_death(shard, death)
-        except InternalError as mistake:
-            self._note_mistake(mistake, f"shard {shard.seed} of {shard.target}")
+    def _take_shard(self, attempt: _Attempt) -> FoundFailure | None:
+        shard, result = attempt.shard, attempt.ticket.outcome
+        if isinstance(result, WorkerEnd):
+            return self._handle_end(attempt, result)
+        if isinstance(result, Mistake):
+            self._note_mistake(f"shard {shard.seed} of {shard.target}: {result.text}")
             return None
-        self.store.blame_file(shard).unlink(missing_ok=True)
         self.campaign.statistics[shard.target].add(result.statistics)
         for symptom, (count, program) in result.suspicions.found.items():
             self.campaign.suspicions.add(symptom, program, count)
         self.campaign.spent.searching += result.searching
         self.campaign.spent.recognizing += result.recognizing
-        for failure in result.failures:
-            if failure.known is not None:
-                self.campaign.known[failure.known] += 1
-            self._reduce(failure)
-        for found in result.company:
-            self._reduce(Failure(found.symptom, found.program, shard.seed, company=True))
-        return self._died_in_company(shard)
+        for kept in self.tasks.failures(attempt.ticket):
+            if kept.failure.known is not None:
+                self.campaign.known[kept.failure.known] += 1
+            self._reduce(kept)
+        return self._died_in_company(attempt)
 
-    def _handle_death(
-        self, shard: Shard, death: ProcessExpired | TimeoutError
-    ) -> ReducedFailure | None:
+    def _handle_end(self, attempt: _Attempt, end: WorkerEnd) -> FoundFailure | None:
         """Run the rest of a shard whose worker died or hung. The program at fault is a failure."""
         self.campaign.deaths += 1
-        blamed = Blame.read(str(self.store.blame_file(shard)))
-        if not blamed:  # the worker died before the first program, so no program is at fault
+        shard, blamed = attempt.shard, end.blamed
+        key = _Blamed(shard.target, shard.seed, blamed)
+        ends = self._ends.setdefault(key, [])
+        ends.append(end)
+        alone = len(blamed) == 1
+        enough = TRIES_IF_FROM_OUTSIDE if end.outside or not blamed else TRIES if alone else 1
+        if len(ends) < enough:  # the same again
+            self._queue.appendleft(self._attempt(shard, attempt.number + 1))
             return None
-        self._deaths[shard.target, shard.seed, blamed] = death
-        if len(blamed) > 1:  # one by one, to see which of them it was
-            rest = replace(shard, group=1, company=blamed)
-        else:
+        if not blamed:
+            self._note_mistake(f"shard {shard.seed} of {shard.target}: {end.kind} at its start")
+            return None
+        if alone:
             rest = replace(shard, skip=shard.skip | {*blamed})
-        self._queue.appendleft((rest, self._schedule(rest)))  # first, so that the order stays
-        return None if len(blamed) > 1 else self._death(shard, blamed, shard.program(blamed[0]))
+        else:  # one by one, to see which of them it was
+            rest = replace(shard, group=1, company=blamed)
+        self._queue.appendleft(self._attempt(rest))  # first, so that the order stays
+        if not alone:
+            return None
+        # It is a program of the campaign like those that did not end their worker.
+        self.campaign.statistics[shard.target].programs += 1
+        self.campaign.statistics[shard.target].violating += 1
+        return self._death(attempt, end, shard.program(blamed[0]))
 
-    def _died_in_company(self, shard: Shard) -> ReducedFailure | None:
+    def _died_in_company(self, attempt: _Attempt) -> FoundFailure | None:
         """The failure of programs that ended a worker together, and of which none does alone."""
+        shard = attempt.shard
         if not shard.company or shard.skip & {*shard.company}:
             return None
-        return self._death(shard, shard.company, shard.together(shard.company))
+        together = _Blamed(shard.target, shard.seed, shard.company)
+        return self._death(attempt, self._ends[together][-1], shard.together(shard.company))
 
-    def _death(self, shard: Shard, blamed: range, program: Program) -> ReducedFailure:
-        death = self._deaths[shard.target, shard.seed, blamed]
-        kind = _kind_of(death)
-        violation = Violation("errors", kind, "call", {"worker": str(death)})
-        failure = Failure(Symptom(shard.target, "errors", kind), program, shard.seed)
-        # Not reduced: each candidate could cost a worker, and a hang `TASK_TIMEOUT`.
-        return ReducedFailure.unreduced(failure, violation, exact=True)
+    def _death(self, attempt: _Attempt, end: WorkerEnd, program: Program) -> FoundFailure:
+        shard = attempt.shard
+        violation = Violation("errors", end.kind, "call", {"worker": end.text})
+        symptom = Symptom(shard.target, "errors", end.kind)
+        failure = Failure(symptom, program, shard.seed, violation=violation)
+        kept = self.tasks.store.keep_failure(attempt.ticket.name, failure)
+        # Not reduced: each candidate could cost a worker, and a hang its time limit.
+        return FoundFailure(Finding.of(ReducedFailure.ending_workers(failure, violation)), kept)
 
-    def _note_mistake(self, mistake: InternalError, task: str) -> None:
+    def _note_mistake(self, text: str) -> None:
         """An error of aliasproof itself costs one task, not the campaign; `run.json` names it."""
-        self.campaign.mistakes.append(f"{task}: {mistake}")
+        self.campaign.mistakes.append(text)
 
     # --- reductions ---
 
-    def _reduce(self, failure: Failure) -> None:
+    def _reduce(self, kept: KeptFailure) -> None:
+        failure = kept.failure
         # Past the known bugs, those that cannot be mended are only counted.
         if failure.known is not None and self.campaign.plan.past_known:
             return
@@ -177,37 +209,43 @@ class Scheduler:
             # A known bug is counted as such, and needs no more than one program as evidence.
             self.campaign.repeats += failure.known is None
             return
-        task = self.pool.schedule(_timed_reduction, args=(failure,), timeout=TASK_TIMEOUT)
-        self._reductions.append((failure, task))
+        self.campaign.deaths += len(kept.deaths)
+        self._reductions.append(self.tasks.reduce(kept))
         self.campaign.reducing = len(self._reductions)
 
-    def _take_reduction(
-        self, failure: Failure, future: ProcessFuture[_Reduction]
-    ) -> ReducedFailure | None:
+    def _take_reduction(self, ticket: Ticket) -> FoundFailure | None:
         self.campaign.reducing = len(self._reductions)
-        symptom = failure.symptom
-        try:
-            reduced, seconds = future.result()
-        except (ProcessExpired, TimeoutError) as death:
-            # A candidate ended the worker. The failure itself is not lost: it is confirmed with the
-            # program as it was drawn.
-            self.campaign.deaths += 1
-            # Without a run of the program, nothing says that its values are exact.
-            evidence = {"reduction": str(death)}
-            violation = Violation(symptom.oracle, symptom.kind, "call", evidence)
-            return ReducedFailure.unreduced(failure, violation, exact=False)
-        except InternalError as mistake:
-            self._note_mistake(mistake, f"reduction of {symptom.kind} from shard {failure.seed}")
+        kept, result = ticket.work, ticket.outcome
+        assert isinstance(kept, KeptFailure)
+        failure = kept.failure
+        if isinstance(result, WorkerEnd):
+            return self._handle_end_of_reduction(kept, result)
+        if isinstance(result, Mistake):
+            kind = failure.symptom.kind
+            self._note_mistake(f"reduction of {kind} from shard {failure.seed}: {result.text}")
             return None
-        self.campaign.spent.reducing += seconds
-        if reduced is None:
+        assert isinstance(result, FinishedReduction)
+        self.campaign.spent.reducing += result.seconds
+        if result.finding is None:
             self.campaign.not_reproduced += 1
-        elif failure.known is None and reduced.signature.known is not None:
-            self.campaign.known[reduced.signature.known] += 1
+            return None
+        if failure.known is None and result.finding.known is not None:
+            self.campaign.known[result.finding.known] += 1
             # Only the reduced program told that it is known.
             if self.campaign.plan.past_known:
                 return None
-        return reduced
+        return FoundFailure(result.finding, kept)
+
+    def _handle_end_of_reduction(self, kept: KeptFailure, end: WorkerEnd) -> FoundFailure | None:
+        """Reduce again. If workers end each time, keep the failure as it is."""
+        self.campaign.deaths += 1
+        if len(kept.deaths) < (TRIES_IF_FROM_OUTSIDE if end.outside else TRIES):
+            self._reductions.appendleft(self.tasks.reduce(kept))
+            self.campaign.reducing = len(self._reductions)
+            return None
+        finding = Finding.of(ReducedFailure.unreduced(kept.failure, kept.deaths))
+        self.tasks.give_up(kept, finding)
+        return FoundFailure(finding, kept)
 
 
 def worth_reducing(failure: Failure, number: int) -> bool:
@@ -228,42 +266,3 @@ def worth_reducing(failure: Failure, number: int) -> bool:
         return number <= 2 or number % 8 == 0
     few = failure.symptom.latent or failure.symptom.oracle == "errors"
     return number <= 2 if few else number <= 12 or number % 4 == 0
-
-
-class _Reduction(NamedTuple):
-    """The result of a reduction, and the seconds of processor time that it took."""
-
-    reduced: ReducedFailure | None
-    seconds: float
-
-
-# The exit status of a worker that lost its device. No other part of a worker exits with it.
-LOST = 71
-
-
-@contextlib.contextmanager
-def _ending_without_device() -> Iterator[None]:
-    """End the worker if it loses its device: what it runs later would fail, whatever it is."""
-    try:
-        yield
-    except DeviceLost:
-        os._exit(LOST)
-
-
-def _kind_of(death: ProcessExpired | TimeoutError) -> str:
-    """How a worker ended, as the kind of a violation."""
-    if isinstance(death, TimeoutError):
-        return "hangs"
-    return DEVICE_LOST if death.exitcode == LOST else f"dies of signal {-death.exitcode}"
-
-
-def _timed_reduction(failure: Failure) -> _Reduction:
-    start = processor_seconds()
-    with _ending_without_device(), cleaned_worker():
-        reduced = reduce_latent(failure) if failure.symptom.latent else reduce_failure(failure)
-    return _Reduction(reduced, processor_seconds() - start)
-
-
-def _run_with_blame(shard: Shard, blame: str) -> ShardResult:
-    with _ending_without_device(), cleaned_worker():
-        return run_shard(shard, Blame(blame))

@@ -153,7 +153,13 @@ def _add(program: Program, found: Examination, result: ShardResult) -> None:
         return
     start = processor_seconds()
     if not found.suspicious:
-        failure = Failure.of(found.symptom, program, shard.seed, past_known=shard.past_known)
+        failure = Failure.of(
+            found.symptom,
+            program,
+            shard.seed,
+            past_known=shard.past_known,
+            violation=next(iter(found.violations), None),
+        )
         result.failures.append(failure)
     else:
         result.suspicions.add(found.symptom, program)

@@ -8,7 +8,7 @@ from generators.scene import Counts
 from trials.examination import Examination
 from trials.trial import Spent
 
-_COUNTS = ("programs", "discarded", "violating", "documented", "suspicious", "companions")
+COUNTS = ("programs", "discarded", "violating", "documented", "suspicious", "companions")
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class Statistics:
 
     def add(self, other: Statistics) -> None:
         """Add the counts of other programs to these."""
-        for name in _COUNTS:
+        for name in COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.instructions.add(other.instructions)
         self.spent.add(other.spent)
@@ -54,4 +54,4 @@ class Statistics:
 
     def to_json(self) -> dict[str, object]:
         """The counts as JSON values."""
-        return {name: getattr(self, name) for name in _COUNTS}
+        return {name: getattr(self, name) for name in COUNTS}

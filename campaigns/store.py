@@ -1,163 +1,355 @@
-"""`Store`: the folder of a run. All its files can be read with any editor.
+"""`Store`: all that a run has found, in one SQLite file.
 
-`findings/<identifier>/` has `program.json` (the reduced program), `finding.json` (all the rest),
-`reproducer.py`, and `issue.md` for PyTorch's tracker. `unconfirmed/<identifier>/` has the first
-three for a failure that its reproducer did not show, or not yet. `suspicions/<name>/` has a
-`program.json`. `run.json` is the outcome. Reading a store executes and unpickles nothing.
+The store is the truth; `run.json` and the folders of findings are views of it. What is written here
+is durable at once: each method is a transaction, and SQLite waits for the disk.
+
+A campaign is a fold over the results of *tasks*: attempts at shards, and reductions. The store has
+the result of each task by its description, so a campaign that starts again takes stored results
+instead of running the tasks, and comes to the same state (see `campaigns.tasks`).
 """
 
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Mapping
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
+
+from campaigns.event_log import EventLog
+from campaigns.failure import Failure
 from campaigns.finding import Finding
-from campaigns.shard import Shard
+from campaigns.json_forms import (
+    failure_from_json,
+    failure_to_json,
+    finding_from_json,
+    finding_to_json,
+    plan_from_json,
+    plan_to_json,
+)
+from campaigns.plan import Plan
 from programs.errors import UserError
-from programs.program import Program
-from programs.serialization import dumps, loads
-from targets.variants import folder_name
+
+NAME = "store.sqlite"
+VERSION = 1
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS runs (
+    id INTEGER PRIMARY KEY, plan TEXT NOT NULL, torch TEXT NOT NULL, elapsed REAL NOT NULL,
+    spent TEXT NOT NULL, merged INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS shards (
+    task TEXT PRIMARY KEY, target TEXT NOT NULL, seed INTEGER NOT NULL, result TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS failures (
+    id INTEGER PRIMARY KEY, task TEXT NOT NULL, number INTEGER NOT NULL, target TEXT NOT NULL,
+    oracle TEXT NOT NULL, kind TEXT NOT NULL, failure TEXT NOT NULL,
+    deaths TEXT NOT NULL DEFAULT '[]', reduction TEXT, UNIQUE (task, number));
+CREATE TABLE IF NOT EXISTS findings (
+    identifier TEXT PRIMARY KEY, state TEXT NOT NULL, finding TEXT NOT NULL, script TEXT NOT NULL,
+    issue TEXT, confirmation TEXT, torch_compile TEXT);
+CREATE TABLE IF NOT EXISTS occurrences (
+    finding TEXT NOT NULL, task TEXT NOT NULL, number INTEGER NOT NULL,
+    PRIMARY KEY (finding, task, number)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS throughput (
+    run INTEGER NOT NULL, elapsed REAL NOT NULL, programs INTEGER NOT NULL,
+    violating INTEGER NOT NULL, findings INTEGER NOT NULL, kib INTEGER NOT NULL);
+"""
 
 
-@dataclass(frozen=True, slots=True)
+class KeptFailure(NamedTuple):
+    """A failure in the store. `number` tells it from the others of its task.
+
+    `deaths` says how workers ended that reduced it.
+    """
+
+    id: int
+    task: str
+    number: int
+    failure: Failure
+    deaths: tuple[str, ...] = ()
+
+
+class KeptFinding(NamedTuple):
+    """A finding in the store, and what is known of it so far."""
+
+    finding: Finding
+    script: str
+    issue: str | None
+    confirmation: dict[str, Any] | None
+    torch_compile: dict[str, str] | None
+
+
+@dataclass(slots=True)
 class Store:
-    """Writes the folder of one run. Each file appears in one step, so it is complete or absent."""
+    """The store of one run folder, opened by one process that writes."""
 
-    folder: Path
+    file: Path
+    events: EventLog
+    _connection: sqlite3.Connection
 
     @classmethod
-    def create(cls, folder: Path) -> Store:
-        """A store in a folder that is new or empty. Raises `UserError` if it is neither."""
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            if any(folder.iterdir()):
-                raise UserError(
-                    f"run folder {folder} is not empty; name a new one, so that nothing in it is"
-                    " lost"
-                )
-            # This also shows, before any work is done, that the folder can be written.
-            (folder / "findings").mkdir()
-        except OSError as reason:
+    def open(cls, folder: Path) -> Store:
+        """Open the store of a folder, or make it. Raises `UserError` if it is of another form."""
+        connection = sqlite3.connect(folder / NAME, isolation_level=None)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version not in (0, VERSION):
+            raise UserError(f"{folder / NAME} has version {version}; this aliasproof reads 1")
+        connection.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT")
+        return cls(folder / NAME, EventLog.open(folder), connection)
+
+    def close(self) -> None:
+        """Close the file. What the log has is moved to the store."""
+        self._connection.close()
+        self.events.close()
+
+    # --- the run ---
+
+    def plan(self) -> Plan | None:
+        """The plan of the run; None if the store is new.
+
+        Raises `UserError` if another torch made it: its programs may do something else in this one.
+        """
+        row = self._one("SELECT plan, torch, merged FROM runs ORDER BY id LIMIT 1")
+        if row is None:
+            return None
+        plan, version, merged = row
+        if merged:
             raise UserError(
-                f"run folder {folder} cannot be written: {reason.strerror}; name another with --run"
+                f"{self.file.parent} was merged from other runs; go on with one of them"
+            )
+        if version != torch.__version__:
+            raise UserError(
+                f"{self.file.parent} was made with torch {version}, and this is torch"
+                f" {torch.__version__}; go on with the former, or name a new folder with --run"
+            )
+        return plan_from_json(self._decoded(plan))
+
+    def keep_plan(self, plan: Plan, *, merged: bool = False) -> None:
+        """Keep the plan of this run, or the one that it goes on with."""
+        text = _encoded(plan_to_json(plan))
+        if self._one("SELECT id FROM runs") is None or merged:
+            version = str(torch.__version__)
+            self._write("INSERT INTO runs VALUES (NULL, ?, ?, 0, '{}', ?)", text, version, merged)
+        else:
+            self._write("UPDATE runs SET plan = ?", text)
+
+    def elapsed(self) -> tuple[float, dict[str, float]]:
+        """The seconds of the run so far, and those of the processor by part."""
+        row = self._one("SELECT elapsed, spent FROM runs ORDER BY id LIMIT 1")
+        return (0.0, {}) if row is None else (float(row[0]), self._decoded(row[1]))
+
+    def note_progress(
+        self, elapsed: float, spent: dict[str, float], counts: tuple[int, int, int], kib: int
+    ) -> None:
+        """Keep how far the run is: programs, those with a violation, findings; and its memory."""
+        with self._connection:
+            self._connection.execute("BEGIN")
+            self._write("UPDATE runs SET elapsed = ?, spent = ?", elapsed, _encoded(spent))
+            self._write("INSERT INTO throughput VALUES (1, ?, ?, ?, ?, ?)", elapsed, *counts, kib)
+
+    # --- shards and their failures ---
+
+    def result(self, task: str) -> dict[str, Any] | None:
+        """The result of an attempt at a shard, as it was kept."""
+        row = self._one("SELECT result FROM shards WHERE task = ?", task)
+        return None if row is None else self._decoded(row[0])
+
+    def failures(self, task: str) -> list[KeptFailure]:
+        """The failures of an attempt at a shard, in order."""
+        rows = self._connection.execute(
+            "SELECT id, number, failure, deaths FROM failures WHERE task = ? ORDER BY number",
+            (task,),
+        )
+        return [self._failure(id_, task, *row) for id_, *row in rows]
+
+    def keep_result(
+        self,
+        task: str,
+        shard: tuple[str, int],
+        result: Mapping[str, object],
+        failures: Sequence[Failure] = (),
+    ) -> None:
+        """Keep the result of an attempt at a shard (its target and seed) with its failures."""
+        with self._connection:
+            self._connection.execute("BEGIN")
+            self._write("INSERT INTO shards VALUES (?, ?, ?, ?)", task, *shard, _encoded(result))
+            for number, failure in enumerate(failures):
+                self._keep_failure(task, number, failure)
+                if failure.known is not None:
+                    self._keep_occurrence(f"known-{failure.known}", task, number)
+        for failure in failures:
+            self._note_failure(failure)
+
+    def keep_failure(self, task: str, failure: Failure) -> KeptFailure:
+        """Keep the failure of a worker's death during a task, once."""
+        number = -1  # those of the task itself count from 0
+        if not self._has(task, number):
+            self._keep_failure(task, number, failure)
+            self._note_failure(failure)
+        row = self._one(
+            "SELECT id, number, failure, deaths FROM failures WHERE task = ? AND number = ?",
+            task,
+            number,
+        )
+        return self._failure(row[0], task, *row[1:])
+
+    def _has(self, task: str, number: int) -> bool:
+        found = self._one("SELECT 1 FROM failures WHERE task = ? AND number = ?", task, number)
+        return found is not None
+
+    def _keep_failure(self, task: str, number: int, failure: Failure) -> None:
+        symptom = failure.symptom
+        self._write(
+            "INSERT INTO failures (task, number, target, oracle, kind, failure)"
+            " VALUES (?, ?, ?, ?, ?, ?)",
+            task,
+            number,
+            symptom.target,
+            symptom.oracle,
+            symptom.kind,
+            _encoded(failure_to_json(failure)),
+        )
+
+    def _note_failure(self, failure: Failure) -> None:
+        symptom = failure.symptom
+        self.events.note(
+            "failure",
+            target=symptom.target,
+            oracle=symptom.oracle,
+            kind=symptom.kind,
+            seed=failure.seed,
+            known=failure.known,
+        )
+
+    def _failure(self, id_: int, task: str, number: int, text: str, deaths: str) -> KeptFailure:
+        failure = self.checked(failure_from_json, self._decoded(text))
+        return KeptFailure(id_, task, number, failure, tuple(self._decoded(deaths)))
+
+    # --- reductions ---
+
+    def reduction(self, kept: KeptFailure) -> dict[str, Any] | None:
+        """The result of a reduction, as it was kept."""
+        row = self._one("SELECT reduction FROM failures WHERE id = ?", kept.id)
+        return None if row is None or row[0] is None else self._decoded(row[0])
+
+    def keep_reduction(self, kept: KeptFailure, result: Mapping[str, object]) -> None:
+        """Keep the result of a reduction."""
+        self._write("UPDATE failures SET reduction = ? WHERE id = ?", _encoded(result), kept.id)
+
+    def keep_death(self, kept: KeptFailure, death: str) -> KeptFailure:
+        """Keep that a worker ended while it reduced a failure."""
+        deaths = (*kept.deaths, death)
+        self._write("UPDATE failures SET deaths = ? WHERE id = ?", _encoded(deaths), kept.id)
+        self.events.note(
+            "a worker ended in a reduction", death=death, kind=kept.failure.symptom.kind
+        )
+        return kept._replace(deaths=deaths)
+
+    # --- findings ---
+
+    def keep_finding(self, finding: Finding, script: str, state: str) -> None:
+        """Keep a finding that is not in the store yet."""
+        if self.finding(finding.identifier) is None:
+            self._write(
+                "INSERT INTO findings VALUES (?, ?, ?, ?, NULL, NULL, NULL)",
+                finding.identifier,
+                state,
+                _encoded(finding_to_json(finding)),
+                script,
+            )
+            self.events.note("reduced", finding=finding.identifier, size=len(finding.program))
+
+    def keep_occurrence(self, identifier: str, kept: KeptFailure) -> None:
+        """Keep that a failure is one of a finding."""
+        self._keep_occurrence(identifier, kept.task, kept.number)
+
+    def _keep_occurrence(self, identifier: str, task: str, number: int) -> None:
+        self._write("INSERT OR IGNORE INTO occurrences VALUES (?, ?, ?)", identifier, task, number)
+
+    def occurrences(self) -> dict[str, int]:
+        """How many failures each finding has."""
+        return dict(
+            self._connection.execute("SELECT finding, count(*) FROM occurrences GROUP BY finding")
+        )
+
+    def keep_confirmation(
+        self, identifier: str, state: str, confirmation: Mapping[str, object]
+    ) -> None:
+        """Keep what the reproducer of a finding showed."""
+        self._write(
+            "UPDATE findings SET state = ?, confirmation = ? WHERE identifier = ?",
+            state,
+            _encoded(confirmation),
+            identifier,
+        )
+        self.events.note("confirmed", finding=identifier, state=state)
+
+    def keep_torch_compile(
+        self, finding: Finding, answers: dict[str, str], script: str, issue: str | None
+    ) -> None:
+        """Keep what `torch.compile` does with a finding, and the script and issue that tell it."""
+        self._write(
+            "UPDATE findings SET finding = ?, torch_compile = ?, script = ?, issue = ?"
+            " WHERE identifier = ?",
+            _encoded(finding_to_json(finding)),
+            _encoded(answers),
+            script,
+            issue,
+            finding.identifier,
+        )
+
+    def finding(self, identifier: str) -> KeptFinding | None:
+        """A finding and all that is known of it."""
+        row = self._one(
+            "SELECT finding, script, issue, confirmation, torch_compile FROM findings"
+            " WHERE identifier = ?",
+            identifier,
+        )
+        return None if row is None else self._finding(*row)
+
+    def findings(self) -> Iterator[KeptFinding]:
+        """All findings, in the order in which they were found."""
+        for (identifier,) in self._connection.execute(
+            "SELECT identifier FROM findings ORDER BY rowid"
+        ).fetchall():
+            found = self.finding(identifier)
+            assert found is not None
+            yield found
+
+    def _finding(
+        self, text: str, script: str, issue: str | None, confirmation: str | None, said: str | None
+    ) -> KeptFinding:
+        finding = self.checked(finding_from_json, self._decoded(text), str(self.file))
+        shown, answers = (
+            None if value is None else self._decoded(value) for value in (confirmation, said)
+        )
+        return KeptFinding(finding, script, issue, shown, answers)
+
+    # --- rows ---
+
+    def _one(self, statement: str, *values: object) -> Any:
+        return self._connection.execute(statement, values).fetchone()
+
+    def _write(self, statement: str, *values: object) -> None:
+        self._connection.execute(statement, values)
+
+    def _decoded(self, text: str) -> Any:
+        return self.checked(json.loads, text)
+
+    def checked(self, read: Any, *values: object) -> Any:
+        """Read a value. Raises `UserError` that names the store if it is malformed."""
+        try:
+            return read(*values)
+        except (LookupError, TypeError, ValueError) as reason:
+            raise UserError(
+                f"{self.file} is damaged: {type(reason).__name__}: {reason}; name another folder"
+                " with --run"
             ) from reason
-        return cls(folder)
-
-    def finding_folder(self, identifier: str) -> Path:
-        """The folder of a finding."""
-        return self.folder / "findings" / identifier
-
-    def suspicion_folder(self, name: str) -> Path:
-        """The folder of a suspicion."""
-        return self.folder / "suspicions" / name
-
-    def blame_file(self, shard: Shard) -> Path:
-        """Where a worker notes which program of a shard it runs. Removed when the run ends."""
-        return self.folder / f".shard-{folder_name(shard.target)}-{shard.seed}"
-
-    def compiled_folder(self) -> Path:
-        """Where compilers write. Removed when the run ends."""
-        return self.folder / ".compiled"
-
-    def write_unconfirmed(self, finding: Finding) -> None:
-        """Write a finding that is to be confirmed."""
-        write_finding(self._unconfirmed_folder(finding), finding)
-
-    def write_reproducer(self, finding: Finding, script: str) -> Path:
-        """Write the reproducer of an unconfirmed finding and return its path."""
-        path = self._unconfirmed_folder(finding) / "reproducer.py"
-        _write_text(path, script)
-        return path
-
-    def confirm(self, finding: Finding) -> None:
-        """Move a finding from the unconfirmed ones to the findings, in one step."""
-        self._unconfirmed_folder(finding).rename(self.finding_folder(finding.identifier))
-
-    def write_issue(self, finding: Finding, issue: str | None, script: str) -> None:
-        """Write the issue of a confirmed finding, if any, and the reproducer that it quotes."""
-        folder = self.finding_folder(finding.identifier)
-        _write_text(folder / "reproducer.py", script)
-        if issue is not None:
-            _write_text(folder / "issue.md", issue)
-
-    def rewrite_finding(self, finding: Finding) -> None:
-        """Write a confirmed finding again, with its final count."""
-        # While a campaign runs, the count on disk is 1: it is not worth a write per violation.
-        write_finding(self.finding_folder(finding.identifier), finding)
-
-    def write_suspicion(self, name: str, program: Program) -> None:
-        """Write the program of a suspicion."""
-        folder = self.suspicion_folder(name)
-        folder.mkdir(parents=True)
-        _write_text(folder / "program.json", dumps(program))
-
-    def write_latent(self, finding: Finding) -> None:
-        """Write a latent finding, beside the suspicions: nothing confirmed it."""
-        write_finding(self.suspicion_folder(finding.identifier), finding)
-
-    def write_outcome(self, outcome: Mapping[str, object]) -> None:
-        """Write `run.json`, the last file of a run."""
-        _write_text(self.folder / "run.json", json.dumps(outcome, indent=1) + "\n")
-
-    def remove_leftovers(self) -> None:
-        """Remove the files that only a running campaign needs, and an empty `unconfirmed/`."""
-        for leftover in self.folder.glob(".shard-*"):
-            leftover.unlink()
-        shutil.rmtree(self.compiled_folder(), ignore_errors=True)
-        unconfirmed = self.folder / "unconfirmed"
-        if unconfirmed.is_dir() and not any(unconfirmed.iterdir()):
-            unconfirmed.rmdir()
-
-    def _unconfirmed_folder(self, finding: Finding) -> Path:
-        return self.folder / "unconfirmed" / finding.identifier
 
 
-def write_finding(folder: Path, finding: Finding) -> None:
-    """Write `program.json` and `finding.json` into a folder, which is made if need be."""
-    folder.mkdir(parents=True, exist_ok=True)
-    _write_text(folder / "program.json", dumps(finding.program) + "\n")
-    _write_text(folder / "finding.json", json.dumps(finding.to_json(), indent=1) + "\n")
-
-
-def read_finding(folder: Path) -> Finding:
-    """Read a finding back.
-
-    Raises `UserError` naming the file if something is missing or malformed.
-    """
-    program_file, finding_file = folder / "program.json", folder / "finding.json"
-    for path in (program_file, finding_file):
-        if not path.is_file():
-            raise UserError(f"{folder} is not a finding: it has no {path.name}")
-    # The program first: its errors name the instruction at fault.
-    program = loads(_read_text(program_file), str(program_file))
-    try:
-        data: Any = json.loads(_read_text(finding_file))
-    except ValueError as reason:
-        raise UserError(
-            f"{finding_file} is not a finding of aliasproof: {type(reason).__name__}: {reason}"
-        ) from reason
-    return Finding.from_json(data, program, str(finding_file))
-
-
-def read_findings(run: Path) -> list[Finding]:
-    """All findings in the folder of a run, by identifier."""
-    return [read_finding(path.parent) for path in sorted(run.glob("findings/*/finding.json"))]
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as reason:
-        raise UserError(f"{path} cannot be read as text: {reason}") from reason
-
-
-def _write_text(path: Path, text: str) -> None:
-    """Write a file in one step: a reader sees all of it or none of it."""
-    # In the same folder, since a file can only be renamed within one file system.
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+def _encoded(value: object) -> str:
+    return json.dumps(value)

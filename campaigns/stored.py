@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from campaigns.finding import Finding
-from campaigns.store import read_finding
+from campaigns.run_folder import read_finding
 from programs.errors import UserError, did_you_mean
 from programs.program import Program
 from programs.serialization import loads

@@ -111,7 +111,8 @@ class OpHashes:
         # `as_strided_copy` reads what its operand does not cover.
         if torch_name(op).startswith("as_strided"):
             return False
-        read = list(tensors_in(list(given.values())))
+        not_read = unread(op, given)
+        read = list(tensors_in([value for name, value in given.items() if name not in not_read]))
         if not read or facts(op).random or not all(map(self.memory.is_constant, read)):
             return False
         if not rounds_alike(op, [*read, *results]):

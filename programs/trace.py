@@ -15,6 +15,7 @@ from programs.rounding_tables import (
     ADDS_IN_ANY_ORDER,
     ANY_ZERO,
     JUMPS,
+    MAY_DROP_NAN,
     MAY_SKIP_ZEROS,
     MOVES,
     MULTIPLIES,
@@ -172,7 +173,7 @@ class Rounding:
             return True
         if inexact and name in JUMPS and self._near_jump(read):
             return True
-        skips = name in MAY_SKIP_ZEROS or (complex_ and name in READS_ZERO_SIGN)
+        skips = name in MAY_SKIP_ZEROS | MAY_DROP_NAN or (complex_ and name in READS_ZERO_SIGN)
         if skips or (inexact and name in MULTIPLIES):
             return any(_any(tensor, _is_not_finite) for tensor in read)
         return name in READS_ZERO_SIGN and any(

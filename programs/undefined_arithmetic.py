@@ -38,10 +38,7 @@ def quotient_is_out_of_range(call: EagerCall) -> str | None:
     if call.op.overloadpacket not in _DIVISIONS:
         return None
     dividend, divisor = _operands(call)
-    if dividend is None or not dividend.dtype.is_signed:
-        return None
-    lowest = torch.iinfo(dividend.dtype).min
-    if bool(((dividend == lowest) & (divisor == -1)).any()):
+    if bool((_is_lowest(dividend) & (divisor == -1)).any()):
         return "divides the lowest integer by -1"
     return None
 
@@ -53,11 +50,7 @@ def takes_divisor_of_lowest(call: EagerCall) -> str | None:
     """
     if call.op.overloadpacket not in _COMMON_DIVISORS:
         return None
-    one, other = _operands(call)
-    if one is None or not one.dtype.is_signed:
-        return None
-    lowest = torch.iinfo(one.dtype).min
-    if bool((one == lowest).any()) or bool((other == lowest).any()):
+    if any(bool(_is_lowest(operand).any()) for operand in _operands(call)):
         return "takes a common divisor of the lowest integer"
     return None
 
@@ -67,20 +60,25 @@ def shifts_out_of_range(call: EagerCall) -> str | None:
     if call.op.overloadpacket not in _SHIFTS:
         return None
     shifted, bits = _operands(call)
-    if shifted is None:
-        return None
-    if bool(((bits < 0) | (bits >= 8 * shifted.element_size())).any()):
+    if is_integer(shifted.dtype) and bool(
+        ((bits < 0) | (bits >= 8 * shifted.element_size())).any()
+    ):
         return "shifts by a number of bits that is out of range"
     return None
 
 
-def _operands(call: EagerCall) -> tuple[torch.Tensor | None, torch.Tensor]:
-    """The two operands as integers of one dtype; None if they are no integers."""
-    one, other = (torch.as_tensor(call.arguments[name]) for name in ("self", "other"))
-    dtype = torch.result_type(call.arguments["self"], call.arguments["other"])
-    if not is_integer(dtype):
-        return None, other
-    return one.to(dtype), other.to(dtype)
+def _operands(call: EagerCall) -> tuple[torch.Tensor, torch.Tensor]:
+    """The two operands in the dtype of the result."""
+    one, other = call.arguments["self"], call.arguments["other"]
+    dtype = torch.result_type(one, other)
+    return torch.as_tensor(one).to(dtype), torch.as_tensor(other).to(dtype)
+
+
+def _is_lowest(tensor: torch.Tensor) -> torch.Tensor:
+    """Where a tensor has the lowest integer of a dtype with a sign."""
+    if not is_integer(tensor.dtype) or not tensor.dtype.is_signed:
+        return torch.zeros_like(tensor, dtype=torch.bool)
+    return tensor == torch.iinfo(tensor.dtype).min
 
 
 def is_integer(dtype: torch.dtype) -> bool:

@@ -30,7 +30,7 @@ from reference_pass.control_flow_calls import CONTROL_FLOW
 from reference_pass.emission import contiguous_strides
 from reference_pass.exceptions import Refused
 from reference_pass.fake_corrections import CORRECTIONS, OutLayout, out_layouts, true_result
-from reference_pass.fake_execution import refuse_without_regions
+from reference_pass.fake_execution import another_fake, refuse_without_regions
 from reference_pass.nested import leaves_in, tensors_in
 from reference_pass.operator_forms import aten, bind, facts, writes_outs_alone
 from reference_pass.regions import known, same_strides
@@ -51,7 +51,11 @@ def capture(
     if isinstance(function, fx.GraphModule) and is_aten(function, sample_args):
         return normalised(function)
     sample_args = [
-        argument.detach() if isinstance(argument, torch.Tensor) else argument
+        another_fake(argument)
+        if isinstance(argument, FakeTensor)
+        else argument.detach()
+        if isinstance(argument, torch.Tensor)
+        else argument
         for argument in sample_args
     ]
     if not isinstance(function, torch.nn.Module):

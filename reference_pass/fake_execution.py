@@ -56,8 +56,7 @@ def fake_value(mode: FakeTensorMode, value: object) -> Any:
         return value
     refuse_without_regions(value)
     if isinstance(value, FakeTensor):
-        # A new object on the same storage, without a graph of gradients.
-        return aten.alias.default(value.detach())
+        return another_fake(value)
     with unset_fake_temporarily():
         value = value.detach()
     # Sizes of the sample arguments are fixed; symbols come only from fakes of the caller.
@@ -67,6 +66,16 @@ def fake_value(mode: FakeTensorMode, value: object) -> Any:
     if fake.untyped_storage().nbytes() != nbytes:
         fake.untyped_storage().resize_(nbytes)
     return fake
+
+
+def another_fake(fake: FakeTensor) -> Any:
+    """A new object on the same storage, without a graph of gradients.
+
+    As to an input, all may be done to it: autograd has no record that it is a view, and it allows a
+    change of its metadata.
+    """
+    with fake.fake_mode, without_record_of_views():
+        return aten.alias.default(fake.detach())
 
 
 def refuse_without_regions(leaf: object) -> None:
@@ -96,13 +105,18 @@ def on_fakes(mode: FakeTensorMode) -> Iterator[None]:
     Autograd would record for each view how it was made from its base, and the cost grows with the
     length of the chain.
     """
-    views = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
-    without_views = torch._C._ExcludeDispatchKeyGuard(views)
     # Some C++ kernels take no symbols for sizes. Python has other ones for them, as in a trace.
     symbolic = mode.shape_env is not None and mode.shape_env.var_to_sources
     kernels = enable_python_dispatcher() if symbolic else contextlib.nullcontext()
-    with kernels, mode, torch.no_grad(), torch._C._DisableAutocast(), without_views:
+    autocast = torch._C._DisableAutocast()
+    with kernels, mode, torch.no_grad(), autocast, without_record_of_views():
         yield
+
+
+def without_record_of_views() -> contextlib.AbstractContextManager[None]:
+    """A context in which autograd does not record that a tensor is a view."""
+    views = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
+    return torch._C._ExcludeDispatchKeyGuard(views)
 
 
 def attribute(node: fx.Node) -> Any:

@@ -72,12 +72,17 @@ class SizeGuards:
         """Check the inputs of a call."""
         if any(tensor._has_symbolic_sizes_strides for tensor in tensors_in(inputs)):
             return  # fakes of another trace; to compare their sizes would add guards to that one
+        if (broken := self.broken(inputs)) is not None:
+            raise Refused(f"{broken}; trace it for others")
+
+    def broken(self, inputs: Sequence[Any]) -> str | None:
+        """What these inputs do not meet; None if the graph is right for them."""
         given = dict(zip(self.names, inputs, strict=False))
         for name, value in zip(self.names, self.values, strict=True):
             if isinstance(value, torch.Tensor) and given[name].dim() != value.dim():
-                raise Refused(
+                return (
                     f"{name} has {given[name].dim()} dimensions, and the graph was traced for"
-                    f" {value.dim()}; trace it for others"
+                    f" {value.dim()}"
                 )
         # Noted at the first call, since a pass after this one may add guards.
         if self.guards is None:
@@ -85,9 +90,8 @@ class SizeGuards:
         for text, code in self.guards:
             # What torch printed from its own symbols, not what a user wrote.
             if not eval(code, SYMPY_INTERP, {"L": given}):  # noqa: S307
-                raise Refused(
-                    f"the graph was traced for inputs with {_readable(text)}; trace it for others"
-                )
+                return f"the graph was traced for inputs with {_readable(text)}"
+        return None
 
     def _texts(self) -> list[str]:
         """The guards as Python expressions."""

@@ -33,12 +33,28 @@ def print_outcome(console: Console, campaign: Campaign) -> None:
     else:
         print_lines(console, "No findings.", "bold")
     for name, reason in sorted(campaign.unconfirmed.items()):
-        print_lines(console, f"not confirmed, so not a finding: {name}: {reason}", "yellow")
+        print_lines(console, f"not shown by its reproducer: {name}: {reason}", "yellow")
     _print_known(console, campaign)
     _print_latent(console, campaign)
     _print_suspicions(console, campaign)
+    _print_waiting(console, campaign)
     console.print()
     print_lines(console, _summary(campaign))
+
+
+def _print_waiting(console: Console, campaign: Campaign) -> None:
+    """Print how to go on, if the run ended before all that it found was reduced and confirmed."""
+    waiting = [
+        f"{count} {what}"
+        for count, what in (
+            (campaign.reducing, "to be reduced"),
+            (campaign.confirming, "to be confirmed"),
+        )
+        if count
+    ]
+    if waiting:
+        print_lines(console, f"Stored, and waiting: {' and '.join(waiting)}. To go on:", "yellow")
+        print_exactly(console, f"    aliasproof fuzz --run {relative(campaign.folder)}", "bold")
 
 
 def _print_known(console: Console, campaign: Campaign) -> None:
@@ -182,7 +198,6 @@ def _optional_counts(campaign: Campaign) -> list[str]:
     """The counts that are shown only if they are not zero."""
     counts = {
         "of these not reduced (others of their kind were)": campaign.repeats,
-        "of these not reduced (the run had ended)": campaign.reducing,
         "internal errors of aliasproof (see run.json, and please report them)": len(
             campaign.mistakes
         ),

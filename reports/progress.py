@@ -44,9 +44,13 @@ class _LiveDisplay:
     live: Live
     title: str
     drawn: float = -REDRAWN_EVERY
+    told: int = 0
 
     def __call__(self, campaign: Campaign) -> None:
         now = time.monotonic()
+        for note in campaign.notes[self.told :]:
+            print_lines(self.live.console, note)
+        self.told = len(campaign.notes)
         if now - self.drawn >= REDRAWN_EVERY:
             self.drawn = now
             self.live.update(_picture(campaign, self.title), refresh=True)
@@ -67,6 +71,8 @@ class _Lines:
         if self.last is None:
             self.last = now
             print_lines(self.console, self.title)
+            for note in campaign.notes:
+                print_lines(self.console, note)
         for finding in _new(campaign, self.known):
             print_lines(self.console, f"[{clock(campaign.elapsed)}] found {in_a_line(finding)}")
         if now - self.last >= LINE_EVERY:

@@ -13,32 +13,38 @@ from typing import TypeAlias
 Handler: TypeAlias = "Callable[[int, FrameType | None], object] | signal.Handlers"
 
 
+def raise_interrupt() -> None:
+    """Raise `KeyboardInterrupt`."""
+    raise KeyboardInterrupt
+
+
 @dataclass(slots=True)
 class Interrupts:
-    """How often the user pressed Ctrl-C.
+    """How often the user pressed Ctrl-C, or asked the process to end (SIGTERM).
 
     Raised in the middle of a step, a `KeyboardInterrupt` could leave a lock of the process pool
-    taken, and the campaign would never end. So it is only counted. The third one is raised, in case
-    a step hangs.
+    taken, and the campaign would never end. So it is only counted. At the third one, in case a step
+    hangs, `at_third` is called, which must not return.
     """
 
     count: int = 0
+    at_third: Callable[[], None] = raise_interrupt
 
     @contextlib.contextmanager
     def counted(self) -> Iterator[None]:
         """Count instead of raising, until the context ends."""
-        with sigint_handler(self._note):
+        with signal_handler(signal.SIGINT, self._note), signal_handler(signal.SIGTERM, self._note):
             yield
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.count += 1
         if self.count > 2:
-            raise KeyboardInterrupt
+            self.at_third()
 
 
 @contextlib.contextmanager
-def sigint_handler(handler: Handler) -> Iterator[None]:
-    """Handle Ctrl-C in this way until the context ends.
+def signal_handler(number: signal.Signals, handler: Handler) -> Iterator[None]:
+    """Handle a signal in this way until the context ends.
 
     Only the main thread may set signal handlers; in another one, nothing changes.
     """
@@ -46,8 +52,13 @@ def sigint_handler(handler: Handler) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, handler)
+    before = signal.signal(number, handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(number, before)
+
+
+def sigint_handler(handler: Handler) -> contextlib.AbstractContextManager[None]:
+    """Handle Ctrl-C in this way until the context ends."""
+    return signal_handler(signal.SIGINT, handler)

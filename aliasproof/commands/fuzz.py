@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
+import re
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
-from campaigns.fuzz import fuzz
+from aliasproof.startup import quit_now
+from campaigns.fuzz import fuzz, stored_plan
 from campaigns.plan import Plan
 from programs.devices import CPU, require_device
-from programs.errors import UserError
+from programs.errors import UserError, did_you_mean
 from reports.campaign_outcome import print_outcome
 from reports.console import notes, print_notes, relative, results, write_json
 from reports.progress import display
 from reports.wording import counted
 from targets.registry import target as target_named
 from targets.user_names import grant
+from trials.interrupts import Interrupts
 from trials.worker import quiet_torch
 
 # `functionalize` is tested through `fx-reinplace`, which builds on it. A violation that
 # `functionalize` shows alone is attributed to it.
 DEFAULT_TARGETS = ("inductor-fx", "aot", "inductor", "fx-reinplace")
 DEFAULT_SECONDS = 90.0
+
+
+LARGEST = 4  # worker processes per core, and not less than this in all
+PROFILES = {"dev": 90.0, "ci": 300.0, "nightly": 8 * 3600.0}  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,22 +41,71 @@ class FuzzOptions:
     targets: tuple[str, ...] = ()
     seconds: float | None = None
     programs: int | None = None
-    seed: int = 0
+    until: str | None = None
+    seed: int | None = None
     run: Path | None = None
     workers: int | None = None
+    shard: str | None = None
+    profile: str | None = None
     past_known: bool = False
-    device: str = "cpu"
+    device: str | None = None
     group: int | None = None
 
-    def plan(self) -> Plan:
-        """The plan. Raises `UserError` for numbers out of range and unknown targets."""
-        chosen = self.targets or DEFAULT_TARGETS
+    @property
+    def fails_on_findings(self) -> bool:
+        """Whether a finding is a failure of the command."""
+        return self.profile == "ci"
+
+    def plan(self, stored: Plan | None = None) -> Plan:
+        """The plan; what is not given is as in the stored plan of a run that goes on.
+
+        Raises `UserError` for numbers out of range and unknown targets.
+        """
+        self._check_numbers()
+        base = stored or Plan(DEFAULT_TARGETS, programs=self.programs)
+        chosen = self.targets or base.targets
         grant(chosen)
         names = tuple(dict.fromkeys(target_named(name).name for name in chosen))
-        if self.seconds is not None and self.programs is not None:
-            raise UserError("--seconds and --programs both say when to stop; give one of them")
+        seconds = self._seconds()
+        # Without --workers, `Plan` has its own default, also on another machine.
+        workers = Plan(names).workers if self.workers is None else self.workers
+        plan = replace(
+            base,
+            targets=names,
+            seed=base.seed if self.seed is None else self.seed,
+            programs=base.programs if self.programs is None else self.programs,
+            seconds=base.seconds if seconds is None else seconds,
+            workers=workers,
+            past_known=base.past_known or self.past_known or self.profile == "ci",
+            device=base.device if self.device is None else require_device(self.device),
+            group=base.group if self.group is None else self.group,
+            share=base.share if self.shard is None else _share(self.shard),
+            # Who goes on without a time limit wants all that was found.
+            finish=stored is not None and self._limits() == 0,
+        )
+        limited = plan.seconds is not None or plan.programs is not None
+        return plan if limited else replace(plan, seconds=DEFAULT_SECONDS)
+
+    def _limits(self) -> int:
+        return sum(each is not None for each in (self.seconds, self.programs, self.until))
+
+    def _seconds(self) -> float | None:
+        if self.until is not None:
+            return _seconds_until(self.until)
+        if self.seconds is None and self.programs is None and self.profile is not None:
+            return PROFILES[self.profile]
+        return self.seconds
+
+    def _check_numbers(self) -> None:
+        if self._limits() > 1:
+            raise UserError(
+                "--seconds, --programs and --until each say when to stop; give one of them"
+            )
         if self.seconds is not None and not (math.isfinite(self.seconds) and self.seconds > 0):
             raise UserError(f"--seconds {self.seconds:g}: give a number of seconds above 0")
+        if self.profile is not None and self.profile not in PROFILES:
+            hint = did_you_mean(self.profile, PROFILES, otherwise=f"give {', '.join(PROFILES)}")
+            raise UserError(f"--profile {self.profile}: no such profile{hint}")
         for option, number, least in (
             ("programs", self.programs, 1),
             ("workers", self.workers, 1),
@@ -57,16 +114,32 @@ class FuzzOptions:
         ):
             if number is not None and number < least:
                 raise UserError(f"--{option} {number}: give a whole number, at least {least}")
-        seconds = self.seconds
-        if seconds is None and self.programs is None:
-            seconds = DEFAULT_SECONDS
-        device = require_device(self.device)
-        plan = Plan(
-            names, self.seed, self.programs, seconds, past_known=self.past_known, device=device
-        )
-        plan = replace(plan, group=self.group)
-        # Without --workers, `Plan` has its own default.
-        return plan if self.workers is None else replace(plan, workers=self.workers)
+        cores = os.cpu_count() or 1
+        most = max(LARGEST * cores, LARGEST)
+        if self.workers is not None and self.workers > most:
+            raise UserError(
+                f"--workers {self.workers}: each runs torch, and this machine has"
+                f" {counted(cores, 'core')}; give at most {most}"
+            )
+
+
+def _share(given: str) -> tuple[int, int]:
+    """The share that 'I/N' names."""
+    found = re.fullmatch(r"(\d+)/(\d+)", given)
+    index, number = (int(found[1]), int(found[2])) if found else (0, 0)
+    if not 1 <= index <= number:
+        raise UserError(f"--shard {given}: give I/N with I from 1 to N, such as 1/4")
+    return index, number
+
+
+def _seconds_until(given: str) -> float:
+    """The seconds until the next time that the clock shows this time of the day."""
+    found = re.fullmatch(r"([01]?\d|2[0-3]):([0-5]\d)", given)
+    if found is None:
+        raise UserError(f"--until {given}: give a time of the day as HH:MM, such as 06:30")
+    now = datetime.now().astimezone()
+    end = now.replace(hour=int(found[1]), minute=int(found[2]), second=0, microsecond=0)
+    return ((end - now) % timedelta(days=1)).total_seconds() or timedelta(days=1).total_seconds()
 
 
 def runnable(plan: Plan) -> tuple[Plan, list[str]]:
@@ -84,7 +157,8 @@ def runnable(plan: Plan) -> tuple[Plan, list[str]]:
 
 def run_campaign(options: FuzzOptions, *, as_json: bool) -> bool:
     """Run a campaign, and print the outcome. True if there is a finding."""
-    plan, left_out = runnable(options.plan())
+    stored = None if options.run is None else stored_plan(options.run)
+    plan, left_out = runnable(options.plan(stored))
     print_notes(left_out)
     quiet_torch()
     folder = options.run if options.run is not None else new_folder(Path("runs"))
@@ -94,7 +168,7 @@ def run_campaign(options: FuzzOptions, *, as_json: bool) -> bool:
         f" seed {plan.seed}{on}, into {relative(folder)}"
     )
     with display(notes(), title) as listener:
-        campaign = fuzz(plan, folder, listener)
+        campaign = fuzz(plan, folder, listener, Interrupts(at_third=quit_now))
     if as_json:
         write_json(campaign.to_json())
     else:

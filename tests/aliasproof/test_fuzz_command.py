@@ -72,6 +72,9 @@ def test_what_is_kept(campaign):
         "unconfirmed",
         "suspicions",
         "run.json",
+        "store.sqlite",
+        "events.jsonl",
+        ".lock",
     }
     outcome = json.loads((run / "run.json").read_text())
     assert {entry["identifier"] for entry in outcome["findings"]} == {

@@ -14,7 +14,7 @@ import torch
 from aliasproof.candidate_checks import ScriptCheck
 from aliasproof.minimizing import minimize
 from campaigns.finding import Finding
-from campaigns.store import write_finding
+from campaigns.run_folder import write_finding
 from programs.program import Program
 from programs.serialization import dumps, loads
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from aliasproof.listings import installed_targets
-from campaigns.store import write_finding
+from campaigns.run_folder import write_finding
 from targets import user_names, variants
 from targets.registry import TARGETS, target
 from tests.aliasproof.test_show import FINDING

@@ -11,7 +11,7 @@ import torch
 import aliasproof.commands.show
 from campaigns.finding import Finding
 from campaigns.reproducer import Confirmation, render
-from campaigns.store import write_finding
+from campaigns.run_folder import write_finding
 from oracles.contract import Contract
 from oracles.verdict import Violation
 from programs.program import Input, Instruction, Program, Ref, Storage

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 
@@ -10,11 +11,14 @@ import pytest
 from campaigns import confirmations
 from campaigns.campaign import Campaign
 from campaigns.confirmations import Confirmations
-from campaigns.failure import ReducedFailure
+from campaigns.failure import Failure, ReducedFailure
+from campaigns.finding import Finding
 from campaigns.plan import Plan
 from campaigns.reproducer import Confirmation
+from campaigns.run_folder import RunFolder, read_findings
+from campaigns.scheduler import FoundFailure
 from campaigns.signature import Signature
-from campaigns.store import Store, read_findings
+from campaigns.store import Store
 from campaigns.user_level import Reproduced, UserLevel
 from oracles.verdict import Violation
 from programs.program import Program
@@ -45,7 +49,20 @@ def confirming(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Confirmations
     )
     monkeypatch.setattr(confirmations, "at_user_level", lambda *asked: level)
     folder = tmp_path / "run"
-    return Confirmations(Campaign(Plan(("aot",)), folder), Store.create(folder))
+    return confirming_in(folder)
+
+
+def confirming_in(folder: Path) -> Confirmations:
+    files = RunFolder.create(folder)
+    files.prepare()
+    return Confirmations(Campaign(Plan(("aot",)), folder), Store.open(folder), files)
+
+
+def add(confirming: Confirmations, task: str = "a task") -> None:
+    """Add the reduced failure, as one that a task found."""
+    reduced, store = REDUCED, confirming.store
+    failure = Failure(reduced.signature.symptom, reduced.original, reduced.seed)
+    confirming.add(FoundFailure(Finding.of(reduced), store.keep_failure(task, failure)))
 
 
 def finish(confirming: Confirmations) -> None:
@@ -57,16 +74,16 @@ def finish(confirming: Confirmations) -> None:
 
 
 def test_a_finding_says_what_torch_compile_does(confirming: Confirmations) -> None:
-    confirming.add(REDUCED)
-    confirming.add(REDUCED)
+    add(confirming)
+    add(confirming, "another task")
     finish(confirming)
     [finding] = confirming.campaign.findings.values()
     assert finding.user_level == {"aot_eager": "shows", "inductor": "does not show"}
     assert finding.count == 2
     assert confirming.campaign.confirming == 0
-    [stored] = read_findings(confirming.store.folder)
+    [stored] = read_findings(confirming.folder.folder)
     assert stored.user_level == finding.user_level
-    folder = confirming.store.finding_folder(finding.identifier)
+    folder = confirming.folder.finding_folder(finding.identifier)
     assert (folder / "reproducer.py").read_text() == "torch.compile(program)\n"
     title, *rest = (folder / "issue.md").read_text().splitlines()
     assert title.startswith("torch.compile(backend='aot_eager') returns wrong values")
@@ -79,8 +96,46 @@ def test_an_unconfirmed_failure_is_not_compiled(
     gone = Confirmation(False, "gone", "exits 0")
     monkeypatch.setattr(confirmations, "_run", lambda server, script: gone)
     monkeypatch.setattr(confirmations, "at_user_level", None)
-    confirming.add(REDUCED)
+    add(confirming)
     finish(confirming)
     assert not confirming.campaign.findings
     [reason] = confirming.campaign.unconfirmed.values()
     assert "exits 0 without showing it" in reason
+
+
+def test_what_the_store_knows_is_not_run_again(
+    confirming: Confirmations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(confirming)
+    finish(confirming)
+    folder = confirming.folder.folder
+    before = contents(folder)
+    confirming.store.close()
+    for name in ("_run", "at_user_level"):
+        monkeypatch.setattr(confirmations, name, None)
+    again = confirming_in(folder)
+    add(again)
+    finish(again)
+    assert again.campaign.findings == confirming.campaign.findings
+    assert again.store.occurrences() == dict.fromkeys(again.campaign.findings, 1)
+    assert contents(folder) == before
+
+
+def test_a_folder_that_was_removed_is_made_again(confirming: Confirmations) -> None:
+    add(confirming)
+    finish(confirming)
+    folder = confirming.folder.folder
+    before = contents(folder)
+    shutil.rmtree(folder / "findings")
+    again = confirming_in(folder)
+    add(again)
+    finish(again)
+    assert contents(folder) == before
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """The text of each file of each finding."""
+    return {
+        str(path.relative_to(folder)): path.read_text()
+        for path in sorted(folder.glob("findings/*/*"))
+    }

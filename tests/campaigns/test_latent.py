@@ -17,7 +17,9 @@ from campaigns.failure import Failure
 from campaigns.finding import Finding
 from campaigns.latent import latent_failure, reduce_latent
 from campaigns.plan import Plan
-from campaigns.store import Store, read_finding
+from campaigns.run_folder import RunFolder, read_finding
+from campaigns.scheduler import FoundFailure
+from campaigns.store import Store
 from oracles.contract import Contract
 from oracles.stage import Stage
 from programs.execution import ProgramFunction, as_graph
@@ -90,14 +92,16 @@ def test_what_results_show_is_not_latent(planted, written) -> None:
 def test_it_is_stored_without_a_reproducer(planted, written, tmp_path: Path) -> None:
     reduced = reduce_latent(Failure(LATENT, written(0), 7))
     assert reduced is not None
-    store, campaign = Store.create(tmp_path / "run"), Campaign(Plan(("aot",)), tmp_path / "run")
-    confirmations = Confirmations(campaign, store)
-    for _ in range(2):
-        confirmations.add(reduced)
+    files, campaign = RunFolder.create(tmp_path / "run"), Campaign(Plan(("aot",)), tmp_path / "run")
+    store = Store.open(files.folder)
+    confirmations = Confirmations(campaign, store, files)
+    for task in ("one", "another"):
+        kept = store.keep_failure(task, Failure(LATENT, reduced.original, reduced.seed))
+        confirmations.add(FoundFailure(Finding.of(reduced), kept))
     confirmations.stop()
     assert not confirmations.pending
     assert not campaign.findings
     (finding,) = campaign.latent.values()
     assert (finding.latent, finding.count) == (True, 2)
-    stored = read_finding(store.suspicion_folder(finding.identifier))
+    stored = read_finding(files.suspicion_folder(finding.identifier))
     assert stored == replace(Finding.of(reduced), count=1)

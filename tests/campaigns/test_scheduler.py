@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,20 @@ from campaigns.campaign import Campaign
 from campaigns.confirmations import Confirmations
 from campaigns.failure import Failure
 from campaigns.plan import Plan
-from campaigns.scheduler import Scheduler, _ending_without_device, worth_reducing
+from campaigns.run_folder import RunFolder
+from campaigns.scheduler import (
+    TRIES,
+    TRIES_IF_FROM_OUTSIDE,
+    FoundFailure,
+    Scheduler,
+    worth_reducing,
+)
 from campaigns.shard import PROGRAMS_PER_SHARD, Shard, ShardResult
 from campaigns.statistics import Statistics
 from campaigns.store import Store
+from campaigns.tasks import Tasks, ending_without_device
 from corpus.known_bugs import KNOWN_BUGS
+from oracles.verdict import Violation
 from programs.errors import DeviceLost
 from trials.attribution import Symptom
 
@@ -29,9 +39,18 @@ class Pool:
 
     def __init__(self) -> None:
         self.scheduled: list[Shard] = []
+        self.arguments: list[tuple[Any, ...]] = []
         self.futures: list[Future[Any]] = []
+        self.stopped = 0
 
-    def schedule(self, function: Any, args: tuple[Shard, str], timeout: float) -> Future[Any]:
+    def stop(self) -> None:
+        self.stopped += 1
+
+    def join(self) -> None:
+        pass
+
+    def schedule(self, function: Any, args: tuple[Any, ...], timeout: float) -> Future[Any]:
+        self.arguments.append(args)
         self.scheduled.append(args[0])
         self.futures.append(Future())
         return self.futures[-1]
@@ -42,10 +61,21 @@ PROGRAM = KNOWN_BUGS["expand-inverse"].program
 
 def scheduler(folder: Path, programs: int, *, past_known: bool = False) -> tuple[Scheduler, Pool]:
     """A scheduler for `programs` programs of one target, in a pool that runs nothing."""
-    store, pool = Store.create(folder), Pool()
+    files, pool = RunFolder.create(folder), Pool()
     plan = Plan(("identity",), programs=programs, workers=1, past_known=past_known)
     campaign = Campaign(plan, folder, {"identity": Statistics()})
-    return Scheduler(campaign, store, pool), pool  # type: ignore[arg-type]
+    tasks = Tasks(Store.open(folder), files, lambda: pool)  # type: ignore[arg-type,return-value]
+    return Scheduler(campaign, tasks), pool
+
+
+def dies(
+    subject: Scheduler, pool: Pool, programs: list[int], status: int = -11
+) -> FoundFailure | None:
+    """The worker of the shard that was scheduled last dies while these programs run."""
+    if programs:
+        Blame(str(subject.tasks.folder.blame_file(pool.scheduled[-1])))(programs)
+    pool.futures[-1].set_exception(ProcessExpired("Abnormal termination", status))
+    return subject.take()
 
 
 SYMPTOM = Symptom("aot", "values", "a kind")
@@ -93,20 +123,21 @@ def test_results_are_taken_in_the_order_of_the_shards(tmp_path: Path) -> None:
     assert not subject.fill(), "all shards are done"
 
 
-def test_a_dead_worker_costs_one_program_and_is_no_finding_unless_it_dies_again(
+def test_a_worker_that_dies_twice_costs_one_program_and_is_no_finding_unless_it_dies_again(
     tmp_path: Path,
 ) -> None:
     subject, pool = scheduler(tmp_path, 4)
     subject.fill()
     [shard] = pool.scheduled
-    Blame(str(subject.store.blame_file(shard)))([2])
-    pool.futures[0].set_exception(ProcessExpired("Abnormal termination", -11))
-    reduced = subject.take()
-    assert reduced is not None
+    assert dies(subject, pool, [2]) is None
+    assert pool.scheduled[-1] == shard, "it may have been chance"
+    found = dies(subject, pool, [2])
+    assert found is not None
     assert pool.scheduled[-1].skip == {2}
-    assert subject.campaign.deaths == 1
-    confirmations = Confirmations(subject.campaign, subject.store)
-    confirmations.add(reduced)
+    assert subject.campaign.deaths == 2
+    assert subject.campaign.statistics["identity"].violating == 1
+    confirmations = Confirmations(subject.campaign, subject.tasks.store, subject.tasks.folder)
+    confirmations.add(found)
     confirmations.executor.shutdown(wait=True)
     confirmations.take_finished()
     assert not subject.campaign.findings
@@ -114,30 +145,79 @@ def test_a_dead_worker_costs_one_program_and_is_no_finding_unless_it_dies_again(
     assert "dies of signal 11" in reason
 
 
+@pytest.mark.parametrize("status", [-9, -15, 15])
+def test_who_is_killed_from_outside_is_not_at_fault(tmp_path: Path, status: int) -> None:
+    subject, pool = scheduler(tmp_path, 4)
+    subject.fill()
+    [shard] = pool.scheduled
+    for _ in range(TRIES_IF_FROM_OUTSIDE - 1):
+        assert dies(subject, pool, [2], status) is None
+        assert pool.scheduled[-1] == shard
+    pool.futures[-1].set_result(ShardResult(shard, Statistics(programs=4)))
+    assert subject.take() is None
+    assert subject.campaign.statistics["identity"].programs == 4
+    assert not subject.fill()
+
+
 @pytest.mark.parametrize("alone", [True, False])
 def test_after_a_death_in_company_programs_run_one_by_one(tmp_path: Path, alone: bool) -> None:
     subject, pool = scheduler(tmp_path, 4)
     subject.fill()
     [shard] = pool.scheduled
-    Blame(str(subject.store.blame_file(shard)))([1, 2, 3])
-    pool.futures[0].set_exception(ProcessExpired("Abnormal termination", -11))
-    assert subject.take() is None
+    assert dies(subject, pool, [1, 2, 3]) is None
     again = pool.scheduled[-1]
     assert (again.group, again.skip) == (1, frozenset())
     if alone:  # one of them dies alone, so the company is not at fault
-        Blame(str(subject.store.blame_file(again)))([2])
-        pool.futures[1].set_exception(ProcessExpired("Abnormal termination", -11))
-        reduced = subject.take()
-        assert reduced is not None
-        assert reduced.program == shard.program(2)
-        pool.futures[2].set_result(ShardResult(pool.scheduled[-1]))
+        assert dies(subject, pool, [2]) is None
+        found = dies(subject, pool, [2])
+        assert found is not None
+        assert found.finding.program == shard.program(2)
+        pool.futures[-1].set_result(ShardResult(pool.scheduled[-1]))
         assert subject.take() is None
     else:
         pool.futures[1].set_result(ShardResult(again))
-        reduced = subject.take()
-        assert reduced is not None
-        assert reduced.program == shard.together(range(1, 4))
-    assert reduced.signature.symptom.kind == "dies of signal 11"
+        found = subject.take()
+        assert found is not None
+        assert found.finding.program == shard.together(range(1, 4))
+    assert found.finding.kind == "dies of signal 11"
+
+
+def reducing(folder: Path) -> tuple[Scheduler, Pool]:
+    """A scheduler that reduces a failure."""
+    subject, pool = scheduler(folder, 4)
+    subject.fill()
+    seen = Violation("values", "a kind", "output 0", {"eager": "0", "target": "1"})
+    failure = Failure(SYMPTOM, PROGRAM, 0, violation=seen)
+    pool.futures[0].set_result(ShardResult(pool.scheduled[0], failures=[failure]))
+    subject.take()
+    return subject, pool
+
+
+def test_a_reduction_that_ends_workers_leaves_the_failure_with_its_evidence(tmp_path: Path) -> None:
+    subject, pool = reducing(tmp_path)
+    for _ in range(TRIES - 1):
+        assert dies(subject, pool, []) is None
+    found = dies(subject, pool, [])
+    assert found is not None
+    assert (found.finding.program, found.finding.place) == (PROGRAM, "output 0")
+    assert found.finding.evidence["target"] == "1"
+    assert str(found.finding.evidence["not reduced"]).count("Abnormal termination") == TRIES
+    # No program that was reduced to its end has this identifier.
+    assert found.finding.cause == "not reduced: a kind"
+    assert not subject.fill()
+
+
+def test_a_campaign_that_starts_again_takes_stored_results(tmp_path: Path) -> None:
+    subject, pool = reducing(tmp_path)
+    assert dies(subject, pool, []) is None
+    before = subject.campaign.to_json()
+    subject.tasks.store.close()
+    again, other = scheduler(tmp_path, 4)
+    assert again.fill()
+    again.take()
+    assert [args[0].symptom for args in other.arguments] == [SYMPTOM], "the reduction alone runs"
+    assert again.campaign.to_json() == before
+    assert dies(again, other, []) is not None, "deaths before the new start count"
 
 
 def lose_device() -> None:
@@ -149,24 +229,39 @@ def test_a_worker_that_loses_its_device_ends_and_says_so(
 ) -> None:
     ends: list[int] = []
     monkeypatch.setattr(os, "_exit", ends.append)
-    with _ending_without_device():
+    with ending_without_device():
         lose_device()
     subject, pool = scheduler(tmp_path, 4)
     subject.fill()
     [shard] = pool.scheduled
-    Blame(str(subject.store.blame_file(shard)))([1])
-    pool.futures[0].set_exception(ProcessExpired("Abnormal termination", ends[0]))
-    reduced = subject.take()
-    assert reduced is not None
-    assert reduced.program == shard.program(1)
-    assert reduced.violation.kind == "loses its device"
+    assert dies(subject, pool, [1], ends[0]) is None
+    found = dies(subject, pool, [1], ends[0])
+    assert found is not None
+    assert found.finding.program == shard.program(1)
+    assert found.finding.kind == "loses its device"
     assert pool.scheduled[-1].skip == {1}
 
 
 def test_a_worker_that_dies_before_its_first_program_blames_none(tmp_path: Path) -> None:
     subject, pool = scheduler(tmp_path, 4)
     subject.fill()
-    pool.futures[0].set_exception(ProcessExpired("Abnormal termination", -9))
-    assert subject.take() is None
-    assert subject.campaign.deaths == 1
-    assert len(pool.scheduled) == 1
+    for _ in range(TRIES_IF_FROM_OUTSIDE):
+        assert not subject.campaign.mistakes
+        assert dies(subject, pool, []) is None
+    assert subject.campaign.mistakes == ["shard 0 of identity: dies of signal 11 at its start"]
+    assert not subject.fill()
+
+
+def test_a_pool_that_breaks_is_started_anew(tmp_path: Path) -> None:
+    subject, pool = scheduler(tmp_path, 2 * PROGRAMS_PER_SHARD)
+    subject.fill()
+    first, second = pool.scheduled
+    pool.futures[1].set_result(ShardResult(second, Statistics(programs=2)))
+    pool.futures[0].set_exception(BrokenProcessPool("All workers expired"))
+    subject.take()
+    assert (pool.stopped, pool.scheduled[2]) == (1, first)
+    for future in pool.futures[2:]:
+        future.set_result(ShardResult(first, Statistics(programs=1)))
+    for _ in range(3):
+        subject.take()
+    assert not subject.fill()

@@ -105,6 +105,26 @@ SAME: dict[str, tuple[Function, Function, tuple[Tensor, ...]]] = {
         lambda z: torch.view_as_real(z)[:, 1].neg() + 1,
         (Z,),
     ),
+    "a constant negated lazily, and by an op": (
+        lambda x: torch._neg_view(torch.ones_like(x)) + 1,
+        lambda x: torch.ones_like(x).neg() + 1,
+        (X.long(),),
+    ),
+    "constants beside an input, negated lazily, and by an op": (
+        lambda x: (x[:2].fill_(1), torch._neg_view(x) + 1)[1],
+        lambda x: (x[:2].fill_(1), torch.cat((x.new_full((2,), -1), x[2:].neg())) + 1)[1],
+        (X,),
+    ),
+    "the conjugate of a constant": (
+        lambda z: torch.full_like(z, 1 + 2j).conj() + z,
+        lambda z: torch.full_like(z, 1 - 2j) + z,
+        (Z,),
+    ),
+    "an addend that is ignored": (
+        lambda i: i.addmv_(i.new_zeros(2, 3), i.new_zeros(3), beta=0),
+        lambda i: i.copy_(torch.zeros_like(i)),
+        (X[:2].long(),),
+    ),
     "comparison written in place, and cast": (lambda x: x.ge_(2), lambda x: x.copy_(x.ge(2)), (X,)),
     "an integer add to a float": (
         lambda x, i: i.add_(x.long()),

@@ -62,6 +62,10 @@ def layouts(value: Any) -> Any:
         # Strides that depend on those of indices
         (aten.index.Tensor, (GRID, [BESIDE])),
         (aten.index.Tensor, (torch.ones(1), [BESIDE])),
+        (
+            aten.index.Tensor,
+            (torch.ones(4).as_strided((1, 2, 2), (2, 1, 2)), [None, torch.zeros(2).long()]),
+        ),
         (aten.index.Tensor, (torch.ones(1, 1), [None, BESIDE])),
         (aten.index.Tensor, (GRID, [torch.zeros(2, 0, dtype=torch.long).t()])),
         # The location in the storage

@@ -242,3 +242,23 @@ def test_a_result_whose_users_depend_on_its_offset_keeps_its_offset(reinplaced, 
     done = reinplaced(program, vector)
     assert done.how["mul"] is None
     assert done.refused("mul") == "same_location"
+
+
+def test_a_small_result_that_is_returned_does_not_keep_a_large_storage_alive(reinplaced):
+    def program(x):
+        row = (x + 1)[:1]
+        return row * 2
+
+    large = torch.ones(100, 3)
+    done = reinplaced(program, large)
+    assert done.refused("mul") == "larger_output_storage"
+    assert done.graph_module(large).untyped_storage().nbytes() == 3 * 4
+    # As large as in eager, or as the caller allows.
+    assert reinplaced(lambda x: (x + 1)[:] * 2, large).how["mul"] is How.IN_PLACE
+    assert reinplaced(program, large, growth=100).how["mul"] is How.IN_PLACE
+    assert reinplaced(program, large, growth=99).how["mul"] is None
+
+
+def test_a_small_result_that_is_not_returned_may_be_in_a_large_storage(reinplaced):
+    done = reinplaced(lambda x: ((x + 1)[:1] * 2).sum(), torch.ones(100, 3))
+    assert done.how["mul"] is How.IN_PLACE

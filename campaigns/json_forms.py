@@ -1,0 +1,154 @@
+"""The JSON forms of what the store keeps: shards, statistics, failures, findings.
+
+Nothing is pickled, so reading a store executes nothing. Each `..._from_json` raises `LookupError`,
+`TypeError` or `ValueError` for values of another form; the store names itself in the message.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from campaigns.failure import Failure
+from campaigns.finding import Finding
+from campaigns.plan import Plan
+from campaigns.shard import Shard, ShardResult
+from campaigns.statistics import COUNTS, Statistics
+from campaigns.suspicions import Suspicions
+from generators.scene import Counts
+from oracles.verdict import Violation
+from programs.serialization import from_json, to_json
+from trials.attribution import Symptom
+from trials.groups import CompanyFailure
+from trials.trial import Spent
+
+# --- plans and shards -----------------------------------------------------------------------------
+
+
+def plan_to_json(plan: Plan) -> dict[str, object]:
+    """A plan as JSON values."""
+    values = asdict(plan)
+    return values | {"targets": list(plan.targets), "share": list(plan.share)}
+
+
+def plan_from_json(data: Any) -> Plan:
+    """The plan that `plan_to_json` gave."""
+    targets, (index, number) = tuple(map(str, data["targets"])), data["share"]
+    return Plan(**{**data, "targets": targets, "share": (int(index), int(number))})
+
+
+def shard_to_json(shard: Shard) -> dict[str, object]:
+    """A shard as JSON values. Equal shards have equal ones, in the same order."""
+    company = [shard.company.start, shard.company.stop]
+    return asdict(shard) | {"skip": sorted(shard.skip), "company": company}
+
+
+# --- failures -------------------------------------------------------------------------------------
+
+
+def failure_to_json(failure: Failure) -> dict[str, object]:
+    """A failure as JSON values."""
+    violation = failure.violation
+    return {
+        "symptom": _symptom_to_json(failure.symptom),
+        "program": to_json(failure.program),
+        "seed": failure.seed,
+        "known": failure.known,
+        "suspected": failure.suspected,
+        "company": failure.company,
+        "violation": None if violation is None else asdict(violation),
+    }
+
+
+def failure_from_json(data: Any) -> Failure:
+    """The failure that `failure_to_json` gave."""
+    violation = data["violation"]
+    return Failure(
+        _symptom(data["symptom"]),
+        from_json(data["program"]),
+        int(data["seed"]),
+        data["known"],
+        data["suspected"],
+        bool(data["company"]),
+        None if violation is None else Violation(**violation),
+    )
+
+
+def finding_to_json(finding: Finding) -> dict[str, object]:
+    """A finding with its reduced program, as JSON values."""
+    return {"finding": finding.to_json(), "program": to_json(finding.program)}
+
+
+def finding_from_json(data: Any, where: str) -> Finding:
+    """The finding that `finding_to_json` gave. Raises `UserError`, which says `where` it was."""
+    return Finding.from_json(data["finding"], from_json(data["program"]), where)
+
+
+def _symptom_to_json(symptom: Symptom) -> list[str]:
+    return [symptom.target, symptom.oracle, symptom.kind]
+
+
+def _symptom(data: Any) -> Symptom:
+    target, oracle, kind = map(str, data)
+    return Symptom(target, oracle, kind)
+
+
+# --- results of shards ----------------------------------------------------------------------------
+
+
+def result_to_json(result: ShardResult) -> dict[str, object]:
+    """The result of a shard except its failures, which have rows of their own."""
+    return {
+        "statistics": _statistics_to_json(result.statistics),
+        "suspicions": [
+            [_symptom_to_json(symptom), count, to_json(program)]
+            for symptom, (count, program) in result.suspicions.found.items()
+        ],
+        "searching": result.searching,
+        "recognizing": result.recognizing,
+    }
+
+
+def result_from_json(data: Any, shard: Shard, failures: Sequence[Failure]) -> ShardResult:
+    """The result that `result_to_json` gave, with its failures, those of companies included."""
+    suspicions = Suspicions()
+    for symptom, count, program in data["suspicions"]:
+        suspicions.add(_symptom(symptom), from_json(program), int(count))
+    return ShardResult(
+        shard,
+        _statistics(data["statistics"]),
+        [failure for failure in failures if not failure.company],
+        [CompanyFailure(it.symptom, it.program) for it in failures if it.company],
+        suspicions,
+        float(data["searching"]),
+        float(data["recognizing"]),
+    )
+
+
+def _statistics_to_json(statistics: Statistics) -> dict[str, object]:
+    drawn = statistics.instructions
+    return {
+        **{name: getattr(statistics, name) for name in COUNTS},
+        "instructions": {
+            "kept": drawn.kept,
+            "raised": drawn.raised,
+            "undefined": drawn.undefined,
+            "too_large": drawn.too_large,
+            "reasons": [[op, reason, times] for (op, reason), times in drawn.reasons.items()],
+            "scenarios": dict(drawn.scenarios),
+        },
+        "spent": asdict(statistics.spent),
+    }
+
+
+def _statistics(data: Any) -> Statistics:
+    drawn = dict(data["instructions"])
+    reasons = Counter({(str(op), str(why)): int(times) for op, why, times in drawn.pop("reasons")})
+    scenarios = Counter({str(name): int(n) for name, n in drawn.pop("scenarios").items()})
+    return Statistics(
+        **{name: int(data[name]) for name in COUNTS},
+        instructions=Counts(**drawn, reasons=reasons, scenarios=scenarios),
+        spent=Spent(**data["spent"]),
+    )

@@ -1,0 +1,96 @@
+"""Findings are read back as they were written, and damaged ones are refused by name."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from campaigns.failure import reduce_failure
+from campaigns.finding import Finding
+from campaigns.run_folder import RunFolder, read_finding, read_findings, write_finding
+from campaigns.shard import Shard, run_shard
+from programs.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def finding() -> Finding:
+    reduced = reduce_failure(run_shard(Shard(3, "functionalize")).failures[0])
+    assert reduced is not None
+    return Finding.of(reduced)
+
+
+def test_round_trip(finding: Finding, tmp_path: Path) -> None:
+    write_finding(tmp_path / "findings" / finding.identifier, finding)
+    assert read_finding(tmp_path / "findings" / finding.identifier) == finding
+    assert read_findings(tmp_path) == [finding]
+
+
+def test_what_is_known_of_a_finding_is_kept(finding: Finding, tmp_path: Path) -> None:
+    told = replace(
+        finding,
+        blamed="post_grad: remove_noop_ops",
+        cause="the inverse of expand subtracts",
+        known="expand-inverse",
+        latent=True,
+        user_level={"aot_eager": "shows", "inductor": "does not show"},
+    )
+    write_finding(tmp_path, told)
+    assert read_finding(tmp_path) == told
+
+
+def test_a_finding_of_version_1_is_read(finding: Finding, tmp_path: Path) -> None:
+    write_finding(tmp_path, finding)
+    data = json.loads((tmp_path / "finding.json").read_text())
+    for name in ("cause", "known", "latent", "user level", "exact", "graph", "first wrong after"):
+        del data[name]
+    (tmp_path / "finding.json").write_text(json.dumps(data | {"version": 1}))
+    assert read_finding(tmp_path) == replace(finding, exact=True, graph="", cause="", known=None)
+
+
+def test_a_confirmed_finding_moves_with_its_reproducer(finding: Finding, tmp_path: Path) -> None:
+    files = RunFolder.create(tmp_path / "run")
+    files.prepare()
+    assert files.write_unconfirmed(finding, "pass\n").is_file()
+    assert read_findings(files.folder) == []
+    assert files.confirm(finding.identifier)
+    files.remove_leftovers()
+    assert read_findings(files.folder) == [finding]
+    assert (files.finding_folder(finding.identifier) / "reproducer.py").is_file()
+    assert not (files.folder / "unconfirmed").exists()
+    files.write_unconfirmed(finding, "pass\n")  # as a campaign that was killed meanwhile does
+    assert files.confirm(finding.identifier)
+    assert not files.unconfirmed_folder(finding.identifier).exists()
+
+
+def test_a_run_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("")
+    with pytest.raises(UserError, match="is not empty"):
+        RunFolder.create(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["program.json", "finding.json"])
+def test_a_missing_file_is_named(finding: Finding, tmp_path: Path, name: str) -> None:
+    write_finding(tmp_path, finding)
+    (tmp_path / name).unlink()
+    with pytest.raises(UserError, match=name):
+        read_finding(tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["{", "[]", "{}", '{"version": 99}', "null"])
+def test_a_damaged_file_is_named(finding: Finding, tmp_path: Path, damage: str) -> None:
+    write_finding(tmp_path, finding)
+    (tmp_path / "finding.json").write_text(damage)
+    with pytest.raises(UserError, match=r"finding\.json"):
+        read_finding(tmp_path)
+
+
+def test_a_program_with_an_unknown_op_is_refused(finding: Finding, tmp_path: Path) -> None:
+    write_finding(tmp_path, finding)
+    data = json.loads((tmp_path / "program.json").read_text())
+    data["instructions"][0]["op"] = "os.system.default"
+    (tmp_path / "program.json").write_text(json.dumps(data))
+    with pytest.raises(UserError, match=r"instructions\[0\]"):
+        read_finding(tmp_path)
