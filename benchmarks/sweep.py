@@ -35,7 +35,7 @@ from benchmarks.sweep_modes import MODES, Outcome, SweepAnswer
 from benchmarks.sweep_subjects import LAYOUTS, SampleCall, calls_of, dtypes_of, subjects
 from benchmarks.tables import Table
 from programs.errors import UserError
-from trials.isolation import Death, Isolated, Limits, Raised, start_server
+from trials.isolation import Death, Isolated, Limits, Raised, Returned, start_server
 
 SAMPLES = 2  # of each operator and dtype
 LIMITS = Limits(seconds=120.0, nbytes=6 * 2**30)
@@ -151,8 +151,9 @@ def _swept(name: str, process: _Process) -> Swept:
     refused: collections.Counter[tuple[str, str]] = collections.Counter()
     shown: list[tuple[str, str]] = []
     samples = process.listed(name)
-    if isinstance(samples, Death):
-        shown.append((str(SweepAnswer.EAGER_RAISES), f"its samples: {samples.describe()}"))
+    if not isinstance(samples, list):
+        # To list samples calls no pass, so this is torch's, or ours.
+        shown.append((str(SweepAnswer.EAGER_RAISES), f"{name}, its samples: {_described(samples)}"))
         return Swept(name, counts, refused, shown)
     for sample in samples:
         for layout in LAYOUTS:
@@ -196,44 +197,48 @@ class _Process:
             self._isolated.stop()
         self._isolated = None
 
-    def listed(self, subject: str) -> list[Sample] | Death:
-        """The calls of a subject. A death is torch's: no pass is called."""
+    def listed(self, subject: str) -> list[Sample] | Death | Raised:
+        """The calls of a subject."""
         self._subjects += 1
         if self._subjects % _SUBJECTS_PER_PROCESS == 0:
             self.stop()
-        found: list[Sample] | Death = self._call("listed_calls", subject, self.samples, self.seed)
-        return found
+        found = self._call("listed_calls", subject, self.samples, self.seed)
+        return found.value if isinstance(found, Returned) else found
 
     def outcomes(self, sample: Sample, layout: str) -> Iterator[tuple[str, Outcome]]:
         """The outcome in each mode that is for the call, with the name of the mode."""
         for mode in MODES:
             found = self._call("call_outcome", sample, layout, mode.name, self.samples, self.seed)
-            if isinstance(found, Death):
-                yield mode.name, _death(found)
-            elif found is not None:
-                yield mode.name, found
+            if not isinstance(found, Returned):
+                yield mode.name, _ended(found)
+            elif found.value is not None:
+                yield mode.name, found.value
 
-    def _call(self, function: str, *arguments: object) -> Any:
-        """What the function returns; or the death of the process. Raises what it raises."""
+    def _call(self, function: str, *arguments: object) -> Returned | Raised | Death:
         if self._isolated is None:
             self._isolated = Isolated(LIMITS)
         self._isolated.call(f"benchmarks.sweep:{function}", *arguments)
         while (found := self._isolated.outcome()) is None:
             wait(self._isolated.waitable, max(0.0, self._isolated.seconds_left) + 0.01)
-        if isinstance(found, Raised):
-            raise found.error
         if isinstance(found, Death):
             self._isolated = None
-            return found
-        return found.value
+        return found
 
 
-def _death(death: Death) -> Outcome:
-    """The answer where a process ended: its step says whose fault that is."""
-    if death.step == sweep_modes.EAGER_STEP:
-        return Outcome(SweepAnswer.EAGER_RAISES, death.describe())
-    frames = " < ".join(map(str, death.stack[:3]))
-    return Outcome(SweepAnswer.CRASH, f"{death.step}: {death.describe()} {frames}")
+def _ended(found: Death | Raised) -> Outcome:
+    """The answer where a call returned none. The step of a death says whose fault that is.
+
+    An error is of the sweep itself, since an error of the passes is part of their outcome.
+    """
+    died_in_eager = isinstance(found, Death) and found.step == sweep_modes.EAGER_STEP
+    answer = SweepAnswer.EAGER_RAISES if died_in_eager else SweepAnswer.CRASH
+    return Outcome(answer, _described(found))
+
+
+def _described(found: Death | Raised) -> str:
+    if isinstance(found, Raised):
+        return " ".join(str(found.error).split())[-400:]
+    return f"{found.step}: {found.describe()} {' < '.join(map(str, found.stack[:3]))}"
 
 
 @functools.lru_cache(maxsize=8)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
 from programs.errors import UserError
@@ -160,6 +161,8 @@ def _modules(info: Any, dtype: torch.dtype) -> Iterator[list[SampleCall]]:
             if given is None:
                 continue
             module = info.module_cls(*built.args, **built.kwargs).to(dtype).train(training)
+            if any(map(is_lazy, module.parameters())):
+                module(*given.args, **given.kwargs)  # it gets its parameters in a call
             parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
             state = {
                 name: tensor.detach()
