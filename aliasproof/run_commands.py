@@ -17,6 +17,7 @@ from aliasproof.options import (
     Json,
     PastKnown,
     Profile,
+    ProgramLimit,
     Programs,
     RunFolder,
     Seconds,
@@ -24,6 +25,7 @@ from aliasproof.options import (
     ShareOfShards,
     Targets,
     Until,
+    WorkerMemory,
 )
 from aliasproof.startup import quitting_at_ctrl_c
 
@@ -38,6 +40,8 @@ def fuzz(
     workers: Jobs = None,
     shard: ShareOfShards = None,
     profile: Profile = None,
+    limit: ProgramLimit = None,
+    memory: WorkerMemory = None,
     past_known: PastKnown = False,
     device: DeviceName = None,
     group: Group = None,
@@ -57,6 +61,6 @@ def fuzz(
             print("Starting. To import torch takes some seconds.", file=sys.stderr, flush=True)
         from aliasproof.commands.fuzz import FuzzOptions, run_campaign
 
-        options = FuzzOptions(*given, past_known, device, group)
+        options = FuzzOptions(*given, limit, memory, past_known, device, group)
         found = run_campaign(options, as_json=json)
     return int(found and (fail_on_findings or options.fails_on_findings))
