@@ -23,6 +23,7 @@ import z3
 from benchmarks import (
     ablation,
     against_torch,
+    backend_cost,
     causes,
     check_cost,
     generation,
@@ -55,6 +56,7 @@ BENCHMARKS: dict[str, Callable[[], Figures]] = {
     "lemma_table": lemma_table.measure,
     "pass_cost": pass_cost.measure,
     "against_torch": against_torch.measure,
+    "backend_cost": backend_cost.measure,
     "proof_rates": proof_rates.measure,
     "long_reductions": long_reductions.measure,
     "check_cost": check_cost.measure,

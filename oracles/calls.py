@@ -45,6 +45,7 @@ _STORES_RANDOM = {
     "randn_like",
     "randint_like",
 }
+_SCALES_ADDEND = {"addmm", "addmv", "addbmm", "baddbmm", "addr"}
 TORCH = {"aten", "prims"}
 # Arguments of torch's ops that do not change the values computed; `dtype` shows in the result.
 _NO_MATTER = {
@@ -198,9 +199,12 @@ def matters(op: OpOverload, name: str, value: Any) -> bool:
     )
 
 
-def unread(op: OpOverload, given: dict[str, Any]) -> set[str]:
+def unread(op: OpOverload, given: Mapping[str, Any]) -> set[str]:
     """The tensors whose metadata matters and whose contents do not."""
     name, found = torch_name(op), set()
+    # By their documentation, `beta=0` ignores the addend, also a NaN in it.
+    if given.get("beta") == 0 and name in _SCALES_ADDEND:
+        found.add("self")
     if name in _STORES_RANDOM or (name == "bernoulli" and "p" in given):
         found.add("self")
     # torch overwrites `out=` arguments. An op of another library may read its own.

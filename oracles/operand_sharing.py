@@ -16,6 +16,7 @@ from torch._ops import OpOverload
 
 from oracles.calls import TORCH
 from oracles.value_hashes import digest
+from programs.custom_operators import NAMESPACE, READS_AGAIN
 from programs.eager_call import tensors_in
 from programs.regions import Region, overlap
 from programs.schemas import facts
@@ -26,9 +27,12 @@ def shared_with_written(op: OpOverload, given: Mapping[str, Any]) -> list[tuple[
     """Which byte of an operand is which byte of another one, as a plain argument of the call.
 
     It is empty if no operand shares a byte with another one that is written, and the same for
-    operands at other addresses. torch's operators have rules of their own.
+    operands at other addresses. torch's operators have rules of their own. Ours read all operands
+    before they write, except a few; so with one written argument, sharing changes nothing.
     """
     if op.namespace in TORCH or not facts(op).writes:
+        return []
+    if op.namespace == NAMESPACE and _reads_first(op):
         return []
     names = {op._schema.arguments[index].name for index in facts(op).writes}
     operands = [
@@ -47,6 +51,12 @@ def shared_with_written(op: OpOverload, given: Mapping[str, Any]) -> list[tuple[
         return []
     bytes_shared = _numbered([operands[index][1] for index in sharing])
     return [("shares", (sharing, bytes_shared))]
+
+
+def _reads_first(op: OpOverload) -> bool:
+    written = [op._schema.arguments[index] for index in facts(op).writes]
+    in_lists = any("List" in str(argument.type) for argument in written)
+    return len(written) == 1 and not in_lists and str(op) not in READS_AGAIN
 
 
 def _share(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -38,7 +38,8 @@ _WEIGHTS = _constants("weights", _MOST_BYTES) | _ODD  # of the bytes of an eleme
 _PLACES = _constants("places", _MOST_BYTES)  # make the bytes of a stored element different
 OPERANDS = _constants("operands", 256) | _ODD
 _BYTES = _constants("bytes", 256)  # the hashes of bytes that come from no input
-_SORTED_BYTES = np.sort(_BYTES)
+_BYTE_OF = np.argsort(_BYTES).astype(np.uint8)
+_SORTED_BYTES = _BYTES[_BYTE_OF]
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _SHIFTS = np.array([30, 27, 31], np.uint64)
 _FACTORS = np.array([0xBF58476D1CE4E5B9, 0x94D049BB133111EB], np.uint64)
@@ -64,19 +65,19 @@ def sequence(start: np.uint64, count: int) -> Array:
 
 
 @functools.lru_cache(maxsize=256)
-def initial(name: str, number: int, count: int) -> Array:
+def initial(name: str, number: int | tuple[int, int], count: int) -> Array:
     """The hashes that the bytes of a storage start with."""
     return sequence(hashed(name, number), count)
 
 
-def unwritten(count: int) -> Array:
+def unwritten(count: int, seed: int) -> Array:
     """The hashes of `count` bytes that nothing has written yet."""
-    return initial("unwritten", 0, count)
+    return initial("unwritten", seed, count)
 
 
-def grown(hashes: Array, count: int) -> Array:
+def grown(hashes: Array, count: int, seed: int) -> Array:
     """The hashes of a storage that grew to `count` bytes: the new ones are unwritten."""
-    return np.concatenate((hashes, unwritten(count)[hashes.size :]))
+    return np.concatenate((hashes, unwritten(count, seed)[hashes.size :]))
 
 
 def combined(hashes: Array) -> Array:
@@ -134,8 +135,14 @@ def of_bytes(data: npt.NDArray[np.uint8]) -> Array:
 
 def are_constants(hashes: Array) -> bool:
     """Whether all hashes are those of bytes that come from no input."""
+    return bool(_constant_elements(hashes).all())
+
+
+def _constant_elements(hashes: Array) -> npt.NDArray[np.bool_]:
+    """Whether all bytes of each element come from no input."""
     found = _SORTED_BYTES[np.searchsorted(_SORTED_BYTES, hashes) % _SORTED_BYTES.size]
-    return bool((found == hashes).all())
+    constant: npt.NDArray[np.bool_] = (found == hashes).all(axis=-1)
+    return constant
 
 
 def with_lazy_bits(tensor: torch.Tensor, hashes: Array) -> Array:
@@ -147,15 +154,32 @@ def with_lazy_bits(tensor: torch.Tensor, hashes: Array) -> Array:
 
 def negative(hashes: Array, dtype: torch.dtype) -> Array:
     """The negated value; twice, the value. A complex value is negated part by part."""
-    return hashes ^ _sign(dtype.to_real())
+    real = dtype.to_real()
+    parts = hashes.reshape(*hashes.shape[:-1], hashes.shape[-1] // real.itemsize, real.itemsize)
+    # The negative of a constant is a constant: a graph may have it as one.
+    found = _constant_elements(parts)
+    made = parts ^ _sign(real)
+    made[found] = of_bytes(_negated(_BYTE_OF[np.searchsorted(_SORTED_BYTES, parts[found])], real))
+    return made.reshape(hashes.shape)
 
 
 def conjugated(hashes: Array, dtype: torch.dtype) -> Array:
     """The conjugate of a complex value; twice, the value."""
     # The second half of an element is the imaginary part.
-    hashes = hashes.copy()
-    hashes[..., hashes.shape[-1] // 2 :] ^= _sign(dtype.to_real())
-    return hashes
+    half = hashes.shape[-1] // 2
+    imaginary = negative(hashes[..., half:], dtype.to_real())
+    return np.concatenate((hashes[..., :half], imaginary), axis=-1)
+
+
+def _negated(data: npt.NDArray[np.uint8], dtype: torch.dtype) -> npt.NDArray[np.uint8]:
+    """The bytes of the negated elements; the last dim has the bytes of an element."""
+    made = data.copy()
+    if dtype.is_floating_point:  # the sign is the highest bit of the last byte
+        made[..., -1] ^= np.uint8(0x80)
+    else:
+        numbers = made.view(f"u{dtype.itemsize}")
+        np.negative(numbers, out=numbers)
+    return made
 
 
 @functools.cache

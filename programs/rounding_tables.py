@@ -107,6 +107,8 @@ ADDS_IN_ANY_ORDER = {
     *_TRAINING,
 }
 MULTIPLIES = {"mul", "square", "pow", "div", "reciprocal", "ldexp", *ADDS_IN_ANY_ORDER}
+# Of two kernels, one gives 0 where the other gives NaN.
+MAY_DROP_NAN = {"_add_relu"}
 # A kernel may leave out products with 0, which are NaN where the other factor is not finite.
 MAY_SKIP_ZEROS = _PRODUCTS
 READS_ZERO_SIGN = {"div", "reciprocal", "rsqrt", "pow", "atan2", "copysign", "signbit"}

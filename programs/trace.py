@@ -15,6 +15,7 @@ from programs.rounding_tables import (
     ADDS_IN_ANY_ORDER,
     ANY_ZERO,
     JUMPS,
+    MAY_DROP_NAN,
     MAY_SKIP_ZEROS,
     MOVES,
     MULTIPLIES,
@@ -172,7 +173,7 @@ class Rounding:
             return True
         if name in JUMPS and (factor or (inexact and self._near_jump(read))):
             return True
-        skips = name in MAY_SKIP_ZEROS or (complex_ and name in READS_ZERO_SIGN)
+        skips = name in MAY_SKIP_ZEROS | MAY_DROP_NAN or (complex_ and name in READS_ZERO_SIGN)
         if skips or (inexact and name in MULTIPLIES):
             return any(_any(tensor, _is_not_finite) for tensor in read)
         return name in READS_ZERO_SIGN and any(
@@ -218,6 +219,7 @@ class Trace:
     - `reads_location`: an operator showed the offset of a tensor or the size of its storage.
     - `reads_again`: an operator read an argument again after it had written it through another.
     - `random`: an op drew random numbers.
+    - `without_fake`: fake tensors have no kernel for an op.
     - `unwatched`: the higher-order operators that ran without a look at what they do.
     - `nbytes`: the bytes of all storages that the run was given or made, freed or not.
     - `captured`: how many of the last inputs a user's function captures; None for a program.
@@ -244,6 +246,7 @@ class Trace:
     reads_location: bool = False
     reads_again: bool = False
     random: bool = False
+    without_fake: bool = False
     unwatched: dict[str, None] = field(default_factory=dict)
     nbytes: int = 0
     captured: int | None = None

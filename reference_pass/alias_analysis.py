@@ -248,6 +248,8 @@ def _value(node: fx.Node, analysis: Analysis) -> Any:
     """The value of a node; raises `Refused` where it is data-dependent."""
     if node.target in _READS_DATA_UNNOTICED:
         raise Refused(f"{node.target} is data-dependent, and one graph must be right for all data")
+    if node.target in _CRASHES_ON_UNKNOWN_SIZE and _has_unknown_size(node, analysis):
+        raise Refused(f"{node.target} asks for the sizes of its operand, and one is data-dependent")
     try:
         if writes_outs_alone(node.target):
             return run_out_call(node, analysis.value)
@@ -261,8 +263,7 @@ def _value(node: fx.Node, analysis: Analysis) -> Any:
     except RuntimeError as error:
         # An error of eager stays as it is. But on a size that is unknown until the run, the fake
         # kernel may fail where eager would not.
-        operands = tensors_in([analysis.value(operand) for operand in node.all_input_nodes])
-        if any(map(_has_data_dependent_size, operands)):
+        if _has_unknown_size(node, analysis):
             raise Refused(
                 f"{node.target} may not support an operand of data-dependent size: {error}"
             ) from error
@@ -271,6 +272,8 @@ def _value(node: fx.Node, analysis: Analysis) -> Any:
 
 # They read data by a pointer. On fakes that fails with an error that says nothing of data.
 _READS_DATA_UNNOTICED = {aten.tensor_split.tensor_indices_or_sections}
+# Without a known size, torch 2.13 raises an error from C++, or dies of signal 11.
+_CRASHES_ON_UNKNOWN_SIZE = {aten.squeeze_.default, aten.squeeze_.dim, aten.squeeze_.dims}
 
 
 def _copied_by_location(node: fx.Node, analysis: Analysis) -> Geometry | None:
@@ -283,6 +286,12 @@ def _copied_by_location(node: fx.Node, analysis: Analysis) -> Geometry | None:
     if given["self"].is_conj() or given["self"].is_neg():
         return None
     return analysis.see(aten.as_strided.default(*given.values()))
+
+
+def _has_unknown_size(node: fx.Node, analysis: Analysis) -> bool:
+    """True if an operand of a node has a data-dependent size."""
+    operands = tensors_in([analysis.value(operand) for operand in node.all_input_nodes])
+    return any(map(_has_data_dependent_size, operands))
 
 
 def _has_data_dependent_size(tensor: torch.Tensor) -> bool:

@@ -1,9 +1,10 @@
 """`torch.compile(model, backend="aliasproof")`: Dynamo, the passes, and the graph run in eager.
 
 Dynamo guards the sizes and strides of inputs, but not how they share storage. What the passes
-decide depends on both. So the graph is compiled once per layout of its inputs (`_layout`): for the
-example inputs at once, so that Dynamo can fall back to eager where the passes refuse, and for any
-other layout at the first call with it.
+decide depends on both. So the graph is compiled once per layout of its inputs (`input_layouts`):
+for the example inputs at once, so that Dynamo can fall back to eager where the passes refuse, and
+for any other layout at the first call with it. If an int among the inputs changes, the graph is
+compiled with symbols for the ints.
 
 If an input or a parameter requires a gradient, AOTAutograd makes the forward and the backward
 graph, and the passes compile each of them.
@@ -11,6 +12,7 @@ graph, and the passes compile each of them.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,14 +20,25 @@ from typing import Any
 import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.source import LocalSource
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.fx.graph import _BoxedCodeGen
 
+from reference_pass.backtracking import footprint
 from reference_pass.capture import capture
 from reference_pass.exceptions import Refused
 from reference_pass.functionalize import Views
+from reference_pass.input_layouts import (
+    InputLayout,
+    depends_on_location,
+    fakes_of,
+    input_layouts,
+)
 from reference_pass.nested import tensors_in
 from reference_pass.output_views import detach_new_outputs
 from reference_pass.pipeline import pipeline
+from reference_pass.size_guards import SizeGuards
 
 
 def aliasproof(
@@ -77,9 +90,11 @@ def boxed(
 
 
 class Compiled:
-    """A graph module that is compiled once per layout of its inputs.
+    """A graph module that is compiled once per layout of its inputs (`input_layouts`).
 
-    `graphs` has the results, by layout: those of the last `MOST_LAYOUTS` layouts.
+    `graphs` has the results by the layouts of tensors and the values of other inputs, and
+    `general` by the layouts alone: graphs that are right for all ints that meet their guards. Each
+    has those of the last `MOST_LAYOUTS` layouts.
     """
 
     MOST_LAYOUTS = 64
@@ -92,7 +107,9 @@ class Compiled:
         strict: bool = False,
     ) -> None:
         self.graph_module, self.views, self.strict = graph_module, views, strict
+        self.attributes = [*graph_module.parameters(), *graph_module.buffers()]
         self.graphs: dict[Any, fx.GraphModule] = {}
+        self.general: dict[Any, General | None] = {}
         # Inputs that are Python floats in the program. Dynamo notes that only while it compiles.
         self.floats = [
             index
@@ -100,9 +117,12 @@ class Compiled:
             if getattr(node.meta.get("grapharg"), "pass_arg_as_tensor", False)
         ]
         self.by_value = False  # whether a graph is right for one value of these floats only
+        # Whether all graphs depend on the locations of inputs; and for which layouts they do.
+        self.by_location = depends_on_location(graph_module)
+        self.located: dict[Any, bool] = {}
         if (inputs := _without_symbols(example_inputs)) is not None:
-            # The fakes of Dynamo would get symbols from our trace, and guards on them.
-            with torch._guards.tracing(None):
+            # The fakes are ours alone: those of Dynamo would get symbols from our trace.
+            with torch._guards.tracing(None), unset_fake_temporarily():
                 self._compiled(inputs)
 
     def __call__(self, *inputs: Any) -> Any:
@@ -118,32 +138,135 @@ class Compiled:
 
     def _compiled(self, inputs: Sequence[Any]) -> fx.GraphModule:
         # Dynamo calls this again for inputs of the same sizes that share storage in another way.
-        if (compiled := self.graphs.get(self._key(inputs))) is None:
-            captured = self._captured(inputs)
-            compiled = pipeline(captured, *inputs, views=self.views, strict=self.strict)
-            compiled = detach_new_outputs(compiled, captured)
-            # The graph takes its inputs out of a list, so it can free them after their last use.
-            compiled.graph.set_codegen(_BoxedCodeGen())
-            compiled.recompile()
-            self.graphs[self._key(inputs)] = compiled
-            if len(self.graphs) > self.MOST_LAYOUTS:
-                del self.graphs[next(iter(self.graphs))]
+        key = self._key(inputs)
+        if (compiled := self.graphs.get(key)) is not None:
+            return compiled
+        general = self._general(inputs)
+        if general is not None and general.accepts(inputs):
+            return general.graph_module
+        compiled = self._built(inputs)
+        # The build may have found that more of the inputs matters.
+        _keep(self.graphs, self._key(inputs), compiled, self.MOST_LAYOUTS)
         return compiled
 
-    def _key(self, inputs: Sequence[Any]) -> Any:
-        values = tuple(inputs[index].item() for index in self.floats) if self.by_value else ()
-        return _layout(inputs), values
+    def _key(self, inputs: Sequence[Any]) -> tuple[Any, Any]:
+        values = [value for value in inputs if not isinstance(value, torch.Tensor)]
+        if self.by_value:
+            values += [inputs[index].item() for index in self.floats]
+        return self._layouts(inputs), tuple(values)
 
-    def _captured(self, inputs: Sequence[Any]) -> fx.GraphModule:
+    def _layouts(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        layouts = input_layouts(inputs, self.attributes, self.by_location)
+        if layouts in self.located:
+            return input_layouts(inputs, self.attributes, located=True)
+        return layouts
+
+    def _built(self, inputs: Sequence[Any]) -> fx.GraphModule:
+        """The compiled graph for such inputs, which may have symbols for ints."""
+        mode = FakeTensorMode(
+            shape_env=_shape_env(inputs), static_shapes=True, allow_non_fake_inputs=True
+        )
+        layouts = self._layouts(inputs)
+        captured = self._captured(layouts, inputs, mode)
+        anywhere = any(isinstance(each, InputLayout) and each.location is None for each in layouts)
+        if not (anywhere and depends_on_location(captured)):
+            # New fakes, since the trace may have changed the metadata of the others.
+            fakes = fakes_of(layouts, inputs, mode)
+            compiled = pipeline(captured, *fakes, views=self.views, strict=self.strict)
+            if not (anywhere and depends_on_location(compiled)):
+                compiled = detach_new_outputs(compiled, captured)
+                # The graph takes its inputs out of a list, so that it can free them after their
+                # last use.
+                compiled.graph.set_codegen(_BoxedCodeGen())
+                compiled.recompile()
+                return compiled
+        _keep(self.located, layouts, True, self.MOST_LAYOUTS)
+        return self._built(inputs)
+
+    def _captured(
+        self, layouts: Sequence[Any], inputs: Sequence[Any], mode: FakeTensorMode
+    ) -> fx.GraphModule:
         if not self.by_value:
             try:
-                return capture(self.graph_module, inputs)
+                return capture(self.graph_module, fakes_of(layouts, inputs, mode))
             # A branch on the probability of dropout; a kernel that takes no symbol for a float.
             except (Refused, TypeError):
                 if not self.floats:
                     raise
                 self.by_value = True
-        return capture(_with_floats(self.graph_module, self.floats, inputs), inputs)
+        graph_module = _with_floats(self.graph_module, self.floats, inputs)
+        return capture(graph_module, fakes_of(layouts, inputs, mode))
+
+    def _general(self, inputs: Sequence[Any]) -> General | None:
+        """The graph for all ints, which is built for the second ones; None if there is none."""
+        layouts = self._layouts(inputs)
+        if layouts in self.general:
+            return self.general[layouts]
+        others = [graph for (known, _), graph in self.graphs.items() if known == layouts]
+        if not others or not any(map(_is_int, inputs)):
+            return None
+        general = None
+        # With symbols, less can be decided, so it may allocate more than the graph for one value.
+        with contextlib.suppress(Refused):
+            symbolic = _with_symbols(inputs)
+            built = self._built(symbolic)
+            if footprint(built.graph).calls <= footprint(others[0].graph).calls:
+                general = General(built, symbolic)
+        _keep(self.general, self._layouts(inputs), general, self.MOST_LAYOUTS)
+        return general
+
+
+class General:
+    """A compiled graph with symbols for its ints, and the guards on these."""
+
+    def __init__(self, graph_module: fx.GraphModule, symbolic: Sequence[Any]) -> None:
+        self.graph_module = graph_module
+        self.ints = [
+            index for index, value in enumerate(symbolic) if isinstance(value, torch.SymInt)
+        ]
+        symbols = [symbolic[index] for index in self.ints]
+        env = symbols[0].node.shape_env
+        self.guards = SizeGuards(env, [f"i{index}" for index in self.ints], symbols)
+        # A hook would get the list of inputs, and the sizes of tensors are part of the key.
+        graph_module._forward_pre_hooks.clear()
+
+    def accepts(self, inputs: Sequence[Any]) -> bool:
+        """True if the graph is right for the ints among these inputs."""
+        return self.guards.broken([inputs[index] for index in self.ints]) is None
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _with_symbols(inputs: Sequence[Any]) -> list[Any]:
+    """The inputs with a new symbol for each int."""
+    env = ShapeEnv()
+
+    def symbol(value: int, name: str) -> Any:
+        source = LocalSource(name)
+        new = env.create_symbol(
+            value, source, DimDynamic.DYNAMIC, positive=None, do_not_specialize_zero_one=True
+        )
+        return env.create_symintnode(new, hint=value, source=source)
+
+    return [
+        symbol(value, f"i{index}") if _is_int(value) else value
+        for index, value in enumerate(inputs)
+    ]
+
+
+def _shape_env(inputs: Sequence[Any]) -> ShapeEnv:
+    """The environment of the symbols among the inputs, or a new one."""
+    symbols = [value for value in inputs if isinstance(value, torch.SymInt)]
+    return symbols[0].node.shape_env if symbols else ShapeEnv()
+
+
+def _keep(cache: dict[Any, Any], key: Any, value: Any, most: int) -> None:
+    """Add an entry to a cache; the oldest one leaves if there are more than `most`."""
+    cache[key] = value
+    if len(cache) > most:
+        del cache[next(iter(cache))]
 
 
 def _with_floats(
@@ -172,30 +295,3 @@ def _without_symbols(example_inputs: Sequence[Any]) -> list[Any] | None:
     ]
     symbolic = any(tensor._has_symbolic_sizes_strides for tensor in tensors_in(inputs))
     return None if symbolic or None in inputs else inputs
-
-
-def _layout(inputs: Sequence[Any]) -> tuple[Any, ...]:
-    """All that the decisions of the passes depend on, as a key.
-
-    That is which inputs share a storage, its size in bytes, and the layout of each input in it.
-    """
-    numbers: dict[int, int] = {}
-    layout: list[Any] = []
-    for value in inputs:
-        if not isinstance(value, torch.Tensor):
-            layout.append(value)
-            continue
-        storage = value.untyped_storage()
-        # Numbers in order of first use: addresses differ from call to call.
-        number = numbers.setdefault(storage._cdata, len(numbers))
-        layout.append(
-            (
-                number,
-                storage.nbytes(),
-                value.dtype,
-                tuple(value.shape),
-                value.stride(),
-                value.storage_offset(),
-            )
-        )
-    return tuple(layout)

@@ -33,8 +33,8 @@ class Footprint:
 
     `calls` counts the calls with a result of at least one byte in a storage of its own. `peak` is
     the largest number of bytes that are live at once. A storage is live from the call that makes it
-    to its last use as an operand; an output is live to the end. Inputs do not count, and symbolic
-    sizes count as zero.
+    to its last use as an operand; an output is live to the end. Inputs do not count. Symbolic
+    sizes count as their hints, or zero.
     """
 
     calls: int
@@ -64,7 +64,7 @@ def footprint(graph: fx.Graph) -> Footprint:
         }
         for storage, tensor in own.items():
             size: Size = tensor.untyped_storage().nbytes()
-            nbytes[storage] = size if isinstance(size, int) else 0
+            nbytes[storage] = size if isinstance(size, int) else size.node.hint or 0
             # A storage that is never an operand dies where it is born.
             born[storage] = dies[storage] = at
         calls += any(nbytes[storage] for storage in own)

@@ -29,6 +29,8 @@ from reference_pass.operator_forms import (
     is_pointwise,
     on_copies,
     out_form,
+    rounds_in_place,
+    rounds_its_scalar,
     unbind,
     writes,
 )
@@ -84,7 +86,12 @@ def candidates(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
     # Order is preference: in place of the first operand is the plainest graph, `out=` the last way.
     if op is on_copies:
         yield from _called_on_copies(node, liveness)
-    elif not isinstance(op, OpOverload) or writes(op) or node in liveness.views:
+    elif (
+        not isinstance(op, OpOverload)
+        or writes(op)
+        or node in liveness.views
+        or rounds_in_place(node)
+    ):
         return
     elif op in SCATTERS:
         yield from _scatter(node, op, liveness)
@@ -92,6 +99,9 @@ def candidates(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
         if op is aten.copy.default:
             yield from _copy(node, op, liveness)
         form = in_place_form(op)
+        dtype = getattr(node.meta["val"], "dtype", None)  # None for several results
+        if form is not None and rounds_its_scalar(form, dtype):
+            form = aten.mul_.Tensor  # takes the same arguments: a number for a tensor
         if form is not None:
             yield from _in_place(node, op, form, liveness)
         if isinstance(node.meta["val"], torch.Tensor) and is_pointwise(op):

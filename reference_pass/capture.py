@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -17,6 +16,7 @@ from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensor,
+    UnsupportedOperatorException,
 )
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing, get_proxy_mode, make_fx
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
@@ -29,7 +29,7 @@ from reference_pass.control_flow_calls import CONTROL_FLOW
 from reference_pass.emission import contiguous_strides
 from reference_pass.exceptions import Refused
 from reference_pass.fake_corrections import CORRECTIONS, OutLayout, out_layouts, true_result
-from reference_pass.fake_execution import refuse_without_regions
+from reference_pass.fake_execution import another_fake, refuse_without_regions
 from reference_pass.nested import leaves_in, tensors_in
 from reference_pass.operator_forms import aten, bind, facts, writes_outs_alone
 from reference_pass.regions import known, same_strides
@@ -50,7 +50,11 @@ def capture(
     if isinstance(function, fx.GraphModule) and is_aten(function, sample_args):
         return normalised(function)
     sample_args = [
-        argument.detach() if isinstance(argument, torch.Tensor) else argument
+        another_fake(argument)
+        if isinstance(argument, FakeTensor)
+        else argument.detach()
+        if isinstance(argument, torch.Tensor)
+        else argument
         for argument in sample_args
     ]
     if not isinstance(function, torch.nn.Module):
@@ -84,7 +88,8 @@ def _trace(function: Callable[..., Any], args: Sequence[object], sizes: SizeMode
     mode: Literal["symbolic", "fake"] = "symbolic" if sizes == "symbolic" else "fake"
     # Gradients are as the caller has them, since the function may take some (`torch.func.grad`).
     # They need autograd's record of views, so nothing is excluded here as in `on_fakes`.
-    with _seeds_refused(), _TraceGuard(), _PythonGuard():
+    seeds = _Seeds()
+    with _TraceGuard(seeds), _PythonGuard():
         # `x.data = y` goes past all modes; it only shows in the storage that x ends on.
         swapped: list[int] = []
         watched = _watch_data(function, swapped)
@@ -100,9 +105,15 @@ def _trace(function: Callable[..., Any], args: Sequence[object], sizes: SizeMode
             raise Refused(
                 f"the function is data-dependent, and one graph must be right for all data: {error}"
             ) from error
+        except UnsupportedOperatorException as error:
+            raise Refused(
+                f"{error} has no kernel for tensors without data of symbolic size; trace it with"
+                " fixed sizes"
+            ) from error
         # Storages as arguments; an overload that is named `from`, which is no Python name.
         except (NotImplementedError, SyntaxError) as error:
             raise Refused(f"the function cannot be traced: {error}") from error
+    seeds.refuse()
     # `set_` is a call in the graph. An assignment to `.data` leaves no call, so it would be lost.
     if swapped and not any(
         getattr(node.target, "overloadpacket", None) is aten.set_
@@ -115,20 +126,23 @@ def _trace(function: Callable[..., Any], args: Sequence[object], sizes: SizeMode
     return graph_module
 
 
-@contextlib.contextmanager
-def _seeds_refused() -> Iterator[None]:
+class _Seeds:
     """Refuses a trace that seeds the default generator: the call leaves no node in the graph."""
-    # Fakes draw no numbers, so only a seed changes the state.
-    with _disable_current_modes():  # AOTAutograd compiles in a fake mode
-        before = torch.get_rng_state()
-    yield
-    with _disable_current_modes():
-        if torch.equal(before, torch.get_rng_state()):
-            return
-        torch.set_rng_state(before)
-    raise Refused(
-        "the function seeds the default generator, which a graph cannot do; seed it before"
-    )
+
+    # AOTAutograd compiles in a fake mode, which would give the state no data.
+    def __init__(self) -> None:
+        with _disable_current_modes():
+            self.before = torch.get_rng_state()
+
+    def refuse(self) -> None:
+        """Raise `Refused` if the state has changed. Fakes draw no numbers, so only a seed does."""
+        with _disable_current_modes():
+            if torch.equal(self.before, torch.get_rng_state()):
+                return
+            torch.set_rng_state(self.before)
+        raise Refused(
+            "the function seeds the default generator, which a graph cannot do; seed it before"
+        )
 
 
 def _watch_data(function: Callable[..., Any], swapped: list[int]) -> Callable[..., Any]:
@@ -176,8 +190,9 @@ class _TraceGuard(TorchDispatchMode):
 
     supports_higher_order_operators = True
 
-    def __init__(self) -> None:
+    def __init__(self, seeds: _Seeds) -> None:
         super().__init__()
+        self.seeds = seeds
         # Storages made during the trace. They are kept alive, so that no address is used twice.
         self.made: dict[int, torch.UntypedStorage] = {}
 
@@ -191,6 +206,9 @@ class _TraceGuard(TorchDispatchMode):
             raise Refused(
                 f"{func} is a higher-order operator; what its branches write is not analysed"
             )
+        # A function may seed, draw, and restore the state (`torch.random.fork_rng`).
+        if facts(func).random:
+            self.seeds.refuse()
         given = bind(func, args, kwargs or {})
         for tensor in _real_tensors(given.get(name) for name in facts(func).writes):
             if storage_of(tensor) not in self.made:

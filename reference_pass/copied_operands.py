@@ -22,7 +22,7 @@ def copy_with_strides(tensor: Any, *, located: bool) -> Any:
     nbytes = tensor.untyped_storage().nbytes()
     if located and isinstance(nbytes, int):
         memory = torch.empty(nbytes, dtype=torch.uint8, device=tensor.device)
-        copy = _view_in(memory, tensor, tensor.storage_offset(), tensor.stride())
+        copy = view_in(memory, tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset())
     else:
         copy = torch.empty_strided(
             tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
@@ -44,7 +44,7 @@ def laid_out(tensors: Sequence[torch.Tensor], layouts: Sequence[Layout]) -> list
         storage, nbytes, offset, strides, conj, neg = layout
         if storage not in memories:
             memories[storage] = torch.zeros(nbytes, dtype=torch.uint8, device=tensor.device)
-        copy = _view_in(memories[storage], tensor, offset, strides)
+        copy = view_in(memories[storage], tensor.dtype, tensor.shape, strides, offset)
         # The dispatcher resolves these bits into a copy, which shares no memory with the others.
         copy = copy.conj() if conj else copy
         copies.append(torch._neg_view(copy) if neg else copy)
@@ -57,10 +57,14 @@ def laid_out(tensors: Sequence[torch.Tensor], layouts: Sequence[Layout]) -> list
     return copies
 
 
-def _view_in(
-    memory: torch.Tensor, like: torch.Tensor, offset: Any, strides: Sequence[Any]
+def view_in(
+    memory: torch.Tensor,
+    dtype: torch.dtype,
+    sizes: Sequence[Any],
+    strides: Sequence[Any],
+    offset: Any,
 ) -> torch.Tensor:
-    """A view of memory (bytes) with the sizes and the dtype of a tensor."""
+    """A view of memory (bytes) as elements of a dtype."""
     # A storage may end with a part of an element.
-    whole = memory[: memory.numel() // like.element_size() * like.element_size()]
-    return whole.view(like.dtype).as_strided(like.shape, strides, offset)
+    whole = memory[: memory.numel() // dtype.itemsize * dtype.itemsize]
+    return whole.view(dtype).as_strided(sizes, strides, offset)

@@ -88,14 +88,15 @@ def _with_strides_of(value: Any, real: Any) -> Any:
 
 
 def _indexed(op: OpOverload, given: dict[str, Any], value: torch.Tensor) -> torch.Tensor:
-    """The result of `index`: its strides depend on those of the indices, and fakes ignore these."""
+    """The result of `index`, with strides that depend on those of all operands in eager.
+
+    Fakes ignore those of the indices, and of dimensions of size one.
+    """
     operand, indices = given["self"], [index for index in given["indices"] if index is not None]
     if known(operand.numel() == 0):  # a run would raise: every index is out of range
         return value
     # The size of what a mask selects is data-dependent, so a run on zeros cannot give it.
-    if all(known(index.is_contiguous()) for index in indices) or any(
-        index.dtype == torch.bool for index in indices
-    ):
+    if any(index.dtype == torch.bool for index in indices):
         return value
     result: torch.Tensor = _by_a_run(op, given, value)
     return result
@@ -177,6 +178,7 @@ CORRECTIONS: dict[object, Correction] = {
             aten.logical_and.default,
             aten.logical_or.default,
             aten.logical_xor.default,
+            aten.ldexp.Tensor,
             aten.xlogy.Tensor,
             aten.roll.default,
             aten.addr.default,
@@ -187,11 +189,9 @@ CORRECTIONS: dict[object, Correction] = {
         ),
         _by_a_run,
     ),
-    # By the suggested memory format in eager; the dtype of the means is that of the weights. The
-    # dtype of `ldexp` is that of its exponents, where these alone are floating.
+    # By the suggested memory format in eager; the dtype of the means is that of the weights.
     **dict.fromkeys(
         (
-            aten.ldexp.Tensor,
             aten.native_batch_norm.default,
             aten._native_batch_norm_legit.default,
             aten._native_batch_norm_legit.no_stats,

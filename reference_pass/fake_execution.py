@@ -13,10 +13,12 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._dispatch.python import enable_python_dispatcher
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.node import map_aggregate
+from torch.utils import _pytree as pytree
 
 from reference_pass.exceptions import Refused
 from reference_pass.fake_corrections import out_layouts, true_result
@@ -55,8 +57,7 @@ def fake_value(mode: FakeTensorMode, value: object) -> Any:
         return value
     refuse_without_regions(value)
     if isinstance(value, FakeTensor):
-        # A new object on the same storage, without a graph of gradients.
-        return aten.alias.default(value.detach())
+        return another_fake(value)
     with unset_fake_temporarily():
         value = value.detach()
     # Sizes of the sample arguments are fixed; symbols come only from fakes of the caller.
@@ -66,6 +67,16 @@ def fake_value(mode: FakeTensorMode, value: object) -> Any:
     if fake.untyped_storage().nbytes() != nbytes:
         fake.untyped_storage().resize_(nbytes)
     return fake
+
+
+def another_fake(fake: FakeTensor) -> Any:
+    """A new object on the same storage, without a graph of gradients.
+
+    As to an input, all may be done to it: autograd has no record that it is a view, and it allows a
+    change of its metadata.
+    """
+    with fake.fake_mode, without_record_of_views():
+        return aten.alias.default(fake.detach())
 
 
 def refuse_without_regions(leaf: object) -> None:
@@ -95,10 +106,18 @@ def on_fakes(mode: FakeTensorMode) -> Iterator[None]:
     Autograd would record for each view how it was made from its base, and the cost grows with the
     length of the chain.
     """
-    views = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
-    without_views = torch._C._ExcludeDispatchKeyGuard(views)
-    with mode, torch.no_grad(), torch._C._DisableAutocast(), without_views:
+    # Some C++ kernels take no symbols for sizes. Python has other ones for them, as in a trace.
+    symbolic = mode.shape_env is not None and mode.shape_env.var_to_sources
+    kernels = enable_python_dispatcher() if symbolic else contextlib.nullcontext()
+    autocast = torch._C._DisableAutocast()
+    with kernels, mode, torch.no_grad(), autocast, without_record_of_views():
         yield
+
+
+def without_record_of_views() -> contextlib.AbstractContextManager[None]:
+    """A context in which autograd does not record that a tensor is a view."""
+    views = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
+    return torch._C._ExcludeDispatchKeyGuard(views)
 
 
 def attribute(node: fx.Node) -> Any:
@@ -130,7 +149,10 @@ def run_call(node: fx.Node, values: Callable[[fx.Node], Any]) -> Any:
         # support a stride of zero. The copy of the view is the same tensor.
         fixed = all(isinstance(size, int) for size in (*args[0].shape, *args[0].stride()))
         if not fixed or view is aten.view_as_real.default:
-            return view(*args, **kwargs).clone(memory_format=torch.contiguous_format)
+            shown = view(*args, **kwargs)  # a tensor; several of `unbind`
+            return pytree.tree_map(
+                lambda tensor: tensor.clone(memory_format=torch.contiguous_format), shown
+            )
     assert callable(node.target)
     if node.target is aten.view.dtype:
         return _view_as(*args)

@@ -29,6 +29,7 @@ from reference_pass.flattening import view_of_geometry
 from reference_pass.functional_storage import FunctionalStorage, FunctionalView
 from reference_pass.nested import nodes_in, tensors_in
 from reference_pass.operator_forms import (
+    WRITTEN_IN_PLACE,
     aten,
     bind,
     copy_form,
@@ -37,6 +38,7 @@ from reference_pass.operator_forms import (
     functional_form,
     is_opaque,
     on_copies,
+    rounds_its_scalar,
     unbind,
 )
 from reference_pass.regions import known, overlap, same_strides
@@ -195,6 +197,11 @@ def _functional(
     if exact and not all(map(_is_contiguous, views)):
         # Random numbers come in the order of memory, and the functional form has another layout.
         form = None
+    # An op that writes computes in the dtype of its destination (`cumsum_` of int8).
+    first_written = views[0].geometry if views else None
+    dtype = None if first_written is None else first_written.dtype
+    if rounds_its_scalar(op, dtype):
+        form = None
     old = None
     if form is not None and env.rules.overwrites(form) and facts(op).writes == facts(op).names[:1]:
         old = views[0].storage.value_before_queue(views[0])
@@ -208,10 +215,10 @@ def _functional(
     if form is None:
         _refuse_overlapping_operands(env, op, bind(op, *passed), views)
         return env.emit.call(on_copies, op, *args, **kwargs)
-    # An op that writes computes in the dtype of its destination (`cumsum_` of int8).
-    dtype = None if views[0].geometry is None else views[0].geometry.dtype
     args, kwargs = functional_call(op, form, bind(op, args, kwargs), dtype)
-    return env.emit.call(form, *args, **kwargs)
+    new = env.emit.call(form, *args, **kwargs)
+    new.meta[WRITTEN_IN_PLACE] = not facts(op).outs
+    return new
 
 
 def _is_contiguous(view: FunctionalView) -> bool:

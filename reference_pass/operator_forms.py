@@ -267,6 +267,39 @@ _COMMUTATIVE = {
 }
 
 
+def rounds_its_scalar(op: OpOverload, dtype: torch.dtype | None) -> bool:
+    """True if an in-place op rounds its scalar to this dtype, and its functional form does not."""
+    return op is aten.mul_.Scalar and dtype in (torch.bfloat16, torch.float16)
+
+
+def rounds_in_place(node: fx.Node) -> bool:
+    """True if a functional call may give other bits than the same call in place.
+
+    A compiler may fuse one multiplication of a complex product with the addition. In the remainder
+    of a vector loop it does so or not, depending on whether the result overwrites an operand. What
+    the program does in place has the bits of the in-place call.
+    """
+    value = node.meta["val"]
+    return (
+        node.target in _COMPLEX_PRODUCTS
+        and isinstance(value, torch.Tensor)
+        and value.is_complex()
+        and not node.meta.get(WRITTEN_IN_PLACE)
+    )
+
+
+# The key in the metadata of a node that is the functional form of an in-place call.
+WRITTEN_IN_PLACE = "written in place"
+_COMPLEX_PRODUCTS = {
+    aten.mul.Tensor,
+    aten.mul.Scalar,
+    aten.div.Tensor,
+    aten.addcmul.default,
+    aten.addcdiv.default,
+    aten.addr.default,
+}
+
+
 def is_pointwise(op: OpOverload) -> bool:
     """True if element i of the result depends on element i of each operand alone.
 

@@ -14,7 +14,7 @@ neither contains the other, each overlaps itself.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd, prod
 from typing import Any, TypeAlias
 
@@ -82,10 +82,10 @@ class Region:
         return all(isinstance(field, int) for field in (self.start, *self.sizes, *self.strides))
 
     @property
-    def end(self) -> int:
-        """One past the last byte; only of a fixed region that is not empty."""
+    def end(self) -> Size:
+        """One past the last byte; only of a region that is not empty."""
         # torch has no negative strides, so the last element has the largest index everywhere.
-        return int(
+        return (
             self.start
             + sum((n - 1) * s for n, s in zip(self.sizes, self.strides, strict=True))
             + self.itemsize
@@ -111,7 +111,8 @@ def overlap(one: Region, other: Region) -> bool:
     if one.empty or other.empty:
         return False
     if not (one.fixed and other.fixed):
-        return True
+        moved = _moved_to_zero(one, other)
+        return not _are_apart(one, other) if moved is None else overlap(*moved)
     # Most pairs are apart as intervals already; that costs no mask.
     if one.end <= other.start or other.end <= one.start:
         return False
@@ -123,17 +124,46 @@ def contains(outer: Region, inner: Region) -> bool:
     """True if every byte of `inner` is known to be a byte of `outer`."""
     if inner.empty or outer.same(inner):
         return True
-    if (
-        outer.empty
-        or not (outer.fixed and inner.fixed)
-        or inner.start < outer.start
-        or inner.end > outer.end
-    ):
+    if not (outer.fixed and inner.fixed):
+        moved = _moved_to_zero(outer, inner)
+        return _is_inside(outer, inner) if moved is None else contains(*moved)
+    if outer.empty or inner.start < outer.start or inner.end > outer.end:
         return False
     if is_dense(outer):  # it fills its interval, and the interval of `inner` is inside
         return True
     masks = _masks(outer, inner)
     return masks is not None and masks[1] & ~masks[0] == 0
+
+
+# A view at a symbolic position of a tensor of fixed size (`cache[:, i : i + 1]`): its sizes and
+# strides are fixed, and its start has known bounds.
+
+
+def _moved_to_zero(one: Region, other: Region) -> tuple[Region, Region] | None:
+    """Two regions at the same distance from each other; None unless they are fixed up to a move."""
+    distance = other.start - one.start
+    if isinstance(distance, torch.SymInt):
+        distance = distance.node.maybe_as_int()
+    if distance is None:
+        return None
+    low = min(0, distance)
+    moved = replace(one, start=-low), replace(other, start=distance - low)
+    return moved if all(region.fixed for region in moved) else None
+
+
+def _are_apart(one: Region, other: Region) -> bool:
+    """True if one region is known to end before the other one starts."""
+    return known(one.end <= other.start) or known(other.end <= one.start)
+
+
+def _is_inside(outer: Region, inner: Region) -> bool:
+    """True if a region is known to be inside the interval that another one fills."""
+    return (
+        is_dense(outer)
+        and not outer.empty
+        and known(outer.start <= inner.start)
+        and known(inner.end <= outer.end)
+    )
 
 
 def overlaps_itself(region: Region) -> bool:

@@ -14,6 +14,7 @@ The specification is the docstring of `torch.fx.passes.reinplace.reinplace`. Dif
   source. And the scatter is redundant if its source is at its destination already (5).
 - The caller reads the inputs after the end of the graph. That is step (1b). The optimisation noted
   there follows: a `copy_` into an input overwrites its old data, so the caller does not read it.
+- An output gets no larger storage than in eager, unless the caller allows it (`output_storage`).
 - Decisions are recorded (`decisions`): the way in which a node is in place, or the condition that
   each candidate fails.
 """
@@ -42,6 +43,7 @@ from reference_pass.liveness import Liveness
 from reference_pass.metadata import note_value, set_value, update_metadata
 from reference_pass.operand_access import stores_through
 from reference_pass.operator_forms import EPILOGUE, aten, bind, facts, on_copies, writes
+from reference_pass.output_storage import larger_output_storage
 from reference_pass.size_guards import guard_sizes
 
 
@@ -60,14 +62,18 @@ class Decision:
 
 
 def reinplace(
-    graph_module: fx.GraphModule, *sample_args: object, conditions: Sequence[Condition] = CONDITIONS
+    graph_module: fx.GraphModule,
+    *sample_args: object,
+    conditions: Sequence[Condition] = CONDITIONS,
+    growth: int = 1,
 ) -> fx.GraphModule:
     """Turn functional ops of a functional ATen graph into in-place ones.
 
     Changes the graph module and returns it. The sample arguments say which inputs share storage;
-    without them, the metadata of the placeholders does. The decisions are in
-    `graph_module.meta["reinplace"]`. Raises `Refused` if the graph writes anything except its
-    inputs at its end.
+    without them, the metadata of the placeholders does. `growth` is how many times larger than in
+    eager the storage of an output may be: more saves memory in the call, and costs it afterwards.
+    The decisions are in `graph_module.meta["reinplace"]`. Raises `Refused` if the graph writes
+    anything except its inputs at its end.
     """
     require_aten(graph_module, sample_args)
     update_metadata(graph_module, *sample_args)
@@ -77,7 +83,7 @@ def reinplace(
     with on_fakes(mode):
         best = best_walk(
             graph_module.graph,
-            lambda graph, kept: _Reinplacing(graph, mode, conditions, kept).run(),
+            lambda graph, kept: _Reinplacing(graph, mode, conditions, growth, kept).run(),
         )
     graph_module.graph = best.graph  # the setter also recompiles
     graph_module.meta["reinplace"] = best.decisions
@@ -106,11 +112,13 @@ class _Reinplacing:
         graph: fx.Graph,
         mode: FakeTensorMode,
         conditions: Sequence[Condition],
+        growth: int,
         kept: frozenset[str],
     ) -> None:
         self.graph = graph
         self.mode = mode
         self.conditions = conditions
+        self.growth = growth
         self.kept = kept
         self.liveness = Liveness(graph, mode)
         self.backtrack_points = BacktrackPoints(self.liveness)
@@ -159,6 +167,8 @@ class _Reinplacing:
                 reason = f"this depends on a data-dependent size: {error.cond}"
             if reason is not None:
                 return condition.__name__, reason
+        if (reason := larger_output_storage(candidate, self.growth)) is not None:
+            return larger_output_storage.__name__, reason
         return None
 
     # Rewrites. ------------------------------------------------------------------------------------

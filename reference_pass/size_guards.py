@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch._dynamo.source import LocalSource
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import SYMPY_INTERP, ShapeEnv, free_symbols
 
 from reference_pass.exceptions import Refused
@@ -22,7 +23,7 @@ from reference_pass.nested import tensors_in
 
 
 def guard_sizes(graph_module: fx.GraphModule) -> fx.GraphModule:
-    """Let a graph module check its guards at each call, if its inputs have symbolic sizes.
+    """Let a graph module check its guards at each call, if its trace had symbolic sizes.
 
     Changes the graph module and returns it. A copy of the graph module loses its hooks, so each
     pass calls this for its result.
@@ -40,6 +41,11 @@ def guard_sizes(graph_module: fx.GraphModule) -> fx.GraphModule:
 def _shape_env(values: Sequence[object]) -> ShapeEnv | None:
     """The environment of the symbols in these values; None if there are none."""
     for value in values:
+        # A guard such as `size == 5` has replaced the symbol, and no size shows it any more.
+        if isinstance(value, FakeTensor):
+            of_tensor: ShapeEnv | None = value.fake_mode.shape_env
+            if of_tensor is not None and of_tensor.replacements:
+                return of_tensor
         sizes = [value] if not isinstance(value, torch.Tensor) else [*value.shape, *value.stride()]
         for size in sizes:
             if isinstance(size, torch.SymInt):
@@ -66,12 +72,17 @@ class SizeGuards:
         """Check the inputs of a call."""
         if any(tensor._has_symbolic_sizes_strides for tensor in tensors_in(inputs)):
             return  # fakes of another trace; to compare their sizes would add guards to that one
+        if (broken := self.broken(inputs)) is not None:
+            raise Refused(f"{broken}; trace it for others")
+
+    def broken(self, inputs: Sequence[Any]) -> str | None:
+        """What these inputs do not meet; None if the graph is right for them."""
         given = dict(zip(self.names, inputs, strict=False))
         for name, value in zip(self.names, self.values, strict=True):
             if isinstance(value, torch.Tensor) and given[name].dim() != value.dim():
-                raise Refused(
+                return (
                     f"{name} has {given[name].dim()} dimensions, and the graph was traced for"
-                    f" {value.dim()}; trace it for others"
+                    f" {value.dim()}"
                 )
         # Noted at the first call, since a pass after this one may add guards.
         if self.guards is None:
@@ -79,9 +90,8 @@ class SizeGuards:
         for text, code in self.guards:
             # What torch printed from its own symbols, not what a user wrote.
             if not eval(code, SYMPY_INTERP, {"L": given}):  # noqa: S307
-                raise Refused(
-                    f"the graph was traced for inputs with {_readable(text)}; trace it for others"
-                )
+                return f"the graph was traced for inputs with {_readable(text)}"
+        return None
 
     def _texts(self) -> list[str]:
         """The guards as Python expressions."""
@@ -96,7 +106,11 @@ class SizeGuards:
             values,
             [LocalSource(name) for name in names],
             # Fakes of the caller may share their environment with other graphs.
-            guards=[guard for guard in self.env.guards if guard.expr.free_symbols <= symbols],
+            guards=[
+                guard
+                for guard in self.env.guards
+                if self.env.replace(guard.expr).free_symbols <= symbols
+            ],
             ignore_static=False,
         )
 

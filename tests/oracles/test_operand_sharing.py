@@ -71,3 +71,21 @@ def test_operands_that_are_only_read_may_be_copied() -> None:
     inputs = torch.arange(4.0), torch.ones(4)
     one, other = (run_uninterpreted(function, inputs) for function in (read_twice, read_copies))
     assert differences(one, other) == []
+
+
+@pytest.mark.parametrize(
+    ("op", "equivalent"),
+    [
+        (lambda x, y: ops.add_if(x, y, True), True),
+        (lambda x, y: ops.add_into(y, x), True),
+        (ops.add_twice, False),
+        (lambda x, y: ops.running_sum([x, y]), False),
+    ],
+    ids=["add_if", "add_into", "add_twice", "running_sum"],
+)
+def test_only_an_operator_that_reads_after_it_writes_sees_what_operands_share(
+    op: Callable[[Tensor, Tensor], None], equivalent: bool
+) -> None:
+    functions = (lambda x: op(x[1:], x[:3]), lambda x: op(x[1:], x[:3].clone()))
+    one, other = (run_uninterpreted(function, [torch.arange(4.0)]) for function in functions)
+    assert (differences(one, other) == []) == equivalent

@@ -230,6 +230,7 @@ MIXED = lambda x: x.view(torch.int32)  # noqa: E731
         pytest.param(lambda x: x.cos() * (x * INF), True, id="a rounding times infinity"),
         pytest.param(lambda x: x.cos() + x * INF, False, id="a rounding and infinity"),
         pytest.param(lambda x: (x * INF) @ x, True, id="infinity in a product of vectors"),
+        pytest.param(lambda x: aten._add_relu(x, x * NAN), True, id="a NaN that is dropped"),
         pytest.param(lambda x: x / (x - x).relu(), True, id="division by a zero of either sign"),
         pytest.param(lambda x: x / (x - x), False, id="division by a zero of known sign"),
         pytest.param(lambda x: MIXED((x - x).relu()), True, id="bits of a zero of either sign"),

@@ -62,9 +62,13 @@ Reinplaces: TypeAlias = Callable[..., Reinplaced]
 def reinplaced() -> Reinplaces:
     """`reinplaced(program, *inputs)`: what functionalize and reinplace make of it.
 
-    It must do what eager does.
+    It must do what eager does. `growth` is that of `reinplace`.
     """
-    return lambda program, *inputs: _checked(program, functionalize(program, *inputs), *inputs)
+
+    def run(program: Function, *inputs: Any, growth: int = 1) -> Reinplaced:
+        return _checked(program, functionalize(program, *inputs), *inputs, growth=growth)
+
+    return run
 
 
 @pytest.fixture
@@ -78,8 +82,10 @@ def reinplaced_as_written() -> Reinplaces:
     return run
 
 
-def _checked(program: Function, functional: fx.GraphModule, *inputs: Tensor) -> Reinplaced:
-    graph_module = reinplace(functional, *inputs)
+def _checked(
+    program: Function, functional: fx.GraphModule, *inputs: Tensor, growth: int = 1
+) -> Reinplaced:
+    graph_module = reinplace(functional, *inputs, growth=growth)
     target = Target(
         "reinplaced",
         "reinplace",

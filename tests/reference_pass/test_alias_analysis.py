@@ -292,6 +292,12 @@ def test_a_call_on_a_data_dependent_size_is_refused():
         analyse(graph_of((aten.nonzero.default, X), (aten.split.Tensor, Y, 2)), (GRID,))
 
 
+def test_a_call_that_crashes_on_a_data_dependent_size_is_refused():
+    graph = graph_of((aten.nonzero.default, X), (aten.squeeze_.dim, Y, 0))
+    with pytest.raises(Refused, match=r"aten\.squeeze_\.dim asks for the sizes"):
+        analyse(graph, (GRID,))
+
+
 def test_an_error_of_eager_stays_what_it_is_also_for_symbolic_sizes():
     mode = FakeTensorMode(shape_env=ShapeEnv())
     with pytest.raises(RuntimeError) as symbolic:

@@ -115,6 +115,12 @@ def seeds(x):
     return x + torch.rand(x.shape)
 
 
+def seeds_and_restores(x):
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(1)
+        return x + torch.rand(x.shape)
+
+
 def quantizes(x):
     return torch.quantize_per_tensor(x, 0.1, 0, torch.qint8).dequantize()
 
@@ -124,6 +130,7 @@ def quantizes(x):
     [
         (draws_from_its_own_generator, "explicit generator"),
         (seeds, "seeds the default generator"),
+        (seeds_and_restores, "seeds the default generator"),
         (quantizes, "has a scale beside its storage"),
     ],
 )

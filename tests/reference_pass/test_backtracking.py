@@ -24,7 +24,7 @@ def test_a_small_result_is_not_written_into_a_large_base_that_would_have_to_be_c
             base, changed[:2] + 1, 0, 0, 2
         )  # then this would be another
 
-    done = reinplaced(program, torch.ones(3, 4))
+    done = reinplaced(program, torch.ones(3, 4), growth=3)
     assert done.refused("neg") == "backtracking"
     assert (done.how["add_1"], done.how["slice_scatter"]) == (How.IN_PLACE, How.REDUNDANT)
 
@@ -34,7 +34,7 @@ def test_a_decision_that_costs_nothing_later_stands(reinplaced):
         base = x + 2
         return -base[1], base[2:] * 2
 
-    assert reinplaced(program, torch.ones(3, 4)).how["neg"] is How.IN_PLACE
+    assert reinplaced(program, torch.ones(3, 4), growth=3).how["neg"] is How.IN_PLACE
 
 
 def chain(*ops):

@@ -59,10 +59,13 @@ def layouts(value: Any) -> Any:
             (torch.ones(2, 2, 3).half(), *[torch.ones(2).half()] * 4, True, 0.1, 1e-5),
         ),
         (aten.pow.Tensor_Scalar, (torch.ones(2, dtype=torch.bool), True)),
-        (aten.ldexp.Tensor, (torch.ones(2, dtype=torch.uint8), torch.tensor(1.0).half())),
         # Strides that depend on those of indices
         (aten.index.Tensor, (GRID, [BESIDE])),
         (aten.index.Tensor, (torch.ones(1), [BESIDE])),
+        (
+            aten.index.Tensor,
+            (torch.ones(4).as_strided((1, 2, 2), (2, 1, 2)), [None, torch.zeros(2).long()]),
+        ),
         (aten.index.Tensor, (torch.ones(1, 1), [None, BESIDE])),
         (aten.index.Tensor, (GRID, [torch.zeros(2, 0, dtype=torch.long).t()])),
         # The location in the storage

@@ -169,7 +169,46 @@ def test_a_product_of_complex_numbers_does_not_commute(reinplaced):
     # 33 elements: the last one is not computed by the vector loop.
     x, y = torch.randn(2, 33, dtype=torch.complex64, generator=torch.Generator().manual_seed(0))
     product = reinplaced(lambda x, y: x * y.conj().resolve_conj(), x, y)
-    assert product.how["mul"] is not How.SWAPPED
+    assert "mul.Tensor" in product.calls
+
+
+# --- bits -----------------------------------------------------------------------------------------
+#
+# Oracles tolerate a difference in the last bit. Eager does not give one to who asks twice.
+
+TENTHS = torch.arange(1, 21) / 10
+
+
+def scaled(x):
+    return aten.mul.Scalar(x + 0, 1.1283791670955126)
+
+
+def scaled_in_place(x):
+    return aten.mul_.Scalar(x + 0, 1.1283791670955126)
+
+
+def quotient(x):
+    return (x + 0) / (x - 3)
+
+
+def quotient_in_place(x):
+    return (x + 0).div_(x - 3)
+
+
+@pytest.mark.parametrize(
+    ("program", "x", "call"),
+    [
+        (scaled, TENTHS.to(torch.bfloat16), "mul_.Tensor"),  # `mul_.Scalar` rounds its scalar
+        (scaled_in_place, TENTHS.to(torch.bfloat16), "mul_.Scalar"),
+        (scaled, TENTHS, "mul_.Scalar"),
+        (quotient, torch.complex(TENTHS, TENTHS.flip(0)), "div.Tensor"),
+        (quotient_in_place, torch.complex(TENTHS, TENTHS.flip(0)), "div_.Tensor"),
+    ],
+)
+def test_a_result_has_the_bits_of_eager(reinplaced, program, x, call):
+    done = reinplaced(program, x)
+    assert call in done.calls
+    assert torch.equal(done.graph_module(x), program(x))
 
 
 def test_a_scaled_sum_does_not_commute(reinplaced, vector):
@@ -203,3 +242,23 @@ def test_a_result_whose_users_depend_on_its_offset_keeps_its_offset(reinplaced, 
     done = reinplaced(program, vector)
     assert done.how["mul"] is None
     assert done.refused("mul") == "same_location"
+
+
+def test_a_small_result_that_is_returned_does_not_keep_a_large_storage_alive(reinplaced):
+    def program(x):
+        row = (x + 1)[:1]
+        return row * 2
+
+    large = torch.ones(100, 3)
+    done = reinplaced(program, large)
+    assert done.refused("mul") == "larger_output_storage"
+    assert done.graph_module(large).untyped_storage().nbytes() == 3 * 4
+    # As large as in eager, or as the caller allows.
+    assert reinplaced(lambda x: (x + 1)[:] * 2, large).how["mul"] is How.IN_PLACE
+    assert reinplaced(program, large, growth=100).how["mul"] is How.IN_PLACE
+    assert reinplaced(program, large, growth=99).how["mul"] is None
+
+
+def test_a_small_result_that_is_not_returned_may_be_in_a_large_storage(reinplaced):
+    done = reinplaced(lambda x: ((x + 1)[:1] * 2).sum(), torch.ones(100, 3))
+    assert done.how["mul"] is How.IN_PLACE

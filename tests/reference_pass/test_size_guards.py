@@ -50,6 +50,47 @@ def test_a_graph_refuses_inputs_that_break_a_guard(function, other, guard):
         compiled(other)
 
 
+def test_guards_stay_when_they_replace_symbols_by_numbers():
+    def specialised(x):
+        return x + 1 if len(x) == 4 else x
+
+    def compares(x, y):
+        larger = x.shape[0] > y.shape[0]
+        return x + 1 if larger and x.shape[0] == 8 else x
+
+    with pytest.raises(Refused, match=r"size\(\)\[0\] == 4"):
+        pipeline(specialised, numbers(4), sizes="symbolic")(numbers(5))
+    # One symbol is left, and a guard on both was noted before the other was replaced.
+    compiled = pipeline(compares, numbers(8), numbers(5), sizes="symbolic")
+    assert torch.equal(compiled(numbers(8), numbers(4)), numbers(8) + 1)
+    with pytest.raises(Refused, match="size"):
+        compiled(numbers(8), numbers(9))
+
+
+def test_a_fake_kernel_that_takes_no_symbols_in_cpp():
+    def draws(x):
+        return x.to(torch.bfloat16).normal_(-2, 0.5)
+
+    results = []
+    for run in (pipeline(draws, numbers(4, 3), sizes="symbolic"), draws):
+        torch.manual_seed(0)
+        results.append(run(numbers(6, 5)))
+    assert torch.equal(*results)
+
+
+def test_copies_of_several_views_of_symbolic_size():
+    def unbinds(x):
+        return torch.unbind_copy(x.t())
+
+    compiled = pipeline(unbinds, numbers(4, 3), sizes="symbolic")
+    assert all(map(torch.equal, compiled(numbers(5, 3)), unbinds(numbers(5, 3))))
+
+
+def test_an_operator_without_a_kernel_for_symbols_is_refused():
+    with pytest.raises(Refused, match=r"geqrf.* has no kernel for tensors without data"):
+        pipeline(torch.geqrf, numbers(3, 3), sizes="symbolic")
+
+
 def test_a_copy_of_a_graph_has_its_guards_after_the_next_pass():
     functional = functionalize(branches, numbers(4, 3), sizes="symbolic")
     compiled = reinplace(copy.deepcopy(remove_noops(copy.deepcopy(functional))))

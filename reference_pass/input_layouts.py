@@ -1,0 +1,175 @@
+"""The layouts of the inputs of a call, as the key of what is compiled for it.
+
+A compiled graph is a function of such a key alone: the passes run on fakes that are made from the
+key, so they see nothing of the inputs that is not in it.
+
+Where an input is in its storage seldom matters. So a key names the offset of an input, and the size
+of its storage, only if several inputs share that storage, or if the graph depends on locations
+(`depends_on_location`). For any other input the fakes have an unlikely offset, in a larger storage,
+and what the passes make of them is right for all offsets: 15 slices of a data set are one key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from reference_pass import operand_access
+from reference_pass.control_flow_calls import CONTROL_FLOW
+from reference_pass.copied_operands import view_in
+from reference_pass.fake_execution import another_fake, refuse_without_regions
+from reference_pass.operator_forms import aten, is_opaque, on_copies
+
+
+class OffsetInStorage(NamedTuple):
+    """Where a tensor is: its offset in elements, and the bytes of its storage."""
+
+    offset: int
+    nbytes: int
+
+
+class InputLayout(NamedTuple):
+    """The layout of one input. `location` is None if nothing depends on it.
+
+    `storage` numbers the storages of the inputs in order of first use: addresses differ from call
+    to call. `lazy` are the lazy conjugate and negative bits.
+    """
+
+    storage: int
+    location: OffsetInStorage | None
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+    lazy: tuple[bool, bool]
+
+
+def input_layouts(
+    inputs: Sequence[Any], attributes: Iterable[torch.Tensor], located: bool
+) -> tuple[Any, ...]:
+    """The layout of each tensor among the inputs, and the type of each other one.
+
+    The attributes of a graph are inputs, too: an input may share a storage with one of them. With
+    `located`, each layout has its location.
+    """
+    numbers: dict[int, int] = {}
+    shared: set[int] = set()
+    for tensor in attributes:
+        shared.add(numbers.setdefault(tensor.untyped_storage()._cdata, len(numbers)))
+    storages = []
+    for value in inputs:
+        if isinstance(value, torch.Tensor):
+            _require_storage(value)
+            address = value.untyped_storage()._cdata
+            if address in numbers:
+                shared.add(numbers[address])
+            storages.append(numbers.setdefault(address, len(numbers)))
+        else:
+            storages.append(-1)
+    return tuple(
+        _layout(value, storage, located or storage in shared)
+        if isinstance(value, torch.Tensor)
+        else type(value)
+        for value, storage in zip(inputs, storages, strict=True)
+    )
+
+
+def _require_storage(value: torch.Tensor) -> None:
+    if value.layout is not torch.strided:
+        refuse_without_regions(value)
+
+
+def _layout(value: torch.Tensor, storage: int, located: bool) -> InputLayout:
+    nbytes = value.untyped_storage().nbytes()
+    # A copy of the whole storage raises if the storage ends with a part of an element.
+    located = located or nbytes % value.itemsize != 0
+    return InputLayout(
+        storage,
+        OffsetInStorage(int(value.storage_offset()), int(nbytes)) if located else None,
+        tuple(value.shape),
+        value.stride(),
+        value.dtype,
+        value.device,
+        (value.is_conj(), value.is_neg()),
+    )
+
+
+# --- fakes ----------------------------------------------------------------------------------------
+
+# No program counts to these, so what is equal by chance for one offset is not equal here. Counted
+# in elements, and a multiple of all element sizes.
+_SOME_OFFSET = 16 * 7919
+_SOME_MORE = 16 * 6007
+
+
+def fakes_of(layouts: Sequence[Any], values: Sequence[Any], mode: FakeTensorMode) -> list[Any]:
+    """New fake tensors with these layouts, and the given values where no tensor is."""
+    memories: dict[int, torch.Tensor] = {}
+    with mode, torch.no_grad():
+        return [
+            _fake(layout, memories) if isinstance(layout, InputLayout) else value
+            for layout, value in zip(layouts, values, strict=True)
+        ]
+
+
+def _fake(layout: InputLayout, memories: dict[int, torch.Tensor]) -> Any:
+    refuse_without_regions(layout.dtype)
+    item = layout.dtype.itemsize
+    offset, nbytes = layout.location or (
+        _SOME_OFFSET,
+        (_SOME_OFFSET + _elements(layout) + _SOME_MORE) * item,
+    )
+    if layout.storage not in memories:
+        memories[layout.storage] = torch.empty(nbytes, dtype=torch.uint8, device=layout.device)
+    fake = view_in(memories[layout.storage], layout.dtype, layout.sizes, layout.strides, offset)
+    conj, neg = layout.lazy
+    fake = fake.conj() if conj else fake
+    fake = torch._neg_view(fake) if neg else fake
+    assert isinstance(fake, FakeTensor)
+    return another_fake(fake)
+
+
+def _elements(layout: InputLayout) -> int:
+    """The number of elements of the storage from the first one of a tensor to its last one."""
+    if 0 in layout.sizes:
+        return 0
+    return 1 + sum((n - 1) * s for n, s in zip(layout.sizes, layout.strides, strict=True))
+
+
+# --- what depends on locations --------------------------------------------------------------------
+
+
+def depends_on_location(graph_module: fx.GraphModule) -> bool:
+    """True if a graph may compute something else where an input is elsewhere in its storage."""
+    return any(map(_depends, graph_module.graph.nodes))
+
+
+def _depends(node: fx.Node) -> bool:
+    if node.op in ("call_module", "call_method"):
+        return node.op == "call_module" or node.target in _ASKS_LOCATION
+    if node.op != "call_function":
+        return False
+    if node.target is on_copies:
+        return is_opaque(node.args[0]) or "layouts" in node.kwargs
+    if node.target in CONTROL_FLOW or is_opaque(node.target):
+        return True
+    return isinstance(node.target, OpOverload) and (
+        operand_access.depends_on_location(node.target)
+        or node.target in _NEEDS_ALIGNMENT
+        or node.target.overloadpacket in _OTHERS
+    )
+
+
+# Methods of a tensor, in a graph of Python calls. The trace replaces them by what they return.
+_ASKS_LOCATION = {"storage_offset", "untyped_storage", "storage", "data_ptr"}
+# Their operand must start at a multiple of the larger element size.
+_NEEDS_ALIGNMENT = {aten.view.dtype, aten.view_as_complex.default}
+_OTHERS = {
+    *(aten.as_strided_, aten.set_, aten.resize_, aten.resize_as_, aten.is_set_to),
+    *(aten.storage_offset, aten.sym_storage_offset),
+}

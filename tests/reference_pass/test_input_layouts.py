@@ -1,0 +1,171 @@
+"""One compiled graph per layout: what is in the key of a graph, and what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from torch import Tensor, fx
+
+import reference_pass.backend
+from reference_pass.backend import Compiled, aliasproof
+from reference_pass.pipeline import pipeline
+
+
+@pytest.fixture
+def built():
+    """Counts the pipelines that are built."""
+    torch._dynamo.reset()
+    with mock.patch.object(reference_pass.backend, "pipeline", wraps=pipeline) as pipelines:
+        yield lambda: pipelines.call_count
+    torch._dynamo.reset()
+
+
+def traced(function: Callable[..., Any], inputs: int = 1) -> fx.GraphModule:
+    graph = fx.Graph()
+    arguments = tuple(graph.placeholder(f"x{index}") for index in range(inputs))
+    graph.output(graph.call_function(function, arguments))
+    return fx.GraphModule({}, graph)
+
+
+def data() -> Tensor:
+    return torch.arange(48.0).view(12, 4)
+
+
+def layout(tensor: Tensor) -> tuple[Any, ...]:
+    return (
+        tensor.tolist(),
+        tensor.stride(),
+        tensor.storage_offset(),
+        tensor.untyped_storage().nbytes(),
+    )
+
+
+def writes(x):
+    x.mul_(2)
+    return x[1:], x + 1
+
+
+def copies(x):
+    y = x.clone()
+    y[0] = 7  # with a storage of its own, at offset zero
+    return y, y.t()
+
+
+def scatters(x):
+    return torch.select_scatter(x, x[1] * 2, 0, 0), x.t()
+
+
+@pytest.mark.parametrize("function", [writes, copies, scatters])
+def test_slices_of_one_data_set_are_one_layout(function, built):
+    compiled = Compiled(traced(function), [data()[:2]])
+    for start in range(0, 12, 2):
+        expected, actual = data(), data()
+        wanted = function(expected[start : start + 2])
+        outputs = compiled(actual[start : start + 2])
+        assert torch.equal(actual, expected)
+        assert [layout(one) for one in outputs] == [layout(one) for one in wanted]
+    assert built() == 1
+
+
+def shows_the_storage(x):
+    return x.as_strided((2,), (1,), 0) + x[0, :2]
+
+
+def asks_where_it_is(x):
+    return x * x.storage_offset()
+
+
+def reads_pairs(x):
+    return x.view(torch.float64)
+
+
+@pytest.mark.parametrize("function", [shows_the_storage, asks_where_it_is, reads_pairs])
+def test_where_a_slice_is_belongs_to_the_layout_if_the_graph_depends_on_it(function, built):
+    graph = fx.symbolic_trace(function)
+    compiled = Compiled(graph, [data()[:2]])
+    before = built()
+    for start in (0, 2, 4, 2):
+        x = data()[start : start + 2]
+        assert torch.equal(compiled(x), graph(x))
+    assert built() == before + 2
+
+
+def test_inputs_that_share_a_storage_have_locations(built):
+    def program(x, y):
+        x.add_(1)
+        return y * 2
+
+    compiled = Compiled(traced(program, 2), [data()[:2], data()[:2]])
+    for start in (0, 1, 2):
+        expected, actual = data(), data()
+        wanted = program(expected[:2], expected[start : start + 2])
+        assert torch.equal(compiled(actual[:2], actual[start : start + 2]), wanted)
+        assert torch.equal(actual, expected)
+    assert built() == 4
+
+
+def test_an_input_may_share_a_storage_with_an_attribute(built):
+    graph = fx.Graph()
+    x, total = graph.placeholder("x"), graph.get_attr("total")
+    graph.call_function(torch.ops.aten.add_.Tensor, (total, 1))
+    graph.output(graph.call_function(torch.ops.aten.mul.Tensor, (x, 2)))
+    buffer = torch.nn.Buffer(torch.zeros(4))
+    compiled = Compiled(fx.GraphModule({"total": buffer}, graph), [torch.zeros(4)])
+    assert compiled(buffer).tolist() == [2.0] * 4
+    assert compiled(torch.zeros(4)).tolist() == [0.0] * 4
+    assert buffer.tolist() == [2.0] * 4
+    assert built() == 2
+
+
+# --- ints -----------------------------------------------------------------------------------------
+
+
+def stores(cache, new, position):
+    cache[:, position : position + 1] = new
+    return cache.sum(1)
+
+
+def test_a_position_is_a_symbol(built):
+    compiled = torch.compile(stores, backend=aliasproof)
+    expected, actual = torch.zeros(2, 9), torch.zeros(2, 9)
+    for position in range(9):
+        new = torch.full((2, 1), position + 1.0)
+        assert torch.equal(compiled(actual, new, position), stores(expected, new, position))
+    assert torch.equal(actual, expected)
+    assert built() == 3  # a constant at first, then for one value, then for all
+
+
+def test_a_graph_for_all_ints_stores_in_place_too(built):
+    compiled = Compiled(traced(stores, 3), [torch.zeros(2, 9), torch.ones(2, 1), 3])
+    for position in (3, 4, 5):
+        compiled(torch.zeros(2, 9), torch.ones(2, 1), position)
+    (general,) = compiled.general.values()
+    assert general is not None
+    targets = [str(node.target) for node in general.graph_module.graph.nodes]
+    assert "aten.copy_.default" in targets
+    assert not any("scatter" in target for target in targets)
+
+
+def test_an_int_that_breaks_a_guard_gets_a_graph_of_its_own(built):
+    def branches(x, number):
+        return x + number if number > 2 else x * number
+
+    compiled = Compiled(traced(branches, 2), [data(), 5])
+    for number in (5, 6, 7, 1, 8):
+        assert torch.equal(compiled(data(), number), branches(data(), number))
+    assert built() == 3
+
+
+def test_ints_that_every_graph_depends_on_have_a_graph_each(built):
+    def repeats(x, count):
+        for _ in range(count):
+            x = x + 1
+        return x
+
+    compiled = Compiled(traced(repeats, 2), [data(), 1])
+    for count in (1, 2, 3, 2):
+        assert torch.equal(compiled(data(), count), data() + count)
