@@ -22,7 +22,7 @@ from oracles.place_names import renamed_report
 from oracles.verdict import Report, Verdict, Violation, in_both
 from programs.devices import CPU, on_device, require_device
 from programs.errors import Rejected, UserError
-from programs.execution import SEED, ProgramFunction
+from programs.execution import ProgramFunction, seed_generators
 from programs.program import Program
 from programs.trace import Trace
 from programs.values import clone_inputs, input_tensors
@@ -142,7 +142,7 @@ def _captured_note(comparable: Comparable) -> str:
 
 def _seeded(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     """The inputs of the next run. Torch's generator is in the same state before each run."""
-    torch.manual_seed(SEED)
+    seed_generators()
     return tensors
 
 

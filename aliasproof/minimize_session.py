@@ -17,7 +17,7 @@ from campaigns.signature import signature
 from oracles.judge import EVERY_ORACLE, ON_GRAPHS
 from programs.devices import on_device, require_device
 from programs.errors import Rejected, UserError, did_you_mean
-from programs.execution import SEED
+from programs.execution import seed_generators
 from programs.lifting import LiftedProgram, lift_program
 from programs.program import Program
 from programs.values import clone_inputs
@@ -66,7 +66,7 @@ def _lifted(given: UserFunction | Program) -> LiftedProgram:
     comparable = Comparable.of(given.function, given.inputs)
     _function = Case.of_function(comparable.function, comparable.inputs)
     step("the function in eager")
-    torch.manual_seed(SEED)
+    seed_generators()
     try:
         with torch.no_grad():
             return lift_program(comparable.function, clone_inputs(comparable.inputs))

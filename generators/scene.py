@@ -16,7 +16,7 @@ import torch
 
 from generators.float8 import FLOAT8, has_float8_kernel
 from programs.definedness import ALLOCATES, Undefined, Watch
-from programs.execution import SEED, call
+from programs.execution import call, seed_generators
 from programs.program import Argument, Input, Instruction, Program, Storage
 from programs.regions import Region, overlap
 from programs.schemas import facts, resolve
@@ -133,7 +133,7 @@ class Scene:
         tensors = input_tensors(self.program(()))
         self.values = {view.name: tensor for view, tensor in zip(self.inputs, tensors, strict=True)}
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(SEED)
+            seed_generators()
             self._generator = torch.get_rng_state()
 
     def program(self, outputs: Sequence[str]) -> Program:

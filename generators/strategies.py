@@ -20,7 +20,7 @@ from generators.scenario import Scenario
 from generators.scenarios import SCENARIOS
 from generators.scene import EAGER_ERRORS, Counts, NoChoice, Pick, Scene
 from programs.definedness import Undefined, Watch
-from programs.execution import SEED, run
+from programs.execution import run, seed_generators
 from programs.program import Program, Ref
 from programs.values import input_tensors
 
@@ -103,7 +103,7 @@ def specially_filled(program: Program) -> Program:
     special = replace(program, fill="special")
     try:
         with Watch(traces=False), torch.no_grad(), torch.random.fork_rng(devices=[]):
-            torch.manual_seed(SEED)
+            seed_generators()
             run(special, input_tensors(special))
     except (Undefined, *EAGER_ERRORS):
         return program

@@ -96,14 +96,14 @@ def _by_itself(
         for item, operand in () if overlaps else _items(call.read):
             # A `_foreach_` op works on one item of its lists after the other, or on all at once.
             own = item == index or call.op is None or not is_foreach(call.op)
-            if not operand.written and _reads_elsewhere(call, target.location, operand, own=own):
+            if not operand.written and _reads_elsewhere(call, target, operand, own=own):
                 kind = "reads bytes that it overwrites at other positions"
                 yield Violation("clobbers", kind, place, evidence | {"reads": _shown(operand)})
         if _stores_twice(call, target):
             kind = "writes through memory that overlaps itself"
             yield Violation("clobbers", kind, place, evidence)
         for other in () if overlaps else written[:index]:
-            if target.location.overlaps(other.location):
+            if _overlap_in_kernel(call.op, target, other):
                 kind = "writes the same memory through two arguments"
                 yield Violation("clobbers", kind, place, evidence | {"and writes": _shown(other)})
 
@@ -116,7 +116,7 @@ def _items(operands: Sequence[Operand]) -> Iterator[tuple[int, Operand]]:
         seen[operand.argument] += 1
 
 
-def _reads_elsewhere(call: NodeCall, target: Location, operand: Operand, *, own: bool) -> bool:
+def _reads_elsewhere(call: NodeCall, target: Operand, operand: Operand, *, own: bool) -> bool:
     """Whether it reads bytes of the target for another element than the one stored there.
 
     `own` says that it reads the operand only to compute this target.
@@ -124,9 +124,28 @@ def _reads_elsewhere(call: NodeCall, target: Location, operand: Operand, *, own:
     assert call.op is not None
     number_first = read_as_number_first(call.op, operand.argument, len(operand.location.sizes))
     # A kernel may read a 0-d operand into a number before it writes anything.
-    if number_first or not target.overlaps(operand.location):
+    if number_first or not _overlap_in_kernel(call.op, target, operand):
         return False
-    return not (own and _elementwise(call.op) and target.same_elements(operand.location))
+    same = target.location.same_elements(operand.location)
+    return not (own and _elementwise(call.op) and same)
+
+
+def _overlap_in_kernel(op: OpOverload | None, one: Operand, other: Operand) -> bool:
+    """Whether two operands have a byte in common when the kernel runs.
+
+    If a kernel does not know the lazy bit of an operand, the dispatcher gives it a copy, and writes
+    the copy back after the call (`aten/src/ATen/native/MathBitsFallback.h`).
+    """
+    copied = any(_is_copied(op, each.location) for each in (one, other))
+    return not copied and one.location.overlaps(other.location)
+
+
+def _is_copied(op: OpOverload | None, location: Location) -> bool:
+    bits = (("Conjugate", location.conj), ("Negative", location.neg))
+    return op is not None and any(
+        lazy and not torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key)
+        for key, lazy in bits
+    )
 
 
 @functools.cache

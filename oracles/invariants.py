@@ -5,7 +5,7 @@ graphs keep between passes (`torch/_inductor/fx_passes/README.md`). Differences:
 
 - a node mutates if its schema says so, or if a version counter changes,
 - metadata is compared with a run on real tensors,
-- strides and offsets that decide nothing are not compared: those of tensors without elements, and
+- what decides nothing is not compared: strides, offset and storage of tensors without elements, and
   the strides of dims of size 1.
 
 The specification of tinygrad (`tinygrad/uop/spec.py`) is the model for the form.
@@ -243,9 +243,13 @@ def shares_only_as_noted(seen: Seen) -> Iterator[BrokenInvariant]:
 
 
 def _storages(seen: Seen) -> Iterator[tuple[fx.Node, int, int]]:
-    """Each tensor's node, its storage as noted, and the number of its storage in the run."""
+    """Each tensor's node, its storage as noted, and the number of its storage in the run.
+
+    Fakes of tensors without elements are often on a storage of their own, also in torch's cache of
+    fake results. Such tensors have no byte to share.
+    """
     for tensor in seen.noted:
-        if tensor.knows_storage:
+        if tensor.knows_storage and 0 not in tensor.location.sizes:
             yield tensor.node, tensor.meta.untyped_storage()._cdata, tensor.location.storage
 
 

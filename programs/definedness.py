@@ -25,6 +25,7 @@ from programs.foreach_calls import depends_on_their_order, is_foreach, one_by_on
 from programs.higher_order import eager_steps
 from programs.indexed_stores import stores_twice
 from programs.regions import Region, covers, overlap, overlaps_itself
+from programs.rounded_numbers import rounds_a_number
 from programs.rounding_tables import moves, rounds_again
 from programs.schemas import Kind, has_fake_kernel
 from programs.stored_values import same_values, value_stored
@@ -197,6 +198,7 @@ class Watch(TorchDispatchMode):
                 self.trace.rounding.mixed.add(tensor)
         self._uninitialised = UninitialisedMemory()
         self._before_resize = 0  # bytes of a storage that the call may lengthen
+        self._factor = False  # see `Rounding.note`
         self._strided = StridedChains()
         self._count(inputs, ())
 
@@ -309,8 +311,8 @@ class Watch(TorchDispatchMode):
             return
         if reshapes:
             self.trace.reshaped |= {each.untyped_storage().data_ptr() for each in call.written}
-        factor = rounds_again(call.arguments)
-        self.trace.rounding.before(call.op, call.read(), factor=factor)
+        self._factor = rounds_again(call.arguments) or rounds_a_number(call)
+        self.trace.rounding.before(call.op, call.read(), factor=self._factor)
         self.trace.fused.before(call)
 
     def _note_memory(self, call: EagerCall, returned: Sequence[torch.Tensor]) -> None:
@@ -338,9 +340,8 @@ class Watch(TorchDispatchMode):
             trace.written_as_strided = trace.written_as_strided or self._strided.has(tensor)
         trace.overlapping_operands = trace.overlapping_operands or _operands_overlap(call)
         self._count(returned, [*call.only_read, *call.written])
-        factor = rounds_again(call.arguments)
         operands, made = [*call.only_read, *call.written], [*call.written, *returned]
-        trace.rounding.note(call.op, operands, made, factor=factor)
+        trace.rounding.note(call.op, operands, made, factor=self._factor)
         trace.fused.note(call, made, moved=moves(call.op, [*operands, *made]))
         self._follow_expanded(operands, made)
         by_schema = bool(call.facts.writes)  # it may have written nothing this time

@@ -104,8 +104,8 @@ class Rounding:
     ) -> None:
         """Follow one call: `read` are its operands, `made` the tensors it wrote or returned.
 
-        `factor` says that its arguments make the op add or multiply, beside what its name says.
-        Then the kernel may round once or twice.
+        `factor` says that its arguments make the op add, multiply or round, beside what its name
+        says. Then the kernel may round once or twice.
         """
         if facts(op).kind is Kind.VIEW:
             self._note_view(op, read, made)

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from oracles.equivalence import ValueHashes, differences, run_uninterpreted
 from oracles.judge import ON_GRAPHS, GraphRuns, Judgement, excluded, judge_graphs
 from oracles.stage_run import StageRun, run_stage
 from oracles.verdict import Report, Verdict
 from programs.errors import InternalError, Rejected
-from programs.execution import SEED
+from programs.execution import seed_generators
 from targets.target import Target
 from trials.trial import Case, Trial
 
@@ -76,7 +74,7 @@ def _stage_runs(case: Case, trial: Trial) -> list[StageRun]:
         # are clones of what the wrapper passed, None if the wrapper never called it.
         given = case.fresh_inputs() if stage.whole else stage.inputs
         if given is not None:
-            torch.manual_seed(SEED)
+            seed_generators()
             runs.append(run_stage(stage, given))
     return runs
 
@@ -85,7 +83,7 @@ def _value_hashes(
     function: Callable[..., Any], case: Case, *, named: bool, seed: int
 ) -> ValueHashes:
     """What a function leaves behind under uninterpreted execution."""
-    torch.manual_seed(SEED)
+    seed_generators()
     try:
         return run_uninterpreted(function, case.fresh_inputs(), named=named, seed=seed)
     except (Rejected, InternalError):

@@ -30,7 +30,7 @@ from oracles.stage import Stage
 from oracles.stage_run import run_stage
 from oracles.verdict import Violation
 from programs.errors import InternalError, Rejected
-from programs.execution import SEED
+from programs.execution import seed_generators
 from programs.values import clone_inputs
 from targets import second_calls
 from targets.target import Target
@@ -121,7 +121,7 @@ class _StepSearch:
         sample = self.case.fresh_inputs()
         with compiled.compiling():
             function = compiled.around(self.target, self.case.function, sample)
-            torch.manual_seed(SEED)
+            seed_generators()
             return function, observe(function, self.case.fresh_inputs()).error
 
     def _first_wrong(
@@ -196,7 +196,7 @@ class _StepJudge:
         oracle = self.violation.oracle
         if oracle in _ON_STAGES:
             return self._on_stage(step, oracle)
-        torch.manual_seed(SEED)
+        seed_generators()
         if oracle == equivalence.ORACLE.name:
             return self._on_value_hashes()
         if step.layer in REPLAYED:
@@ -209,7 +209,7 @@ class _StepJudge:
 
     def _compiled_again(self, *inputs: torch.Tensor) -> object:
         build = self.target.build(self.case.function, self.case.fresh_inputs())
-        torch.manual_seed(SEED)
+        seed_generators()
         return build.function(*inputs)
 
     def _on_value_hashes(self) -> list[Violation]:

@@ -15,7 +15,7 @@ from oracles.judge import Judgement, judge
 from oracles.observation import Observation, observe, observe_eager
 from programs.devices import on_device
 from programs.errors import Rejected
-from programs.execution import SEED, ProgramFunction
+from programs.execution import ProgramFunction, seed_generators
 from programs.program import Program
 from programs.trace import Trace
 from programs.values import clone_inputs, input_tensors
@@ -133,7 +133,7 @@ def run_eager(case: Case, spent: Spent | None = None) -> EagerRun:
     If eager raises, the observation has the exception.
     """
     start = time.perf_counter()
-    torch.manual_seed(SEED)
+    seed_generators()
     try:  # an undefined case raises here, and its time counts too
         return EagerRun(*observe_eager(case.function, case.fresh_inputs()))
     finally:
@@ -173,7 +173,7 @@ def run_target(case: Case, target: Target, spent: Spent) -> tuple[Observation, B
     def build_and_run(*tensors: torch.Tensor) -> object:
         builds.append(target.build(case.function, sample))
         # Again, since a build that traces with real tensors draws random numbers too.
-        torch.manual_seed(SEED)
+        seed_generators()
         return builds[0].function(*tensors)
 
     # The cache outlives a program, and its entries can change the graphs of the next one.

@@ -26,7 +26,7 @@ from oracles.judge import judge
 from oracles.observation import observe
 from oracles.verdict import Report, Violation, with_differences
 from programs.errors import Rejected
-from programs.execution import SEED, ProgramFunction
+from programs.execution import SEED, ProgramFunction, seed_generators
 from programs.input_rules import ELEMENT_DTYPES
 from programs.program import Program
 from programs.special_values import special_parts
@@ -144,7 +144,7 @@ def _differs(case: Case, target: Target, build: Build) -> bool:
         # With these values eager may raise, for example since an index is out of range.
         if expected.error is not None:
             return False
-        torch.manual_seed(SEED)
+        seed_generators()
         actual = observe(build.function, case.fresh_inputs())
     except Rejected:
         return False

@@ -100,6 +100,11 @@ CLOBBERS: dict[str, tuple[Any, ...]] = {
             ("copy_", aten.copy_.default, "bits", "b"),
         ),
     ),
+    "a conjugated operand, which the kernel gets as it is": (
+        ELSEWHERE,
+        [line().to(torch.complex64)],
+        (FIRST, LAST, ("c", aten._conj.default, "b"), ("copy_", aten.copy_.default, "a", "c")),
+    ),
     "adds twice": (ITSELF, [WINDOWS], (("add", aten.add_.Scalar, "x", 1),)),
     "adds to an expanded": (ITSELF, [line(1).expand(4)], (("add", aten.add_.Scalar, "x", 1),)),
     "stores two values": (
@@ -183,6 +188,14 @@ RIGHT: dict[str, tuple[Any, ...]] = {
     "other metadata": (
         [line(4).view(2, 2)],
         (("t", aten.t_.default, "x"), ("neg", aten.neg_.default, "x")),
+    ),
+    "a conjugated operand, which the kernel gets as a copy": (
+        [line().to(torch.complex64)],
+        (FIRST, LAST, ("c", aten._conj.default, "b"), ("add", aten.add_.Tensor, "a", "c")),
+    ),
+    "into a conjugated operand, which the kernel gets as a copy": (
+        [line().to(torch.complex64)],
+        (FIRST, LAST, ("c", aten._conj.default, "a"), ("add", aten.add_.Tensor, "c", "b")),
     ),
     "no elements": (
         [line()[:0]],

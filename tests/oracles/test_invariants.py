@@ -327,6 +327,14 @@ def test_strides_that_decide_nothing_may_differ(real: torch.Tensor, fake: torch.
     assert judged(tested, [real]) == HOLDS
 
 
+def test_tensors_without_elements_have_nothing_to_share() -> None:
+    tested = stage("x", ("v", aten.alias.default, "x"), ("add", aten.add.Tensor, "v", "v"))
+    nodes = noted(tested, [torch.empty(0, 3)])
+    with nodes["x"].meta["val"].fake_mode:
+        nodes["v"].meta["val"] = torch.empty(0, 3)
+    assert judge_stage(run_stage(tested, [torch.empty(0, 3)])) == HOLDS
+
+
 def test_a_trace_on_real_tensors_notes_neither_offset_nor_storage() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return x[1].neg()

@@ -14,6 +14,8 @@ from programs.definedness import Watch
 from programs.regions import Region
 from programs.trace import Tolerance, Trace
 
+aten = torch.ops.aten
+
 NAN = float("nan")
 Function = Callable[..., object]
 
@@ -68,6 +70,22 @@ ROUNDING = [
         lambda x: x.bfloat16().sub(x.bfloat16(), alpha=3), "aten.sub.Tensor", id="fused with alpha"
     ),
     pytest.param(lambda x: x.sub(x, alpha=-1), None, id="a factor of -1 is only a sign"),
+    pytest.param(
+        lambda x: aten.mul.Scalar(x.half(), 2049), "aten.mul.Scalar", id="a number is rounded"
+    ),
+    pytest.param(
+        lambda x: torch._foreach_mul([x.bfloat16()], [0.1]),
+        "aten._foreach_mul.ScalarList",
+        id="a number in a list is rounded",
+    ),
+    pytest.param(
+        lambda x: x.bfloat16() - torch.tensor(625.0),
+        "aten.sub.Tensor",
+        id="a 0-d operand is rounded",
+    ),
+    pytest.param(lambda x: x.half() * 2048, None, id="a number that the dtype represents"),
+    pytest.param(lambda x: x * 0.1, None, id="a number for float32"),
+    pytest.param(lambda x: x.half().fill_(0.1), None, id="a number that is only stored"),
     pytest.param(
         lambda x: (x.cumsum(0), x.sigmoid()), "aten.cumsum.default", id="the first is named"
     ),
