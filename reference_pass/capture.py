@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import torch
@@ -103,20 +104,8 @@ def _trace(function: Callable[..., Any], args: Sequence[object], sizes: SizeMode
             tracing_mode=mode,
             _allow_non_fake_inputs=True,
         )
-        try:
+        with _reasons():
             graph_module = trace(*args)
-        except _DATA_DEPENDENT as error:
-            raise Refused(
-                f"the function is data-dependent, and one graph must be right for all data: {error}"
-            ) from error
-        except UnsupportedOperatorException as error:
-            raise Refused(
-                f"{error} has no kernel for tensors without data of symbolic size; trace it with"
-                " fixed sizes"
-            ) from error
-        # Storages as arguments; an overload that is named `from`, which is no Python name.
-        except (NotImplementedError, SyntaxError) as error:
-            raise Refused(f"the function cannot be traced: {error}") from error
     seeds.refuse()
     # `set_` is a call in the graph. An assignment to `.data` leaves no call, so it would be lost.
     if swapped and not any(
@@ -128,6 +117,31 @@ def _trace(function: Callable[..., Any], args: Sequence[object], sizes: SizeMode
             " write x.set_(y)"
         )
     return graph_module
+
+
+@contextlib.contextmanager
+def _reasons() -> Iterator[None]:
+    """Turns what torch raises where it cannot trace into `Refused`, with a reason for users."""
+    try:
+        yield
+    except _DATA_DEPENDENT as error:
+        raise Refused(
+            f"the function is data-dependent, and one graph must be right for all data: {error}"
+        ) from error
+    except UnsupportedOperatorException as error:
+        raise Refused(
+            f"{error} has no kernel for tensors without data of symbolic size; trace it with fixed"
+            " sizes"
+        ) from error
+    # Storages as arguments; an overload that is named `from`, which is no Python name.
+    except (NotImplementedError, SyntaxError) as error:
+        raise Refused(f"the function cannot be traced: {error}") from error
+    except RuntimeError as error:
+        if "tried to directly modify sizes" not in str(error):
+            raise
+        raise Refused(
+            "a resize_ of a tensor of symbolic size cannot be traced; trace it with fixed sizes"
+        ) from error
 
 
 class _Seeds:

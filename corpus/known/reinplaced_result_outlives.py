@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Iterator
+from typing import Any
 
+import torch
 from torch import fx
 
-from corpus.inductor_passes import before_reinplacing, copied, reinplaceable, write_back
+from corpus.inductor_passes import (
+    before_reinplacing,
+    copied,
+    copy_with_storage,
+    reinplaceable,
+    write_back,
+)
 from corpus.known_bug import KnownBug, view, written
 
 
@@ -25,20 +34,49 @@ def mended() -> Iterator[None]:
 def _copy_operands(graph: fx.Graph) -> None:
     order = {node: index for index, node in enumerate(graph.nodes)}
     for node, index in reinplaceable(graph):
-        write = write_back(_origin(node.args[index]))
-        if (
-            write is not None
-            and any(order[use] >= order[write] and use is not write for use in _uses(node))
-        ) or (write is not None and write in node.users and write.args[1] is not node):
+        if _outlives(node, write_back(_origin(node.args[index])), order):
             copied(node, index)
+    for call, result, index in _custom_results(graph):
+        if _outlives(result, write_back(_origin(call.kwargs["_all_bases"][index])), order):
+            _copy_base(call, index)
+
+
+def _outlives(result: fx.Node, write: fx.Node | None, order: dict[fx.Node, int]) -> bool:
+    """Whether a result, or a view of it, is read at or after the write into its memory."""
+    if write is None:
+        return False
+    later = any(order[use] >= order[write] and use is not write for use in _uses(result))
+    return later or (write in result.users and write.args[1] is not result)
 
 
 def _origin(node: fx.Node) -> fx.Node:
     """The tensor that a chain of calls is put into, if each of them is put in place."""
-    operands = dict(reinplaceable(node.graph))
+    operands = {call: call.args[index] for call, index in reinplaceable(node.graph)}
+    for call, result, index in _custom_results(node.graph):
+        operands[result] = call.kwargs["_all_bases"][index]
     while node in operands:
-        node = node.args[operands[node]]  # type: ignore[assignment]
+        node = operands[node]
     return node
+
+
+def _custom_results(graph: fx.Graph) -> Iterator[tuple[Any, fx.Node, int]]:
+    """Calls of custom operators, with what they write, and the index of the base it is put into."""
+    op = torch.ops.higher_order.auto_functionalized_v2
+    for call in graph.find_nodes(op="call_function", target=op):
+        if not isinstance(call.args[0], torch._ops.OpOverload):
+            continue
+        # The written bases come after what the operator returns, or after None.
+        first = max(1, len(call.args[0]._schema.returns))
+        for result in call.users:
+            if result.target is operator.getitem and result.args[1] >= first:
+                yield call, result, result.args[1] - first
+
+
+def _copy_base(call: Any, index: int) -> None:
+    bases = list(call.kwargs["_all_bases"])
+    with call.graph.inserting_before(call):
+        bases[index] = copy_with_storage(bases[index])
+    call.update_kwarg("_all_bases", bases)
 
 
 def _uses(node: fx.Node) -> Iterator[fx.Node]:

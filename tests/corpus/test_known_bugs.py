@@ -85,6 +85,45 @@ def test_bugs_that_are_mended_already_stay_mended() -> None:
     assert main in differences(tried(bug, "functionalize"))
 
 
+OTHER_FORMS = {
+    "custom-result-unwritten": [
+        (
+            "aot",
+            written(
+                """
+                v0 = aten._neg_view.default(x0)
+                torch.ops.aliasproof.add_.default(v0, x0)
+                return ()
+                """,
+                view(),
+            ),
+        ),
+    ],
+    "reinplaced-result-outlives": [
+        (
+            "inductor-fx",
+            written(
+                """
+                torch.ops.aliasproof.add_both.default(x0, x0)
+                v0 = aten.clone.default(x0)
+                aten.add_.Scalar(x0, 1)
+                return (v0,)
+                """,
+                view(),
+            ),
+        ),
+    ],
+}
+
+
+@pytest.mark.parametrize("identifier", OTHER_FORMS)
+def test_a_mend_removes_the_other_forms_of_the_bug(identifier: str) -> None:
+    for target, program in OTHER_FORMS[identifier]:
+        bug = replace(KNOWN_BUGS[identifier], program=program)
+        assert tried(bug, target).judgement.violations
+        assert not tried(bug, target, bug).judgement.violations
+
+
 def test_the_mended_inverse_of_unfold_keeps_the_strides_of_the_base() -> None:
     body = """
     v0 = aten.add.Scalar(x0, 1)
