@@ -56,9 +56,9 @@ def fuzz(
     """Run a campaign and store its findings under `folder`, or go on with the one that is there.
 
     `listener` is called several times per second. The time of the plan counts from `started` on, in
-    seconds of the monotonic clock; by default, from this call. Ctrl-C ends the campaign early: failures that are
-    reduced by then are still confirmed, until a second Ctrl-C. Raises `UserError` if the folder
-    cannot be used, if another campaign uses it, or if the disk is full.
+    seconds of the monotonic clock; by default, from this call. Ctrl-C ends the campaign early:
+    failures that are reduced by then are still confirmed, until a second Ctrl-C. Raises `UserError`
+    if the folder cannot be used, if another campaign uses it, or if the disk is full.
     """
     interrupts = interrupts or Interrupts()
     # The start of the workers counts, too.
