@@ -351,13 +351,15 @@ class Confirmation:
         return cls(shown, stdout + stderr, ending)
 
 
-def confirm(script: Path, timeout: float = TIMEOUT) -> Confirmation:
+def confirm(
+    script: Path, timeout: float = TIMEOUT, interpreter: Path = Path(sys.executable)
+) -> Confirmation:
     """Run a reproducer in a fresh interpreter, isolated from this project's packages and settings.
 
     The bug is shown if the script exits 1 and its last line says so. `timeout` is in seconds.
     """
     # -I ignores PYTHONPATH, the working folder and the user's packages.
-    command = [sys.executable, "-I", script.name]
+    command = [str(interpreter), "-I", script.name]
     try:
         done = subprocess.run(
             command,
