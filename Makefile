@@ -11,7 +11,7 @@ PYTHON ?= $(shell for each in python3 python3.11 python3.12 python3.13 python3.1
 	$$each -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$each && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help install fuzz test nightly lint faults mutants bench clean
+.PHONY: help install fuzz test nightly lint faults mutants survival bench sweep clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,8 +45,16 @@ mutants: install ## change the overlap models and the alias analysis bit by bit:
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c $(PINS) -e '.[dev,mutation]'
 	CI=true OMP_NUM_THREADS=1 $(BIN)/mutmut run $(ARGS)
 
+survival: ARGS = tests/survival
+survival: install ## kill campaigns at random moments, fill their disk: are all findings there? (half an hour)
+	KILLS=20 PROGRAMS=200 LIMIT=7200 FAULTS=segfault,hang,memory,garbage,files $(BIN)/python -m pytest -n 0 $(ARGS)
+
 bench: install ## print the performance tables
 	$(BIN)/python -m benchmarks $(ARGS)
+
+sweep: ARGS = --resume runs/sweep.jsonl
+sweep: install ## compare the reference pass with eager on every operator and module of PyTorch's tests (hours; goes on)
+	$(BIN)/python -m benchmarks sweep $(ARGS)
 
 clean: ## remove .venv (of every torch) and caches; runs/ stays, it holds findings
 	rm -rf .venv .venv-*/ build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

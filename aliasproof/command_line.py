@@ -74,6 +74,8 @@ def about(
 
 
 app.command(short_help="Search for miscompiles with random programs.")(run_commands.fuzz)
+app.command(short_help="Join runs by signature.")(run_commands.merge)
+app.command(short_help="List and set the states of findings.")(run_commands.triage)
 
 
 @app.command(short_help="Compare your own function with eager.")

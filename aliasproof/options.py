@@ -72,6 +72,17 @@ RunFolder = Annotated[
         " runs/<date>-<time>.",
     ),
 ]
+ProgramLimit = Annotated[
+    float | None,
+    typer.Option(metavar="SECONDS", help="A program that takes longer hangs. Default: 120."),
+]
+WorkerMemory = Annotated[
+    float | None,
+    typer.Option(
+        metavar="GIB",
+        help="Memory that each worker may allocate. Default: its part of 80 % of what is free.",
+    ),
+]
 ShareOfShards = Annotated[
     str | None,
     typer.Option(

@@ -6,6 +6,7 @@ A command is imported when it is called: `--help` must not wait for torch.
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,6 +18,7 @@ from aliasproof.options import (
     Json,
     PastKnown,
     Profile,
+    ProgramLimit,
     Programs,
     RunFolder,
     Seconds,
@@ -24,6 +26,7 @@ from aliasproof.options import (
     ShareOfShards,
     Targets,
     Until,
+    WorkerMemory,
 )
 from aliasproof.startup import quitting_at_ctrl_c
 
@@ -38,6 +41,8 @@ def fuzz(
     workers: Jobs = None,
     shard: ShareOfShards = None,
     profile: Profile = None,
+    limit: ProgramLimit = None,
+    memory: WorkerMemory = None,
     past_known: PastKnown = False,
     device: DeviceName = None,
     group: Group = None,
@@ -57,6 +62,39 @@ def fuzz(
             print("Starting. To import torch takes some seconds.", file=sys.stderr, flush=True)
         from aliasproof.commands.fuzz import FuzzOptions, run_campaign
 
-        options = FuzzOptions(*given, past_known, device, group)
+        options = FuzzOptions(*given, limit, memory, past_known, device, group)
         found = run_campaign(options, as_json=json)
     return int(found and (fail_on_findings or options.fails_on_findings))
+
+
+def merge(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the joined run.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs.")],
+    json: Json = False,
+) -> None:
+    """Join runs by signature, such as the shares of 'fuzz --shard I/N', and print the outcome.
+
+    What is in several runs counts once, so a run can be joined again.
+    """
+    from aliasproof.commands.merge import merge_runs
+
+    merge_runs(folder, runs, as_json=json)
+
+
+def triage(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")],
+    finding: Annotated[
+        str | None, typer.Argument(metavar="FINDING", help="Name of a finding to set.")
+    ] = None,
+    state: Annotated[
+        str | None,
+        typer.Option(metavar="STATE", help="new, reduced, known, fixed, documented, flaky, ..."),
+    ] = None,
+    link: Annotated[str, typer.Option(metavar="URL", help="The issue of the finding.")] = "",
+    note: Annotated[str, typer.Option(metavar="TEXT", help="A note for readers.")] = "",
+    json: Json = False,
+) -> None:
+    """List the findings of a run with their states, or set the state of one."""
+    from aliasproof.commands.triage import triage_run
+
+    triage_run(run, finding, state, (link, note), as_json=json)

@@ -1,7 +1,7 @@
 """`python -m benchmarks [NAME]... [--json FILE]`: run benchmarks and print their tables.
 
-Without a name, all of them run, except `scenario_yield` and `ablation`; `nnsmith` only with
-`--checkout`. A name is that of the module in this folder.
+Without a name, all of them run, except `scenario_yield`, `ablation` and `sweep`; `nnsmith` only
+with `--checkout`. A name is that of the module in this folder.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from benchmarks import (
     proof_rates,
     scenario_yield,
     stage_oracles,
+    sweep,
     throughput,
 )
 from benchmarks.tables import Figures, show, written
@@ -65,6 +66,8 @@ BENCHMARKS: dict[str, Callable[[], Figures]] = {
 }
 
 
+SECONDS = 120  # of a search, by default
+SWEEP = "sweep"  # it takes hours, so it is not run by default
 NNSMITH = "nnsmith"  # it needs a checkout, so it is not run by default
 
 
@@ -74,10 +77,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     benchmarks = dict(BENCHMARKS)
     for name, search in SEARCHES.items():
-        benchmarks[name] = functools.partial(search, options.seconds)
+        benchmarks[name] = functools.partial(search, options.seconds or SECONDS)
+    benchmarks[SWEEP] = functools.partial(
+        sweep.measure, seconds=options.seconds, resume=options.resume, names=options.only
+    )
     if options.checkout is not None:
         benchmarks[NNSMITH] = functools.partial(
-            nnsmith.measure, options.checkout, options.python, options.seconds
+            nnsmith.measure, options.checkout, options.python, options.seconds or SECONDS
         )
     elif NNSMITH in options.names:
         parser.error(f"{NNSMITH} needs --checkout PATH: a clone of its repository")
@@ -88,7 +94,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _require_writable(options.json, parser)
     figures: dict[str, object] = {"machine": machine()}
     print(", ".join(f"{name} {value}" for name, value in machine().items()), end="\n\n", flush=True)
-    for name in options.names or [name for name in benchmarks if name not in SEARCHES]:
+    left_out = {*SEARCHES, SWEEP}
+    for name in options.names or [name for name in benchmarks if name not in left_out]:
         try:
             with quiet_torch():
                 result = benchmarks[name]()
@@ -110,8 +117,8 @@ def _parser() -> argparse.ArgumentParser:
         "names",
         metavar="NAME",
         nargs="*",
-        help=f"which to run: {', '.join((*BENCHMARKS, *SEARCHES, NNSMITH))}; default: all except"
-        " the last three",
+        help=f"which to run: {', '.join((*BENCHMARKS, *SEARCHES, SWEEP, NNSMITH))}; default: all"
+        " except the last four",
     )
     parser.add_argument(
         "--checkout",
@@ -130,14 +137,31 @@ def _parser() -> argparse.ArgumentParser:
         "--seconds",
         metavar="SECONDS",
         type=int,
-        default=120,
         help=f"how long each search takes: for {NNSMITH}, each of the two per backend; for"
-        " scenario_yield, per target; for ablation, per target and configuration; default: 120",
+        " scenario_yield, per target; for ablation, per target and configuration; default:"
+        f" {SECONDS}. For {SWEEP}, begin no other operator after that; default: no limit",
     )
+    _add_sweep_options(parser)
     parser.add_argument(
         "--json", metavar="FILE", type=Path, help="also write the figures to this file"
     )
     return parser
+
+
+def _add_sweep_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--resume",
+        metavar="FILE",
+        type=Path,
+        help=f"for {SWEEP}: keep the results by operator in this file, and go on where it ends",
+    )
+    parser.add_argument(
+        "--only",
+        metavar="OPERATOR",
+        nargs="+",
+        default=(),
+        help=f"for {SWEEP}: these operators and modules, by their names in its output",
+    )
 
 
 @contextmanager

@@ -49,7 +49,7 @@ ENVIRONMENT = {
     "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
     "TORCHINDUCTOR_AUTOGRAD_CACHE": "0",
 }
-SERVERS = 3  # that may be killed while they run a script
+TRIES = 3  # of a script that is killed while it runs, or whose server is
 TIMEOUT = 120.0  # seconds. A script runs one small program, so one that takes longer hangs.
 
 
@@ -92,14 +92,21 @@ class ConfirmationServer:
     def run(self, script: Path, timeout: float = TIMEOUT) -> Ran:
         """Run a script, with its folder as the working folder. `timeout` is in seconds.
 
-        If the server is killed meanwhile, which says nothing of the script, another one runs it.
+        If the script or the server is killed, which says nothing of the script, it runs again.
         """
-        for _ in range(SERVERS):
-            with contextlib.suppress(ServerEnded, BrokenPipeError):
-                return self._run(script, timeout)
-            if self._reader is not None:
-                self._reader.join()
-        raise RuntimeError(f"{SERVERS} servers of confirmations ended at {script}")
+        ran = None
+        for _ in range(TRIES):
+            try:
+                ran = self._run(script, timeout)
+            except (ServerEnded, BrokenPipeError):
+                if self._reader is not None:
+                    self._reader.join()
+            else:
+                if ran.status not in (-signal.SIGKILL, -signal.SIGTERM):
+                    return ran
+        if ran is not None:
+            return ran
+        raise RuntimeError(f"{TRIES} servers of confirmations ended at {script}")
 
     def _run(self, script: Path, timeout: float) -> Ran:
         future: Future[Ran] = Future()

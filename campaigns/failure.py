@@ -17,6 +17,7 @@ from programs.program import Program
 from reduction.reducer import Reducer, StepStatistics, one_by_one
 from targets.registry import target as target_named
 from targets.target import Target
+from trials import time_limit
 from trials.attribution import Symptom, grade, graded
 from trials.code_generation import GENERATES_CODE
 from trials.examination import examine
@@ -108,7 +109,7 @@ class ReducedFailure:
         """
         symptom, program, seen = failure.symptom, failure.program, failure.violation
         place, evidence = ("call", {}) if seen is None else (seen.place, seen.evidence)
-        told = {**evidence, "not reduced": "; ".join(deaths)}
+        told = {**evidence, "not reduced": f"each worker that reduced it {deaths[-1]}"}
         violation = Violation(symptom.oracle, symptom.kind, place, told)
         found = Signature(symptom, f"not reduced: {symptom.kind}", failure.known)
         # Without a run of the program, nothing says that its values are exact.
@@ -121,6 +122,7 @@ def reduce_failure(failure: Failure) -> ReducedFailure | None:
     What is not a known bug is reduced with the known bugs mended: otherwise the reduction could end
     at one of them, since they are near.
     """
+    time_limit.begin()
     if failure.company:
         asked = _asked(failure)
         return None if asked is None else reduce_failure(asked)
@@ -201,6 +203,7 @@ class SamePass:
 
     def grade(self, program: Program) -> int:
         """As `trials.attribution.grade`; 0 if another pass is at fault."""
+        time_limit.begin()
         found = grade(program, self.target, self.symptom)
         if not found or not self.blamed:
             return found
@@ -218,6 +221,8 @@ def _described(
     failure: Failure, symptom: Symptom, program: Program, known: str | None
 ) -> ReducedFailure:
     """What a run of the reduced program shows: evidence and place are those of this program."""
+    # Experiments tell which pass is at fault: each is a compile of its own.
+    time_limit.begin(10)
     case, target = Case.of(program), target_named(symptom.target)
     trial = run_trial(case, target)
     violation = trial.judgement.violations[0]

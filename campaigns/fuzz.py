@@ -86,9 +86,11 @@ def _locked(
             campaign.notes.append(f"going on with the run of {files.folder}")
         store.events.note("started", again=before is not None, stale=stale)
         compiled = files.compiled_folder()
-        start = functools.partial(start_pool, plan.workers, compiled, plan.targets, plan.device)
+        chosen = (plan.workers, compiled, plan.targets, plan.device, plan.memory, plan.limit)
+        start = functools.partial(start_pool, *chosen)
         elapsed, spent = store.elapsed()
-        scheduler = Scheduler(campaign, Tasks(store, files, start), started, elapsed)
+        tasks = Tasks(store, files, start)
+        scheduler = Scheduler(campaign, tasks, started, elapsed)
         seconds = (spent.get("confirming", 0.0), spent.get("compiling", 0.0))
         confirmations = Confirmations(campaign, store, files, seconds)
         _Loop(campaign, listener, store, files, scheduler, confirmations, interrupts).run()
@@ -111,12 +113,11 @@ class _Loop:
     _written: float = field(default_factory=time.monotonic)
 
     def run(self) -> None:
-        # Until the end, `run.json` says that the run did not come to it.
-        self.campaign.interrupted = True
         try:
             try:
                 self._search()
             finally:  # workers must not outlive the campaign, however the search ends
+                self.campaign.interrupted = self.interrupts.count > 0
                 self.scheduler.tasks.stop()
             self._confirm_the_rest()
         finally:
@@ -160,7 +161,7 @@ class _Loop:
             self.files.write_suspicion(suspicion.folder.name, suspicion.program)
         self.files.remove_leftovers()
         self._report()  # before the outcome, which records the time of the last report
-        self._write_outcome()
+        self._write_outcome(at_end=True)
         self.store.events.note("ended", interrupted=self.campaign.interrupted)
 
     def _report(self) -> None:
@@ -169,11 +170,12 @@ class _Loop:
         if time.monotonic() - self._written > WRITTEN_EVERY:
             self._write_outcome()
 
-    def _write_outcome(self) -> None:
+    def _write_outcome(self, *, at_end: bool = False) -> None:
         self._written = time.monotonic()
         campaign, total = self.campaign, self.campaign.total
         spent = {"confirming": campaign.spent.confirming, "compiling": campaign.spent.compiling}
         counts = (total.programs, total.violating, len(campaign.findings))
         kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         self.store.note_progress(campaign.elapsed, spent, counts, kib)
-        self.files.write_outcome(campaign.to_json())
+        # Until the end, `run.json` says that the run did not come to it.
+        self.files.write_outcome(campaign.to_json() | ({} if at_end else {"interrupted": True}))

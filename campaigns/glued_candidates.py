@@ -15,6 +15,7 @@ from programs.errors import Rejected
 from programs.program import Program
 from reduction.reducer import Evaluate, Predicate
 from targets.target import Target
+from trials import time_limit
 from trials.company import Member, Together
 from trials.examination import returning
 from trials.trial import Case, Spent, run_eager
@@ -31,6 +32,7 @@ def in_groups(target: Target, most: int = MOST) -> Evaluate:
     def evaluate(predicate: Predicate, candidates: Iterable[Program]) -> Generator[int, None, None]:
         source, size = iter(candidates), 1
         while batch := list(itertools.islice(source, size)):
+            time_limit.begin(2)
             doubtful = _doubtful(batch, target)
             for index, candidate in enumerate(batch):
                 yield predicate(candidate) if index in doubtful else 0

@@ -16,6 +16,8 @@ from programs.errors import Rejected
 from programs.program import Program
 from reduction.reducer import Reducer
 from targets.registry import target as target_named
+from targets.target import Target
+from trials import time_limit
 from trials.attribution import Symptom, latent_violation, shows
 from trials.examination import examine
 from trials.passes import first_wrong_pass
@@ -45,10 +47,11 @@ def reduce_latent(failure: Failure) -> ReducedFailure | None:
     target, symptom = target_named(failure.symptom.target), failure.symptom
     bugs = plausible_bugs(failure.program, target.name)
     with mended(bugs):
-        if not shows(failure.program, target, symptom):
+        if not _shows(failure.program, target, symptom):
             return None
-        reducer = Reducer(failure.program, lambda program: shows(program, target, symptom))
+        reducer = Reducer(failure.program, lambda program: _shows(program, target, symptom))
         smallest = reducer.run()
+        time_limit.begin(10)
         found = examine(Case.of(smallest), target, search=CAMPAIGN_BUDGET)
         if found.shown is not None:
             shown = found.shown.as_program(smallest)
@@ -72,3 +75,8 @@ def reduce_latent(failure: Failure) -> ReducedFailure | None:
         graph=last_graph(found.trial),
         passes=reducer.passes,
     )
+
+
+def _shows(program: Program, target: Target, symptom: Symptom) -> bool:
+    time_limit.begin()
+    return shows(program, target, symptom)

@@ -13,6 +13,8 @@ from programs.errors import UserError
 from targets.registry import target as target_named
 from trials.worker import SEEDS_APART
 
+PROGRAM_LIMIT = 120.0  # seconds. A program takes a hundredth of a second, a compile by C++ ten.
+
 # What decides which programs run, and where. The rest may change when a run goes on.
 DECIDING = ("targets", "seed", "programs", "past_known", "device", "group", "share")
 
@@ -27,7 +29,8 @@ class Plan:
     target. It changes no finding. Of a `share` (index, number), only each `number`-th shard runs,
     from the `index`-th on, counted from 1. With `finish`, all that was found is reduced and
     confirmed, however long it takes; without, what is under way when the time is up waits in the
-    store.
+    store. A program hangs if it takes longer than `limit` seconds. A worker may allocate `memory`
+    GiB; None for a part of what is free.
     """
 
     targets: tuple[str, ...]
@@ -40,6 +43,8 @@ class Plan:
     group: int | None = None
     share: tuple[int, int] = (1, 1)
     finish: bool = False
+    limit: float = PROGRAM_LIMIT
+    memory: float | None = None
 
     def require_same_programs(self, stored: Plan | None, folder: Path) -> None:
         """Raises `UserError` if this is no plan to go on with the run of another plan."""

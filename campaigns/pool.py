@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import resource
 import shutil
 import signal
 from collections.abc import Iterator, Sequence
@@ -14,8 +15,9 @@ from pathlib import Path
 from pebble import ProcessPool
 
 from targets.one_library import forget_compiled
+from trials import time_limit
 from trials.interrupts import sigint_handler
-from trials.isolation import CPU, start_device
+from trials.isolation import CPU, limit_memory, memory_available, start_device
 from trials.worker import start_worker
 
 # All that a worker needs, torch included. The second is what `targets.aot` imports late.
@@ -26,16 +28,25 @@ PRELOADED_FOR_INDUCTOR = (
     "torch._inductor.codegen.cpp",
     "torch._inductor.codegen.cpp_wrapper_cpu",
 )
+TASKS = 20  # after which a worker is renewed: a target may leak memory and files
+MEMORY_SHARE = 0.8  # of what is free at the start
+LEAST_MEMORY = 2 * 2**30  # bytes per worker, however little is free
 CACHE = "TORCHINDUCTOR_CACHE_DIR"
 
 
 def start_pool(
-    workers: int, compiled: Path, targets: Sequence[str] = (), device: str = CPU
+    workers: int,
+    compiled: Path,
+    targets: Sequence[str] = (),
+    device: str = CPU,
+    memory: float | None = None,
+    limit: float = 0.0,
 ) -> ProcessPool:
     """A pool whose processes are forked from a server that has torch imported.
 
     They are for these `targets`, which may be a user's code. Compilers write into the folder
-    `compiled`.
+    `compiled`. Each process may allocate `memory` GiB, and dies at a program that takes longer than
+    `limit` seconds, if that is not 0. Processes are renewed now and then.
 
     A fork costs milliseconds, an import of torch more than a second. The server has run nothing
     else, so workers start in the same state. For CUDA, each process starts from nothing, since CUDA
@@ -44,9 +55,12 @@ def start_pool(
     # Workers inherit these. The warnings of torch's C++ code do not pass through Python's filters.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # there is one worker per core
-    given = (tuple(targets), device, str(compiled.absolute()))
+    free = MEMORY_SHARE * memory_available() / workers
+    nbytes = max(int(free), LEAST_MEMORY) if memory is None else int(memory * 2**30)
+    given = (tuple(targets), device, str(compiled.absolute()), nbytes, limit)
     if device != CPU:
         spawning = multiprocessing.get_context("spawn")
+        # Not renewed: a process that starts from nothing takes many seconds.
         return ProcessPool(workers, initializer=_start, initargs=given, context=spawning)
     # The server only asks whether there is CUDA: `eager-cuda` uses it in a fork.
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
@@ -57,7 +71,7 @@ def start_pool(
     with sigint_handler(signal.SIG_IGN):
         forkserver.ensure_running()
     context = multiprocessing.get_context("forkserver")
-    return ProcessPool(workers, initializer=_start, initargs=given, context=context)
+    return ProcessPool(workers, TASKS, initializer=_start, initargs=given, context=context)
 
 
 @contextlib.contextmanager
@@ -66,11 +80,19 @@ def cleaned_worker() -> Iterator[None]:
     try:
         yield
     finally:
+        time_limit.end()
         forget_compiled()
         shutil.rmtree(os.environ[CACHE], ignore_errors=True)
 
 
-def _start(targets: Sequence[str], device: str, compiled: str) -> None:
+def _start(targets: Sequence[str], device: str, compiled: str, nbytes: int, limit: float) -> None:
+    # A target may print. Standard output is for results, and standard error for progress.
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nothing, descriptor)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # to write the memory of a crash takes long
+    limit_memory(nbytes)
+    time_limit.set_limit(limit)
     start_worker(targets)
     # One folder per worker, so that each deletes its own.
     os.environ[CACHE] = str(Path(compiled) / str(os.getpid()))

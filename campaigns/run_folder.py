@@ -54,15 +54,15 @@ class RunFolder:
 
     def finding_folder(self, identifier: str) -> Path:
         """The folder of a finding."""
-        return self.folder / "findings" / identifier
+        return _below(self.folder / "findings", identifier)
 
     def unconfirmed_folder(self, identifier: str) -> Path:
         """The folder of a failure that is to be confirmed, or that its reproducer did not show."""
-        return self.folder / "unconfirmed" / identifier
+        return _below(self.folder / "unconfirmed", identifier)
 
     def suspicion_folder(self, name: str) -> Path:
         """The folder of a suspicion."""
-        return self.folder / "suspicions" / name
+        return _below(self.folder / "suspicions", name)
 
     def blame_file(self, shard: Shard) -> Path:
         """Where a worker notes which program of a shard it runs. Removed when the run ends."""
@@ -139,6 +139,13 @@ class RunFolder:
         unconfirmed = self.folder / "unconfirmed"
         if unconfirmed.is_dir() and not any(unconfirmed.iterdir()):
             unconfirmed.rmdir()
+
+
+def _below(folder: Path, name: str) -> Path:
+    """The file of this name in a folder. A store of another machine may have any names."""
+    if name in ("", ".", "..") or Path(name).name != name:
+        raise UserError(f"'{name}' is no name of a finding; the store is damaged")
+    return folder / name
 
 
 def write_finding(folder: Path, finding: Finding) -> None:

@@ -179,13 +179,16 @@ class Scheduler:
         if not shard.company or shard.skip & {*shard.company}:
             return None
         together = _Blamed(shard.target, shard.seed, shard.company)
-        return self._death(attempt, self._ends[together][-1], shard.together(shard.company))
+        program = shard.together(shard.company)
+        return self._death(attempt, self._ends[together][-1], program, company=True)
 
-    def _death(self, attempt: _Attempt, end: WorkerEnd, program: Program) -> FoundFailure:
+    def _death(
+        self, attempt: _Attempt, end: WorkerEnd, program: Program, *, company: bool = False
+    ) -> FoundFailure:
         shard = attempt.shard
         violation = Violation("errors", end.kind, "call", {"worker": end.text})
         symptom = Symptom(shard.target, "errors", end.kind)
-        failure = Failure(symptom, program, shard.seed, violation=violation)
+        failure = Failure(symptom, program, shard.seed, company=company, violation=violation)
         kept = self.tasks.store.keep_failure(attempt.ticket.name, failure)
         # Not reduced: each candidate could cost a worker, and a hang its time limit.
         return FoundFailure(Finding.of(ReducedFailure.ending_workers(failure, violation)), kept)

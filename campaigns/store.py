@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,31 +32,11 @@ from campaigns.json_forms import (
     plan_to_json,
 )
 from campaigns.plan import Plan
+from campaigns.store_schema import SCHEMA, VERSION
 from programs.errors import UserError
 
 NAME = "store.sqlite"
-VERSION = 1
-
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS runs (
-    id INTEGER PRIMARY KEY, plan TEXT NOT NULL, torch TEXT NOT NULL, elapsed REAL NOT NULL,
-    spent TEXT NOT NULL, merged INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS shards (
-    task TEXT PRIMARY KEY, target TEXT NOT NULL, seed INTEGER NOT NULL, result TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS failures (
-    id INTEGER PRIMARY KEY, task TEXT NOT NULL, number INTEGER NOT NULL, target TEXT NOT NULL,
-    oracle TEXT NOT NULL, kind TEXT NOT NULL, failure TEXT NOT NULL,
-    deaths TEXT NOT NULL DEFAULT '[]', reduction TEXT, UNIQUE (task, number));
-CREATE TABLE IF NOT EXISTS findings (
-    identifier TEXT PRIMARY KEY, state TEXT NOT NULL, finding TEXT NOT NULL, script TEXT NOT NULL,
-    issue TEXT, confirmation TEXT, torch_compile TEXT);
-CREATE TABLE IF NOT EXISTS occurrences (
-    finding TEXT NOT NULL, task TEXT NOT NULL, number INTEGER NOT NULL,
-    PRIMARY KEY (finding, task, number)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS throughput (
-    run INTEGER NOT NULL, elapsed REAL NOT NULL, programs INTEGER NOT NULL,
-    violating INTEGER NOT NULL, findings INTEGER NOT NULL, kib INTEGER NOT NULL);
-"""
+KNOWN = "known-"  # the identifiers of known bugs start so
 
 
 class KeptFailure(NamedTuple):
@@ -108,7 +89,20 @@ class Store:
 
     # --- the run ---
 
-    def plan(self) -> Plan | None:
+    def is_a_run(self) -> bool:
+        """Whether a campaign made this store, and did not merge it."""
+        return self._one("SELECT 1 FROM runs WHERE merged = 0") is not None
+
+    def copy(self, other: Path, statements: str) -> None:
+        """Copy rows of another store, which the statements call `other`, all or none."""
+        self.write("ATTACH ? AS other", str(other))
+        try:
+            with self._connection:
+                self._connection.executescript(f"BEGIN; {statements}")
+        finally:
+            self._connection.execute("DETACH other")
+
+    def plan(self, *, also_merged: bool = False) -> Plan | None:
         """The plan of the run; None if the store is new.
 
         Raises `UserError` if another torch made it: its programs may do something else in this one.
@@ -117,7 +111,7 @@ class Store:
         if row is None:
             return None
         plan, version, merged = row
-        if merged:
+        if merged and not also_merged:
             raise UserError(
                 f"{self.file.parent} was merged from other runs; go on with one of them"
             )
@@ -133,14 +127,17 @@ class Store:
         text = _encoded(plan_to_json(plan))
         if self._one("SELECT id FROM runs") is None or merged:
             version = str(torch.__version__)
-            self._write("INSERT INTO runs VALUES (NULL, ?, ?, 0, '{}', ?)", text, version, merged)
+            self.write("INSERT INTO runs VALUES (NULL, ?, ?, 0, '{}', ?)", text, version, merged)
         else:
-            self._write("UPDATE runs SET plan = ?", text)
+            self.write("UPDATE runs SET plan = ?", text)
 
     def elapsed(self) -> tuple[float, dict[str, float]]:
         """The seconds of the run so far, and those of the processor by part."""
-        row = self._one("SELECT elapsed, spent FROM runs ORDER BY id LIMIT 1")
-        return (0.0, {}) if row is None else (float(row[0]), self._decoded(row[1]))
+        rows = self._connection.execute("SELECT elapsed, spent FROM runs").fetchall()
+        spent: Counter[str] = Counter()
+        for _, parts in rows:
+            spent.update(self._decoded(parts))
+        return sum(float(seconds) for seconds, _ in rows), dict(spent)
 
     def note_progress(
         self, elapsed: float, spent: dict[str, float], counts: tuple[int, int, int], kib: int
@@ -148,10 +145,29 @@ class Store:
         """Keep how far the run is: programs, those with a violation, findings; and its memory."""
         with self._connection:
             self._connection.execute("BEGIN")
-            self._write("UPDATE runs SET elapsed = ?, spent = ?", elapsed, _encoded(spent))
-            self._write("INSERT INTO throughput VALUES (1, ?, ?, ?, ?, ?)", elapsed, *counts, kib)
+            self.write("UPDATE runs SET elapsed = ?, spent = ?", elapsed, _encoded(spent))
+            self.write("INSERT INTO throughput VALUES (1, ?, ?, ?, ?, ?)", elapsed, *counts, kib)
 
     # --- shards and their failures ---
+
+    def results(self) -> Iterator[tuple[str, int, dict[str, Any]]]:
+        """Target, seed and result of each attempt at a shard."""
+        for target, seed, text in self._connection.execute(
+            "SELECT target, seed, result FROM shards ORDER BY rowid"
+        ):
+            yield target, seed, self._decoded(text)
+
+    def deadly(self) -> list[tuple[str, int]]:
+        """By target, how many programs end the worker that runs them alone."""
+        return self._connection.execute(
+            "SELECT target, count(*) FROM failures WHERE number = -1"
+            " AND NOT json_extract(failure, '$.company') GROUP BY target"
+        ).fetchall()
+
+    def reductions(self) -> Iterator[tuple[list[str], dict[str, Any] | None]]:
+        """For each failure, the ends of workers that reduced it, and the result."""
+        for deaths, text in self._connection.execute("SELECT deaths, reduction FROM failures"):
+            yield self._decoded(deaths), None if text is None else self._decoded(text)
 
     def result(self, task: str) -> dict[str, Any] | None:
         """The result of an attempt at a shard, as it was kept."""
@@ -176,11 +192,11 @@ class Store:
         """Keep the result of an attempt at a shard (its target and seed) with its failures."""
         with self._connection:
             self._connection.execute("BEGIN")
-            self._write("INSERT INTO shards VALUES (?, ?, ?, ?)", task, *shard, _encoded(result))
+            self.write("INSERT INTO shards VALUES (?, ?, ?, ?)", task, *shard, _encoded(result))
             for number, failure in enumerate(failures):
                 self._keep_failure(task, number, failure)
                 if failure.known is not None:
-                    self._keep_occurrence(f"known-{failure.known}", task, number)
+                    self._keep_occurrence(f"{KNOWN}{failure.known}", task, number)
         for failure in failures:
             self._note_failure(failure)
 
@@ -203,7 +219,7 @@ class Store:
 
     def _keep_failure(self, task: str, number: int, failure: Failure) -> None:
         symptom = failure.symptom
-        self._write(
+        self.write(
             "INSERT INTO failures (task, number, target, oracle, kind, failure)"
             " VALUES (?, ?, ?, ?, ?, ?)",
             task,
@@ -238,12 +254,12 @@ class Store:
 
     def keep_reduction(self, kept: KeptFailure, result: Mapping[str, object]) -> None:
         """Keep the result of a reduction."""
-        self._write("UPDATE failures SET reduction = ? WHERE id = ?", _encoded(result), kept.id)
+        self.write("UPDATE failures SET reduction = ? WHERE id = ?", _encoded(result), kept.id)
 
     def keep_death(self, kept: KeptFailure, death: str) -> KeptFailure:
         """Keep that a worker ended while it reduced a failure."""
         deaths = (*kept.deaths, death)
-        self._write("UPDATE failures SET deaths = ? WHERE id = ?", _encoded(deaths), kept.id)
+        self.write("UPDATE failures SET deaths = ? WHERE id = ?", _encoded(deaths), kept.id)
         self.events.note(
             "a worker ended in a reduction", death=death, kind=kept.failure.symptom.kind
         )
@@ -254,7 +270,7 @@ class Store:
     def keep_finding(self, finding: Finding, script: str, state: str) -> None:
         """Keep a finding that is not in the store yet."""
         if self.finding(finding.identifier) is None:
-            self._write(
+            self.write(
                 "INSERT INTO findings VALUES (?, ?, ?, ?, NULL, NULL, NULL)",
                 finding.identifier,
                 state,
@@ -268,7 +284,7 @@ class Store:
         self._keep_occurrence(identifier, kept.task, kept.number)
 
     def _keep_occurrence(self, identifier: str, task: str, number: int) -> None:
-        self._write("INSERT OR IGNORE INTO occurrences VALUES (?, ?, ?)", identifier, task, number)
+        self.write("INSERT OR IGNORE INTO occurrences VALUES (?, ?, ?)", identifier, task, number)
 
     def occurrences(self) -> dict[str, int]:
         """How many failures each finding has."""
@@ -280,7 +296,7 @@ class Store:
         self, identifier: str, state: str, confirmation: Mapping[str, object]
     ) -> None:
         """Keep what the reproducer of a finding showed."""
-        self._write(
+        self.write(
             "UPDATE findings SET state = ?, confirmation = ? WHERE identifier = ?",
             state,
             _encoded(confirmation),
@@ -292,7 +308,7 @@ class Store:
         self, finding: Finding, answers: dict[str, str], script: str, issue: str | None
     ) -> None:
         """Keep what `torch.compile` does with a finding, and the script and issue that tell it."""
-        self._write(
+        self.write(
             "UPDATE findings SET finding = ?, torch_compile = ?, script = ?, issue = ?"
             " WHERE identifier = ?",
             _encoded(finding_to_json(finding)),
@@ -331,10 +347,15 @@ class Store:
 
     # --- rows ---
 
+    def all(self, statement: str, *values: object) -> list[Any]:
+        """The rows that a statement selects."""
+        return self._connection.execute(statement, values).fetchall()
+
     def _one(self, statement: str, *values: object) -> Any:
         return self._connection.execute(statement, values).fetchone()
 
-    def _write(self, statement: str, *values: object) -> None:
+    def write(self, statement: str, *values: object) -> None:
+        """Change rows."""
         self._connection.execute(statement, values)
 
     def _decoded(self, text: str) -> Any:

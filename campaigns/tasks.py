@@ -11,7 +11,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
@@ -35,6 +35,7 @@ from campaigns.run_folder import RunFolder
 from campaigns.shard import Shard, ShardResult, run_shard
 from campaigns.store import KeptFailure, Store
 from programs.errors import DeviceLost, InternalError
+from trials import time_limit
 from trials.isolation import DEVICE_LOST
 from trials.worker import processor_seconds
 
@@ -220,7 +221,7 @@ class Tasks:
             stored: dict[str, object] = end._asdict() | {"blamed": [blamed.start, blamed.stop]}
             self.store.keep_result(ticket.name, (work.target, work.seed), {"end": stored})
         else:
-            ticket.work = self.store.keep_death(work, str(death))
+            ticket.work = self.store.keep_death(work, end.kind)
         ticket.outcome = end
 
     def _keep_mistake(self, ticket: Ticket, text: str) -> None:
@@ -292,6 +293,8 @@ def _kind_of(death: ProcessExpired | TimeoutError) -> str:
         return "hangs"
     if death.exitcode == LOST:
         return DEVICE_LOST
+    if death.exitcode == -time_limit.HANGS:
+        return "hangs"
     if death.exitcode > 0:
         return f"dies with exit status {death.exitcode}"
     return f"dies of signal {-death.exitcode}"
@@ -314,5 +317,11 @@ def timed_reduction(failure: Failure) -> tuple[ReducedFailure | None, float]:
 
 def run_with_blame(shard: Shard, blame: str) -> ShardResult:
     """Run a shard in a worker, and note in the file `blame` which programs run."""
+    note = Blame(blame)
+
+    def announce(indices: Sequence[int]) -> None:
+        time_limit.begin(1 if len(indices) == 1 else 2)
+        note(indices)
+
     with ending_without_device(), cleaned_worker():
-        return run_shard(shard, Blame(blame))
+        return run_shard(shard, announce)

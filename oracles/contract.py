@@ -325,6 +325,11 @@ def depends_on_data(trace: Trace) -> bool:
     return trace.data_dependent is not None or not trace.is_program
 
 
+def has_no_fake_kernel(trace: Trace) -> bool:
+    """A call has no kernel for fake tensors."""
+    return trace.without_fake
+
+
 def is_python_function(trace: Trace) -> bool:
     """The function is Python code, which may do more than call ATen ops."""
     return not trace.is_program

@@ -5,6 +5,10 @@ storages of the inputs and the outputs must have equal hashes. If they do not, s
 inputs show a difference. So a wrong element is seen also behind `x * 0` or `relu`, and among equal
 values. No tolerance is needed.
 
+A value that depends on no input is left to *values*: one run decides it for all inputs. Both runs
+may have computed it in other ways, since compilers fold constants. It is told by a second pair of
+runs, in which the inputs start with other hashes.
+
 This is a promise of its own: a target that does arithmetic (`x * 2` for `x + x`) leaves other
 hashes, and may be right.
 """
@@ -41,7 +45,7 @@ class ValueHashes:
     first op that read tensor data (`item`, `nonzero`), if one did: then the hashes are those for
     these inputs only. Outputs that are not tensors are None. `computing` counts the calls of ops
     that compute. `composites` are the composite ops that computed; None if the run did not look.
-    `views` are the inputs as they were passed.
+    `views` are the inputs as they were passed. `seed` decides the hashes of the inputs.
     """
 
     storages: tuple[Array, ...]
@@ -53,6 +57,7 @@ class ValueHashes:
     computing: Counter[str] = field(default_factory=Counter)
     composites: tuple[str, ...] | None = None
     views: tuple[InputView, ...] = ()
+    seed: int = 0
 
 
 def run_uninterpreted(
@@ -61,13 +66,15 @@ def run_uninterpreted(
     *,
     named: bool = False,
     composites: bool = False,
+    seed: int = 0,
 ) -> ValueHashes:
     """Run a function on inputs, which it may mutate. Raises what it raises.
 
-    If `named`, the symbolic values behind the hashes are kept, which takes time and memory. If
-    `composites`, the run is in inference mode, where composite ops show.
+    Two runs can be compared if they have the same `seed`. If `named`, the symbolic values behind
+    the hashes are kept, which takes time and memory. If `composites`, the run is in inference mode,
+    where composite ops show.
     """
-    mode = UninterpretedMode(inputs, SymbolicValues() if named else None)
+    mode = UninterpretedMode(inputs, SymbolicValues() if named else None, seed)
     views = input_views(inputs)  # now, since the run may change their metadata
     # Hashes are computed modulo 2^64.
     # Dynamo runs nothing below a dispatch mode, and keeps in mind that it did not.
@@ -88,6 +95,7 @@ def run_uninterpreted(
         mode.computing,
         tuple(mode.composites) if composites else None,
         views,
+        seed,
     )
 
 
@@ -100,13 +108,12 @@ def judge(
 ) -> Report:
     """Compare the value hashes of two runs.
 
-    `spelled` repeats both runs and keeps the symbolic values, so that the evidence shows them.
+    `spelled` repeats both runs with another seed, and keeps the symbolic values, so that the
+    evidence shows them.
     """
     wrong = differences(eager, target)
     if not wrong:
-        op = eager.data_dependent_op or target.data_dependent_op
-        limit = f"{op} reads tensor data, so the verdict holds for these inputs only"
-        return Report(Verdict.HOLDS, reason="" if op is None else limit)
+        return _holds(eager, target)
     waiver = contract.waiver(Promise.EQUIVALENCE, trace)
     if waiver is not None and contract.outside(trace) is None:
         called = _other_operators(eager, target)
@@ -120,10 +127,63 @@ def judge(
             return Report(Verdict.UNKNOWN, reason=reason)
         others = (each for each in contract.waivers if each.promise is not Promise.EQUIVALENCE)
         contract = replace(contract, waivers=tuple(others))
+    runs = eager, target
     # Most runs are equal, so symbolic values are computed only after a difference.
-    runs = spelled() if spelled is not None else (eager, target)
+    if spelled is not None:
+        again = spelled()
+        target, shown = _with_constants_of_eager((eager, again[0]), (target, again[1]))
+        runs, wrong = (again[0], shown), differences(eager, target)
+        if not wrong:
+            return _holds(eager, target)
     found = (_violation(what, index, *runs) for what, index in wrong)
     return contract.judged([Difference(Promise.EQUIVALENCE, each) for each in found], trace)
+
+
+def _holds(eager: ValueHashes, target: ValueHashes) -> Report:
+    op = eager.data_dependent_op or target.data_dependent_op
+    limit = f"{op} reads tensor data, so the verdict holds for these inputs only"
+    return Report(Verdict.HOLDS, reason="" if op is None else limit)
+
+
+def _with_constants_of_eager(
+    eager: tuple[ValueHashes, ValueHashes], target: tuple[ValueHashes, ValueHashes]
+) -> tuple[ValueHashes, ValueHashes]:
+    """Two runs of the target, with eager's hash for each value that depends on no input.
+
+    The two runs of each have different seeds, so such a value has equal hashes in both.
+    """
+    storages: list[Sequence[Any]] = []
+    inputs: list[Sequence[Any]] = []
+    outputs: list[Sequence[Any]] = []
+    for index in range(len(eager[0].storages)):
+        sized = _same_size(index, *eager, *target)
+        storages.append(_constants_of(sized[:2], sized[2:]))
+    for index in range(len(eager[0].inputs)):
+        one, other = ([run.inputs[index] for run in runs] for runs in (eager, target))
+        inputs.append(_constants_of(one, other))
+    for index in range(min(len(eager[0].outputs), len(target[0].outputs))):
+        ours, theirs = ([run.outputs[index] for run in runs] for runs in (eager, target))
+        outputs.append(_constants_of(ours, theirs))
+    first, second = (
+        replace(
+            run,
+            storages=tuple(pair[number] for pair in storages),
+            inputs=tuple(pair[number] for pair in inputs),
+            outputs=tuple(pair[number] for pair in outputs),
+        )
+        for number, run in enumerate(target)
+    )
+    return first, second
+
+
+def _constants_of(eager: Sequence[Any], target: Sequence[Any]) -> Sequence[Any]:
+    """The hashes of the target in two runs, those of eager where all four do not vary."""
+    sizes = {None if hashes is None else hashes.shape for hashes in (*eager, *target)}
+    if None in sizes or len(sizes) > 1:
+        return target
+    constant = (eager[0] == eager[1]) & (target[0] == target[1])
+    pairs = zip(eager, target, strict=True)
+    return [np.where(constant, expected, actual) for expected, actual in pairs]
 
 
 def _other_operators(eager: ValueHashes, target: ValueHashes) -> str | None:
@@ -164,10 +224,9 @@ def _same_size(index: int, *runs: ValueHashes) -> tuple[Array, ...]:
 
     A kernel may grow a storage to work in it, which is not a difference.
     """
-    found = [run.storages[index] for run in runs]
     # The bytes that the other storage lacks count as unwritten there.
-    most = max(hashes.size for hashes in found)
-    return tuple(grown(hashes, most) for hashes in found)
+    most = max(run.storages[index].size for run in runs)
+    return tuple(grown(run.storages[index], most, run.seed) for run in runs)
 
 
 def _violation(what: str, index: int, eager: ValueHashes, target: ValueHashes) -> Violation:

@@ -38,19 +38,22 @@ class HashedStorage:
 class HashedMemory:
     """The hashed storages of one run. Those of the inputs exist from the start.
 
-    If there are `symbols`, the expression behind each hash is noted in them.
+    If there are `symbols`, the expression behind each hash is noted in them. The hashes of inputs,
+    and of memory that nothing has written, depend on the `seed`.
     """
 
     def __init__(
-        self, inputs: Sequence[torch.Tensor], symbols: SymbolicValues | None = None
+        self, inputs: Sequence[torch.Tensor], symbols: SymbolicValues | None = None, seed: int = 0
     ) -> None:
         self.symbols = symbols
+        self.seed = seed
         self._storages: dict[int, HashedStorage] = {}
         for tensor in inputs:
             storage = tensor.untyped_storage()
             if storage._cdata not in self._storages:
                 # The number follows the order of the inputs, so two runs start alike.
-                hashes = initial("storage", len(self._storages), storage.nbytes()).copy()
+                start = len(self._storages), seed
+                hashes = initial("storage", start, storage.nbytes()).copy()
                 self._storages[storage._cdata] = HashedStorage(storage, hashes)
         self._inputs = list(self._storages.values())
         if symbols is not None:
@@ -68,7 +71,7 @@ class HashedMemory:
         if found is None:  # not an input and not made in the run: a constant
             found = self._storages[storage._cdata] = HashedStorage(storage, of_storage(storage))
         if storage.nbytes() > found.hashes.size:  # it was resized
-            found.hashes = grown(found.hashes, storage.nbytes())
+            found.hashes = grown(found.hashes, storage.nbytes(), self.seed)
         return found.hashes
 
     def read(self, tensor: torch.Tensor) -> Array:
@@ -114,7 +117,7 @@ class HashedMemory:
         storage = tensor.untyped_storage()
         if storage._cdata in self._storages and storage.nbytes():
             return  # the op returned memory that existed before
-        fresh = HashedStorage(storage, unwritten(storage.nbytes()).copy())
+        fresh = HashedStorage(storage, unwritten(storage.nbytes(), self.seed).copy())
         self._storages[storage._cdata] = fresh
         if hashes is not None:
             self.write(tensor, hashes)

@@ -84,8 +84,8 @@ def excluded(reason: str, oracles: Iterable[str] = ON_RESULTS) -> Judgement:
 class GraphRuns:
     """The runs that oracles on graphs judge.
 
-    `hashes` are the value hashes that eager and target left. `spelled` repeats these two runs and
-    keeps the symbolic values. `stages` has a run of each stage, in the order of the stages.
+    `hashes` are the value hashes that eager and target left. `spelled` repeats these two runs with
+    another seed and keeps the symbolic values. `stages` has a run of each stage, in their order.
     """
 
     hashes: tuple[ValueHashes, ValueHashes]

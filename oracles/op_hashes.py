@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,8 +33,10 @@ from oracles.calls import (
     torch_name,
     unread,
 )
+from oracles.dtype_laws import gives_a_constant, gives_its_operand
 from oracles.forms import view_of_copy
 from oracles.hashed_memory import HashedMemory
+from oracles.moves import MOVES, in_order
 from oracles.operand_sharing import shared_with_written
 from oracles.products import PRODUCTS, WITH_ADDEND, is_plain_sum, product
 from oracles.symbolic_values import element
@@ -42,11 +44,9 @@ from oracles.value_hashes import (
     OPERANDS,
     Array,
     combined,
-    conjugated,
     digest,
     hashed,
     mixed,
-    negative,
     sequence,
     spread,
 )
@@ -91,11 +91,14 @@ class OpHashes:
             return [self._product(op, given, results[0])]
         if op in WITH_ADDEND and is_plain_sum(given):
             return [self._with_addend(op, args, results[0])]
+        if len(results) == 1 and (by_law := self._by_law(op, given, results[0])) is not None:
+            return [by_law]
+        if torch_name(op) != "_foreach_copy":
+            self.computing[call_name(op, given)] += 1
         if torch_name(op).startswith("_foreach_"):
             per_item = self._per_item(op, given, result)
             if per_item is not None:
                 return per_item
-        self.computing[call_name(op, given)] += 1
         is_pointwise = facts(op).pointwise and len(results) == 1
         if is_pointwise and not facts(op).random and not takes_lists(given):
             return [self._pointwise(op, given, results[0])]
@@ -136,7 +139,7 @@ class OpHashes:
             return [self.memory.read(args[0])]
         view = view_of_copy(op)
         if view is aten.view.default:  # `view_copy` also accepts sizes that no view can have
-            return [_in_order(self.memory, args, kwargs, results[0])]
+            return [in_order(self.memory, args, kwargs, results[0])]
         if view is not None:
             # The view of the operand shows exactly what the copy has.
             return [self.memory.read(tensor) for tensor in tensors_in(view(*args, **kwargs))]
@@ -172,12 +175,21 @@ class OpHashes:
         if not isinstance(result, (list, tuple)):
             return None
         items = [item(given, index, len(result)) for index in range(len(result))]
-        return [
-            self.memory.constant(tensor)
-            if self._folds(op, own, [tensor])
-            else self.opaque(self.opaque_key(op, own), 0, tensor)
-            for own, tensor in zip(items, result, strict=True)
-        ]
+        return [self._of_item(op, own, tensor) for own, tensor in zip(items, result, strict=True)]
+
+    def _of_item(self, op: OpOverload, given: dict[str, Any], result: torch.Tensor) -> Array:
+        if self._folds(op, given, [result]):
+            return self.memory.constant(result)
+        by_law = self._by_law(op, given, result)
+        return self.opaque(self.opaque_key(op, given), 0, result) if by_law is None else by_law
+
+    def _by_law(
+        self, op: OpOverload, given: Mapping[str, Any], result: torch.Tensor
+    ) -> Array | None:
+        """The hashes of a result that needs no computation because of its dtype, or None."""
+        if gives_its_operand(op, given, result):
+            return self.memory.read(given["self"])
+        return self.memory.constant(result) if gives_a_constant(op, given, result) else None
 
     def _pointwise(self, op: OpOverload, given: dict[str, Any], result: torch.Tensor) -> Array:
         # Sizes are not part of the hash: an element depends only on what is at its position.
@@ -229,7 +241,7 @@ class OpHashes:
         if facts(op).random:
             self._draws += 1
             # Two runs that draw in the same order have equal hashes, as with one seed.
-            plain.append(("draw", self._draws))
+            plain.append(("draw", (self._draws, self.memory.seed)))
         # Labels take time to build, and are used only with symbols.
         label = "" if self.memory.symbols is None else _label(op, plain)
         return hashed(plain_name(op), plain, read), label
@@ -267,94 +279,6 @@ def call_name(op: OpOverload, given: Mapping[str, Any]) -> str:
     ]
     return _label(op, plain)
 
-
-# --- moves ----------------------------------------------------------------------------------------
-
-MoveRule: TypeAlias = Callable[
-    [HashedMemory, Sequence[Any], Mapping[str, Any], torch.Tensor], Array
-]
-
-
-def _in_order(
-    memory: HashedMemory, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor
-) -> Array:
-    """All elements in row-major order, in the sizes of the result."""
-    moved = memory.moved(args[0], result.dtype)
-    if moved.shape[:-1] == tuple(result.shape):
-        return moved
-    return moved.reshape(*result.shape, result.element_size())
-
-
-def _filled(
-    memory: HashedMemory, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor
-) -> Array:
-    """One value everywhere: a tensor or a Python number."""
-    value = args[1] if len(args) > 1 else kwargs["value"]
-    if isinstance(value, torch.Tensor):
-        return memory.broadcast(value, result)
-    return memory.constant(result)
-
-
-def _negative(
-    memory: HashedMemory, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor
-) -> Array:
-    return negative(memory.read(args[0]), result.dtype)
-
-
-def _conjugate(
-    memory: HashedMemory, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor
-) -> Array:
-    shown = memory.read(args[0])
-    return conjugated(shown, result.dtype) if result.is_complex() else shown
-
-
-def _arranged(op: OpOverload) -> MoveRule:
-    """Elements in another order. The op itself is run on their indices and so gives the order."""
-
-    def rule(
-        memory: HashedMemory, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor
-    ) -> Array:
-        parts: list[Array] = []
-        count = 0
-
-        def numbered(value: Any) -> Any:
-            nonlocal count
-            if isinstance(value, torch.Tensor):
-                # The elements of all arguments get consecutive indices, in the order of arguments.
-                parts.append(memory.moved(value, result.dtype).reshape(-1, result.element_size()))
-                count += value.numel()
-                return torch.arange(count - value.numel(), count).view(value.shape)
-            return [numbered(each) for each in value] if isinstance(value, (list, tuple)) else value
-
-        indices = [numbered(value) for value in args]
-        # All arguments that are not tensors stay as they are.
-        order = op(*indices, **{name: numbered(value) for name, value in kwargs.items()})
-        arranged: Array = np.concatenate(parts)[order.numpy()]
-        return arranged
-
-    return rule
-
-
-MOVES: dict[str, MoveRule] = {
-    "clone": _in_order,
-    "_to_copy": _in_order,
-    "_unsafe_view": _in_order,
-    "lift_fresh_copy": _in_order,
-    "_reshape_copy": _in_order,
-    "contiguous": _in_order,
-    "positive": _in_order,
-    "resolve_conj": _in_order,
-    "resolve_neg": _in_order,
-    "fill": _filled,
-    "neg": _negative,
-    "conj_physical": _conjugate,
-    "_conj_physical": _conjugate,
-    "cat": _arranged(aten.cat.default),
-    "stack": _arranged(aten.stack.default),
-    "flip": _arranged(aten.flip.default),
-    "roll": _arranged(aten.roll.default),
-    "repeat": _arranged(aten.repeat.default),
-}
 
 # On integers, these give the same in a narrow dtype, or in int64 and then cut to the narrow dtype.
 _SUMS = {"sum", "prod", "cumsum", "cumprod"}

@@ -9,6 +9,7 @@ from oracles.observation import Observation
 from oracles.oracle import Needs, Oracle
 from oracles.standalone_check import StandaloneCheck
 from oracles.verdict import Report, Violation
+from programs.custom_operators import NAMESPACE
 from programs.trace import Trace
 
 _MOST_CHARACTERS = 2000  # of a message, in the evidence: some of torch's hold a whole graph
@@ -45,17 +46,25 @@ def _inner(error: BaseException) -> BaseException | None:
     return inner if isinstance(inner, BaseException) else None
 
 
-def skeleton(error: BaseException) -> str:
-    """The type and the first line of the message, without numbers, addresses and value names.
+# An op, with its schema or without.
+_OP = re.compile(rf"\b(?:aten|prims|{NAMESPACE})::\w+(?:\.\w+)?(?:\(.*?\) -> (?:\(.*\)|[^\s.]*))?")
+_DTYPE = re.compile(
+    r"\b(?:Byte|Char|Short|Int|Long|Half|Float|Double|Bool|BFloat16|Complex(?:Half|Float|Double))\b"
+)
 
-    So the same error in two programs has the same skeleton.
+
+def skeleton(error: BaseException) -> str:
+    """The type and the first line of the message, without numbers, addresses and names.
+
+    So the same error in two programs has the same skeleton, whatever the op and the dtype.
     """
     inner = _inner(error)
     if inner is not None:
         return f"{type(error).__name__} by {skeleton(inner)}"
     # Later lines often hold a graph or a stack, which differ from program to program.
     lines = str(error).strip().splitlines()
-    text = re.sub(r"0x[0-9a-f]+|\bv?\d+\b|\[[^\]]*\]", "#", lines[0] if lines else "")
+    text = _DTYPE.sub("#", _OP.sub("#", lines[0] if lines else ""))
+    text = re.sub(r"0x[0-9a-f]+|\bv?\d+\b|\[[^\]]*\]", "#", text)
     text = re.sub(r"-?\d+|-#", "#", text)
     text = re.sub(r"(?<!\w)\(#?(, ?#)*,?\)", "(#)", text)  # shapes of any rank
     return f"{type(error).__name__}: {text[:120]}".rstrip(": ")

@@ -64,10 +64,10 @@ class UninterpretedMode(TorchDispatchMode):
     supports_higher_order_operators = True
 
     def __init__(
-        self, inputs: Sequence[torch.Tensor], symbols: SymbolicValues | None = None
+        self, inputs: Sequence[torch.Tensor], symbols: SymbolicValues | None = None, seed: int = 0
     ) -> None:
         super().__init__()
-        self.memory = HashedMemory(inputs, symbols)
+        self.memory = HashedMemory(inputs, symbols, seed)
         self.data_dependent_op: str | None = None
         self.composites: dict[str, None] = {}
         self._ops = OpHashes(self.memory)

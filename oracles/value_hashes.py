@@ -65,19 +65,19 @@ def sequence(start: np.uint64, count: int) -> Array:
 
 
 @functools.lru_cache(maxsize=256)
-def initial(name: str, number: int, count: int) -> Array:
+def initial(name: str, number: int | tuple[int, int], count: int) -> Array:
     """The hashes that the bytes of a storage start with."""
     return sequence(hashed(name, number), count)
 
 
-def unwritten(count: int) -> Array:
+def unwritten(count: int, seed: int) -> Array:
     """The hashes of `count` bytes that nothing has written yet."""
-    return initial("unwritten", 0, count)
+    return initial("unwritten", seed, count)
 
 
-def grown(hashes: Array, count: int) -> Array:
+def grown(hashes: Array, count: int, seed: int) -> Array:
     """The hashes of a storage that grew to `count` bytes: the new ones are unwritten."""
-    return np.concatenate((hashes, unwritten(count)[hashes.size :]))
+    return np.concatenate((hashes, unwritten(count, seed)[hashes.size :]))
 
 
 def combined(hashes: Array) -> Array:

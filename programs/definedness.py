@@ -27,7 +27,7 @@ from programs.indexed_stores import stores_twice
 from programs.regions import Region, covers, overlap, overlaps_itself
 from programs.rounded_numbers import rounds_a_number
 from programs.rounding_tables import moves, rounds_again
-from programs.schemas import Kind
+from programs.schemas import Kind, has_fake_kernel
 from programs.stored_values import same_values, value_stored
 from programs.trace import InputLocation, StridedChains, Trace
 from programs.undefined_arithmetic import (
@@ -348,6 +348,7 @@ class Watch(TorchDispatchMode):
         trace.custom_write |= by_schema and call.op.namespace not in ("aten", "prims")
         trace.reads_location = trace.reads_location or str(call.op) in READS_LOCATION
         trace.random = trace.random or call.facts.random
+        trace.without_fake = trace.without_fake or not has_fake_kernel(call.op)
         if trace.data_dependent is None and is_data_dependent(call.op, call.arguments):
             trace.data_dependent = str(call.op)
         self._strided.note(call.op, call.only_read or call.written, returned)

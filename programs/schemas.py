@@ -146,6 +146,16 @@ def facts(op: OpOverload) -> Facts:
     )
 
 
+@functools.cache
+def has_fake_kernel(op: OpOverload) -> bool:
+    """True if fake tensors have a kernel for the op, which gives sizes without data."""
+    composite = ("ImplicitAutograd", "ExplicitAutograd", "ExplicitAutogradNonFunctional")
+    keys = ("Meta", *(f"Composite{name}" for name in composite))
+    if op.namespace != "aten":  # `torch.library` keeps these elsewhere
+        return True
+    return any(torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key) for key in keys)
+
+
 def _is_pointwise(op: OpOverload) -> bool:
     """Whether the op, or its functional form, has the tag. Of many ops torch tags that one only."""
     if torch.Tag.pointwise in op.tags:

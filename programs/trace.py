@@ -171,7 +171,10 @@ class Rounding:
         inexact = self.inexact.any(read)
         if (orders or (inexact and name not in MOVES)) and any(map(_huge, read)):
             return True
-        if name in JUMPS and (factor or (inexact and self._near_jump(read))):
+        # A number that is rounded first can be on the other side. The factor of `round` is a power
+        # of ten, and all kernels of eager divide by it.
+        number = factor and name != "round"
+        if name in JUMPS and (number or (inexact and self._near_jump(read))):
             return True
         skips = name in MAY_SKIP_ZEROS | MAY_DROP_NAN or (complex_ and name in READS_ZERO_SIGN)
         if skips or (inexact and name in MULTIPLIES):
@@ -219,6 +222,7 @@ class Trace:
     - `reads_location`: an operator showed the offset of a tensor or the size of its storage.
     - `reads_again`: an operator read an argument again after it had written it through another.
     - `random`: an op drew random numbers.
+    - `without_fake`: fake tensors have no kernel for an op.
     - `unwatched`: the higher-order operators that ran without a look at what they do.
     - `nbytes`: the bytes of all storages that the run was given or made, freed or not.
     - `captured`: how many of the last inputs a user's function captures; None for a program.
@@ -245,6 +249,7 @@ class Trace:
     reads_location: bool = False
     reads_again: bool = False
     random: bool = False
+    without_fake: bool = False
     unwatched: dict[str, None] = field(default_factory=dict)
     nbytes: int = 0
     captured: int | None = None

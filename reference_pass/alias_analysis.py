@@ -111,11 +111,11 @@ def storage_of(tensor: torch.Tensor) -> int:
 
 
 def operand_storages(node: fx.Node) -> set[int]:
-    """The storages of a node's operands, by its metadata."""
+    """The storages of a node's operands, by its metadata; of a `getitem`, those that it picks."""
+    # A list may have hundreds of tensors, each with a `getitem` of its own.
+    operands = [node] if node.target is operator.getitem else node.all_input_nodes
     return {
-        storage_of(tensor)
-        for operand in node.all_input_nodes
-        for tensor in tensors_in(operand.meta["val"])
+        storage_of(tensor) for operand in operands for tensor in tensors_in(operand.meta["val"])
     }
 
 

@@ -44,6 +44,7 @@ class How(Enum):
     OUT = "into an operand"  # foo.out(a, args, out=a or one of args)
     CAST_BACK = "in place with its cast"  # a.ge_(b) for a.ge(b) and a cast to the dtype of a
     SCATTER = "into its base"  # (3a) view(a, args).copy_(b) for foo_scatter(a, b, args)
+    COPIED = "copied to its input at once"  # copy_(x, b), which the epilogue would do later
     REDUNDANT = "redundant"  # (5) a scatter or copy whose source is at its destination already
 
 
@@ -86,26 +87,83 @@ def candidates(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
     # Order is preference: in place of the first operand is the plainest graph, `out=` the last way.
     if op is on_copies:
         yield from _called_on_copies(node, liveness)
-    elif (
-        not isinstance(op, OpOverload)
-        or writes(op)
-        or node in liveness.views
-        or rounds_in_place(node)
-    ):
+    elif op is operator.getitem:
+        yield from _into_input(node, liveness)
+    elif not isinstance(op, OpOverload) or writes(op) or node in liveness.views:
         return
     elif op in SCATTERS:
         yield from _scatter(node, op, liveness)
     else:
         if op is aten.copy.default:
             yield from _copy(node, op, liveness)
-        form = in_place_form(op)
-        dtype = getattr(node.meta["val"], "dtype", None)  # None for several results
-        if form is not None and rounds_its_scalar(form, dtype):
-            form = aten.mul_.Tensor  # takes the same arguments: a number for a tensor
-        if form is not None:
-            yield from _in_place(node, op, form, liveness)
-        if isinstance(node.meta["val"], torch.Tensor) and is_pointwise(op):
-            yield from _out(node, op, liveness, is_first_tried=form is not None)
+        yield from _ordered(node, list(_into_operands(node, op, liveness)), liveness)
+
+
+def _into_operands(node: fx.Node, op: OpOverload, liveness: Liveness) -> Iterator[Candidate]:
+    if rounds_in_place(node):
+        return
+    form = in_place_form(op)
+    dtype = getattr(node.meta["val"], "dtype", None)  # None for several results
+    if form is not None and rounds_its_scalar(form, dtype):
+        form = aten.mul_.Tensor  # takes the same arguments: a number for a tensor
+    if form is not None:
+        yield from _in_place(node, op, form, liveness)
+    if isinstance(node.meta["val"], torch.Tensor) and is_pointwise(op):
+        yield from _out(node, op, liveness, is_first_tried=form is not None)
+
+
+# The epilogue copies a result into an input. The result is live until then, so it is best if it is
+# in that input at once: by an in-place op, or by an `out=`, or by a `copy_` that comes earlier.
+
+
+def _ordered(
+    node: fx.Node, into_operands: list[Candidate], liveness: Liveness
+) -> Iterator[Candidate]:
+    """The candidates of a node, those into the input that it is copied to first."""
+    into_input = list(_into_input(node, liveness))
+    inputs = {storage_of(candidate.slots[0].written) for candidate in into_input}
+    same: list[Candidate] = []
+    others: list[Candidate] = []
+    for candidate in into_operands:
+        is_same = any(storage_of(slot.written) in inputs for slot in candidate.slots)
+        (same if is_same else others).append(candidate)
+    yield from same
+    if liveness.position[node] + 1 < liveness.epilogue:
+        yield from into_input
+        yield from others
+    else:  # the epilogue comes next, so a result in another operand is not live for longer
+        yield from others
+        yield from into_input
+
+
+def _into_input(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
+    """The result, straight into the input that the epilogue copies it to."""
+    op, value = node.target, node.meta["val"]
+    for copy in node.users:
+        if copy.target is not aten.copy_.default or copy.args[1] is not node:
+            continue
+        destination = copy.args[0]
+        assert isinstance(destination, fx.Node)
+        # A view of the input is made in the epilogue.
+        if liveness.position[destination] > liveness.position[node]:
+            continue
+        slots = (Slot(node, value, destination, destination.meta["val"]),)
+        form = _useful_out(op)
+        # A product of complex numbers may have other bits where its result overwrites an operand.
+        if isinstance(op, OpOverload) and form is not None and not value.is_complex():
+            given = bind(op, node.args, node.kwargs) | {facts(form).outs[0]: destination}
+            yield Candidate(node, How.OUT, form, *unbind(form, given), slots, liveness)
+        copied = (destination, node)
+        yield Candidate(node, How.COPIED, aten.copy_.default, copied, {}, slots, liveness)
+
+
+def _useful_out(op: object) -> OpOverload | None:
+    """The `out=` form of a pointwise op, if its kernel writes there.
+
+    A generated one computes a new tensor and copies it, so it would save nothing.
+    """
+    form = out_form(op) if isinstance(op, OpOverload) and is_pointwise(op) else None
+    return None if form is None or torch.Tag.generated in form.tags else form
 
 
 def _scatter(node: fx.Node, op: OpOverload, liveness: Liveness) -> Iterator[Candidate]:
@@ -153,9 +211,8 @@ def _out(
     node: fx.Node, op: OpOverload, liveness: Liveness, *, is_first_tried: bool
 ) -> Iterator[Candidate]:
     """The `out=` form, into any operand: a pointwise op reads each element before it writes it."""
-    form = out_form(op)
-    # A generated out= kernel computes a new tensor and copies it, so it would save nothing.
-    if form is None or torch.Tag.generated in form.tags:
+    form = _useful_out(op)
+    if form is None:
         return
     given = bind(op, node.args, node.kwargs)
     # The in-place form has tried the first operand; a repeated operand is tried once.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import torch
@@ -49,14 +50,7 @@ def capture(
     """
     if isinstance(function, fx.GraphModule) and is_aten(function, sample_args):
         return normalised(function)
-    sample_args = [
-        another_fake(argument)
-        if isinstance(argument, FakeTensor)
-        else argument.detach()
-        if isinstance(argument, torch.Tensor)
-        else argument
-        for argument in sample_args
-    ]
+    sample_args = [_without_graph(argument) for argument in sample_args]
     if not isinstance(function, torch.nn.Module):
         return _trace(function, sample_args, sizes)
     # The tensors of a module become inputs of the trace, and attributes of the graph after it.
@@ -70,8 +64,19 @@ def capture(
         given = dict(zip(captured, tensors_and_args, strict=False))
         return torch.func.functional_call(module, given, tensors_and_args[len(captured) :])
 
-    tensors = [tensor.detach() for tensor in captured.values()]
+    tensors = [_without_graph(tensor) for tensor in captured.values()]
     return _with_attributes(_trace(called, [*tensors, *sample_args], sizes), captured)
+
+
+def _without_graph(argument: object) -> Any:
+    """An argument of the trace: a tensor as a leaf, so that the trace reaches no other graph."""
+    if not isinstance(argument, torch.Tensor):
+        return argument
+    leaf = another_fake(argument) if isinstance(argument, FakeTensor) else argument.detach()
+    # Some composites ask whether an operand requires a gradient: `matmul` folds other dimensions.
+    # With gradients, the trace would be one of autograd, too, and writes to leaves would raise.
+    keeps = argument.requires_grad and not torch.is_grad_enabled()
+    return leaf.requires_grad_() if keeps else leaf
 
 
 # What torch raises where a fake tensor would need data.
@@ -99,20 +104,8 @@ def _trace(function: Callable[..., Any], args: Sequence[object], sizes: SizeMode
             tracing_mode=mode,
             _allow_non_fake_inputs=True,
         )
-        try:
+        with _reasons():
             graph_module = trace(*args)
-        except _DATA_DEPENDENT as error:
-            raise Refused(
-                f"the function is data-dependent, and one graph must be right for all data: {error}"
-            ) from error
-        except UnsupportedOperatorException as error:
-            raise Refused(
-                f"{error} has no kernel for tensors without data of symbolic size; trace it with"
-                " fixed sizes"
-            ) from error
-        # Storages as arguments; an overload that is named `from`, which is no Python name.
-        except (NotImplementedError, SyntaxError) as error:
-            raise Refused(f"the function cannot be traced: {error}") from error
     seeds.refuse()
     # `set_` is a call in the graph. An assignment to `.data` leaves no call, so it would be lost.
     if swapped and not any(
@@ -124,6 +117,31 @@ def _trace(function: Callable[..., Any], args: Sequence[object], sizes: SizeMode
             " write x.set_(y)"
         )
     return graph_module
+
+
+@contextlib.contextmanager
+def _reasons() -> Iterator[None]:
+    """Turns what torch raises where it cannot trace into `Refused`, with a reason for users."""
+    try:
+        yield
+    except _DATA_DEPENDENT as error:
+        raise Refused(
+            f"the function is data-dependent, and one graph must be right for all data: {error}"
+        ) from error
+    except UnsupportedOperatorException as error:
+        raise Refused(
+            f"{error} has no kernel for tensors without data of symbolic size; trace it with fixed"
+            " sizes"
+        ) from error
+    # Storages as arguments; an overload that is named `from`, which is no Python name.
+    except (NotImplementedError, SyntaxError) as error:
+        raise Refused(f"the function cannot be traced: {error}") from error
+    except RuntimeError as error:
+        if "tried to directly modify sizes" not in str(error):
+            raise
+        raise Refused(
+            "a resize_ of a tensor of symbolic size cannot be traced; trace it with fixed sizes"
+        ) from error
 
 
 class _Seeds:
@@ -158,6 +176,8 @@ def _watch_data(function: Callable[..., Any], swapped: list[int]) -> Callable[..
         for index, (argument, storage) in enumerate(zip(args, before, strict=True)):
             if storage is not None and argument.untyped_storage()._cdata != storage._cdata:
                 swapped.append(index)
+            if storage is not None and argument.grad is not None:
+                raise Refused(f"backward() sets the gradient of input {index}; return it instead")
         return result
 
     return watched

@@ -10,6 +10,7 @@ each of them is needed.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
@@ -188,21 +189,24 @@ def no_overlapping_operand(candidate: Candidate) -> str | None:
     Except for pointwise ops: these read each element before they write it. So an operand may have
     the same elements at the same bytes.
     """
+    if candidate.how is How.COPIED:
+        return None  # what is copied is a new tensor
     elementwise = _is_elementwise(candidate)
-    written = [(slot.destination, slot.written) for slot in _writing(candidate)]
+    written: dict[int, list[Slot]] = {}  # by storage, since ops on lists write many operands
+    for slot in _writing(candidate):
+        written.setdefault(storage_of(slot.written), []).append(slot)
     for operand in _operands(candidate):
-        for destination, target in written:
-            # Whether the destination occurs again is for `not_repeated` to say. A scatter reads its
-            # source alone.
-            if operand is destination and candidate.how is not How.SCATTER:
-                continue
-            for tensor in tensors_in(operand.meta["val"]):
-                if _share(tensor, target) and not (elementwise and _same_elements(tensor, target)):
-                    return f"{operand} shares memory with {destination}"
-    # An op with several results (`_foreach_add_`) writes several operands.
-    for index, (_, one) in enumerate(written):
-        if any(_share(one, other) for _, other in written[:index]):
-            return "two results would share memory"
+        for tensor in tensors_in(operand.meta["val"]):
+            for slot in written.get(storage_of(tensor), ()):
+                # A destination that occurs again is for `not_repeated`. A scatter reads its source.
+                own = operand is slot.destination and candidate.how is not How.SCATTER
+                alike = elementwise and _same_elements(tensor, slot.written)
+                if not own and not alike and _overlap(tensor, slot.written):
+                    return f"{operand} shares memory with {slot.destination}"
+    for slots in written.values():
+        for index, slot in enumerate(slots):
+            if any(_overlap(slot.written, other.written) for other in slots[:index]):
+                return "two results would share memory"
     return None
 
 
@@ -212,11 +216,11 @@ def not_repeated(candidate: Candidate) -> str | None:
     Pointwise kernels support `mul_(a, a)`: they read each element before they write it.
     """
     # The base of a scatter is not an operand of the copy_ that it becomes.
-    if candidate.how is How.SCATTER or _is_elementwise(candidate):
+    if candidate.how in (How.SCATTER, How.COPIED) or _is_elementwise(candidate):
         return None
-    operands = list(_operands(candidate))
+    times = Counter(_operands(candidate))
     for slot in _writing(candidate):
-        if operands.count(slot.destination) > 1:
+        if times[slot.destination] > 1:
             return f"{slot.destination} is a repeated argument"
     return None
 
@@ -371,8 +375,8 @@ def _same_elements(one: torch.Tensor, other: torch.Tensor) -> bool:
     return same and same_view(one, other)
 
 
-def _share(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return storage_of(one) == storage_of(other) and overlap(Region.of(one), Region.of(other))
+def _overlap(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return overlap(Region.of(one), Region.of(other))
 
 
 def _copies_itself(copy: fx.Node, slot: Slot, liveness: Liveness) -> bool:

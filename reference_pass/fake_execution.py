@@ -18,6 +18,7 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.node import map_aggregate
+from torch.utils import _pytree as pytree
 
 from reference_pass.exceptions import Refused
 from reference_pass.fake_corrections import out_layouts, true_result
@@ -149,8 +150,8 @@ def run_call(node: fx.Node, values: Callable[[fx.Node], Any]) -> Any:
         fixed = all(isinstance(size, int) for size in (*args[0].shape, *args[0].stride()))
         if not fixed or view is aten.view_as_real.default:
             shown = view(*args, **kwargs)  # a tensor; several of `unbind`
-            return map_aggregate(
-                shown, lambda tensor: tensor.clone(memory_format=torch.contiguous_format)
+            return pytree.tree_map(
+                lambda tensor: tensor.clone(memory_format=torch.contiguous_format), shown
             )
     assert callable(node.target)
     if node.target is aten.view.dtype:

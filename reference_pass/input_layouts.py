@@ -37,7 +37,8 @@ class InputLayout(NamedTuple):
     """The layout of one input. `location` is None if nothing depends on it.
 
     `storage` numbers the storages of the inputs in order of first use: addresses differ from call
-    to call. `lazy` are the lazy conjugate and negative bits.
+    to call. `lazy` are the lazy conjugate and negative bits. Composites may ask for
+    `requires_grad`.
     """
 
     storage: int
@@ -47,6 +48,7 @@ class InputLayout(NamedTuple):
     dtype: torch.dtype
     device: torch.device
     lazy: tuple[bool, bool]
+    requires_grad: bool
 
 
 def input_layouts(
@@ -96,6 +98,7 @@ def _layout(value: torch.Tensor, storage: int, located: bool) -> InputLayout:
         value.dtype,
         value.device,
         (value.is_conj(), value.is_neg()),
+        value.requires_grad,
     )
 
 
@@ -131,7 +134,7 @@ def _fake(layout: InputLayout, memories: dict[int, torch.Tensor]) -> Any:
     fake = fake.conj() if conj else fake
     fake = torch._neg_view(fake) if neg else fake
     assert isinstance(fake, FakeTensor)
-    return another_fake(fake)
+    return another_fake(fake).requires_grad_(layout.requires_grad)
 
 
 def _elements(layout: InputLayout) -> int:

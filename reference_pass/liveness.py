@@ -13,7 +13,7 @@ reads to come. So a question costs as much as there are live values on one stora
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,6 +91,9 @@ class Liveness:
     def __init__(self, graph: fx.Graph, mode: FakeTensorMode) -> None:
         self.mode = mode
         self.position = {node: index for index, node in enumerate(graph.nodes)}
+        self.epilogue = min(
+            (at for node, at in self.position.items() if node.target in EPILOGUE), default=END
+        )
         self.memories: dict[int, Memory] = {}
         self.returned: Counter[fx.Node] = Counter()  # how often the output names each node
         # Computed once: a rewrite keeps views views, and adds its new ones here.
@@ -168,25 +171,28 @@ class Liveness:
 
     def returned_in(self, tensor: torch.Tensor) -> list[fx.Node]:
         """The returned values on the storage of a tensor, each as often as it is returned."""
-        storage = storage_of(tensor)
+        # A returned value has a read at the end, so it is among the live values of its memory.
         return [
-            node
-            for node, times in self.returned.items()
-            if any(storage_of(shown) == storage for shown in tensors_in(node.meta["val"]))
-            for _ in range(times)
+            node for node in self.memory(tensor).values for _ in range(self.returned.get(node, 0))
         ]
 
     # Changes. -------------------------------------------------------------------------------------
 
     def replace(self, node: fx.Node, by: fx.Node, value: Any) -> None:
         """Let all users of a node, whose value was `value`, use another node, and `follow` them."""
-        users = list(node.users)
-        node.replace_all_uses_with(by)
-        self._move_reads(node, value, by)
-        # What was returned as the node is returned as the other one.
-        if node in self.returned:
-            self.returned[by] += self.returned.pop(node)
-        self.follow(users)
+        self.replace_all([(node, by, value)])
+
+    def replace_all(self, replacements: Iterable[tuple[fx.Node, fx.Node, Any]]) -> None:
+        """`replace` for several nodes at once; a user of several of them is followed once."""
+        users: dict[fx.Node, None] = {}
+        for node, by, value in replacements:
+            users |= dict.fromkeys(node.users)
+            node.replace_all_uses_with(by)
+            self._move_reads(node, value, by)
+            # What was returned as the node is returned as the other one.
+            if node in self.returned:
+                self.returned[by] += self.returned.pop(node)
+        self.follow(list(users))
 
     def follow(self, users: list[fx.Node]) -> None:
         """Make the metadata of nodes with new operands true, and that of all views of them."""

@@ -147,6 +147,11 @@ def can_keep(old: Any, new: Any, node: fx.Node) -> bool:
     It has the metadata of the new one, and is on the same storage; or each is on a storage of its
     own.
     """
+    # Once for all tensors of a list.
+    return _can_keep(old, new, node, operand_storages(node))
+
+
+def _can_keep(old: Any, new: Any, node: fx.Node, operands: set[int]) -> bool:
     if isinstance(old, torch.Tensor) and isinstance(new, torch.Tensor):
         if not _same_metadata(old, new):
             return False
@@ -154,10 +159,10 @@ def can_keep(old: Any, new: Any, node: fx.Node) -> bool:
             # A mutating call hands back the very object that it writes.
             return not writes(node.target) or old is new
         # Two storages, none of them an operand's: the node makes a new tensor in each run.
-        return not operand_storages(node) & {storage_of(old), storage_of(new)}
+        return not operands & {storage_of(old), storage_of(new)}
     if isinstance(old, (list, tuple)) and isinstance(new, (list, tuple)):
         return len(old) == len(new) and all(
-            can_keep(a, b, node) for a, b in zip(old, new, strict=True)
+            _can_keep(a, b, node, operands) for a, b in zip(old, new, strict=True)
         )
     # Sizes and other plain results.
     return type(old) is type(new) and not isinstance(old, torch.Tensor) and bool(old == new)

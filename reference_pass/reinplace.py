@@ -183,12 +183,21 @@ class _Reinplacing:
             self.liveness.replace(node, slot.destination, slot.value)
             self._erase(node)
             return
+        if candidate.how is How.COPIED:
+            (slot,) = candidate.slots
+            self.liveness.replace(node, slot.destination, slot.value)
+            with self.graph.inserting_after(node):
+                self._new(candidate.op, candidate.args)
+            return
         had_tuple = isinstance(node.meta["val"], tuple) or node.target is on_copies
         node.target, node.args, node.kwargs = candidate.op, candidate.args, candidate.kwargs
         for slot in candidate.slots:
             self.backtrack_points.note(slot.destination, node)
-            if slot.result is not None:
-                self.liveness.replace(slot.result, slot.destination, slot.value)  # (4)
+        self.liveness.replace_all(  # (4)
+            (slot.result, slot.destination, slot.value)
+            for slot in candidate.slots
+            if slot.result is not None
+        )
         self._set_value(candidate)
         if had_tuple:
             self._renumber(node, candidate.op)

@@ -37,6 +37,7 @@ from targets.torch_functionalize import (
     DISPUTED_EXPAND,
     FORGETFUL_CACHE,
     LOCATION_IS_OPEN,
+    NO_FAKE_KERNEL,
     OTHER_DECOMPOSITION,
     OVERLAP_BEYOND_EXPAND,
     OVERLAPPING_INPUT,
@@ -66,6 +67,7 @@ CONTRACT = Contract(
     refusals=(
         AS_STRIDED_IN_CHAIN,
         DATA_OF_A_TRACER,
+        NO_FAKE_KERNEL,
         OVERLAPPING_INPUT,
         DATA_DEPENDENT_SHAPE,
         Refusal(

@@ -33,6 +33,7 @@ from targets.torch_functionalize import (
     DATA_OF_A_TRACER,
     DISPUTED_EXPAND,
     FORGETFUL_CACHE,
+    NO_FAKE_KERNEL,
     OVERLAP_BEYOND_EXPAND,
     OVERLAPPING_INPUT,
 )
@@ -79,6 +80,7 @@ CONTRACT = Contract(
     refusals=(
         AS_STRIDED_IN_CHAIN,
         DATA_OF_A_TRACER,
+        NO_FAKE_KERNEL,
         OVERLAPPING_INPUT,
         DATA_DEPENDENT_SHAPE,
     ),

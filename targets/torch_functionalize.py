@@ -21,6 +21,7 @@ from oracles.contract import (
     depends_on_data,
     differentiates,
     draws_nothing,
+    has_no_fake_kernel,
     no_overlapping_as_strided,
     overlapping_writes_come_from_expand,
     reads_before_it_writes,
@@ -47,6 +48,13 @@ DATA_DEPENDENT_SHAPE = Refusal(
     r"DynamicOutputShapeException|DataDependentOutputException|GuardOnDataDependentSymNode",
     "fake tensors have no data, so data-dependent shapes cannot be traced",
     depends_on_data,
+)
+NO_FAKE_KERNEL = Refusal(
+    "no kernel for fake tensors",
+    r"there was no fake impl or Meta kernel registered",
+    "a trace needs the sizes of results without data; the error says how to register a kernel for"
+    " it (torch.library.register_fake)",
+    has_no_fake_kernel,
 )
 DATA_OF_A_TRACER = Refusal(
     "tensor data in a trace",
@@ -186,6 +194,7 @@ CONTRACT = Contract(
     refusals=(
         AS_STRIDED_IN_CHAIN,
         DATA_OF_A_TRACER,
+        NO_FAKE_KERNEL,
         OVERLAPPING_INPUT,
         AUTOGRAD_INSIDE,
         CUSTOM_WRITE,

@@ -37,17 +37,17 @@ def examine_graphs(case: Case, target: Target, trial: Trial) -> Judgement:
         return excluded(function, ON_GRAPHS)
     case = case.under(target)
 
-    # With names only on request: they cost time, and only a report of a violation needs them.
-    def value_hashes(*, named: bool = False) -> tuple[ValueHashes, ValueHashes]:
-        eager = _value_hashes(case.function, case, named=named)
-        return eager, _value_hashes(function, case, named=named)
+    def value_hashes(*, named: bool, seed: int) -> tuple[ValueHashes, ValueHashes]:
+        eager = _value_hashes(case.function, case, named=named, seed=seed)
+        return eager, _value_hashes(function, case, named=named, seed=seed)
 
-    hashes = value_hashes()
+    hashes = value_hashes(named=False, seed=0)
     # Only a difference can be excused, and it takes one more run to know whether it is.
     if trial.trace.as_written is None and differences(*hashes):
         trial.trace.as_written = _is_as_written(case, trial)
     stages = _stage_runs(case, trial)
-    runs = GraphRuns(hashes, lambda: value_hashes(named=True), stages)
+    # With names only on request: they cost time, and only a report of a violation needs them.
+    runs = GraphRuns(hashes, lambda: value_hashes(named=True, seed=1), stages)
     return judge_graphs(target.contract, runs, trial.trace)
 
 
@@ -79,11 +79,13 @@ def _stage_runs(case: Case, trial: Trial) -> list[StageRun]:
     return runs
 
 
-def _value_hashes(function: Callable[..., Any], case: Case, *, named: bool) -> ValueHashes:
+def _value_hashes(
+    function: Callable[..., Any], case: Case, *, named: bool, seed: int
+) -> ValueHashes:
     """What a function leaves behind under uninterpreted execution."""
     seed_generators()
     try:
-        return run_uninterpreted(function, case.fresh_inputs(), named=named)
+        return run_uninterpreted(function, case.fresh_inputs(), named=named, seed=seed)
     except (Rejected, InternalError):
         raise
     except Exception as error:

@@ -320,7 +320,7 @@ def _isolate(nbytes: int, dump: IO[str], device: str) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # to write the memory of a crash takes long
     if device != CPU:
         start_device(device)
-    _limit_memory(nbytes)
+    limit_memory(nbytes)
     gc.freeze()  # objects from the import of torch never die, so the collector need not visit them
 
 
@@ -338,7 +338,8 @@ def start_device(device: str) -> None:
     torch.ones(1, device=device).add_(1).item()
 
 
-def _limit_memory(nbytes: int) -> None:
+def limit_memory(nbytes: int) -> None:
+    """Let this process allocate so many bytes more (on Linux)."""
     status = Path("/proc/self/status")
     if not status.exists():
         return

@@ -23,7 +23,7 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from oracles import clobbers, equivalence, invariants
-from oracles.equivalence import run_uninterpreted
+from oracles.equivalence import ValueHashes, run_uninterpreted
 from oracles.judge import judge
 from oracles.observation import observe
 from oracles.stage import Stage
@@ -213,11 +213,14 @@ class _StepJudge:
         return build.function(*inputs)
 
     def _on_value_hashes(self) -> list[Violation]:
-        expected = run_uninterpreted(self.case.function, self.case.fresh_inputs())
-        seed_generators()
-        actual = run_uninterpreted(self.function, self.case.fresh_inputs())
-        report = equivalence.judge(self.target.contract, expected, actual, self.eager.trace)
-        return list(report.violations)
+        def hashes(seed: int) -> tuple[ValueHashes, ValueHashes]:
+            expected = run_uninterpreted(self.case.function, self.case.fresh_inputs(), seed=seed)
+            seed_generators()
+            actual = run_uninterpreted(self.function, self.case.fresh_inputs(), seed=seed)
+            return expected, actual
+
+        contract, trace = self.target.contract, self.eager.trace
+        return list(equivalence.judge(contract, *hashes(0), trace, lambda: hashes(1)).violations)
 
     def _on_stage(self, step: Step, oracle: str) -> list[Violation]:
         build, inputs = self.compiled.build, self.compiled.graph_inputs

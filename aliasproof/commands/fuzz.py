@@ -47,6 +47,8 @@ class FuzzOptions:
     workers: int | None = None
     shard: str | None = None
     profile: str | None = None
+    limit: float | None = None
+    memory: float | None = None
     past_known: bool = False
     device: str | None = None
     group: int | None = None
@@ -79,6 +81,8 @@ class FuzzOptions:
             past_known=base.past_known or self.past_known or self.profile == "ci",
             device=base.device if self.device is None else require_device(self.device),
             group=base.group if self.group is None else self.group,
+            limit=base.limit if self.limit is None else self.limit,
+            memory=base.memory if self.memory is None else self.memory,
             share=base.share if self.shard is None else _share(self.shard),
             # Who goes on without a time limit wants all that was found.
             finish=stored is not None and self._limits() == 0,
@@ -103,6 +107,9 @@ class FuzzOptions:
             )
         if self.seconds is not None and not (math.isfinite(self.seconds) and self.seconds > 0):
             raise UserError(f"--seconds {self.seconds:g}: give a number of seconds above 0")
+        for option, given in (("limit", self.limit), ("memory", self.memory)):
+            if given is not None and not (math.isfinite(given) and given > 0):
+                raise UserError(f"--{option} {given:g}: give a number above 0")
         if self.profile is not None and self.profile not in PROFILES:
             hint = did_you_mean(self.profile, PROFILES, otherwise=f"give {', '.join(PROFILES)}")
             raise UserError(f"--profile {self.profile}: no such profile{hint}")

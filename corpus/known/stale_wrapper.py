@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import torch
@@ -37,7 +37,7 @@ def mended() -> Iterator[None]:
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        result = original(mode, func, types, args, dict(kwargs or {}))
+        result = original(mode, func, types, tuple(args), dict(kwargs or {}))
         if isinstance(func, OpOverload) and _may_change_sizes(func):
             for tensor in (args[0], *(kwargs or {}).values()):
                 if isinstance(tensor, FunctionalTensor):
@@ -56,7 +56,7 @@ def _update(wrapper: FunctionalTensor) -> None:
     with no_dispatch():
         inner = torch._from_functional_tensor(wrapper.elem)
         if (wrapper.shape, wrapper.stride()) != (inner.shape, inner.stride()):
-            fresh = FunctionalTensor(wrapper.elem, wrapper.mode)
+            fresh = FunctionalTensor(wrapper.elem, cast(FunctionalTensorMode, wrapper.mode))
             aten.set_.source_Tensor(wrapper, fresh)
 
 

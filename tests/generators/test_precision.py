@@ -25,7 +25,7 @@ from generators.operator import Operator
 from generators.operators import OPERATORS
 from oracles.calls import stores, torch_name
 from oracles.forms import functional_form, view_of_copy
-from oracles.op_hashes import MOVES
+from oracles.moves import MOVES
 from programs.custom_operators import NAMESPACE
 from programs.execution import run
 from programs.foreach_calls import is_foreach
@@ -137,7 +137,7 @@ PROPERTIES: dict[str, tuple[Callable[[OpOverload], bool], str]] = {
     "value hash": (
         declares_value_hash,
         (
-            "add a rule to MOVES in oracles/op_hashes.py, or a reason to HASHED_AS_A_WHOLE in"
+            "add a rule to MOVES in oracles/moves.py, or a reason to HASHED_AS_A_WHOLE in"
             " tests/generators/test_precision.py"
         ),
     ),

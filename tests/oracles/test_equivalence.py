@@ -29,13 +29,14 @@ Z = torch.complex(torch.arange(4.0), torch.ones(4))
 def report(
     eager: Function, target: Function, *inputs: Tensor, contract: Contract | None = None
 ) -> Report:
-    def both(*, named: bool) -> tuple[ValueHashes, ValueHashes]:
+    def both(*, named: bool, seed: int) -> tuple[ValueHashes, ValueHashes]:
         torch.manual_seed(0)
-        one = run_uninterpreted(eager, clone_inputs(inputs), named=named)
+        one = run_uninterpreted(eager, clone_inputs(inputs), named=named, seed=seed)
         torch.manual_seed(0)
-        return one, run_uninterpreted(target, clone_inputs(inputs), named=named)
+        return one, run_uninterpreted(target, clone_inputs(inputs), named=named, seed=seed)
 
-    return judge(contract or Contract(), *both(named=False), Trace(), lambda: both(named=True))
+    hashes = both(named=False, seed=0)
+    return judge(contract or Contract(), *hashes, Trace(), lambda: both(named=True, seed=1))
 
 
 def stale(x: Tensor) -> Tensor:
@@ -125,6 +126,27 @@ SAME: dict[str, tuple[Function, Function, tuple[Tensor, ...]]] = {
         lambda i: i.copy_(torch.zeros_like(i)),
         (X[:2].long(),),
     ),
+    "computed from constants, before the run and in it": (
+        lambda x: (x.copy_(torch.ones_like(x).exp()), torch.full((2,), 5.5).remainder(0.1))[1],
+        lambda x: (x.fill_(2.7182817), torch.tensor([0.1, 0.1]))[1],
+        (X,),
+    ),
+    "a product of integers with zero": (lambda i: i.mul_(0), lambda i: i.zero_(), (X.long(),)),
+    "a product of bools with False": (
+        lambda b: torch._foreach_mul([b], False),
+        lambda b: [torch.zeros_like(b)],
+        (X > 2,),
+    ),
+    "integers that are rounded": (
+        lambda i: (i.ceil(), i.nan_to_num(7), torch.round(i, out=i.clone())),
+        lambda i: (i.clone(), i.clone(), i.clone()),
+        (X.long(),),
+    ),
+    "integers that are infinite or no number": (
+        lambda i: (i.isposinf(), aten.isinf.default(i), aten.isnan.default(i)),
+        lambda i: (torch.zeros(6, dtype=torch.bool),) * 3,
+        (X.long(),),
+    ),
     "comparison written in place, and cast": (lambda x: x.ge_(2), lambda x: x.copy_(x.ge(2)), (X,)),
     "an integer add to a float": (
         lambda x, i: i.add_(x.long()),
@@ -187,6 +209,12 @@ HIDDEN: dict[str, tuple[Function, Function, tuple[Tensor, ...]]] = {
         lambda x: (x[:4].zero_(), x[:3])[1],
         (torch.zeros(6),),
     ),
+    "by a product of two that are zero": (
+        lambda i, j: i * j,
+        lambda i, j: torch.zeros_like(i),
+        (X.long() * 0, X.long()),
+    ),
+    "by numbers that are whole": (lambda x: x.ceil(), lambda x: x.clone(), (X,)),
     "by a sum of all": (lambda x: x.sum(), lambda x: x.flip(0).sum(), (X,)),
     "by a scatter of what is there already": (
         lambda m: torch.select_scatter(m, m[1] * 1, 0, 1),
@@ -196,6 +224,17 @@ HIDDEN: dict[str, tuple[Function, Function, tuple[Tensor, ...]]] = {
     "by a random number drawn twice": (
         lambda x: (x.uniform_(), x)[1],
         lambda x: (x.uniform_(), x.uniform_())[1],
+        (X,),
+    ),
+    "by unwritten memory": (lambda x: torch.zeros(2), lambda x: torch.empty(2), (X,)),
+    "by a random number times zero": (
+        lambda x: torch.rand(2) * 0,
+        lambda x: (torch.rand(2), torch.rand(2))[1] * 0,
+        (X,),
+    ),
+    "by an input beside constants": (
+        lambda x: torch.cat((torch.zeros(2), x[:1] * 0)),
+        lambda x: torch.zeros(3),
         (X,),
     ),
     "by a sign that zero does not have": (
@@ -263,6 +302,9 @@ def test_other_arithmetic_of_a_target_that_may_do_some_proves_nothing() -> None:
     assert "the value hashes of output 0 differ" in found.reason
     found = report(lambda x: x.add_(x), lambda x: x.mul_(2), X, contract=waived)
     assert "the value hashes of input 0 differ" in found.reason
+    lerp, add = torch._foreach_lerp, torch._foreach_add
+    found = report(lambda x: lerp([x], [x + 1], 2), lambda x: add([x], 2), X, contract=waived)
+    assert "calls other operators (_foreach_add" in found.reason
     assert "it does arithmetic" in found.reason
     assert report(lambda x: x + x, lambda x: x + x, X, contract=waived).verdict is Verdict.HOLDS
 

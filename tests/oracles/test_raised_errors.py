@@ -56,6 +56,20 @@ def test_both_or_neither_may_raise(runs) -> None:
     assert judge(ALL, *runs(raising(RuntimeError("a")), raising(ValueError("b")), [X])) == HOLDS
 
 
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        ("aten::split.Tensor(Tensor(a -> *) self, SymInt size) -> Tensor(a)[]. So", "#. So"),
+        ("no kernel for aten::t_", "no kernel for #"),
+        ("aliasproof::f(Tensor(a!) x) -> (Tensor, Tensor(a!)). So", "#. So"),
+        ("view Double as ComplexDouble", "view # as #"),
+        ("std::bad_alloc", "std::bad_alloc"),
+    ],
+)
+def test_an_error_has_one_kind_whatever_the_op_and_the_dtype(message: str, kind: str) -> None:
+    assert skeleton(RuntimeError(message)) == f"RuntimeError: {kind}"
+
+
 def refusing(message: str, reason: str) -> Contract:
     return Contract(refusals=(Refusal("views", message, reason, lambda trace: True),))
 

@@ -146,6 +146,7 @@ def test_the_trace_notes_kernel_dependent_bits_that_are_read_as_another_dtype(
         pytest.param(lambda x: x.cos().mul(0).add(2), False, id="no jump"),
         pytest.param(lambda x: x.floor(), False, id="exact"),
         pytest.param(lambda x: x.bfloat16() > 0.1, True, id="a number is rounded"),
+        pytest.param(lambda x: (x * 500).round(decimals=-3), False, id="a power of ten"),
         pytest.param(lambda x: x.bfloat16() > 0.5, False, id="a number is not rounded"),
     ],
 )

@@ -107,6 +107,30 @@ def test_dropout_leaves_the_generator_as_eager_does():
     assert_same(run)
 
 
+@pytest.mark.parametrize("sizes", [(12, 600, 3, 9), (5, 129, 2, 3)])
+def test_a_product_with_a_parameter_has_the_bits_of_eager_without_gradients(sizes):
+    # `matmul` folds the batch into one product if the parameter requires a gradient.
+    rows, inner, batch, columns = sizes
+
+    def run(compiled):
+        weight, x = nn.Parameter(torch.randn(rows, inner)), torch.randn(batch, inner, columns)
+        with torch.no_grad():
+            return compiled(lambda x: weight @ x)(x), nn.functional.linear(x.mT, weight) @ weight
+
+    assert_same(run)
+
+
+def test_a_parameter_is_written_without_gradients():
+    def run(compiled):
+        weight = nn.Parameter(torch.ones(3, 3))
+        with torch.no_grad():
+            return compiled(lambda x: weight.mul_(x)[0].add_(1) + weight.detach())(
+                torch.tensor(2.0)
+            ), weight.detach()
+
+    assert_same(run)
+
+
 def test_inputs_that_alias_are_compiled_anew():
     def program(x, y):
         x.add_(1)

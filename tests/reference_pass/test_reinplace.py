@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import operator
+import sys
+
 import pytest
 import torch
 from torch import fx
@@ -156,3 +159,29 @@ def test_what_a_scatter_copies_around_its_base_is_read():
     expected = module(*given)
     for one, other in zip(reinplace(module, *given)(*given), expected, strict=True):
         assert torch.equal(one, other)
+
+
+def test_an_op_on_a_list_costs_in_proportion_to_the_length_of_the_list():
+    def calls(count):
+        def build(call, *inputs):
+            values = list(inputs)
+            for scalar in (2, 3):
+                products = call(aten._foreach_mul.Scalar, (values, scalar))
+                values = [call(operator.getitem, (products, index)) for index in range(count)]
+            return tuple(values)
+
+        inputs = [torch.ones(2) for _ in range(count)]
+        module, counted = graph_of(build, *inputs), [0]
+
+        def count_calls(frame, event, argument):
+            counted[0] += event in ("call", "c_call")
+
+        sys.setprofile(count_calls)
+        try:
+            reinplace(module, *inputs)
+        finally:
+            sys.setprofile(None)
+        return counted[0]
+
+    calls(10)  # fills caches
+    assert calls(200) < 2.3 * calls(100)

@@ -262,3 +262,71 @@ def test_a_small_result_that_is_returned_does_not_keep_a_large_storage_alive(rei
 def test_a_small_result_that_is_not_returned_may_be_in_a_large_storage(reinplaced):
     done = reinplaced(lambda x: ((x + 1)[:1] * 2).sum(), torch.ones(100, 3))
     assert done.how["mul"] is How.IN_PLACE
+
+
+# --- what the epilogue copies to an input ---------------------------------------------------------
+
+
+def test_a_result_without_an_in_place_form_is_copied_to_its_input_at_once(
+    reinplaced_as_written, vector
+):
+    def program(x, y):
+        new = y.flip(0)
+        result = (new + 1).sqrt()
+        x.copy_(new)
+        return result
+
+    done = reinplaced_as_written(program, vector, vector + 1)
+    assert done.how["flip"] is How.COPIED
+    assert done.calls == ["flip.default", "copy_.default", "add.Tensor", "sqrt_.default"]
+
+
+def test_a_pointwise_result_is_written_into_the_input_that_it_is_copied_to(
+    reinplaced_as_written, vector
+):
+    def program(x, y):
+        new = y.sin()
+        result = new + 1
+        x.copy_(new)
+        return result
+
+    done = reinplaced_as_written(program, vector, vector + 1)
+    assert done.calls == ["sin.out", "add.Tensor"]
+
+
+def test_results_of_one_call_are_copied_to_their_inputs_at_once(reinplaced_as_written, vector):
+    def program(x, y, z):
+        first, second = torch.var_mean(z, 0)
+        result = first + second
+        x.copy_(first)
+        y.copy_(second)
+        return result
+
+    done = reinplaced_as_written(program, vector[0].clone(), vector[1].clone(), vector)
+    assert list(done.how.values())[:2] == [How.COPIED, How.COPIED]
+    assert done.calls[-1] == "add.Tensor"
+    assert done.calls.count("copy_.default") == 2
+
+
+def test_a_result_is_not_copied_to_an_input_whose_old_data_is_read_later(
+    reinplaced_as_written, vector
+):
+    def program(x, y):
+        new = y.flip(0)
+        old = x * 3
+        x.copy_(new)
+        return old
+
+    done = reinplaced_as_written(program, vector, vector + 1)
+    assert done.refused("flip", How.COPIED) == "no_later_use"
+    assert done.calls == ["flip.default", "mul.Tensor", "copy_.default"]
+
+
+def test_a_result_that_is_returned_too_is_not_in_the_input(reinplaced_as_written, vector):
+    def program(x, y):
+        new = y.flip(0)
+        x.copy_(new)
+        return new
+
+    done = reinplaced_as_written(program, vector, vector + 1)
+    assert done.refused("flip", How.COPIED) == "no_new_alias"

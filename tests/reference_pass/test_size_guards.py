@@ -86,9 +86,11 @@ def test_copies_of_several_views_of_symbolic_size():
     assert all(map(torch.equal, compiled(numbers(5, 3)), unbinds(numbers(5, 3))))
 
 
-def test_an_operator_without_a_kernel_for_symbols_is_refused():
+def test_calls_without_a_fake_kernel_for_symbols_are_refused():
     with pytest.raises(Refused, match=r"geqrf.* has no kernel for tensors without data"):
         pipeline(torch.geqrf, numbers(3, 3), sizes="symbolic")
+    with pytest.raises(Refused, match=r"resize_ of a tensor of symbolic size"):
+        pipeline(lambda x: x.resize_(2, 2), numbers(4, 3), sizes="symbolic")
 
 
 def test_a_copy_of_a_graph_has_its_guards_after_the_next_pass():

@@ -77,6 +77,21 @@ def bump_itself(x: Tensor) -> object:
     return x
 
 
+def fused_sgd(x: Tensor) -> None:
+    torch._fused_sgd_(
+        [x],
+        [x + 1],
+        [],
+        lr=1.0,
+        momentum=0.0,
+        weight_decay=0.0,
+        dampening=0.0,
+        nesterov=False,
+        maximize=False,
+        is_first_step=True,
+    )
+
+
 def squared_gradient(x: Tensor) -> object:
     with torch.enable_grad():
         y = x.detach().requires_grad_()
@@ -87,6 +102,7 @@ def squared_gradient(x: Tensor) -> object:
 # By a part of the refusal's pattern: functions, with inputs, that make torch refuse.
 TRIGGERS: dict[str, list[tuple[Function, Callable[[], list[Tensor]]]]] = {
     "tracing tensor": [(read_data, lambda: [matrix()]), (through_numpy, lambda: [matrix()])],
+    "no fake impl": [(fused_sgd, lambda: [matrix()])],
     "view chain": [(lambda x: x[0].as_strided((2,), (1,)).zero_(), lambda: [matrix()])],
     "DynamicOutputShapeException": [
         (masked, lambda: [matrix()]),
@@ -132,6 +148,7 @@ def test_every_refusal_is_in_words_that_torch_uses(accused: Target, refusal: Ref
 
 # Real bugs, whose messages must not be taken for refusals.
 BUGS = (
+    NotImplementedError("aten::t_: there was no fake impl or Meta kernel registered"),
     RuntimeError(
         "unsupported operation: more than one element of the written-to tensor refers to a single"
         " memory location."

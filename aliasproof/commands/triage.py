@@ -1,0 +1,50 @@
+"""The command `triage`: lists the states of findings, and sets them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from campaigns.finding_states import STATES, Triaged, set_state, triaged
+from campaigns.full_disk import explained
+from campaigns.run_lock import RunLock
+from campaigns.store import NAME, Store
+from programs.errors import UserError
+from reports.console import new_table, print_lines, print_table, results, write_json
+
+
+def triage_run(
+    run: Path, finding: str | None, state: str | None, words: tuple[str, str], *, as_json: bool
+) -> None:
+    """Set the state of a finding, if one is given, and list all. `words` are link and note."""
+    if not (run / NAME).is_file():
+        raise UserError(f"{run} has no {NAME}; name the folder of a run")
+    if (finding is None) != (state is None):
+        raise UserError("give a finding and --state, or neither to list all")
+    lock = RunLock.take(run)
+    try:
+        with explained(run):
+            store = Store.open(run)
+            try:
+                if finding is not None and state is not None:
+                    set_state(store, finding, state, *words)
+                found = triaged(store)
+            finally:
+                store.close()
+    finally:
+        lock.release()
+    if as_json:
+        write_json({"findings": [each._asdict() for each in found]})
+    else:
+        _print(found)
+
+
+def _print(found: list[Triaged]) -> None:
+    table = new_table()
+    for name in ("finding", "state", "link", "note"):
+        table.add_column(name, overflow="fold")
+    table.add_column("count", justify="right", no_wrap=True)
+    for finding, state, link, note, times in found:
+        table.add_row(finding, state, link, note, str(times))
+    print_table(results(), table)
+    for state in dict.fromkeys(each.state for each in found):
+        print_lines(results(), f"{state}: {STATES[state]}", "dim")

@@ -1,0 +1,101 @@
+"""`MOVES`: ops that pass on the value hashes that they read, perhaps in another order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch._ops import OpOverload
+
+from oracles.hashed_memory import HashedMemory
+from oracles.value_hashes import Array, conjugated, negative
+
+aten = torch.ops.aten
+
+MoveRule: TypeAlias = Callable[
+    [HashedMemory, Sequence[Any], Mapping[str, Any], torch.Tensor], Array
+]
+
+
+def in_order(
+    memory: HashedMemory, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor
+) -> Array:
+    """All elements in row-major order, in the sizes of the result."""
+    moved = memory.moved(args[0], result.dtype)
+    if moved.shape[:-1] == tuple(result.shape):
+        return moved
+    return moved.reshape(*result.shape, result.element_size())
+
+
+def _filled(
+    memory: HashedMemory, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor
+) -> Array:
+    """One value everywhere: a tensor or a Python number."""
+    value = args[1] if len(args) > 1 else kwargs["value"]
+    if isinstance(value, torch.Tensor):
+        return memory.broadcast(value, result)
+    return memory.constant(result)
+
+
+def _negative(
+    memory: HashedMemory, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor
+) -> Array:
+    return negative(memory.read(args[0]), result.dtype)
+
+
+def _conjugate(
+    memory: HashedMemory, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor
+) -> Array:
+    shown = memory.read(args[0])
+    return conjugated(shown, result.dtype) if result.is_complex() else shown
+
+
+def _arranged(op: OpOverload) -> MoveRule:
+    """Elements in another order. The op itself is run on their indices and so gives the order."""
+
+    def rule(
+        memory: HashedMemory, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor
+    ) -> Array:
+        parts: list[Array] = []
+        count = 0
+
+        def numbered(value: Any) -> Any:
+            nonlocal count
+            if isinstance(value, torch.Tensor):
+                # The elements of all arguments get consecutive indices, in the order of arguments.
+                parts.append(memory.moved(value, result.dtype).reshape(-1, result.element_size()))
+                count += value.numel()
+                return torch.arange(count - value.numel(), count).view(value.shape)
+            return [numbered(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+        indices = [numbered(value) for value in args]
+        # All arguments that are not tensors stay as they are.
+        order = op(*indices, **{name: numbered(value) for name, value in kwargs.items()})
+        arranged: Array = np.concatenate(parts)[order.numpy()]
+        return arranged
+
+    return rule
+
+
+MOVES: dict[str, MoveRule] = {
+    "clone": in_order,
+    "_to_copy": in_order,
+    "_unsafe_view": in_order,
+    "lift_fresh_copy": in_order,
+    "_reshape_copy": in_order,
+    "contiguous": in_order,
+    "positive": in_order,
+    "resolve_conj": in_order,
+    "resolve_neg": in_order,
+    "fill": _filled,
+    "neg": _negative,
+    "conj_physical": _conjugate,
+    "_conj_physical": _conjugate,
+    "cat": _arranged(aten.cat.default),
+    "stack": _arranged(aten.stack.default),
+    "flip": _arranged(aten.flip.default),
+    "roll": _arranged(aten.roll.default),
+    "repeat": _arranged(aten.repeat.default),
+}

@@ -1,0 +1,118 @@
+"""Runs are joined by signature: nothing counts twice, and what one run knows of a finding stays."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from campaigns.finding import Finding
+from campaigns.finding_states import set_state, triaged
+from campaigns.json_forms import result_to_json
+from campaigns.merging import merge
+from campaigns.plan import Plan
+from campaigns.reproducer import Confirmation
+from campaigns.run_folder import read_findings
+from campaigns.run_lock import RunLock
+from campaigns.shard import Shard, ShardResult
+from campaigns.statistics import Statistics
+from campaigns.store import Store
+from campaigns.stored_outcome import stored_outcome
+from programs.errors import UserError
+from tests.campaigns.test_confirmations import REDUCED
+from tests.campaigns.test_store import FAILURE
+from tests.reports.test_campaign_outcome import outcome
+
+SHOWN = asdict(Confirmation(True, "BUG: it", "exits 1"))
+
+
+@pytest.fixture
+def finding() -> Finding:
+    return replace(Finding.of(REDUCED), identifier="aot-values-1")
+
+
+def run(folder: Path, finding: Finding, share: int, *, confirmed: bool) -> Path:
+    """A run of two that found the same; only one of them confirmed it."""
+    folder.mkdir()
+    store = Store.open(folder)
+    store.keep_plan(Plan(("aot",), programs=50, share=(share, 2)))
+    result = result_to_json(ShardResult(Shard(share, "aot"), Statistics(programs=25, violating=1)))
+    store.keep_result(f"task {share}", ("aot", share), result, [FAILURE])
+    [kept] = store.failures(f"task {share}")
+    store.keep_finding(finding, "pass\n", "reduced")
+    store.keep_occurrence(finding.identifier, kept)
+    if confirmed:
+        store.keep_confirmation(finding.identifier, "reproduced", SHOWN)
+    store.close()
+    return folder
+
+
+@pytest.fixture
+def runs(tmp_path: Path, finding: Finding) -> list[Path]:
+    return [run(tmp_path / str(n), finding, n, confirmed=n == 2) for n in (1, 2)]
+
+
+def test_equal_signatures_are_one_finding_with_all_its_failures(
+    tmp_path: Path, runs: list[Path], finding: Finding
+) -> None:
+    for joined in [runs, runs]:  # again, it changes nothing
+        campaign = merge(tmp_path / "joined", joined)
+        assert outcome(campaign).count("50 programs") == 1
+        assert campaign.findings == {"aot-values-1": replace(finding, count=2)}
+        assert campaign.statistics["aot"].programs == 50
+        assert read_findings(tmp_path / "joined") == [replace(finding, count=2)]
+    data = json.loads((tmp_path / "joined" / "run.json").read_text())
+    assert [entry["count"] for entry in data["findings"]] == [2]
+    store = Store.open(tmp_path / "joined")
+    assert [each.state for each in triaged(store)] == ["reproduced"]
+    with pytest.raises(UserError, match="was merged from other runs"):
+        store.plan()
+
+
+def test_what_a_person_said_of_a_finding_is_kept(tmp_path: Path, runs: list[Path]) -> None:
+    store = Store.open(runs[0])
+    set_state(store, "aot-values-1", "documented", "https://x", "as they say")
+    for name, state in (("aot-values-2", "fixed"), ("aot-values-1", "fixd")):
+        with pytest.raises(UserError, match="did you mean"):
+            set_state(store, name, state, "", "")
+    store.close()
+    merge(tmp_path / "joined", runs)
+    [said] = triaged(Store.open(tmp_path / "joined"))
+    assert said == ("aot-values-1", "documented", "https://x", "as they say", 2)
+
+
+def test_a_run_in_use_is_refused_and_a_run_is_not_merged_into(
+    tmp_path: Path, runs: list[Path]
+) -> None:
+    with pytest.raises(UserError, match="is a run itself"):
+        merge(runs[0], runs[1:])
+    lock = RunLock.take(runs[0])
+    with pytest.raises(UserError, match="is in use by pid"):
+        merge(tmp_path / "joined", runs)
+    lock.release()
+    with pytest.raises(UserError, match="has no store"):
+        merge(tmp_path / "joined", [tmp_path])
+
+
+def test_a_name_cannot_leave_the_folder(tmp_path: Path, runs: list[Path]) -> None:
+    store = Store.open(runs[1])
+    store.write("UPDATE findings SET finding = replace(finding, 'aot-values-1', '../../away')")
+    store.write("UPDATE findings SET identifier = '../../away'")
+    store.close()
+    with pytest.raises(UserError, match=r"'\.\./\.\./away' is no name of a finding"):
+        merge(tmp_path / "joined", runs[1:])
+    assert not (tmp_path / "away").exists()
+
+
+def test_a_store_without_its_plan_is_no_run(tmp_path: Path) -> None:
+    Store.open(tmp_path).close()
+    with pytest.raises(UserError, match="has not begun"):
+        merge(tmp_path / "joined", [tmp_path])
+
+
+def test_the_outcome_of_a_store_counts_what_waits(tmp_path: Path, finding: Finding) -> None:
+    folder = run(tmp_path / "run", finding, 1, confirmed=False)
+    campaign = stored_outcome(Store.open(folder), Plan(("aot",)), folder)
+    assert (campaign.confirming, campaign.findings) == (1, {})

@@ -1,0 +1,59 @@
+"""The memory of the backend, in bytes that the allocator counts, beside that of other backends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from benchmarks.backend_cost import bytes_of, compiled_by
+from benchmarks.backend_scenes import small_result
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of Dynamo, about optimisers
+
+
+@pytest.fixture(autouse=True)
+def fresh_dynamo():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def peak(scene: Any, backend: str) -> int:
+    torch._dynamo.reset()
+    call = scene(compiled_by(backend, []))
+    for _ in range(2):
+        call()
+    return bytes_of(call)[0]
+
+
+def optimizer_step(compiled):
+    parameters = [nn.Parameter(torch.randn(64, 64)) for _ in range(3)]
+    for parameter in parameters:
+        parameter.grad = torch.randn(64, 64)
+    adam = torch.optim.AdamW(parameters, lr=0.1, foreach=False)
+    adam.step()  # makes the state
+    return compiled(adam.step)
+
+
+def training_step(compiled):
+    layers = [nn.Linear(32, 64), nn.GELU(), nn.LayerNorm(64), nn.Dropout(0.1), nn.Linear(64, 32)]
+    forward, x = compiled(nn.Sequential(*layers, *layers)), torch.randn(64, 32)
+    return lambda: forward(x).square().mean().backward()
+
+
+def test_the_step_of_an_optimizer_holds_no_more_than_one_in_eager():
+    parameter = 64 * 64 * 4
+    assert peak(optimizer_step, "aliasproof") - peak(optimizer_step, "eager") < parameter / 10
+
+
+def test_a_training_step_holds_no_more_than_under_aot_eager():
+    assert peak(training_step, "aliasproof") <= 1.1 * peak(training_step, "aot_eager")
+
+
+def test_a_small_result_keeps_its_own_bytes_alive():
+    call = small_result(compiled_by("aliasproof", []))
+    call()
+    assert bytes_of(call)[1] == 1000 * 4

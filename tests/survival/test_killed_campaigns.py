@@ -1,0 +1,216 @@
+"""A campaign that is killed again and again finds what an undisturbed one finds, no more, no less.
+
+`make survival` runs this with more kills and all faults: `KILLS=20 FAULTS=segfault,hang,...`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+KILLS = int(os.environ.get("KILLS", "1"))  # of the driver, and of its workers
+PROGRAMS = os.environ.get("PROGRAMS", "50")
+# What differs between two equal runs.
+TIMES = ("seconds", "seconds of processor time", "worker deaths", "folder")
+COMMAND = ("fuzz", "--target", "faulty_pass.py:cleanup", "--programs", PROGRAMS, "--run", "run")
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(int(os.environ.get("LIMIT", "600")))]
+
+
+class Campaigns:
+    """Starts campaigns in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        shutil.copy(Path(__file__).with_name("faulty_pass.py"), folder)
+
+    def start(self, *more: str) -> subprocess.Popen[str]:
+        environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "aliasproof", *COMMAND, "--workers", "2", *more],
+            cwd=self.folder,
+            env={"FAULTS": "segfault,memory,garbage,files"} | environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def finish(self) -> dict[str, Any]:
+        """Run to the end and return the outcome, without what differs between equal runs."""
+        process = self.start()
+        _, err = process.communicate()
+        assert process.returncode == 0, err
+        assert "Traceback" not in err
+        return outcome(self.folder / "run")
+
+
+def outcome(run: Path) -> dict[str, Any]:
+    """All that a run says, without what differs between equal runs."""
+    found = json.loads((run / "run.json").read_text())
+    for entry in (found, *found["findings"], *found["latent"], *found["suspicions"]):
+        for name in TIMES:
+            entry.pop(name, None)
+    for entry in (*found["findings"], *found["latent"]):
+        for step in entry["reduction"]["steps"].values():
+            step.pop("seconds")
+    found["files"] = {
+        str(path.relative_to(run)): path.read_text()
+        for path in run.glob("findings/*/*")
+        if path.name in ("program.json", "reproducer.py")
+    }
+    return dict(found)
+
+
+def descendants(pid: int) -> dict[int, int]:
+    """The processes that a process started, and these in turn, with their parents."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if fields[0] != "Z":
+            parents[int(stat.parent.name)] = int(fields[1])
+    found: dict[int, int] = {}
+    while more := {p: q for p, q in parents.items() if (q == pid or q in found) and p not in found}:
+        found |= more
+    return found
+
+
+def gone(pids: list[int]) -> bool:
+    """Whether these processes end within some seconds."""
+    ends = time.monotonic() + 30
+    while time.monotonic() < ends:
+        if not any(Path(f"/proc/{pid}").exists() for pid in pids):
+            return True
+        time.sleep(0.1)
+    return False
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return Campaigns(tmp_path_factory.mktemp("undisturbed") / "campaign").finish()
+
+
+@pytest.fixture
+def campaigns(tmp_path: Path) -> Iterator[Campaigns]:
+    made = Campaigns(tmp_path / "campaign")
+    yield made
+    if (made.folder / "run").is_mount():
+        subprocess.run(["umount", "-l", made.folder / "run"], check=True)
+
+
+def wait(campaigns: Campaigns, process: subprocess.Popen[str], seconds: float) -> bool:
+    """Wait until the campaign has started, and so much longer. False if it came to its end."""
+    log = campaigns.folder / "run" / "events.jsonl"
+    before = log.read_text().count("started") if log.exists() else 0
+    while process.poll() is None and (
+        not log.exists() or log.read_text().count('"started"') <= before
+    ):
+        time.sleep(0.05)
+    ends = time.monotonic() + seconds
+    while process.poll() is None and time.monotonic() < ends:
+        time.sleep(0.05)
+    return process.poll() is None
+
+
+def kill_drivers(campaigns: Campaigns, chance: random.Random) -> None:
+    for _ in range(KILLS):
+        process = campaigns.start()
+        if not wait(campaigns, process, chance.uniform(0, 15)):
+            break
+        others = list(descendants(process.pid))
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+        assert gone(others), "a process outlives the campaign"
+
+
+def kill_workers(campaigns: Campaigns, chance: random.Random) -> None:
+    process = campaigns.start()
+    for _ in range(KILLS):
+        if not wait_a_moment(process, chance.uniform(2, 8)):
+            break
+        children = descendants(process.pid)
+        # Workers are forked from a server, which is a child of the driver.
+        workers = [pid for pid, parent in children.items() if parent in children]
+        if workers:
+            os.kill(chance.choice(workers), signal.SIGKILL)
+    _, err = process.communicate()
+    assert process.returncode == 0, err
+    assert "Traceback" not in err
+
+
+def wait_a_moment(process: subprocess.Popen[str], seconds: float) -> bool:
+    ends = time.monotonic() + seconds
+    while process.poll() is None and time.monotonic() < ends:
+        time.sleep(0.05)
+    return process.poll() is None
+
+
+def end_by_signals(campaigns: Campaigns, chance: random.Random) -> None:
+    """Ctrl-C and SIGTERM, to all processes, up to three times, also in the first second."""
+    for number in (signal.SIGINT, signal.SIGTERM) * max(KILLS // 2, 1):
+        process = campaigns.start()
+        wait_a_moment(process, chance.choice([2.0, 6.0, 12.0]))
+        for _ in range(chance.choice([1, 3])):
+            if process.poll() is None:
+                os.killpg(process.pid, number)
+                time.sleep(0.2)
+        _, err = process.communicate(timeout=120)
+        assert "Traceback" not in err
+        assert process.returncode in (0, 130, -signal.SIGTERM), err
+
+
+def fill_disk(campaigns: Campaigns, chance: random.Random) -> None:
+    """A disk that is full three times, each time a little later."""
+    run = campaigns.folder / "run"
+    run.mkdir()
+    for size in ("200k", "remount,size=350k", "remount,size=420k"):
+        mount_memory(run, size)
+        process = campaigns.start()
+        _, err = process.communicate()
+        if process.returncode == 0 and size != "200k":
+            break
+        assert process.returncode == 2, err
+        assert err.splitlines()[-1].startswith("aliasproof: the disk is full"), err
+        with sqlite3.connect(run / "store.sqlite") as store:  # all that was stored is readable
+            assert store.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    mount_memory(run, "remount,size=1g")
+
+
+def mount_memory(folder: Path, options: str) -> None:
+    """Mount a file system in memory, or change its size."""
+    options = options if "size=" in options else f"size={options}"
+    mount = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("no file system can be mounted here")
+
+
+@pytest.mark.parametrize(
+    "disturb",
+    [kill_drivers, kill_workers, end_by_signals, fill_disk],
+    ids=lambda each: each.__name__,
+)
+def test_the_outcome_is_that_of_an_undisturbed_campaign(
+    disturb: Callable[[Campaigns, random.Random], None],
+    campaigns: Campaigns,
+    undisturbed: dict[str, Any],
+) -> None:
+    seed = int(os.environ.get("SEED", "0"))
+    disturb(campaigns, random.Random(seed))
+    assert campaigns.finish() == undisturbed
