@@ -58,12 +58,12 @@ class _Epilogue:
     #
     # All new contents are computed before the first input is written. If new contents are a view of
     # an input (`x.copy_(y)`), a `copy_` into that input could overwrite them, so they are copied
-    # first.
+    # first. An input can be another tensor now (`x.set_(t)`), whose storage then counts as well.
 
     def write_inputs(self, returned: Sequence[int]) -> None:
         """A `copy_` into each input whose storage was written."""
         env = self.env
-        for identity in returned:
+        for identity in (*returned, *env.inputs):
             env.views[identity].storage.apply()
         inputs = {storage_of(node.meta["val"]) for node in env.inputs.values()}
         new = {

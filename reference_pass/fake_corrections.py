@@ -178,7 +178,6 @@ CORRECTIONS: dict[object, Correction] = {
             aten.logical_and.default,
             aten.logical_or.default,
             aten.logical_xor.default,
-            aten.ldexp.Tensor,
             aten.xlogy.Tensor,
             aten.roll.default,
             aten.addr.default,
@@ -189,9 +188,11 @@ CORRECTIONS: dict[object, Correction] = {
         ),
         _by_a_run,
     ),
-    # By the suggested memory format in eager; the dtype of the means is that of the weights.
+    # By the suggested memory format in eager; the dtype of the means is that of the weights. The
+    # dtype of `ldexp` is that of its exponents, where these alone are floating.
     **dict.fromkeys(
         (
+            aten.ldexp.Tensor,
             aten.native_batch_norm.default,
             aten._native_batch_norm_legit.default,
             aten._native_batch_norm_legit.no_stats,

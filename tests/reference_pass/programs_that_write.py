@@ -216,6 +216,12 @@ def input_is_set_to_a_result(x):
 
 
 @on(counted(4))
+def input_is_set_to_a_result_that_is_not_returned(x):
+    x.set_(x * 2)
+    x.add_(1)
+
+
+@on(counted(4))
 def local_tensor_is_set_to_a_view(x):
     local = torch.zeros(5)
     local.set_(x[1:3])

@@ -59,6 +59,7 @@ def layouts(value: Any) -> Any:
             (torch.ones(2, 2, 3).half(), *[torch.ones(2).half()] * 4, True, 0.1, 1e-5),
         ),
         (aten.pow.Tensor_Scalar, (torch.ones(2, dtype=torch.bool), True)),
+        (aten.ldexp.Tensor, (torch.ones(2, dtype=torch.uint8), torch.tensor(1.0).half())),
         # Strides that depend on those of indices
         (aten.index.Tensor, (GRID, [BESIDE])),
         (aten.index.Tensor, (torch.ones(1), [BESIDE])),
