@@ -118,13 +118,7 @@ def script_for(
     program = with_short_names(program)
     written = ordinary_source(program, near=compiler.near, literal=literal)
     # One block of imports at the top, as in any script, though a recipe brings its own.
-    here = input_tensors(on_device(program, CPU))  # a script can be for a device that is not here
-    recipe = compiler.recipe
-    if not any(call.op.startswith("aten._foreach_") for call in program.instructions):
-        recipe = inductor_reinplace.without_foreach(recipe)
-    recipe = gradients.with_kinds(second_calls.shortened(recipe, here), program)
-    text = control_flow.with_program(recipe, program)
-    imports, recipe = _split(text)
+    imports, recipe = _split(_for_program(compiler.recipe, program))
     dies = violation.kind.startswith(DEATHS)
     head = [
         _docstring(headline(compiler.name, violation, program), program.device),
@@ -151,6 +145,15 @@ def script_for(
     return (
         "\n\n".join(head) + "\n\n\n" + "\n\n\n".join(part.strip() for part in body if part) + "\n"
     )
+
+
+def _for_program(recipe: str, program: Program) -> str:
+    """A recipe with all that it needs for this program, and no more."""
+    here = input_tensors(on_device(program, CPU))  # a script can be for a device that is not here
+    if not any(call.op.startswith("aten._foreach_") for call in program.instructions):
+        recipe = inductor_reinplace.without_foreach(recipe)
+    recipe = gradients.with_kinds(second_calls.shortened(recipe, here), program)
+    return control_flow.with_program(recipe, program)
 
 
 def _operators(program: Program) -> list[str]:
