@@ -135,13 +135,8 @@ def script_for(
     # A variant of a target may change the function and its inputs first.
     if "def conditions(" in recipe:
         rest.insert(0, "program, inputs = conditions(program, inputs)")
-    body = (
-        *_operators(program),
-        written,
-        ordinary_inputs(program, near=compiler.near),
-        recipe,
-        *rest,
-    )
+    given = ordinary_inputs(program, near=compiler.near)
+    body = (*_operators(program), written, given, recipe, *rest)
     return (
         "\n\n".join(head) + "\n\n\n" + "\n\n\n".join(part.strip() for part in body if part) + "\n"
     )
