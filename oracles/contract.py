@@ -235,6 +235,11 @@ def mutates_no_input_metadata(trace: Trace) -> bool:
     return not any(view.storage in trace.reshaped for view in trace.inputs)
 
 
+def changes_metadata(trace: Trace) -> bool:
+    """A call changed sizes, strides or the storage of a tensor."""
+    return bool(trace.reshaped)
+
+
 def as_written(trace: Trace) -> bool:
     """Each call can be decomposed in one way only."""
     return trace.as_written is True

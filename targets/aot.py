@@ -42,6 +42,7 @@ from targets.torch_functionalize import (
     OVERLAP_BEYOND_EXPAND,
     OVERLAPPING_INPUT,
     READS_BEFORE_WRITES,
+    SET_TO_PLACE,
 )
 from targets.tracing import PLAIN, Tracing
 
@@ -70,6 +71,7 @@ CONTRACT = Contract(
         NO_FAKE_KERNEL,
         OVERLAPPING_INPUT,
         DATA_DEPENDENT_SHAPE,
+        SET_TO_PLACE,
         Refusal(
             "overlapping inputs of different dtypes",
             r"does not yet handle input mutations on views with different dtypes",

@@ -17,6 +17,7 @@ from oracles.contract import (
     as_strided_stays_inside,
     as_written,
     calls_a_custom_write,
+    changes_metadata,
     comes_from_expand,
     depends_on_data,
     differentiates,
@@ -79,6 +80,14 @@ CUSTOM_WRITE = Refusal(
     " custom operators in auto_functionalized",
     calls_a_custom_write,
 )
+SET_TO_PLACE = Refusal(
+    "set_ to a place in a storage",
+    r"aten::set_\.source_Tensor_storage_offset"
+    r'|Attempted to set the storage of a tensor on device "meta" to a storage on different device',
+    "functionalization supports set_ with a tensor alone, and Dynamo breaks the graph"
+    " at set_ with an offset (torch/_dynamo/variables/tensor.py, pytorch/pytorch#111554)",
+    changes_metadata,
+)
 # Only oracle *equivalence* sees these: the values are equal up to rounding.
 OTHER_DECOMPOSITION = Waiver(
     Promise.EQUIVALENCE,
@@ -114,7 +123,9 @@ READS_BEFORE_WRITES = Precondition(
 )
 OVERLAPPING_INPUT = Refusal(
     "write into an input that overlaps itself",
-    r"more than one element of the written-to tensor refers to a single memory location",
+    # Inductor's scatter takes this error of a copy for one of shapes, and names two equal ones.
+    r"more than one element of the written-to tensor refers to a single memory location"
+    r"|shape error in scatter op, can not broadcast torch\.Size\((.*)\) to torch\.Size\(\1\)",
     "no epilogue can copy_ new contents into an input that overlaps itself; maintainers reject such"
     " writes (pytorch/pytorch#89301, #153861)",
     writes_overlapping_input,
@@ -198,6 +209,7 @@ CONTRACT = Contract(
         OVERLAPPING_INPUT,
         AUTOGRAD_INSIDE,
         CUSTOM_WRITE,
+        SET_TO_PLACE,
     ),
     disputes=(DISPUTED_EXPAND,),
 )

@@ -27,7 +27,7 @@ def mended() -> Iterator[None]:
     original = getattr(graph_capture, name)
 
     def create(*args: Any, meta: Any, trace_joint: bool, **options: Any) -> Any:
-        if trace_joint and meta.num_mutated_inp_runtime_indices:
+        if meta.num_mutated_inp_runtime_indices:
             meta = replace(meta, output_info=[_as_alias(info) for info in meta.output_info])
         return original(*args, meta=meta, trace_joint=trace_joint, **options)
 

@@ -77,7 +77,7 @@ def test_a_bug_can_be_mended_or_recognised(bug: KnownBug) -> None:
 
 
 def test_bugs_that_are_mended_already_stay_mended() -> None:
-    bug = KNOWN_BUGS["square-in-place"]
+    bug = KNOWN_BUGS["composite-in-place"]
     main, *_ = differences(tried(bug, "functionalize"))
     with mended_bugs(BUGS):
         assert main not in differences(tried(bug, "functionalize", *BUGS))
@@ -86,6 +86,44 @@ def test_bugs_that_are_mended_already_stay_mended() -> None:
 
 
 OTHER_FORMS = {
+    "composite-in-place": [
+        (
+            "functionalize",
+            written(
+                """
+                v0 = aten.atleast_1d.default(x0)
+                aten.add_.Scalar(v0, 1)
+                return ()
+                """,
+                view(),
+            ),
+        ),
+        (
+            "aot:cond",
+            written(
+                """
+                aten.subtract_.Scalar(x0, 1)
+                v0 = aten.neg.default(x0)
+                return (v0,)
+                """,
+                view(),
+            ),
+        ),
+    ],
+    "metadata-taken-for-data": [
+        (
+            "functionalize",
+            written(
+                """
+                v0 = aten.matrix_H.default(x0)
+                aten.resize_as_.default(v0, x1)
+                return ()
+                """,
+                view(0, 0),
+                view(0),
+            ),
+        ),
+    ],
     "custom-result-unwritten": [
         (
             "aot",
@@ -117,6 +155,7 @@ OTHER_FORMS = {
 
 
 @pytest.mark.parametrize("identifier", OTHER_FORMS)
+@pytest.mark.skipif(VERSION != "2.13", reason="a later torch does not show all forms")
 def test_a_mend_removes_the_other_forms_of_the_bug(identifier: str) -> None:
     for target, program in OTHER_FORMS[identifier]:
         bug = replace(KNOWN_BUGS[identifier], program=program)

@@ -92,6 +92,10 @@ def fused_sgd(x: Tensor) -> None:
     )
 
 
+def set_to_second_element(x: Tensor) -> None:
+    torch.ops.aten.set_.source_Tensor_storage_offset(x, x, 1, [1], [1])
+
+
 def squared_gradient(x: Tensor) -> object:
     with torch.enable_grad():
         y = x.detach().requires_grad_()
@@ -118,6 +122,7 @@ TRIGGERS: dict[str, list[tuple[Function, Callable[[], list[Tensor]]]]] = {
     "more than one element": [
         (lambda x: x[0].add_(1), lambda: [torch.ones(2).expand(3, 2)]),
     ],
+    "set_\\.source_Tensor": [(set_to_second_element, lambda: [torch.ones(2)])],
     "different dtypes": [(lambda x, y: x.zero_(), lambda: [(x := matrix()), x.view(torch.int32)])],
 }
 

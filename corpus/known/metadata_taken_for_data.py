@@ -1,4 +1,4 @@
-"""Functionalization takes `x.set_()` for a write of data, which the aliases of x see."""
+"""Functionalization takes `x.set_()` and `x.resize_as_(y)` for writes that aliases of x see."""
 
 from __future__ import annotations
 
@@ -16,8 +16,15 @@ aten = torch.ops.aten
 
 @contextlib.contextmanager
 def mended() -> Iterator[None]:
-    """`x.set_()` is `x.set_(empty)`, for which functionalization has a kernel by hand."""
-    with kernel_replaced("set_", "Functionalize", _set_to_empty):
+    """They are calls of `set_` with a tensor and of `resize_`.
+
+    For these two, functionalization has kernels by hand. For others that change metadata alone, its
+    kernels are generated, as for writes of data.
+    """
+    with (
+        kernel_replaced("set_", "Functionalize", _set_to_empty),
+        kernel_replaced("resize_as_", "Functionalize", _resize_as),
+    ):
         yield
 
 
@@ -25,9 +32,13 @@ def _set_to_empty(original: Callable[..., Any], x: torch.Tensor) -> Any:
     return aten.set_.source_Tensor(x, torch.empty(0, dtype=x.dtype, device=x.device))
 
 
+def _resize_as(original: Callable[..., Any], x: torch.Tensor, y: torch.Tensor) -> Any:
+    return aten.resize_.default(x, y.shape)
+
+
 BUG = KnownBug(
-    "set-to-nothing",
-    "after y.set_(), a view of the old y is empty too",
+    "metadata-taken-for-data",
+    "after y.set_(), a view of the old y is empty too, and after y.resize_as_(x), it is resized",
     "",
     written(
         """
@@ -42,5 +53,5 @@ BUG = KnownBug(
     ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "inductor-fx"),
     ("2.13", "2.15"),
     mended,
-    plausible=lambda program: calls(program, "set_"),
+    plausible=lambda program: calls(program, "set_", "resize_as_"),
 )
