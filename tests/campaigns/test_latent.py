@@ -31,7 +31,7 @@ LATENT = Symptom("planted", "equivalence", "wrong symbolic value")
 TEXT = """
     v0 = aten.neg.default(x1)
     v1 = aten.add.Scalar(x0, 1)
-    v2 = aten.mul.Scalar(v1, {factor})
+    v2 = aten.bitwise_and.Scalar(v1, {mask})
     aten.copy_.default(x1, v0)
     v3 = aten.add.Tensor(v2, v0)
     return v2, v3, x1
@@ -58,10 +58,10 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Target:
 
 @pytest.fixture
 def written(program: Callable[..., Program]) -> Callable[[int], Program]:
-    """A product of integers with a factor. With 0, no values show what is added before it."""
+    """The bits of integers under a mask. With 0, no values show what is added before it."""
 
-    def write(factor: int) -> Program:
-        plain = program(TEXT.format(factor=factor), (4,), (4,))
+    def write(mask: int) -> Program:
+        plain = program(TEXT.format(mask=mask), (4,), (4,))
         storages = tuple(replace(each, dtype=torch.int64) for each in plain.storages)
         inputs = tuple(replace(each, dtype=torch.int64) for each in plain.inputs)
         return replace(plain, storages=storages, inputs=inputs)
@@ -76,11 +76,11 @@ def test_a_latent_failure_is_reduced_and_explained(planted, written) -> None:
     assert reduced is not None
     assert [call.op for call in reduced.program.instructions] == [
         "aten.add.Scalar",
-        "aten.mul.Scalar",
+        "aten.bitwise_and.Scalar",
     ]
     evidence = reduced.violation.evidence
-    assert evidence["eager"] == "mul[other=0](add[other=1](x0))"
-    assert evidence["target"] == "mul[other=0](add[other=2](x0))"
+    assert evidence["eager"] == "bitwise_and[other=0](add[other=1](x0))"
+    assert evidence["target"] == "bitwise_and[other=0](add[other=2](x0))"
     assert "latent" in str(evidence["values that show it"])
 
 
