@@ -1,7 +1,7 @@
 """`python -m benchmarks [NAME]... [--json FILE]`: run benchmarks and print their tables.
 
-Without a name, all of them run, except `scenario_yield`, `ablation` and `sweep`; `nnsmith` only
-with `--checkout`. A name is that of the module in this folder.
+Without a name, all of them run, except `scenario_yield`, `ablation`, `sweep`, and those that need
+`--checkout`. A name is that of the module in this folder.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from benchmarks import (
     overlap,
     pass_cost,
     proof_rates,
+    pytorch_tests,
     scenario_yield,
     stage_oracles,
     sweep,
@@ -68,7 +69,8 @@ BENCHMARKS: dict[str, Callable[[], Figures]] = {
 
 SECONDS = 120  # of a search, by default
 SWEEP = "sweep"  # it takes hours, so it is not run by default
-NNSMITH = "nnsmith"  # it needs a checkout, so it is not run by default
+# These need a checkout, so they are not run by default.
+NNSMITH, PYTORCH_TESTS = "nnsmith", "pytorch_tests"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -85,8 +87,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         benchmarks[NNSMITH] = functools.partial(
             nnsmith.measure, options.checkout, options.python, options.seconds or SECONDS
         )
-    elif NNSMITH in options.names:
-        parser.error(f"{NNSMITH} needs --checkout PATH: a clone of its repository")
+        benchmarks[PYTORCH_TESTS] = functools.partial(pytorch_tests.measure, options.checkout)
+    for name in {NNSMITH, PYTORCH_TESTS} & {*options.names} - benchmarks.keys():
+        parser.error(f"{name} needs --checkout PATH: a clone of its repository")
     unknown = [name for name in options.names if name not in benchmarks]
     if unknown:
         parser.error(f"unknown benchmark '{unknown[0]}'; benchmarks: {', '.join(benchmarks)}")
@@ -94,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _require_writable(options.json, parser)
     figures: dict[str, object] = {"machine": machine()}
     print(", ".join(f"{name} {value}" for name, value in machine().items()), end="\n\n", flush=True)
-    left_out = {*SEARCHES, SWEEP}
+    left_out = {*SEARCHES, SWEEP, NNSMITH, PYTORCH_TESTS}
     for name in options.names or [name for name in benchmarks if name not in left_out]:
         try:
             with quiet_torch():
@@ -117,14 +120,16 @@ def _parser() -> argparse.ArgumentParser:
         "names",
         metavar="NAME",
         nargs="*",
-        help=f"which to run: {', '.join((*BENCHMARKS, *SEARCHES, SWEEP, NNSMITH))}; default: all"
-        " except the last four",
+        help=f"which to run: "
+        f"{', '.join((*BENCHMARKS, *SEARCHES, SWEEP, NNSMITH, PYTORCH_TESTS))}; default: all except"
+        " the last five",
     )
     parser.add_argument(
         "--checkout",
         metavar="PATH",
         type=Path,
-        help=f"for {NNSMITH}: a clone of https://github.com/ise-uiuc/nnsmith",
+        help=f"for {NNSMITH}: a clone of https://github.com/ise-uiuc/nnsmith; for {PYTORCH_TESTS}:"
+        " a clone of https://github.com/pytorch/pytorch at the tag of the installed torch",
     )
     parser.add_argument(
         "--python",

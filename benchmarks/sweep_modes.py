@@ -205,7 +205,7 @@ class _Comparison:
     def outcome(self, mode: Mode) -> Outcome:
         """Compare, and explain a difference."""
         found = self._compiled(mode.compiler)
-        if found.error is not None and (refused := _refused(found.error)) is not None:
+        if found.error is not None and (refused := refusal(found.error)) is not None:
             return Outcome(SweepAnswer.REFUSED, _reason(str(refused)))
         if isinstance(found.error, _NotCompiledError):
             return Outcome(SweepAnswer.NOT_COMPILED)
@@ -246,7 +246,7 @@ def _symptoms(violations: Sequence[Violation]) -> set[tuple[str, str]]:
     }
 
 
-def _refused(error: BaseException | None) -> Refused | None:
+def refusal(error: BaseException | None) -> Refused | None:
     """The refusal in an error: Dynamo raises its own from what a backend raises."""
     while error is not None and not isinstance(error, Refused):
         error = error.__cause__ or error.__context__
