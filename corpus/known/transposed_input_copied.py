@@ -24,7 +24,7 @@ def mended() -> Iterator[None]:
     original = getattr(eager_transforms, _NAME)
 
     def propagate(given: torch.Tensor, wrapped: Any) -> None:
-        torch._sync(wrapped)
+        torch._sync(wrapped)  # type: ignore[attr-defined]
         inner = torch._from_functional_tensor(wrapped)
         if StorageWeakRef(inner.untyped_storage()) != StorageWeakRef(given.untyped_storage()):
             original(given, wrapped)
