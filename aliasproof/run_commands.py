@@ -6,6 +6,7 @@ A command is imported when it is called: `--help` must not wait for torch.
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -56,6 +57,7 @@ def fuzz(
     Each miscompile is reduced, confirmed in a fresh process, and stored in a folder of its own. All
     is stored at once, so that a run that was ended or killed goes on where it was, with --run DIR.
     """
+    started = time.monotonic()  # what is asked to take 40 seconds includes the import of torch
     given = (tuple(target or ()), seconds, programs, until, seed, run, workers, shard, profile)
     with quitting_at_ctrl_c():
         if "torch" not in sys.modules:
@@ -63,7 +65,7 @@ def fuzz(
         from aliasproof.commands.fuzz import FuzzOptions, run_campaign
 
         options = FuzzOptions(*given, limit, memory, past_known, device, group)
-        found = run_campaign(options, as_json=json)
+        found = run_campaign(options, started, as_json=json)
     return int(found and (fail_on_findings or options.fails_on_findings))
 
 
@@ -98,3 +100,26 @@ def triage(
     from aliasproof.commands.triage import triage_run
 
     triage_run(run, finding, state, (link, note), as_json=json)
+
+
+def replay(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")],
+    torch: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="PYTHON",
+            help="An interpreter that has the torch to run in. Repeat the option for more. Default:"
+            " this one.",
+        ),
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Run the reproducers of all findings again: still failing, fixed, changed, or regressed.
+
+    A finding has regressed if its state is 'fixed' (see 'aliasproof triage') and it shows again.
+
+    Exit status: 0, or 1 if a finding regressed.
+    """
+    from aliasproof.commands.replay import replay_run
+
+    return int(replay_run(run, torch or (), as_json=json))

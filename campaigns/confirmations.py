@@ -87,6 +87,22 @@ class Confirmations:
             future.set_result(Confirmation(**kept.confirmation))
         self._pending.append((kept.finding, future))
 
+    def _submit_literal(self, finding: Finding) -> bool:
+        """Try the literal script of a finding, unless that is the one that was tried."""
+        name, kept = finding.identifier, self.store.finding(finding.identifier)
+        assert kept is not None
+        target = target_named(finding.target)
+        script = render(
+            finding.program, target, finding.violation, exact=finding.exact, literal=True
+        )
+        if kept.confirmation is not None or kept.script == script:
+            return False
+        self.store.keep_script(name, script)
+        reproducer = self.folder.write_unconfirmed(finding, script)
+        # First, since results are taken in the order of the failures.
+        self._pending.appendleft((finding, self.executor.submit(self.confirm, reproducer)))
+        return True
+
     def confirm(self, script: Path) -> Confirmation:
         """Run a reproducer in a fresh process that has torch alone."""
         return _run(self.server, script)
@@ -99,6 +115,8 @@ class Confirmations:
         while self._pending and self._pending[0][1].done():
             finding, future = self._pending.popleft()
             confirmation, name = future.result(), finding.identifier
+            if not confirmation.shown and self._submit_literal(finding):
+                continue
             self._keep(finding, confirmation)
             if confirmation.shown:
                 self.campaign.findings[name] = replace(finding, count=self._counts[name])

@@ -30,7 +30,7 @@ from trials.interrupts import Interrupts
 
 # Seconds that work under way may take after the time is up. What is not done then waits in the
 # store until the campaign is started again.
-GRACE = 4.0
+GRACE = 3.0
 WRITTEN_EVERY = 10.0  # seconds between two writes of `run.json`
 
 
@@ -51,28 +51,36 @@ def fuzz(
     folder: Path,
     listener: Listener = lambda campaign: None,
     interrupts: Interrupts | None = None,
+    started: float | None = None,
 ) -> Campaign:
     """Run a campaign and store its findings under `folder`, or go on with the one that is there.
 
-    `listener` is called several times per second. Ctrl-C ends the campaign early: failures that are
-    reduced by then are still confirmed, until a second Ctrl-C. Raises `UserError` if the folder
-    cannot be used, if another campaign uses it, or if the disk is full.
+    `listener` is called several times per second. The time of the plan counts from `started` on, in
+    seconds of the monotonic clock; by default, from this call. Ctrl-C ends the campaign early:
+    failures that are reduced by then are still confirmed, until a second Ctrl-C. Raises `UserError`
+    if the folder cannot be used, if another campaign uses it, or if the disk is full.
     """
     interrupts = interrupts or Interrupts()
+    # The start of the workers counts, too.
+    started = time.monotonic() if started is None else started
     with interrupts.counted(), explained(folder):
         grant(plan.targets)
         files = RunFolder.create(folder)
         lock = RunLock.take(folder)
         try:
-            return _locked(plan, files, listener, interrupts, lock.stale)
+            return _locked(plan, files, listener, interrupts, lock.stale, started)
         finally:
             lock.release()
 
 
 def _locked(
-    plan: Plan, files: RunFolder, listener: Listener, interrupts: Interrupts, stale: str
+    plan: Plan,
+    files: RunFolder,
+    listener: Listener,
+    interrupts: Interrupts,
+    stale: str,
+    started: float,
 ) -> Campaign:
-    started = time.monotonic()  # the start of the workers counts, too
     store = Store.open(files.folder)
     try:
         before = store.plan()

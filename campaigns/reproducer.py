@@ -91,19 +91,32 @@ class Compiler:
         return cls(name, recipe, COMPILED, near)
 
 
-def render(program: Program, target: Target, violation: Violation, *, exact: bool) -> str:
+def render(
+    program: Program, target: Target, violation: Violation, *, exact: bool, literal: bool = False
+) -> str:
     """The script for a violation of a target; see `script_for`."""
-    return script_for(program, Compiler.of_target(target), violation, exact=exact)
+    compiler = Compiler.of_target(target)
+    return script_for(program, compiler, violation, exact=exact, literal=literal)
 
 
-def script_for(program: Program, compiler: Compiler, violation: Violation, *, exact: bool) -> str:
+def script_for(
+    program: Program,
+    compiler: Compiler,
+    violation: Violation,
+    *,
+    exact: bool,
+    literal: bool = False,
+) -> str:
     """The script for a violation. `exact` says whether outputs are compared without tolerance.
+
+    With `literal`, it does what the campaign did, to the letter: it calls the ops themselves, and
+    no gradients are recorded. A method can be something else to Dynamo than its op.
 
     If the compiler dies or hangs, the script runs itself in a child process and reports how the
     child ends.
     """
     program = with_short_names(program)
-    written = ordinary_source(program, near=compiler.near)
+    written = ordinary_source(program, near=compiler.near, literal=literal)
     # One block of imports at the top, as in any script, though a recipe brings its own.
     here = input_tensors(on_device(program, CPU))  # a script can be for a device that is not here
     recipe = compiler.recipe
@@ -123,6 +136,8 @@ def script_for(program: Program, compiler: Compiler, violation: Violation, *, ex
         rest = [_awaited(_CHILD.replace("CALL", compiler.call), program)]
     else:
         rest = _comparison(program, compiler, violation, exact=exact)
+    if literal:
+        rest = [re.sub(r"^def run\(", "@torch.no_grad()\ndef run(", part) for part in rest]
     # A variant of a target may change the function and its inputs first.
     if "def conditions(" in recipe:
         rest.insert(0, "program, inputs = conditions(program, inputs)")
@@ -336,13 +351,15 @@ class Confirmation:
         return cls(shown, stdout + stderr, ending)
 
 
-def confirm(script: Path, timeout: float = TIMEOUT) -> Confirmation:
+def confirm(
+    script: Path, timeout: float = TIMEOUT, interpreter: Path = Path(sys.executable)
+) -> Confirmation:
     """Run a reproducer in a fresh interpreter, isolated from this project's packages and settings.
 
     The bug is shown if the script exits 1 and its last line says so. `timeout` is in seconds.
     """
     # -I ignores PYTHONPATH, the working folder and the user's packages.
-    command = [sys.executable, "-I", script.name]
+    command = [str(interpreter), "-I", script.name]
     try:
         done = subprocess.run(
             command,

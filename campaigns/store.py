@@ -292,6 +292,10 @@ class Store:
             self._connection.execute("SELECT finding, count(*) FROM occurrences GROUP BY finding")
         )
 
+    def keep_script(self, identifier: str, script: str) -> None:
+        """Keep another script for a finding that is not confirmed."""
+        self.write("UPDATE findings SET script = ? WHERE identifier = ?", script, identifier)
+
     def keep_confirmation(
         self, identifier: str, state: str, confirmation: Mapping[str, object]
     ) -> None:

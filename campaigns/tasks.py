@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import multiprocessing
 import os
 import signal
 import time
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
+from pebble.pool.process import WORKERS_NAME
 
 from campaigns.blame import Blame
 from campaigns.failure import Failure, ReducedFailure, reduce_failure
@@ -131,20 +133,21 @@ class Tasks:
         self.store.keep_reduction(kept, {"reduced": finding_to_json(finding), "seconds": 0.0})
 
     def _submit(self, ticket: Ticket) -> None:
-        self.pool = self.pool or self.start()
-        work = ticket.work
-        if isinstance(work, Shard):
-            # Made anew for each attempt, so that it never names a program of an earlier one.
-            blame = str(self.folder.blame_file(work))
-            Blame.create(blame)
-            ticket.future = self.pool.schedule(
-                run_with_blame, args=(work, blame), timeout=TASK_TIMEOUT
-            )
-        else:
-            ticket.future = self.pool.schedule(
-                timed_reduction, args=(work.failure,), timeout=TASK_TIMEOUT
-            )
         self._running.append(ticket)
+        try:
+            ticket.future = self._schedule(ticket.work)
+        except RuntimeError as error:  # the pool broke since
+            ticket.future = ProcessFuture()
+            ticket.future.set_exception(BrokenProcessPool(str(error)))
+
+    def _schedule(self, work: Shard | KeptFailure) -> ProcessFuture[Any]:
+        self.pool = self.pool or self.start()
+        if not isinstance(work, Shard):
+            return self.pool.schedule(timed_reduction, args=(work.failure,), timeout=TASK_TIMEOUT)
+        # Made anew for each attempt, so that it never names a program of an earlier one.
+        blame = str(self.folder.blame_file(work))
+        Blame.create(blame)
+        return self.pool.schedule(run_with_blame, args=(work, blame), timeout=TASK_TIMEOUT)
 
     # --- take results ---
 
@@ -262,9 +265,14 @@ class Tasks:
 
     def stop(self) -> None:
         """End the workers, whatever they are doing."""
-        if self.pool is not None:
-            self.pool.stop()
-            self.pool.join()
+        if self.pool is None:
+            return
+        self.pool.stop()
+        # Asked to end, a worker in a long call would take seconds. It has nothing to lose.
+        for process in multiprocessing.active_children():
+            if process.name == WORKERS_NAME:
+                process.kill()
+        self.pool.join()
 
 
 # --- in a worker ----------------------------------------------------------------------------------

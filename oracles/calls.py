@@ -214,6 +214,18 @@ def unread(op: OpOverload, given: Mapping[str, Any]) -> set[str]:
     return found
 
 
+def as_index(op: OpOverload, given: dict[str, Any]) -> tuple[OpOverload, dict[str, Any]]:
+    """The call of `index` that an `index_select` is; any other call as it is.
+
+    A compiler may decompose one to the other, and eager may call both.
+    """
+    if op is not aten.index_select.default:
+        return op, given
+    before = given["dim"] % max(given["self"].dim(), 1)
+    indices = [*[None] * before, given["index"]]
+    return aten.index.Tensor, {"self": given["self"], "indices": indices}
+
+
 BATCH_NORMS = {
     aten.native_batch_norm.default: (
         aten._native_batch_norm_legit_no_training.default,

@@ -22,6 +22,7 @@ import torch
 from torch._ops import OpOverload
 
 from oracles.calls import (
+    as_index,
     bound,
     commutes,
     is_constant,
@@ -93,6 +94,7 @@ class OpHashes:
             return [self._with_addend(op, args, results[0])]
         if len(results) == 1 and (by_law := self._by_law(op, given, results[0])) is not None:
             return [by_law]
+        op, given = as_index(op, given)
         if torch_name(op) != "_foreach_copy":
             self.computing[call_name(op, given)] += 1
         if torch_name(op).startswith("_foreach_"):
@@ -102,7 +104,11 @@ class OpHashes:
         is_pointwise = facts(op).pointwise and len(results) == 1
         if is_pointwise and not facts(op).random and not takes_lists(given):
             return [self._pointwise(op, given, results[0])]
-        return self._all_opaque(op, given, results)
+        made = self._all_opaque(op, given, results)
+        # In evaluation, a batch norm hands its running statistics back as they are.
+        if op is aten._native_batch_norm_legit_functional.default and not given["training"]:
+            made[3:] = [self.memory.read(given[name]) for name in ("running_mean", "running_var")]
+        return made
 
     def _folds(
         self, op: OpOverload, given: Mapping[str, Any], results: Sequence[torch.Tensor]

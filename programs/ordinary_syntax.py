@@ -88,17 +88,18 @@ def with_short_names(program: Program) -> Program:
     )
 
 
-def ordinary_source(program: Program, *, near: bool = False) -> str:
+def ordinary_source(program: Program, *, near: bool = False, literal: bool = False) -> str:
     """A function `program` of the inputs. It returns one tensor, or a tuple of several.
 
     It assumes `import torch`, and `aten = torch.ops.aten` if the text has `aten.`. With `near`,
-    `x + 1` also stands for `aten.add.Scalar`, which torch's Python calls in no other way. The
-    program must have been run in eager without an exception.
+    `x + 1` also stands for `aten.add.Scalar`, which torch's Python calls in no other way. With
+    `literal`, each instruction is a call of its op. The program must have been run in eager without
+    an exception.
     """
     device, program = program.device, on_device(program, CPU)
-    lines = _spelled(program, near=near)
+    lines = _spelled(program, near=near, literal=literal)
     returned = ", ".join(program.outputs)  # one is returned as it is, as users write it
-    if len(lines) <= MOST_JOINED:
+    if len(lines) <= MOST_JOINED and not literal:
         lines, returned = _joined(program, lines, returned)
     return with_device(_text(program, lines, returned), device)
 
@@ -115,13 +116,17 @@ def _text(program: Program, lines: Sequence[_Line], returned: str) -> str:
 # --- one instruction ------------------------------------------------------------------------------
 
 
-def _spelled(program: Program, *, near: bool) -> list[_Line]:
+def _spelled(program: Program, *, near: bool, literal: bool) -> list[_Line]:
     """The instructions in ordinary syntax, line by line."""
     values = dict(zip((view.name for view in program.inputs), input_tensors(program), strict=True))
     used = {name for call in program.instructions for name in call.refs} | set(program.outputs)
     lines = []
     for instruction in program.instructions:
-        line = replace(_line(instruction, values, near=near), grad=instruction.grad)
+        if literal:
+            line = _Line(_target(instruction), statement(replace(instruction, results=())))
+        else:
+            line = _line(instruction, values, near=near)
+        line = replace(line, grad=instruction.grad)
         lines.append(line if used.intersection(instruction.results) else replace(line, target=""))
         execute(instruction, values)
     return lines

@@ -35,6 +35,7 @@ from reference_pass.input_layouts import (
     fakes_of,
     input_layouts,
 )
+from reference_pass.metadata import update_metadata
 from reference_pass.nested import tensors_in
 from reference_pass.output_views import detach_new_outputs
 from reference_pass.pipeline import pipeline
@@ -174,6 +175,8 @@ class Compiled:
             fakes = fakes_of(layouts, inputs, mode)
             compiled = pipeline(captured, *fakes, views=self.views, strict=self.strict)
             if not (anywhere and depends_on_location(compiled)):
+                if self.views == "alias" and _has_lower_peak(captured, compiled, fakes):
+                    compiled = _copy(captured)
                 compiled = detach_new_outputs(compiled, captured)
                 # The graph takes its inputs out of a list, so that it can free them after their
                 # last use.
@@ -235,6 +238,25 @@ class General:
         return self.guards.broken([inputs[index] for index in self.ints]) is None
 
 
+def _has_lower_peak(
+    captured: fx.GraphModule, compiled: fx.GraphModule, fakes: Sequence[Any]
+) -> bool:
+    """True if the captured graph, which writes where the program does, needs less memory.
+
+    The passes remove each mutation, and do not put all of them back: not through views of one
+    input that lie between each other, for example. The captured graph is right as it is.
+    """
+    measured = _copy(captured)
+    update_metadata(measured, *fakes)
+    return footprint(measured.graph).peak < footprint(compiled.graph).peak
+
+
+def _copy(graph_module: fx.GraphModule) -> fx.GraphModule:
+    graph = fx.Graph()
+    graph.output(graph.graph_copy(graph_module.graph, {}))
+    return fx.GraphModule(graph_module, graph)
+
+
 def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
@@ -276,15 +298,15 @@ def _with_floats(
 
     With `dynamic=True`, Dynamo passes a float as a tensor `x`, and reads it by `x.item()`.
     """
-    graph = fx.Graph()
-    graph.output(graph.graph_copy(graph_module.graph, {}))
-    placeholders = graph.find_nodes(op="placeholder")
+    copied = _copy(graph_module)
+    placeholders = copied.graph.find_nodes(op="placeholder")
     for index in floats:
         for user in list(placeholders[index].users):
             if user.target == "item":
                 user.replace_all_uses_with(inputs[index].item())
-                graph.erase_node(user)
-    return fx.GraphModule(graph_module, graph)
+                copied.graph.erase_node(user)
+    copied.recompile()
+    return copied
 
 
 def _without_symbols(example_inputs: Sequence[Any]) -> list[Any] | None:

@@ -27,10 +27,10 @@ from reference_pass.aten_graphs import require_aten
 from reference_pass.emission import has_partial_element
 from reference_pass.fake_execution import fake_mode, on_fakes
 from reference_pass.functionalize import has_effect
-from reference_pass.layout_uses import location_use
+from reference_pass.layout_uses import at_same_offset, location_use
 from reference_pass.liveness import Liveness, stored_over
 from reference_pass.metadata import update_metadata
-from reference_pass.operand_access import SCATTERS
+from reference_pass.operand_access import COPIES_STORAGE, SCATTERS
 from reference_pass.operator_forms import aten, bind
 from reference_pass.regions import Region, equal, known, overlap
 from reference_pass.size_guards import guard_sizes
@@ -181,6 +181,26 @@ NOOP_RULES: tuple[NoOpRule, ...] = (
 )
 
 
+# Not a rule, since it is about cost: no result is wrong with or without such a copy.
+
+
+def is_worth_its_memory(duplicate: Duplicate) -> bool:
+    """True for a copy that the program stores into, while its original is still needed.
+
+    Without the copy, the first scatter would copy the original, and so would each `copy` before it:
+    both copy the whole storage of their first operand. In the copy, all of them are in place.
+    """
+    live, node = duplicate.liveness, duplicate.node
+    # A copy of a whole storage has the offset of its base, so it is among these.
+    derived = (value for value in at_same_offset(node, live) if value is not node)
+    if duplicate.is_view or not any(value.target in COPIES_STORAGE for value in derived):
+        return False
+    made, region = live.position[node], Region.of(duplicate.replacement)
+    return live.caller_reads(duplicate.replacement, region, made) or any(
+        True for _ in live.later_reads(duplicate.replacement, region, made)
+    )
+
+
 # --- the pass -------------------------------------------------------------------------------------
 
 
@@ -203,7 +223,9 @@ def remove_noops(
         for node in list(graph.nodes):
             # `liveness` is kept true by `replace`, so this sees the graph as it is by now.
             duplicate = _duplicate(node, liveness)
-            if duplicate is not None and all(rule(duplicate) for rule in rules):
+            if duplicate is None or not all(rule(duplicate) for rule in rules):
+                continue
+            if not is_worth_its_memory(duplicate):
                 liveness.replace(node, duplicate.original, node.meta["val"])
     graph.eliminate_dead_code(has_effect)  # the duplicates, which have no users any more
     graph_module.recompile()

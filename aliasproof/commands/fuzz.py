@@ -162,8 +162,11 @@ def runnable(plan: Plan) -> tuple[Plan, list[str]]:
     return replace(plan, targets=targets), [f"left out: {reason}" for reason in left_out]
 
 
-def run_campaign(options: FuzzOptions, *, as_json: bool) -> bool:
-    """Run a campaign, and print the outcome. True if there is a finding."""
+def run_campaign(options: FuzzOptions, started: float, *, as_json: bool) -> bool:
+    """Run a campaign, and print the outcome. True if there is a finding.
+
+    Its time counts from `started` on, when the command began.
+    """
     stored = None if options.run is None else stored_plan(options.run)
     plan, left_out = runnable(options.plan(stored))
     print_notes(left_out)
@@ -175,7 +178,7 @@ def run_campaign(options: FuzzOptions, *, as_json: bool) -> bool:
         f" seed {plan.seed}{on}, into {relative(folder)}"
     )
     with display(notes(), title) as listener:
-        campaign = fuzz(plan, folder, listener, Interrupts(at_third=quit_now))
+        campaign = fuzz(plan, folder, listener, Interrupts(at_third=quit_now), started)
     if as_json:
         write_json(campaign.to_json())
     else:

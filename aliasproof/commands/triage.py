@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from campaigns.finding_states import STATES, Triaged, set_state, triaged
@@ -16,26 +18,34 @@ def triage_run(
     run: Path, finding: str | None, state: str | None, words: tuple[str, str], *, as_json: bool
 ) -> None:
     """Set the state of a finding, if one is given, and list all. `words` are link and note."""
-    if not (run / NAME).is_file():
-        raise UserError(f"{run} has no {NAME}; name the folder of a run")
     if (finding is None) != (state is None):
         raise UserError("give a finding and --state, or neither to list all")
-    lock = RunLock.take(run)
-    try:
-        with explained(run):
-            store = Store.open(run)
-            try:
-                if finding is not None and state is not None:
-                    set_state(store, finding, state, *words)
-                found = triaged(store)
-            finally:
-                store.close()
-    finally:
-        lock.release()
+    with _opened(run) as store:
+        if finding is not None and state is not None:
+            set_state(store, finding, state, *words)
+        found = triaged(store)
     if as_json:
         write_json({"findings": [each._asdict() for each in found]})
     else:
         _print(found)
+
+
+def states_of(run: Path) -> list[Triaged]:
+    """The findings of a run with their states. Raises `UserError` if it is no run, or in use."""
+    with _opened(run) as store:
+        return triaged(store)
+
+
+@contextlib.contextmanager
+def _opened(run: Path) -> Iterator[Store]:
+    if not (run / NAME).is_file():
+        raise UserError(f"{run} has no {NAME}; name the folder of a run")
+    with contextlib.ExitStack() as stack:
+        stack.callback(RunLock.take(run).release)
+        stack.enter_context(explained(run))
+        store = Store.open(run)
+        stack.callback(store.close)
+        yield store
 
 
 def _print(found: list[Triaged]) -> None:

@@ -103,6 +103,29 @@ def test_an_unconfirmed_failure_is_not_compiled(
     assert "exits 0 without showing it" in reason
 
 
+def test_a_failure_is_confirmed_by_a_literal_script_if_no_other_shows_it(
+    confirming: Confirmations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def shown(server: object, script: Path) -> Confirmation:
+        del server
+        scripts.append(script.read_text())
+        return Confirmation("torch.no_grad" in scripts[-1], "", "exits")
+
+    scripts: list[str] = []
+    monkeypatch.setattr(confirmations, "_run", shown)
+    add(confirming)
+    finish(confirming)
+    ordinary, literal = scripts
+    assert "torch.no_grad" not in ordinary
+    assert not confirming.campaign.unconfirmed
+    [name] = confirming.campaign.findings
+    kept = confirming.store.finding(name)
+    assert kept is not None
+    assert kept.confirmation is not None
+    assert kept.confirmation["shown"]
+    assert literal in scripts
+
+
 def test_what_the_store_knows_is_not_run_again(
     confirming: Confirmations, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,6 +115,27 @@ def test_a_foreach_call_in_place_gives_its_operands(tmp_path: Path) -> None:
     assert confirmation.ending == "exits 0", confirmation.output
 
 
+@pytest.mark.parametrize(
+    ("recipe", "shown"),
+    [
+        # As torch does: a method of a tensor is another thing than an op.
+        ("'aten' not in program.__code__.co_names", [True, False]),
+        ("torch.is_grad_enabled()", [True, False]),
+        ("True", [False, False]),
+    ],
+)
+def test_a_literal_script_does_what_the_campaign_did(
+    tmp_path: Path, recipe: str, shown: list[bool]
+) -> None:
+    wrong = f"return lambda x: program(x) + (0 if {recipe} else 1)"
+    target, path = replace(TARGETS["identity"], recipe=COMPILED + wrong), tmp_path / "script.py"
+    violation, found = Violation("values", "wrong", "output 0"), []
+    for literal in (True, False):
+        path.write_text(render(CLEARED, target, violation, exact=True, literal=literal))
+        found.append(confirm(path).shown)
+    assert found == shown
+
+
 def test_a_script_that_fails_itself_shows_nothing(tmp_path: Path) -> None:
     confirmation = confirm(script(tmp_path, "import no_such_module", "values"))
     assert (confirmation.shown, confirmation.ending) == (False, "exits 1")

@@ -147,6 +147,23 @@ SAME: dict[str, tuple[Function, Function, tuple[Tensor, ...]]] = {
         lambda i: (torch.zeros(6, dtype=torch.bool),) * 3,
         (X.long(),),
     ),
+    "a selection by indices": (
+        lambda m, i: (m.index_select(-1, i) + 1, aten.index.Tensor(m, [i])),
+        lambda m, i: (aten.index.Tensor(m, [None, i]) + 1, m.index_select(0, i)),
+        (M, torch.tensor([2, 0])),
+    ),
+    "a pad of no elements": (
+        lambda x: torch.constant_pad_nd(x, [0, 0], 7) + 1,
+        lambda x: x + 1,
+        (X,),
+    ),
+    "running statistics of a batch norm in evaluation": (
+        lambda m, x, y: aten._native_batch_norm_legit(m, x, x, x, y, False, 0.5, 1.0)[0],
+        lambda m, x, y: aten._native_batch_norm_legit_functional(
+            m, x.clone(), x, x, y, False, 0.5, 1.0
+        )[0],
+        (M, torch.ones(4), torch.ones(4)),
+    ),
     "comparison written in place, and cast": (lambda x: x.ge_(2), lambda x: x.copy_(x.ge(2)), (X,)),
     "an integer add to a float": (
         lambda x, i: i.add_(x.long()),

@@ -6,11 +6,15 @@ import pytest
 import torch
 from torch import fx
 
+from reference_pass.backend import Compiled
 from reference_pass.backtracking import MOST_RETRIES, Footprint, Walk, best_walk, footprint
 from reference_pass.candidates import How
+from reference_pass.capture import capture
 from reference_pass.metadata import update_metadata
+from reference_pass.pipeline import pipeline
 
 aten = torch.ops.aten
+NEG = aten._foreach_neg_.default
 
 
 def test_a_small_result_is_not_written_into_a_large_base_that_would_have_to_be_copied_for_it(
@@ -60,6 +64,42 @@ def test_a_footprint_counts_calls_and_bytes(ops, size, expected):
     module = chain(*ops)
     update_metadata(module, torch.ones(size))
     assert footprint(module.graph) == expected
+
+
+def eliminates(a):
+    a = a.clone()
+    for row in range(1, 4):
+        a[row] -= a[row - 1] * (a[row, row - 1] / a[row - 1, row - 1])
+    return a
+
+
+def test_a_copy_that_is_stored_into_stays_so_that_no_store_copies_its_original():
+    matrix = torch.randn(6, 6)
+    captured = capture(eliminates, [matrix])
+    update_metadata(captured, matrix)
+    allowed, compiled = footprint(captured.graph), pipeline(eliminates, matrix)
+    found = footprint(compiled.graph)
+    assert found.calls <= allowed.calls
+    assert found.peak <= allowed.peak
+    assert torch.equal(compiled(matrix), eliminates(matrix))
+
+
+def writes_between(x, y):
+    torch._foreach_neg_([x, y])
+
+
+def test_the_backend_holds_no_more_than_the_captured_graph():
+    memory = torch.arange(8.0)
+    inputs = memory[::2], memory[1::2]
+    assert footprint(pipeline(writes_between, *inputs).graph).peak == 2 * 16
+    graph = fx.Graph()
+    x, y = graph.placeholder("x"), graph.placeholder("y")
+    graph.output(graph.call_function(writes_between, (x, y)))
+    compiled = Compiled(fx.GraphModule({}, graph), inputs)
+    compiled(*inputs)
+    assert memory.tolist() == (-torch.arange(8.0)).tolist()
+    (found,) = compiled.graphs.values()
+    assert found.graph.find_nodes(op="call_function", target=NEG)
 
 
 def test_backtracking_ends():

@@ -203,7 +203,15 @@ def mount_memory(folder: Path, options: str) -> None:
 
 @pytest.mark.parametrize(
     "disturb",
-    [kill_drivers, kill_workers, end_by_signals, fill_disk],
+    [
+        kill_drivers,
+        kill_workers,
+        pytest.param(
+            end_by_signals,
+            marks=pytest.mark.skipif(KILLS < 2, reason="takes long: make survival"),
+        ),
+        fill_disk,
+    ],
     ids=lambda each: each.__name__,
 )
 def test_the_outcome_is_that_of_an_undisturbed_campaign(

@@ -1,0 +1,89 @@
+"""Reproducers run under each torch that is named, and a fixed bug that shows again is an error."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from campaigns.finding import Finding
+from campaigns.run_lock import RunLock
+from campaigns.store import Store
+from tests.campaigns.test_confirmations import REDUCED
+from tests.campaigns.test_merging import run
+
+
+@pytest.fixture
+def stored(tmp_path):
+    """A run with two findings."""
+    folder, finding = tmp_path / "run", Finding.of(REDUCED)
+    run(folder, replace(finding, identifier="one"), 1, confirmed=True)
+    store = Store.open(folder)
+    store.keep_finding(replace(finding, identifier="two"), "pass\n", "reproduced")
+    store.close()
+    for name in ("one", "two"):
+        (folder / "findings" / name).mkdir(parents=True)
+        (folder / "findings" / name / "reproducer.py").write_text("")
+    return folder
+
+
+@pytest.fixture
+def torch_of(tmp_path):
+    """An interpreter of that name, and how each script ends under it."""
+
+    def make(version, ending):
+        path = tmp_path / version
+        path.write_text(f'#!/bin/sh\n[ "$2" = -c ] && echo {version} && exit 0\n{ending}\n')
+        path.chmod(0o755)
+        return path
+
+    return make
+
+
+def replayed(done):
+    return {(e["finding"], e["torch"]): e["status"] for e in json.loads(done.out)["replayed"]}
+
+
+def test_each_finding_in_each_torch(call, stored, torch_of):
+    pythons = [
+        torch_of("2.13", "echo 'BUG: there'; exit 1"),
+        torch_of("2.14", "echo 'Traceback'; exit 1"),
+        torch_of("2.15", "exit 0"),
+    ]
+    options = [option for python in pythons for option in ("--torch", python)]
+    done = call("replay", "run", *options, "--json")
+    assert done.code == 0, done.err
+    words = {"2.13": "still failing", "2.14": "changed", "2.15": "fixed"}
+    assert replayed(done) == {(name, v): w for name in ("one", "two") for v, w in words.items()}
+    assert "torch 2.14" in call("replay", "run", *options).out
+
+
+def test_a_fixed_bug_that_shows_again_has_regressed(call, stored, torch_of):
+    assert call("triage", "run", "one", "--state", "fixed", "--link", "https://x").code == 0
+    done = call("replay", "run", "--torch", torch_of("2.16", "echo 'BUG: there'; exit 1"), "--json")
+    assert done.code == 1
+    assert replayed(done) == {("one", "2.16"): "regressed", ("two", "2.16"): "still failing"}
+
+
+def test_bad_input_is_one_line(call, stored, torch_of, tmp_path):
+    for arguments, part in (
+        (["replay", "nowhere"], "nowhere has no store.sqlite"),
+        (
+            ["replay", "run", "--torch", "/bin/false"],
+            "give an interpreter of Python that has torch",
+        ),
+        (["replay", "run", "--torch", "/nowhere"], "--torch /nowhere cannot be run"),
+        (["triage", "run", "one"], "give a finding and --state"),
+        (["triage", "run", "one", "--state", "fixt"], "did you mean 'fixed'?"),
+        (["merge", "run", "run"], "in use"),
+    ):
+        done = call(*arguments)
+        assert (done.code, done.out, done.err.count("\n")) == (2, "", 1), done
+        assert part in done.err
+    lock = RunLock.take(stored)
+    assert "is in use by pid" in call("triage", "run").err
+    lock.release()
+    listed = json.loads(call("triage", "run", "--json").out)["findings"]
+    assert [(each["finding"], each["state"], each["times"]) for each in listed] == [
+        ("one", "reproduced", 1),
+        ("two", "reproduced", 0),
+    ]
