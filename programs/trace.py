@@ -164,12 +164,18 @@ class Rounding:
 
         1e20 + 1 - 1e20 is 0 or 1, by the order. A rounding error times 1e20 is no small one. A
         rounding error times infinity is infinite, and 0 times infinity is NaN. 1 / 0.0 has the sign
-        of the zero. The floor of a number near 2 is 1 or 2.
+        of the zero. The floor of a number near 2 is 1 or 2. The parts of a complex infinity decide
+        what `expm1` of it is.
         """
         complex_ = any(tensor.is_complex() for tensor in read)
         orders = factor or name in ADDS_IN_ANY_ORDER or (complex_ and name in MULTIPLIES)
         inexact = self.inexact.any(read)
         if (orders or (inexact and name not in MOVES)) and any(map(_huge, read)):
+            return True
+        if name not in MOVES and any(
+            tensor.is_complex() and tensor in self.computed and _any(tensor, _is_not_finite)
+            for tensor in read
+        ):
             return True
         # A number that is rounded first can be on the other side. The factor of `round` is a power
         # of ten, and all kernels of eager divide by it.

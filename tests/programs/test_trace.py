@@ -242,6 +242,10 @@ MIXED = lambda x: x.view(torch.int32)  # noqa: E731
         pytest.param(
             lambda x: torch.view_as_real(x.to(torch.complex64) * 2), False, id="parts of numbers"
         ),
+        pytest.param(
+            lambda x: (x.to(torch.complex64) + INF).exp(), True, id="exp of parts of infinity"
+        ),
+        pytest.param(lambda x: (x.to(torch.complex64) + 2).exp(), False, id="exp of numbers"),
         pytest.param(lambda x: (x.mul_(1e20).sum(), 0)[0], True, id="overwritten operands"),
     ],
 )
