@@ -137,9 +137,7 @@ def script_for(
         rest.insert(0, "program, inputs = conditions(program, inputs)")
     given = ordinary_inputs(program, near=compiler.near)
     body = (*_operators(program), written, given, recipe, *rest)
-    return (
-        "\n\n".join(head) + "\n\n\n" + "\n\n\n".join(part.strip() for part in body if part) + "\n"
-    )
+    return "\n\n\n".join(("\n\n".join(head), *(part.strip() for part in body if part))) + "\n"
 
 
 def _for_program(recipe: str, program: Program) -> str:
