@@ -84,6 +84,7 @@ from corpus.known import (
     scatter_in_float32,
     scatter_into_number,
     set_within_storage,
+    several_written,
     short_fake_storage,
     softmax_of_integers,
     split_of_cat,
@@ -196,6 +197,7 @@ KNOWN_BUGS: dict[str, KnownBug] = {
         resized_within_storage.BUG,
         metadata_taken_for_data.BUG,
         set_within_storage.BUG,
+        several_written.BUG,
         stale_wrapper.BUG,
     )
 }

@@ -16,7 +16,7 @@ from corpus.known_bug import KnownBug, view, written
 def mended() -> Iterator[None]:
     """An op that reads another alias of its first operand is not put in place.
 
-    Torch asks only whether the other operand is the same node.
+    Torch asks only whether the other operand is the same node, and not whether it is in a list.
     """
     original = reinplace._get_all_later_node_usages
 
@@ -26,13 +26,19 @@ def mended() -> Iterator[None]:
         overlapping = {
             user
             for user in users
-            if user.meta.get("node_idx") == index
-            and len(aliases.intersection(user.all_input_nodes)) > 1
+            if user.meta.get("node_idx") == index and _reads(user, aliases) > 1
         }
         return original(aliases, index) | overlapping
 
     with mock.patch.object(reinplace, "_get_all_later_node_usages", usages):
         yield
+
+
+def _reads(user: fx.Node, aliases: set[fx.Node]) -> int:
+    """How many operands of a node are among these aliases."""
+    read: list[fx.Node] = []
+    fx.map_arg((user.args, user.kwargs), read.append)
+    return sum(operand in aliases for operand in read)
 
 
 BUG = KnownBug(

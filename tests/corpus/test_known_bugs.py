@@ -86,6 +86,19 @@ def test_bugs_that_are_mended_already_stay_mended() -> None:
 
 
 OTHER_FORMS = {
+    "reinplaced-operands": [
+        (
+            "fx-reinplace",
+            written(
+                """
+                v0 = aten.arange.start_step(0, -1, -1)
+                v1 = aten.index_put.default(v0, [v0], x0)
+                return (v1,)
+                """,
+                view(dtype=torch.int64),
+            ),
+        ),
+    ],
     "composite-in-place": [
         (
             "functionalize",
