@@ -17,7 +17,9 @@ from trials.trial import Case
 
 VERSION = ".".join(torch.__version__.split(".")[:2])
 # What a contract documents is no violation, so there is nothing to recognise.
-DOCUMENTED = {"written-overlapping-input"}
+DOCUMENTED = {"written-overlapping-input", "fused-optimizers"}
+# With the mend, torch refuses the program, as documented: a refusal does not show that it is right.
+REFUSED_WHEN_MENDED = {"overlap-of-item-sizes"}
 SHOWN = [
     bug
     for bug in KNOWN_BUGS.values()
@@ -37,7 +39,8 @@ def test_each_known_bug_is_recognised_through_each_target(bug: KnownBug) -> None
     for target in bug.targets:
         found = recognised(bug.program, symptom_of(bug.program, target), reduced=True)
         assert found.known == bug.identifier
-        assert found.exact == (bug.mended is not None)
+        mended = bug.mended is not None and bug.identifier not in REFUSED_WHEN_MENDED
+        assert found.exact == mended
 
 
 def test_what_does_not_fail_is_not_recognised(program) -> None:

@@ -31,6 +31,7 @@ from campaigns.tasks import Tasks, ending_without_device
 from corpus.known_bugs import KNOWN_BUGS
 from oracles.verdict import Violation
 from programs.errors import DeviceLost
+from tests.campaigns.test_confirmations import finish
 from trials.attribution import Symptom
 
 
@@ -138,8 +139,7 @@ def test_a_worker_that_dies_twice_costs_one_program_and_is_no_finding_unless_it_
     assert subject.campaign.statistics["identity"].violating == 1
     confirmations = Confirmations(subject.campaign, subject.tasks.store, subject.tasks.folder)
     confirmations.add(found)
-    confirmations.executor.shutdown(wait=True)
-    confirmations.take_finished()
+    finish(confirmations)
     assert not subject.campaign.findings
     [reason] = subject.campaign.unconfirmed.values()
     assert "dies of signal 11" in reason
