@@ -30,13 +30,9 @@ from programs.rounding_tables import moves, rounds_again
 from programs.schemas import Kind, has_fake_kernel
 from programs.stored_values import same_values, value_stored
 from programs.trace import InputLocation, StridedChains, Trace
-from programs.undefined_arithmetic import (
-    converts_out_of_range,
-    quotient_is_out_of_range,
-    shifts_out_of_range,
-    takes_divisor_of_lowest,
-)
+from programs.undefined_arithmetic import ARITHMETIC
 from programs.uninitialised import UninitialisedMemory
+from programs.wrong_kernels import writes_outside_noise
 
 aten = torch.ops.aten
 
@@ -140,11 +136,9 @@ RULES: tuple[Callable[[EagerCall], str | None], ...] = (
     reads_what_it_writes,
     writes_twice,
     stores_twice_by_index,
-    converts_out_of_range,
-    quotient_is_out_of_range,
-    takes_divisor_of_lowest,
-    shifts_out_of_range,
+    *ARITHMETIC,
     reads_broken_bool,
+    writes_outside_noise,
 )
 
 

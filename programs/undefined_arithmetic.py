@@ -96,3 +96,9 @@ _SHIFTS = {
     *(aten.bitwise_right_shift, aten.bitwise_right_shift_),
     *(aten.__lshift__, aten.__ilshift__, aten.__rshift__, aten.__irshift__),
 }
+ARITHMETIC = (
+    converts_out_of_range,
+    quotient_is_out_of_range,
+    takes_divisor_of_lowest,
+    shifts_out_of_range,
+)

@@ -1,0 +1,37 @@
+"""`programs.wrong_kernels`: eager writes outside the arguments, so there is nothing to compare."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from oracles.observation import observe_eager
+from programs.definedness import Undefined
+
+aten = torch.ops.aten
+
+
+def draws(x: Tensor, noise: Tensor, *, training: bool) -> Tensor:
+    result: Tensor = aten.rrelu_with_noise.default(x, noise, 0.1, 0.1, training)
+    return result
+
+
+def test_the_kernel_takes_the_noise_for_contiguous() -> None:
+    noise = torch.zeros(4)
+    draws(torch.ones(2), noise[::2], training=True)
+    assert noise[1], "no element of the noise: mended in this torch, and the rule can go"
+
+
+def test_a_noise_with_gaps_is_undefined_in_training() -> None:
+    noise = torch.zeros(4)
+    with pytest.raises(Undefined, match="takes its noise for contiguous"):
+        observe_eager(lambda x: draws(x, noise[::2], training=True), [torch.ones(2)])
+    assert not noise.any()
+
+
+@pytest.mark.parametrize(("step", "training"), [(1, True), (2, False)])
+def test_what_the_kernel_does_right_is_defined(step: int, *, training: bool) -> None:
+    noise = torch.zeros(2 * step)[::step]
+    observed, _ = observe_eager(lambda x: draws(x, noise, training=training), [torch.ones(2)])
+    assert observed.error is None
