@@ -30,7 +30,7 @@ from trials.interrupts import Interrupts
 
 # Seconds that work under way may take after the time is up. What is not done then waits in the
 # store until the campaign is started again.
-GRACE = 3.0
+GRACE = 1.0
 WRITTEN_EVERY = 10.0  # seconds between two writes of `run.json`
 
 
