@@ -117,12 +117,12 @@ def convolutions(compiled: Compile) -> Callable[[], Any]:
     return step
 
 
-def optimizer(foreach: bool) -> Scene:
-    """A step of AdamW on 20 parameters."""
+def optimizer(*, foreach: bool, count: int = 20) -> Scene:
+    """A step of AdamW on so many parameters."""
 
     def scene(compiled: Compile) -> Callable[[], Any]:
         torch.manual_seed(0)
-        parameters = [nn.Parameter(torch.randn(64, 64)) for _ in range(20)]
+        parameters = [nn.Parameter(torch.randn(64, 64)) for _ in range(count)]
         for parameter in parameters:
             parameter.grad = torch.randn(64, 64)
         adam = torch.optim.AdamW(parameters, lr=0.1, foreach=foreach)

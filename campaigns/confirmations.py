@@ -72,8 +72,7 @@ class Confirmations:
             self.campaign.findings[name] = replace(known, count=self._counts[name])
 
     def _submit(self, finding: Finding) -> None:
-        target = target_named(finding.target)
-        script = render(finding.program, target, finding.violation, exact=finding.exact)
+        script = _script(finding)
         state = "new" if "not reduced" in finding.evidence else "reduced"
         self.store.keep_finding(finding, script, state)
         kept = self.store.finding(finding.identifier)
@@ -91,10 +90,7 @@ class Confirmations:
         """Try the literal script of a finding, unless that is the one that was tried."""
         name, kept = finding.identifier, self.store.finding(finding.identifier)
         assert kept is not None
-        target = target_named(finding.target)
-        script = render(
-            finding.program, target, finding.violation, exact=finding.exact, literal=True
-        )
+        script = _script(finding, literal=True)
         if kept.confirmation is not None or kept.script == script:
             return False
         self.store.keep_script(name, script)
@@ -171,6 +167,12 @@ class Confirmations:
             executor.shutdown(wait=False, cancel_futures=True)
         for server in (self.server, self._compilers):
             server.stop()
+
+
+def _script(finding: Finding, *, literal: bool = False) -> str:
+    """The reproducer of a finding for its target."""
+    target, violation = target_named(finding.target), finding.violation
+    return render(finding.program, target, violation, exact=finding.exact, literal=literal)
 
 
 def _issue(finding: Finding, shown: Reproduced) -> str | None:

@@ -20,7 +20,10 @@ SEED = 0  # of torch's generators when a program starts
 
 
 def seed_generators() -> None:
-    """Give torch's generators the state that they have when a program starts."""
+    """Give torch's generators the state that they have when a program starts.
+
+    Call it before each run: eager and target must draw the same numbers.
+    """
     # `torch.manual_seed` formats the stack for each kind of device that is not in use: 1 ms.
     torch.default_generator.manual_seed(SEED)
     if torch.cuda.is_initialized():

@@ -149,10 +149,10 @@ def facts(op: OpOverload) -> Facts:
 @functools.cache
 def has_fake_kernel(op: OpOverload) -> bool:
     """True if fake tensors have a kernel for the op, which gives sizes without data."""
-    composite = ("ImplicitAutograd", "ExplicitAutograd", "ExplicitAutogradNonFunctional")
-    keys = ("Meta", *(f"Composite{name}" for name in composite))
     if op.namespace != "aten":  # `torch.library` keeps these elsewhere
         return True
+    composite = ("ImplicitAutograd", "ExplicitAutograd", "ExplicitAutogradNonFunctional")
+    keys = ("Meta", *(f"Composite{name}" for name in composite))
     return any(torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), key) for key in keys)
 
 

@@ -22,8 +22,6 @@ from programs.values import clone_inputs, input_tensors
 from targets.target import Build, Conditions, Function, MakeInputs, Target
 from trials.isolation import ORACLES_STEP, TARGET_STEP, step
 
-# Of torch's random generator, set before each run: eager and target must draw the same numbers.
-
 
 @dataclass(slots=True)
 class Case:

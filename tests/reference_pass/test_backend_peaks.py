@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from benchmarks.backend_cost import bytes_of, compiled_by
-from benchmarks.backend_scenes import small_result
+from benchmarks.backend_scenes import optimizer, small_result
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of Dynamo, about optimisers
 
@@ -29,15 +29,6 @@ def peak(scene: Any, backend: str) -> int:
     return bytes_of(call)[0]
 
 
-def optimizer_step(compiled):
-    parameters = [nn.Parameter(torch.randn(64, 64)) for _ in range(3)]
-    for parameter in parameters:
-        parameter.grad = torch.randn(64, 64)
-    adam = torch.optim.AdamW(parameters, lr=0.1, foreach=False)
-    adam.step()  # makes the state
-    return compiled(adam.step)
-
-
 def training_step(compiled):
     layers = [nn.Linear(32, 64), nn.GELU(), nn.LayerNorm(64), nn.Dropout(0.1), nn.Linear(64, 32)]
     forward, x = compiled(nn.Sequential(*layers, *layers)), torch.randn(64, 32)
@@ -46,7 +37,8 @@ def training_step(compiled):
 
 def test_the_step_of_an_optimizer_holds_no_more_than_one_in_eager():
     parameter = 64 * 64 * 4
-    assert peak(optimizer_step, "aliasproof") - peak(optimizer_step, "eager") < parameter / 10
+    step = optimizer(foreach=False, count=3)
+    assert peak(step, "aliasproof") - peak(step, "eager") < parameter / 10
 
 
 def test_a_training_step_holds_no_more_than_under_aot_eager():
