@@ -116,6 +116,7 @@ def _trace(function: Callable[..., Any], args: Sequence[object], sizes: SizeMode
             f"`x.data = y` on input {swapped[0]} goes past the dispatcher and cannot be traced;"
             " write x.set_(y)"
         )
+    _ask_sizes_at_once(graph_module.graph)
     return graph_module
 
 
@@ -125,6 +126,29 @@ def without_fake_kernel(error: UnsupportedOperatorException) -> str:
         f"{error} has no kernel for tensors without data of symbolic size; trace it with fixed"
         " sizes"
     )
+
+
+def _ask_sizes_at_once(graph: fx.Graph) -> None:
+    """Move each question for a size to where its tensor is made.
+
+    The trace emits it at the first use of the size. A call may have changed the metadata by then:
+    after `x.unsqueeze_(0)`, the first size of `x` is another one.
+    """
+    first = next(node for node in graph.nodes if node.op != "placeholder")
+    for node in list(graph.nodes):
+        if node.target in _SIZE_QUESTIONS:
+            tensor = node.args[0]
+            if tensor.op != "placeholder":
+                tensor.append(node)
+            elif node is not first:
+                first.prepend(node)
+    graph.lint()
+
+
+_SIZE_QUESTIONS = {
+    *(aten.sym_size.int, aten.sym_stride.int),
+    *(aten.sym_numel.default, aten.sym_storage_offset.default),
+}
 
 
 @contextlib.contextmanager

@@ -245,9 +245,22 @@ def transposed_in_place(x):
     return x + 1
 
 
+def asked_after_a_change(x):
+    x.unsqueeze_(0)
+    return x.new_zeros(x.shape[1], 1), x.squeeze_(0).sum(1)
+
+
+def scaled_sizes(x):
+    return torch.nn.functional.interpolate(x[None], scale_factor=1.5)  # truncates a size
+
+
 @pytest.mark.parametrize("views", ["alias", "copy"])
 @pytest.mark.parametrize(
-    "program", [slices, halves, diagonal_and_expand, windows, transposed_in_place]
+    "program",
+    [
+        *(slices, halves, diagonal_and_expand, windows, transposed_in_place),
+        *(asked_after_a_change, scaled_sizes),
+    ],
 )
 def test_one_graph_serves_all_sizes(program, views):
     compiled = pipeline(program, counted(4, 4), views=views, sizes="symbolic")
