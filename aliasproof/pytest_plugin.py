@@ -7,10 +7,10 @@ other package of aliasproof, and without its option it collects nothing.
 from __future__ import annotations
 
 import math
+import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
@@ -22,8 +22,6 @@ from aliasproof.pytest_shards import (
     ShardTest,
     shard_tests,
 )
-
-Number = TypeVar("Number", int, float)
 
 # Options with a value that an ini file can give, too: name, default, metavar, help.
 _OPTIONS = (
@@ -67,31 +65,37 @@ def _given(config: pytest.Config, name: str) -> str:
     return str(config.getini(f"aliasproof_{name}") if option is None else option)
 
 
-def _number(
-    config: pytest.Config, name: str, kind: Callable[[str], Number], least: Number
-) -> Number:
+def _whole(config: pytest.Config, name: str, least: int) -> int:
+    text = _given(config, name)
+    if not re.fullmatch(r"\d{1,18}", text) or int(text) < least:
+        raise pytest.UsageError(
+            f"--aliasproof-{name} {text}: give a whole number, at least {least}"
+        )
+    return int(text)
+
+
+def _seconds(config: pytest.Config, name: str) -> float:
     text = _given(config, name)
     try:
-        number = kind(text)
+        number = float(text)
     except ValueError:
-        number = least - 1
-    if not (math.isfinite(number) and number >= least):
-        what = "whole number" if isinstance(least, int) else "number of seconds"
-        raise pytest.UsageError(f"--aliasproof-{name} {text}: give a {what}, at least {least}")
+        number = math.nan
+    if not (math.isfinite(number) and number > 0):
+        raise pytest.UsageError(f"--aliasproof-{name} {text}: give a number of seconds above 0")
     return number
 
 
 def _plan(config: pytest.Config) -> ShardPlan:
-    programs, known = _number(config, "programs", int, 1), _given(config, "known")
-    shards = _number(config, "shards", int, 1) if _given(config, "shards") else None
+    programs, known = _whole(config, "programs", 1), _given(config, "known")
+    shards = _whole(config, "shards", 1) if _given(config, "shards") else None
     if known not in KNOWN:
         raise pytest.UsageError(f"--aliasproof-known {known}: give one of {', '.join(KNOWN)}")
     return ShardPlan(
         programs,
         ShardPlan.shards_for(programs, shards),
-        _number(config, "seed", int, 0),
-        _number(config, "timeout", float, 1.0),
-        _number(config, "limit", float, 0.1) if _given(config, "limit") else None,
+        _whole(config, "seed", 0),
+        _seconds(config, "timeout"),
+        _seconds(config, "limit") if _given(config, "limit") else None,
         known,
         _paths(config),
     )
