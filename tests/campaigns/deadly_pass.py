@@ -22,7 +22,7 @@ def cleanup(gm: fx.GraphModule) -> fx.GraphModule:
                 pass
         if op.startswith("aten.add"):
             if not any(str(other.target).startswith("aten.neg") for other in gm.graph.nodes):
-                ctypes.string_at(0)
+                os.abort()
             node.target = torch.ops.aten.sub.Tensor
     gm.recompile()
     return gm

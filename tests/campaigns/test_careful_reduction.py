@@ -39,7 +39,7 @@ def drawn(program: Callable[..., Program]) -> Program:
     return program(
         "v0 = aten.neg.default(x0)\n"
         "v1 = aten.cos.default(v0)\n"
-        "v2 = aten.sin.default(v1)\n"
+        "v2 = aten.sin.default(v0)\n"
         "v3 = aten.abs.default(v0)\n"
         "v4 = aten.add.Tensor(v0, v0)\n"
         "return v0, v1, v2, v3, v4",
