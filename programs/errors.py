@@ -48,6 +48,13 @@ def require_no_loss(error: BaseException) -> None:
         raise DeviceLost(f"a CUDA kernel ends with: {found[1]}") from error
 
 
+def printable(text: str) -> str:
+    """A text from a file for a terminal: with control characters and lone surrogates escaped."""
+    return "".join(
+        each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in text
+    )
+
+
 # --- parts of messages ----------------------------------------------------------------------------
 
 
