@@ -20,6 +20,7 @@ from campaigns.suspicions import Suspicions
 from generators.scene import Counts
 from oracles.verdict import Violation
 from programs.devices import is_device_name
+from programs.errors import printable_json
 from programs.serialization import from_json, to_json
 from trials.attribution import Symptom
 from trials.groups import CompanyFailure
@@ -114,7 +115,7 @@ def finding_to_json(finding: Finding) -> dict[str, object]:
 
 def finding_from_json(data: Any, where: str) -> Finding:
     """The finding that `finding_to_json` gave. Raises `UserError`, which says `where` it was."""
-    return Finding.from_json(data["finding"], from_json(data["program"]), where)
+    return Finding.from_json(printable_json(data["finding"]), from_json(data["program"]), where)
 
 
 def _symptom_to_json(symptom: Symptom) -> list[str]:

@@ -20,7 +20,7 @@ from typing import Any
 from campaigns import event_log, run_lock, store
 from campaigns.finding import Finding
 from campaigns.shard import Shard
-from programs.errors import UserError, shown
+from programs.errors import UserError, printable_json, shown
 from programs.program import Program
 from programs.serialization import dumps, loads
 from programs.stored_text import read_text
@@ -171,7 +171,7 @@ def read_finding(folder: Path) -> Finding:
     # The program first: its errors name the instruction at fault.
     program = loads(read_text(program_file, within=folder), str(program_file))
     try:
-        data: Any = json.loads(read_text(finding_file, within=folder))
+        data: Any = printable_json(json.loads(read_text(finding_file, within=folder)))
     except (ValueError, RecursionError) as reason:
         raise UserError(
             f"{finding_file} is not a finding of aliasproof: {type(reason).__name__}: {reason}"

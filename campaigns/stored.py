@@ -13,7 +13,7 @@ from typing import Any
 
 from campaigns.finding import Finding
 from campaigns.run_folder import read_finding
-from programs.errors import UserError, did_you_mean
+from programs.errors import UserError, did_you_mean, printable_json
 from programs.program import Program
 from programs.serialization import loads
 from programs.stored_text import read_text
@@ -97,7 +97,7 @@ def _suspicion(folder: Path) -> StoredSuspicion:
     if not outcome.is_file():
         raise UserError(f"{folder} is a suspicion of a run without run.json; {otherwise}")
     try:
-        data: Any = json.loads(read_text(outcome, within=outcome.parent))
+        data: Any = printable_json(json.loads(read_text(outcome, within=outcome.parent)))
         entries = [each for each in data["suspicions"] if Path(each["folder"]).name == folder.name]
         known = entries[0]
         return StoredSuspicion(

@@ -55,6 +55,17 @@ def printable(text: str) -> str:
     )
 
 
+def printable_json(data: Any) -> Any:
+    """JSON values with all their texts printable. Raises `RecursionError` for very deep ones."""
+    if isinstance(data, str):
+        return printable(data)
+    if isinstance(data, list):
+        return [printable_json(each) for each in data]
+    if isinstance(data, dict):
+        return {printable(key): printable_json(value) for key, value in data.items()}
+    return data
+
+
 # --- parts of messages ----------------------------------------------------------------------------
 
 

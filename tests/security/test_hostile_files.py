@@ -109,10 +109,12 @@ def told(
         capfd.readouterr()
         started = time.process_time()
         code = run([str(each) for each in arguments])
-        seconds, (_, err) = time.process_time() - started, capfd.readouterr()
+        seconds, (out, err) = time.process_time() - started, capfd.readouterr()
+        assert "\x1b" not in out, arguments
         assert code in (BAD_INPUT, *JUDGED), (arguments, err[-1500:])
         assert "Traceback" not in err, (arguments, err[-1500:])
         assert "do not show" not in err
+        assert "\x1b" not in err
         if code == BAD_INPUT:
             lines = [line for line in err.splitlines() if line.startswith("aliasproof: ")]
             assert len(lines) == 1, err
