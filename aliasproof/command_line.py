@@ -42,7 +42,7 @@ from aliasproof.options import (
     Workers,
 )
 from aliasproof.startup import INTERRUPTED
-from programs.errors import DeviceLost, InternalError, UserError
+from programs.errors import DeviceLost, InternalError, UserError, printable
 
 FOUND, BAD_INPUT, INTERNAL_ERROR = 1, 2, 3
 
@@ -350,7 +350,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    print("aliasproof:", " ".join(message.split()), file=sys.stderr)
+    print("aliasproof:", printable(" ".join(message.split())), file=sys.stderr)
     return code
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from campaigns.store import Store
-from programs.errors import UserError, did_you_mean
+from programs.errors import UserError, did_you_mean, printable
 
 STATES = {
     "new": "kept as it was drawn, since its reduction ends workers",
@@ -39,7 +39,13 @@ def triaged(store: Store) -> list[Triaged]:
         " ORDER BY f.rowid"
     )
     return [
-        Triaged(finding, state, link, note, times.get(finding, 0))
+        Triaged(
+            printable(str(finding)),
+            printable(str(state)),
+            printable(str(link)),
+            printable(str(note)),
+            times.get(finding, 0),
+        )
         for finding, state, link, note in rows
     ]
 

@@ -32,6 +32,7 @@ from campaigns.json_forms import (
     plan_to_json,
 )
 from campaigns.plan import Plan
+from campaigns.store_damage import DAMAGE, MOST_BYTES, require_tables, require_texts
 from campaigns.store_schema import SCHEMA, VERSION
 from programs.errors import UserError
 
@@ -74,6 +75,9 @@ class Store:
     def open(cls, folder: Path) -> Store:
         """Open the store of a folder, or make it. Raises `UserError` if it is of another form."""
         connection = sqlite3.connect(folder / NAME, isolation_level=None)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES)
+        connection.execute("PRAGMA trusted_schema = OFF")
+        require_tables(connection, folder / NAME)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -120,7 +124,8 @@ class Store:
                 f"{self.file.parent} was made with torch {version}, and this is torch"
                 f" {torch.__version__}; go on with the former, or name a new folder with --run"
             )
-        return plan_from_json(self._decoded(plan))
+        stored: Plan = self.checked(plan_from_json, self._decoded(plan))
+        return stored
 
     def keep_plan(self, plan: Plan, *, merged: bool = False) -> None:
         """Keep the plan of this run, or the one that it goes on with."""
@@ -344,6 +349,7 @@ class Store:
         self, text: str, script: str, issue: str | None, confirmation: str | None, said: str | None
     ) -> KeptFinding:
         finding = self.checked(finding_from_json, self._decoded(text), str(self.file))
+        self.checked(require_texts, script, issue)
         shown, answers = (
             None if value is None else self._decoded(value) for value in (confirmation, said)
         )
@@ -369,7 +375,7 @@ class Store:
         """Read a value. Raises `UserError` that names the store if it is malformed."""
         try:
             return read(*values)
-        except (LookupError, TypeError, ValueError) as reason:
+        except DAMAGE as reason:
             raise UserError(
                 f"{self.file} is damaged: {type(reason).__name__}: {reason}; name another folder"
                 " with --run"

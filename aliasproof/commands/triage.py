@@ -57,4 +57,6 @@ def _print(found: list[Triaged]) -> None:
         table.add_row(finding, state, link, note, str(times))
     print_table(results(), table)
     for state in dict.fromkeys(each.state for each in found):
-        print_lines(results(), f"{state}: {STATES[state]}", "dim")
+        print_lines(
+            results(), f"{state}: {STATES.get(state, 'no state that is known here')}", "dim"
+        )
