@@ -81,7 +81,7 @@ def memory_of_workers() -> tuple[int, int, int]:
 
     Pages that they share with the server count for each. Zeros where there is no /proc.
     """
-    sizes = []
+    sizes: list[int] = []
     for process in multiprocessing.active_children():
         with contextlib.suppress(OSError):
             status = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii")
