@@ -17,7 +17,7 @@ from campaigns.campaign import Campaign, Listener, suspicions_in_order
 from campaigns.confirmations import Confirmations
 from campaigns.full_disk import explained
 from campaigns.plan import Plan
-from campaigns.pool import start_pool
+from campaigns.pool import memory_of_workers, start_pool
 from campaigns.run_folder import RunFolder
 from campaigns.run_lock import RunLock
 from campaigns.scheduler import POLL, Scheduler
@@ -188,6 +188,6 @@ class _Loop:
         spent = {"confirming": campaign.spent.confirming, "compiling": campaign.spent.compiling}
         counts = (total.programs, total.violating, len(campaign.findings))
         kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        self.store.note_progress(campaign.elapsed, spent, counts, kib)
+        self.store.note_progress(campaign.elapsed, spent, counts, kib, memory_of_workers())
         # Until the end, `run.json` says that the run did not come to it.
         self.files.write_outcome(campaign.to_json() | ({} if at_end else {"interrupted": True}))

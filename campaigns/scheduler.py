@@ -25,8 +25,9 @@ from programs.program import Program
 from trials.attribution import Symptom
 
 POLL = 0.02  # seconds between two looks at results that are not there yet
-# The share of the time of a campaign in which it draws programs, whatever waits.
-DRAWING = 0.85
+# The share of the time of a campaign in which it draws programs, whatever waits; and the seconds
+# that are enough for what waits at the end of a long one.
+DRAWING, ENOUGH = 0.85, 300.0
 # How often a worker must end at a program, or in a reduction, before these are at fault. A user or
 # the kernel can end any worker, so that a few such ends say little.
 TRIES, TRIES_IF_FROM_OUTSIDE = 2, 5
@@ -100,7 +101,10 @@ class Scheduler:
                 break
             self._queue.append(self._attempt(self._next))
             self._next = next(self._shards, None)
-        return self.at_work
+        # While findings are confirmed, the rest of the time waits for more.
+        seconds = self.campaign.plan.seconds
+        later = self._next is not None and self.others_wait and seconds is not None
+        return self.at_work or (later and self.elapsed <= (seconds or 0.0))
 
     def take(self) -> FoundFailure | None:
         """Take the next shard or reduction that is done, or wait a moment if there is none.
@@ -122,7 +126,8 @@ class Scheduler:
             return False
         # A campaign ends on time, so the last seconds are for what was found, if it waits.
         found_waits = bool(self._reductions) or self.others_wait
-        return self.elapsed > seconds * (DRAWING if found_waits else 1.0)
+        reserved = min(seconds * (1 - DRAWING), ENOUGH) if found_waits else 0.0
+        return self.elapsed > seconds - reserved
 
     # --- shards ---
 
