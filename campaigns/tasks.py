@@ -1,4 +1,4 @@
-"""`Tasks`: attempts at shards and reductions, in worker processes, each result kept at once.
+"""`Tasks`: attempts at shards and reductions, each result kept in the store at once.
 
 A task whose result is in the store does not run again. So a campaign that was killed starts its
 fold over the results anew, and comes to the state in which it was.
@@ -6,22 +6,14 @@ fold over the results anew, and comes to the state in which it was.
 
 from __future__ import annotations
 
-import contextlib
+import itertools
 import json
-import multiprocessing
-import os
-import signal
-import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
-from pebble import ProcessExpired, ProcessFuture, ProcessPool
-from pebble.pool.process import WORKERS_NAME
-
-from campaigns.blame import Blame
-from campaigns.failure import Failure, ReducedFailure, reduce_failure
+from campaigns.executor import Executor, Mistake, Reduction, Result, WorkerEnd
+from campaigns.failure import Failure
 from campaigns.finding import Finding
 from campaigns.full_disk import require_room
 from campaigns.json_forms import (
@@ -31,38 +23,9 @@ from campaigns.json_forms import (
     result_to_json,
     shard_to_json,
 )
-from campaigns.latent import reduce_latent
-from campaigns.pool import cleaned_worker
 from campaigns.run_folder import RunFolder
-from campaigns.shard import Shard, ShardResult, run_shard
+from campaigns.shard import Shard, ShardResult
 from campaigns.store import KeptFailure, Store
-from programs.errors import DeviceLost, InternalError
-from trials import time_limit
-from trials.isolation import DEVICE_LOST
-from trials.worker import processor_seconds
-
-# Seconds. A shard takes 1 to 5 and a reduction 1 to 20, so one that takes longer than this hangs.
-TASK_TIMEOUT = 600.0
-PATIENCE = 60.0  # seconds in which a worker must have begun with a task that waits
-
-
-class WorkerEnd(NamedTuple):
-    """How a worker ended, as the kind of a violation, and in the words of the pool.
-
-    `blamed` are the indices of the programs that it was running. `outside` says that a signal ended
-    it that programs do not cause.
-    """
-
-    kind: str
-    text: str
-    blamed: range
-    outside: bool
-
-
-class Mistake(NamedTuple):
-    """The message of an error of aliasproof itself."""
-
-    text: str
 
 
 class FinishedReduction(NamedTuple):
@@ -83,7 +46,6 @@ class Ticket:
     work: Shard | KeptFailure
     name: str
     outcome: Any = None
-    future: ProcessFuture[Any] | None = None
 
 
 def task_name(shard: Shard, attempt: int) -> str:
@@ -93,14 +55,13 @@ def task_name(shard: Shard, attempt: int) -> str:
 
 @dataclass(slots=True)
 class Tasks:
-    """Runs tasks in a pool, which `start` makes anew if it breaks. Results go into the store."""
+    """Runs tasks in an executor. Results go into the store."""
 
     store: Store
     folder: RunFolder
-    start: Callable[[], ProcessPool]
-    pool: ProcessPool | None = None
-    _running: list[Ticket] = field(default_factory=list)
-    _progress: float = field(default_factory=time.monotonic)
+    executor: Executor
+    _running: dict[int, Ticket] = field(default_factory=dict)
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     # --- start a task, or take its result from the store ---
 
@@ -133,73 +94,37 @@ class Tasks:
         self.store.keep_reduction(kept, {"reduced": finding_to_json(finding), "seconds": 0.0})
 
     def _submit(self, ticket: Ticket) -> None:
-        self._running.append(ticket)
-        try:
-            ticket.future = self._schedule(ticket.work)
-        except RuntimeError as error:  # the pool broke since
-            ticket.future = ProcessFuture()
-            ticket.future.set_exception(BrokenProcessPool(str(error)))
-
-    def _schedule(self, work: Shard | KeptFailure) -> ProcessFuture[Any]:
-        self.pool = self.pool or self.start()
-        if not isinstance(work, Shard):
-            return self.pool.schedule(timed_reduction, args=(work.failure,), timeout=TASK_TIMEOUT)
-        # Made anew for each attempt, so that it never names a program of an earlier one.
-        blame = str(self.folder.blame_file(work))
-        Blame.create(blame)
-        return self.pool.schedule(run_with_blame, args=(work, blame), timeout=TASK_TIMEOUT)
+        number, work = next(self._numbers), ticket.work
+        self._running[number] = ticket
+        self.executor.start(number, work if isinstance(work, Shard) else work.failure)
 
     # --- take results ---
 
     def settle(self) -> None:
-        """Keep the results of all tasks that are done, in any order."""
-        for ticket in [each for each in self._running if _future(each).done()]:
-            try:
-                result = _future(ticket).result()
-            except BrokenProcessPool:
-                self._start_anew()
-                return
-            except (ProcessExpired, TimeoutError) as death:
-                self._keep_end(ticket, death)
-            except InternalError as mistake:
-                self._keep_mistake(ticket, str(mistake))
-            else:
-                self._keep(ticket, result)
-            self._running.remove(ticket)
-        self._look_at_the_pool()
+        """Keep the results that are there, in any order."""
+        for number, result in self.executor.finished():
+            self._keep(self._running.pop(number), result)
 
-    def _look_at_the_pool(self) -> None:
-        """Start a new pool if this one makes no progress.
-
-        A worker that is killed while it takes a task takes the task, and the lock of the pool, with
-        it. The others then wait for ever.
-        """
-        if not self._running or any(_future(ticket).running() for ticket in self._running):
-            self._progress = time.monotonic()
-        elif time.monotonic() - self._progress > PATIENCE:
-            self._start_anew()
-
-    def _start_anew(self) -> None:
-        self.store.events.note("the pool of workers is started anew")
-        self.stop()
-        self.pool = None
-        running, self._running = self._running, []
-        for ticket in running:
-            self._submit(ticket)
-        self._progress = time.monotonic()
-
-    def _keep(self, ticket: Ticket, result: Any) -> None:
-        if isinstance(ticket.work, Shard):
+    def _keep(self, ticket: Ticket, result: Result) -> None:
+        if isinstance(result, WorkerEnd):
+            self._keep_end(ticket, result)
+        elif isinstance(result, Mistake):
+            self._keep_mistake(ticket, result.text)
+        elif isinstance(result, ShardResult):
+            assert isinstance(ticket.work, Shard)
             self._keep_shard(ticket, ticket.work, result)
         else:
-            reduced, seconds = result
-            finding = None if reduced is None else Finding.of(reduced)
-            stored = {
-                "reduced": None if finding is None else finding_to_json(finding),
-                "seconds": seconds,
-            }
-            self.store.keep_reduction(ticket.work, stored)
-            ticket.outcome = self._reduction_outcome(stored)
+            assert isinstance(ticket.work, KeptFailure)
+            self._keep_reduction(ticket, ticket.work, result)
+
+    def _keep_reduction(self, ticket: Ticket, kept: KeptFailure, result: Reduction) -> None:
+        finding = None if result.reduced is None else Finding.of(result.reduced)
+        stored = {
+            "reduced": None if finding is None else finding_to_json(finding),
+            "seconds": result.seconds,
+        }
+        self.store.keep_reduction(kept, stored)
+        ticket.outcome = self._reduction_outcome(stored)
 
     def _keep_shard(self, ticket: Ticket, shard: Shard, result: ShardResult) -> None:
         company = [
@@ -212,16 +137,13 @@ class Tasks:
             require_room(f"{failure.symptom.kind} {seen.get('message')}", self.folder.folder)
         stored = result_to_json(result)
         self.store.keep_result(ticket.name, (shard.target, shard.seed), stored, failures)
-        self.folder.blame_file(shard).unlink(missing_ok=True)
         ticket.outcome = result
 
-    def _keep_end(self, ticket: Ticket, death: ProcessExpired | TimeoutError) -> None:
-        work, blamed = ticket.work, range(0)
+    def _keep_end(self, ticket: Ticket, end: WorkerEnd) -> None:
+        work = ticket.work
         if isinstance(work, Shard):
-            blamed = Blame.read(str(self.folder.blame_file(work)))
-        end = WorkerEnd(_kind_of(death), str(death), blamed, _from_outside(death))
-        if isinstance(work, Shard):
-            stored: dict[str, object] = end._asdict() | {"blamed": [blamed.start, blamed.stop]}
+            blamed = [end.blamed.start, end.blamed.stop]
+            stored: dict[str, object] = end._asdict() | {"blamed": blamed}
             self.store.keep_result(ticket.name, (work.target, work.seed), {"end": stored})
         else:
             ticket.work = self.store.keep_death(work, end.kind)
@@ -260,76 +182,3 @@ class Tasks:
         reduced, where = stored["reduced"], str(self.store.file)
         finding = None if reduced is None else self.store.checked(finding_from_json, reduced, where)
         return FinishedReduction(finding, float(stored["seconds"]))
-
-    # --- the end ---
-
-    def stop(self) -> None:
-        """End the workers, whatever they are doing."""
-        if self.pool is None:
-            return
-        self.pool.stop()
-        # Asked to end, a worker in a long call would take seconds. It has nothing to lose.
-        for process in multiprocessing.active_children():
-            if process.name == WORKERS_NAME:
-                process.kill()
-        self.pool.join()
-
-
-# --- in a worker ----------------------------------------------------------------------------------
-
-# The exit status of a worker that lost its device. No other part of a worker exits with it.
-LOST = 71
-
-
-@contextlib.contextmanager
-def ending_without_device() -> Iterator[None]:
-    """End the worker if it loses its device: what it runs later would fail, whatever it is."""
-    try:
-        yield
-    except DeviceLost:
-        os._exit(LOST)
-
-
-def _future(ticket: Ticket) -> ProcessFuture[Any]:
-    assert ticket.future is not None  # only a task that runs has one
-    return ticket.future
-
-
-def _kind_of(death: ProcessExpired | TimeoutError) -> str:
-    """How a worker ended, as the kind of a violation."""
-    if isinstance(death, TimeoutError):
-        return "hangs"
-    if death.exitcode == LOST:
-        return DEVICE_LOST
-    if death.exitcode == -time_limit.HANGS:
-        return "hangs"
-    if death.exitcode > 0:
-        return f"dies with exit status {death.exitcode}"
-    return f"dies of signal {-death.exitcode}"
-
-
-def _from_outside(death: ProcessExpired | TimeoutError) -> bool:
-    """Whether a user or the kernel ended the worker: no program sends these signals to itself."""
-    # A worker of the pool that is asked to end exits with the number of the signal.
-    outside = (-signal.SIGKILL, -signal.SIGTERM, signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
-    return isinstance(death, ProcessExpired) and death.exitcode in outside
-
-
-def timed_reduction(failure: Failure) -> tuple[ReducedFailure | None, float]:
-    """Reduce a failure in a worker. The seconds are those of the processor."""
-    start = processor_seconds()
-    with ending_without_device(), cleaned_worker():
-        reduced = reduce_latent(failure) if failure.symptom.latent else reduce_failure(failure)
-    return reduced, processor_seconds() - start
-
-
-def run_with_blame(shard: Shard, blame: str) -> ShardResult:
-    """Run a shard in a worker, and note in the file `blame` which programs run."""
-    note = Blame(blame)
-
-    def announce(indices: Sequence[int]) -> None:
-        time_limit.begin(1 if len(indices) == 1 else 2)
-        note(indices)
-
-    with ending_without_device(), cleaned_worker():
-        return run_shard(shard, announce)

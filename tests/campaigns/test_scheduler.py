@@ -15,6 +15,7 @@ from campaigns.blame import Blame
 from campaigns.campaign import Campaign
 from campaigns.confirmations import Confirmations
 from campaigns.failure import Failure
+from campaigns.local_workers import LocalWorkers, ending_without_device
 from campaigns.plan import Plan
 from campaigns.run_folder import RunFolder
 from campaigns.scheduler import (
@@ -27,7 +28,7 @@ from campaigns.scheduler import (
 from campaigns.shard import PROGRAMS_PER_SHARD, Shard, ShardResult
 from campaigns.statistics import Statistics
 from campaigns.store import Store
-from campaigns.tasks import Tasks, ending_without_device
+from campaigns.tasks import Tasks
 from corpus.known_bugs import KNOWN_BUGS
 from oracles.verdict import Violation
 from programs.errors import DeviceLost
@@ -65,7 +66,8 @@ def scheduler(folder: Path, programs: int, *, past_known: bool = False) -> tuple
     files, pool = RunFolder.create(folder), Pool()
     plan = Plan(("identity",), programs=programs, workers=1, past_known=past_known)
     campaign = Campaign(plan, folder, {"identity": Statistics()})
-    tasks = Tasks(Store.open(folder), files, lambda: pool)  # type: ignore[arg-type,return-value]
+    workers = LocalWorkers(files, 1, lambda: pool, lambda text: None)  # type: ignore[arg-type,return-value]
+    tasks = Tasks(Store.open(folder), files, workers)
     return Scheduler(campaign, tasks), pool
 
 
