@@ -182,6 +182,8 @@ class Compiled:
                 # last use.
                 compiled.graph.set_codegen(_BoxedCodeGen())
                 compiled.recompile()
+                # Hooks would get that list; the sizes of tensors are part of the key.
+                compiled._forward_pre_hooks.clear()
                 return compiled
         _keep(self.located, layouts, True, self.MOST_LAYOUTS)
         return self._built(inputs)
@@ -230,8 +232,6 @@ class General:
         symbols = [symbolic[index] for index in self.ints]
         env = symbols[0].node.shape_env
         self.guards = SizeGuards(env, [f"i{index}" for index in self.ints], symbols)
-        # A hook would get the list of inputs, and the sizes of tensors are part of the key.
-        graph_module._forward_pre_hooks.clear()
 
     def accepts(self, inputs: Sequence[Any]) -> bool:
         """True if the graph is right for the ints among these inputs."""

@@ -148,6 +148,12 @@ def test_inputs_that_alias_are_compiled_anew():
     assert all(map(torch.equal, expected, actual))
 
 
+def test_a_start_that_is_a_tensor_beside_a_size_that_the_trace_fixed():
+    compiled = torch.compile(lambda x, start: x.narrow(0, start, 0) + 1, backend="aliasproof")
+    assert compiled(torch.ones(1), torch.tensor(0)).shape == (0,)
+    assert compiled(torch.ones(1), torch.tensor(1)).shape == (0,)
+
+
 def test_it_is_known_to_torch_compile_by_its_name():
     if "aliasproof" not in torch._dynamo.list_backends(exclude_tags=()):
         pytest.skip("the project is on the path but not installed, so it has no entry points")
