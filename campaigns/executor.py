@@ -6,6 +6,7 @@ results in any order: the fold over the results (`campaigns.scheduler`) does not
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -13,8 +14,21 @@ from campaigns.failure import Failure, ReducedFailure
 from campaigns.plan import Plan
 from campaigns.run_folder import RunFolder
 from campaigns.shard import Shard, ShardResult
+from trials.forked import kind_of_end
 
-Work: TypeAlias = Shard | Failure
+# A user or the kernel sends these to a worker; no program sends them to itself.
+OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+# A worker of a pool that is asked to end exits with the number of the signal.
+ENDED_FROM_OUTSIDE = {*(kind_of_end(-each) for each in OUTSIDE), kind_of_end(signal.SIGTERM)}
+
+
+class CarefulReduction(NamedTuple):
+    """The reduction of a failure at whose candidates processes may end."""
+
+    failure: Failure
+
+
+Work: TypeAlias = Shard | Failure | CarefulReduction
 
 
 class WorkerEnd(NamedTuple):

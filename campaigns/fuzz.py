@@ -26,6 +26,7 @@ from campaigns.statistics import Statistics
 from campaigns.store import NAME as STORE
 from campaigns.store import Store
 from campaigns.tasks import Tasks
+from programs.devices import CPU
 from targets.user_names import grant
 from trials.interrupts import Interrupts
 
@@ -100,7 +101,8 @@ def _locked(
         store.events.note("started", again=before is not None, stale=stale)
         executor = make_executor(plan, files, functools.partial(_note, campaign, store))
         elapsed, spent = store.elapsed()
-        tasks = Tasks(store, files, executor)
+        # CUDA does not work in a fork, which a careful reduction is made of.
+        tasks = Tasks(store, files, executor, careful=plan.device == CPU)
         scheduler = Scheduler(campaign, tasks, started, elapsed)
         seconds = (spent.get("confirming", 0.0), spent.get("compiling", 0.0))
         confirmations = Confirmations(campaign, store, files, seconds)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import multiprocessing
-import os
-import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -17,20 +14,29 @@ from pebble import ProcessExpired, ProcessFuture, ProcessPool
 from pebble.pool.process import WORKERS_NAME
 
 from campaigns.blame import Blame
-from campaigns.executor import Mistake, Reduction, Result, Work, WorkerEnd
-from campaigns.failure import Failure, reduce_failure
-from campaigns.latent import reduce_latent
+from campaigns.executor import (
+    ENDED_FROM_OUTSIDE,
+    CarefulReduction,
+    Mistake,
+    Reduction,
+    Result,
+    Work,
+    WorkerEnd,
+)
+from campaigns.failure import Failure
 from campaigns.plan import Plan
-from campaigns.pool import cleaned_worker, start_pool
+from campaigns.pool import start_pool
 from campaigns.run_folder import RunFolder
-from campaigns.shard import Shard, ShardResult, run_shard
-from programs.errors import DeviceLost, InternalError
-from trials import time_limit
+from campaigns.shard import Shard
+from campaigns.worker_calls import LOST, reduce_in_forks, run_with_blame, timed_reduction
+from programs.errors import InternalError
+from trials.forked import kind_of_end
 from trials.isolation import DEVICE_LOST
-from trials.worker import processor_seconds
 
 # Seconds. A shard takes 1 to 5 and a reduction 1 to 20, so one that takes longer than this hangs.
 TASK_TIMEOUT = 600.0
+# A careful reduction starts a process per candidate, some of which hang.
+CAREFUL_TIMEOUT = 1800.0
 PATIENCE = 60.0  # seconds in which a worker must have begun with a task that waits
 
 
@@ -43,14 +49,17 @@ class _Running(NamedTuple):
 class LocalWorkers:
     """Runs tasks in a pool, which `start_pool` makes anew if it breaks.
 
-    Workers note in files of `folder` which programs they run. `note` is told what happens.
+    Careful reductions have a pool of their own, which `start_careful` makes. Workers note in files
+    of `folder` which programs they run. `note` is told what happens.
     """
 
     folder: RunFolder
     workers: int
     start_pool: Callable[[], ProcessPool]
+    start_careful: Callable[[], ProcessPool]
     note: Callable[[str], None]
     pool: ProcessPool | None = None
+    careful_pool: ProcessPool | None = None
     _running: dict[int, _Running] = field(default_factory=dict)
     _progress: float = field(default_factory=time.monotonic)
 
@@ -58,8 +67,11 @@ class LocalWorkers:
     def of(cls, plan: Plan, folder: RunFolder, note: Callable[[str], None]) -> LocalWorkers:
         """Workers for a plan. The pool starts with the first task."""
         compiled = folder.compiled_folder()
-        chosen = (plan.workers, compiled, plan.targets, plan.device, plan.memory, plan.limit)
-        return cls(folder, plan.workers, functools.partial(start_pool, *chosen), note)
+        chosen = (compiled, plan.targets, plan.device, plan.memory, plan.limit)
+        # One process per careful reduction: what ran before would run on in its forks.
+        careful = functools.partial(start_pool, 1, *chosen, tasks=1)
+        start = functools.partial(start_pool, plan.workers, *chosen)
+        return cls(folder, plan.workers, start, careful, note)
 
     def start(self, number: int, work: Work) -> None:
         """Run a task, which this number names."""
@@ -71,8 +83,11 @@ class LocalWorkers:
         self._running[number] = _Running(work, future)
 
     def _schedule(self, work: Work) -> ProcessFuture[Any]:
+        if isinstance(work, CarefulReduction):
+            pool = self.careful_pool = self.careful_pool or self.start_careful()
+            return pool.schedule(reduce_in_forks, args=(work.failure,), timeout=CAREFUL_TIMEOUT)
         self.pool = self.pool or self.start_pool()
-        if not isinstance(work, Shard):
+        if isinstance(work, Failure):
             return self.pool.schedule(timed_reduction, args=(work,), timeout=TASK_TIMEOUT)
         # Made anew for each attempt, so that it never names a program of an earlier one.
         blame = str(self.folder.blame_file(work))
@@ -85,7 +100,8 @@ class LocalWorkers:
             if not task.future.done():
                 continue
             try:
-                result: Result = task.future.result()
+                returned = task.future.result()
+                result: Result = returned if isinstance(task.work, Shard) else Reduction(*returned)
             except BrokenProcessPool:
                 self._start_anew()
                 return
@@ -119,7 +135,7 @@ class LocalWorkers:
     def _start_anew(self) -> None:
         self.note("the pool of workers is started anew")
         self.stop()
-        self.pool = None
+        self.pool = self.careful_pool = None
         running, self._running = self._running, {}
         for number, task in running.items():
             self.start(number, task.work)
@@ -127,66 +143,24 @@ class LocalWorkers:
 
     def stop(self) -> None:
         """End the workers, whatever they are doing."""
-        if self.pool is None:
-            return
-        self.pool.stop()
+        pools = [pool for pool in (self.pool, self.careful_pool) if pool is not None]
+        for pool in pools:
+            pool.stop()
         # Asked to end, a worker in a long call would take seconds. It has nothing to lose.
         for process in multiprocessing.active_children():
             if process.name == WORKERS_NAME:
                 process.kill()
-        self.pool.join()
+        for pool in pools:
+            pool.join()
 
 
 def _kind_of(death: ProcessExpired | TimeoutError) -> str:
     """How a worker ended, as the kind of a violation."""
     if isinstance(death, TimeoutError):
         return "hangs"
-    if death.exitcode == LOST:
-        return DEVICE_LOST
-    if death.exitcode == -time_limit.HANGS:
-        return "hangs"
-    if death.exitcode > 0:
-        return f"dies with exit status {death.exitcode}"
-    return f"dies of signal {-death.exitcode}"
+    return DEVICE_LOST if death.exitcode == LOST else kind_of_end(death.exitcode)
 
 
 def _from_outside(death: ProcessExpired | TimeoutError) -> bool:
-    """Whether a user or the kernel ended the worker: no program sends these signals to itself."""
-    # A worker of the pool that is asked to end exits with the number of the signal.
-    outside = (-signal.SIGKILL, -signal.SIGTERM, signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
-    return isinstance(death, ProcessExpired) and death.exitcode in outside
-
-
-# --- in a worker ----------------------------------------------------------------------------------
-
-# The exit status of a worker that lost its device. No other part of a worker exits with it.
-LOST = 71
-
-
-@contextlib.contextmanager
-def ending_without_device() -> Iterator[None]:
-    """End the worker if it loses its device: what it runs later would fail, whatever it is."""
-    try:
-        yield
-    except DeviceLost:
-        os._exit(LOST)
-
-
-def timed_reduction(failure: Failure) -> Reduction:
-    """Reduce a failure in a worker."""
-    start = processor_seconds()
-    with ending_without_device(), cleaned_worker():
-        reduced = reduce_latent(failure) if failure.symptom.latent else reduce_failure(failure)
-    return Reduction(reduced, processor_seconds() - start)
-
-
-def run_with_blame(shard: Shard, blame: str) -> ShardResult:
-    """Run a shard in a worker, and note in the file `blame` which programs run."""
-    note = Blame(blame)
-
-    def announce(indices: Sequence[int]) -> None:
-        time_limit.begin(1 if len(indices) == 1 else 2)
-        note(indices)
-
-    with ending_without_device(), cleaned_worker():
-        return run_shard(shard, announce)
+    """Whether a user or the kernel ended the worker."""
+    return isinstance(death, ProcessExpired) and kind_of_end(death.exitcode) in ENDED_FROM_OUTSIDE

@@ -12,7 +12,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
-from campaigns.executor import Executor, Mistake, Reduction, Result, WorkerEnd
+from campaigns.careful_reduction import ends_process
+from campaigns.executor import (
+    ENDED_FROM_OUTSIDE,
+    CarefulReduction,
+    Executor,
+    Mistake,
+    Reduction,
+    Result,
+    WorkerEnd,
+)
 from campaigns.failure import Failure
 from campaigns.finding import Finding
 from campaigns.full_disk import require_room
@@ -55,11 +64,15 @@ def task_name(shard: Shard, attempt: int) -> str:
 
 @dataclass(slots=True)
 class Tasks:
-    """Runs tasks in an executor. Results go into the store."""
+    """Runs tasks in an executor. Results go into the store.
+
+    If not `careful`, programs at whose candidates processes end are not reduced.
+    """
 
     store: Store
     folder: RunFolder
     executor: Executor
+    careful: bool = False
     _running: dict[int, Ticket] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
@@ -96,7 +109,12 @@ class Tasks:
     def _submit(self, ticket: Ticket) -> None:
         number, work = next(self._numbers), ticket.work
         self._running[number] = ticket
-        self.executor.start(number, work if isinstance(work, Shard) else work.failure)
+        if isinstance(work, Shard):
+            self.executor.start(number, work)
+        elif self.careful and _is_deadly(work):
+            self.executor.start(number, CarefulReduction(work.failure))
+        else:
+            self.executor.start(number, work.failure)
 
     # --- take results ---
 
@@ -182,3 +200,13 @@ class Tasks:
         reduced, where = stored["reduced"], str(self.store.file)
         finding = None if reduced is None else self.store.checked(finding_from_json, reduced, where)
         return FinishedReduction(finding, float(stored["seconds"]))
+
+
+def _is_deadly(kept: KeptFailure) -> bool:
+    """Whether the reduction of a failure must expect that candidates end their process.
+
+    Workers that were ended from outside say nothing about that.
+    """
+    return ends_process(kept.failure) or any(
+        death not in ENDED_FROM_OUTSIDE for death in kept.deaths
+    )

@@ -23,6 +23,7 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
     FakeTensorMode,
 )
+from torch.fx.experimental.sym_node import METHOD_TO_OPERATOR
 
 from reference_pass.control_flow_calls import CONTROL_FLOW
 from reference_pass.exceptions import Refused
@@ -328,9 +329,6 @@ def _check_target(node: fx.Node) -> None:
 
 # Functions on sizes. They take and return symbols, so they read and write no tensor.
 ARITHMETIC = {
-    *(operator.add, operator.sub, operator.mul, operator.neg, operator.pow),
-    *(operator.floordiv, operator.mod, operator.truediv, operator.and_, operator.or_),
-    *(operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge),
-    *(min, max, torch.sym_sum, torch.sym_max, torch.sym_min, torch.sym_sqrt),
-    *(torch.sym_float, torch.sym_int, torch.sym_ite, torch.sym_not),
+    *METHOD_TO_OPERATOR.values(),  # all that a trace with symbols emits
+    *(min, max, torch.sym_sum, torch.sym_int),
 }

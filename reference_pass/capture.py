@@ -25,7 +25,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from reference_pass.alias_analysis import storage_of
-from reference_pass.aten_graphs import DECOMPOSITIONS, is_aten, normalised
+from reference_pass.aten_graphs import DECOMPOSITIONS, composites_of_eager, is_aten, normalised
 from reference_pass.control_flow_calls import CONTROL_FLOW
 from reference_pass.emission import contiguous_strides
 from reference_pass.exceptions import Refused
@@ -94,7 +94,7 @@ def _trace(function: Callable[..., Any], args: Sequence[object], sizes: SizeMode
     # Gradients are as the caller has them, since the function may take some (`torch.func.grad`).
     # They need autograd's record of views, so nothing is excluded here as in `on_fakes`.
     seeds = _Seeds()
-    with _TraceGuard(seeds), _PythonGuard():
+    with _TraceGuard(seeds), _PythonGuard(), composites_of_eager():
         # `x.data = y` goes past all modes; it only shows in the storage that x ends on.
         swapped: list[int] = []
         watched = _watch_data(function, swapped)
@@ -116,7 +116,39 @@ def _trace(function: Callable[..., Any], args: Sequence[object], sizes: SizeMode
             f"`x.data = y` on input {swapped[0]} goes past the dispatcher and cannot be traced;"
             " write x.set_(y)"
         )
+    _ask_sizes_at_once(graph_module.graph)
     return graph_module
+
+
+def without_fake_kernel(error: UnsupportedOperatorException) -> str:
+    """What to tell of an operator that fakes run on real zeros, which need sizes as numbers."""
+    return (
+        f"{error} has no kernel for tensors without data of symbolic size; trace it with fixed"
+        " sizes"
+    )
+
+
+def _ask_sizes_at_once(graph: fx.Graph) -> None:
+    """Move each question for a size to where its tensor is made.
+
+    The trace emits it at the first use of the size. A call may have changed the metadata by then:
+    after `x.unsqueeze_(0)`, the first size of `x` is another one.
+    """
+    first = next(node for node in graph.nodes if node.op != "placeholder")
+    for node in list(graph.nodes):
+        if node.target in _SIZE_QUESTIONS:
+            tensor = node.args[0]
+            if tensor.op != "placeholder":
+                tensor.append(node)
+            elif node is not first:
+                first.prepend(node)
+    graph.lint()
+
+
+_SIZE_QUESTIONS = {
+    *(aten.sym_size.int, aten.sym_stride.int),
+    *(aten.sym_numel.default, aten.sym_storage_offset.default),
+}
 
 
 @contextlib.contextmanager
@@ -129,10 +161,7 @@ def _reasons() -> Iterator[None]:
             f"the function is data-dependent, and one graph must be right for all data: {error}"
         ) from error
     except UnsupportedOperatorException as error:
-        raise Refused(
-            f"{error} has no kernel for tensors without data of symbolic size; trace it with fixed"
-            " sizes"
-        ) from error
+        raise Refused(without_fake_kernel(error)) from error
     # Storages as arguments; an overload that is named `from`, which is no Python name.
     except (NotImplementedError, SyntaxError) as error:
         raise Refused(f"the function cannot be traced: {error}") from error

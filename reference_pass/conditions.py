@@ -36,6 +36,7 @@ from reference_pass.operand_access import (
     SCATTERS,
     depends_on_location,
     misaligned_by,
+    rounds_by_strides,
     unread,
 )
 from reference_pass.operator_forms import aten, bind, facts, is_pointwise
@@ -78,11 +79,11 @@ def same_size_and_dtype(candidate: Candidate) -> str | None:
 def same_stride(candidate: Candidate) -> str | None:
     """(1a) The operand has the strides of the result, or no use of the result depends on them.
 
-    The op itself must not depend on them either. Kernels draw random numbers in memory order, and
-    some kernels with several results expect the same layout of all. For a tensor without elements,
-    the strides of fakes are not reliable, so no view of the result may depend on them.
+    The op itself must not depend on them either. Kernels draw random numbers and add in memory
+    order, and some kernels with several results expect the same layout of all. For a tensor without
+    elements, the strides of fakes are not reliable, so no view of the result may depend on them.
     """
-    depends_itself = facts(candidate.op).random or len(facts(candidate.op).writes) > 1
+    op = facts(candidate.op)
     for slot in candidate.slots:
         operand = slot.destination.meta["val"]
         # Without elements no stride is ever used, except to check a view as another dtype.
@@ -99,7 +100,7 @@ def same_stride(candidate: Candidate) -> str | None:
         differs = (
             f"{slot.destination} has strides {operand.stride()}, the result {slot.value.stride()}"
         )
-        if depends_itself:
+        if op.random or len(op.writes) > 1 or rounds_by_strides(candidate.node):
             return f"{differs}, and the op itself depends on them"
         if slot.result is not None and (
             user := stride_use(slot.result, operand, candidate.liveness)

@@ -21,6 +21,7 @@ from reference_pass.operand_access import (
     SCATTERS,
     depends_on_location,
     misaligned_by,
+    rounds_by_strides,
 )
 from reference_pass.operator_forms import aten, facts, is_opaque, on_copies
 from reference_pass.regions import Size, equal, known, same_strides
@@ -97,6 +98,9 @@ def stride_use(result: fx.Node, other: torch.Tensor, liveness: Liveness) -> fx.N
             if user.target is aten.view.dtype and _strides(instead[value]) != strides:
                 return user  # all strides count for it, also those of dimensions of size one
             shown = run_with(user, instead)
+            same = _same_layout(instead[value], value.meta["val"])
+            if not same and user not in liveness.views and rounds_by_strides(user):
+                return user
             # Random numbers are drawn in memory order. With other strides, elements get other ones.
             if shown is None or (isinstance(user.target, OpOverload) and facts(user.target).random):
                 return user

@@ -12,7 +12,8 @@ from typing import Any
 from torch import fx
 from torch._ops import OpOverload
 
-from reference_pass.operator_forms import aten, bind, facts, unbind
+from reference_pass.nested import leaves_in, tensors_in
+from reference_pass.operator_forms import aten, bind, facts, is_pointwise, unbind
 from reference_pass.regions import Size, known
 
 
@@ -86,3 +87,46 @@ def misaligned_by(user: fx.Node, shift: Size) -> bool:
     """True if a view as a larger dtype may be misaligned, its operand moved by `shift` bytes."""
     larger = user.target in (aten.view.dtype, aten.view_as_complex.default)
     return larger and not known(shift % user.meta["val"].itemsize == 0)
+
+
+# --- bits that depend on strides ------------------------------------------------------------------
+
+
+def rounds_by_strides(node: fx.Node) -> bool:
+    """True if the bits that a call computes may depend on the strides of its tensors.
+
+    A sum adds in the order of memory. The vector loop of `sigmoid`, for dense tensors, does not
+    round as the scalar loop does. Where each element is moved, or rounded once and correctly, the
+    order does not matter.
+    """
+    if not isinstance(node.target, OpOverload):
+        return True  # a control flow call, or a call on copies
+    given = bind(node.target, node.args, node.kwargs)
+    values = [leaf.meta["val"] if isinstance(leaf, fx.Node) else leaf for leaf in leaves_in(given)]
+    tensors = tensors_in([*values, node.meta["val"]])
+    rounds = any(tensor.is_floating_point() or tensor.is_complex() for tensor in tensors)
+    if not rounds and is_pointwise(node.target):
+        return False
+    packet = node.target.overloadpacket
+    if packet in _ROUND_ONCE:
+        # `alpha` is a second operation. A complex product has three.
+        scaled = given.get("alpha", 1) != 1 or given.get("rounding_mode") is not None
+        return scaled or any(tensor.is_complex() for tensor in tensors)
+    return packet not in _MOVE
+
+
+_ROUND_ONCE = {
+    *(aten.add, aten.sub, aten.rsub, aten.mul, aten.div, aten.neg, aten.abs, aten.relu, aten.sign),
+    *(aten.floor, aten.ceil, aten.round, aten.trunc, aten.copysign, aten.threshold),
+    *(aten.maximum, aten.minimum, aten.fmax, aten.fmin, aten.amax, aten.amin),
+    *(aten.clamp, aten.clamp_min, aten.clamp_max, aten.all, aten.any),
+    *(aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge, aten.isnan, aten.isinf),
+    *(aten.logical_and, aten.logical_or, aten.logical_xor, aten.logical_not),
+}
+_MOVE = {
+    *(aten.clone, aten.copy, aten._to_copy, aten.fill, aten.zero, aten.where, aten.masked_fill),
+    *(aten.cat, aten.stack, aten.flip, aten.roll, aten.repeat, aten.constant_pad_nd, aten.tril),
+    *(aten.triu, aten.index, aten.gather, aten.index_select, aten.embedding),
+    *(scatter.overloadpacket for scatter in SCATTERS),
+    *(aten.sym_size, aten.sym_numel),
+}

@@ -15,7 +15,7 @@ from campaigns.blame import Blame
 from campaigns.campaign import Campaign
 from campaigns.confirmations import Confirmations
 from campaigns.failure import Failure
-from campaigns.local_workers import LocalWorkers, ending_without_device
+from campaigns.local_workers import LocalWorkers
 from campaigns.plan import Plan
 from campaigns.run_folder import RunFolder
 from campaigns.scheduler import (
@@ -29,6 +29,7 @@ from campaigns.shard import PROGRAMS_PER_SHARD, Shard, ShardResult
 from campaigns.statistics import Statistics
 from campaigns.store import Store
 from campaigns.tasks import Tasks
+from campaigns.worker_calls import whose_end_is_told
 from corpus.known_bugs import KNOWN_BUGS
 from oracles.verdict import Violation
 from programs.errors import DeviceLost
@@ -66,7 +67,7 @@ def scheduler(folder: Path, programs: int, *, past_known: bool = False) -> tuple
     files, pool = RunFolder.create(folder), Pool()
     plan = Plan(("identity",), programs=programs, workers=1, past_known=past_known)
     campaign = Campaign(plan, folder, {"identity": Statistics()})
-    workers = LocalWorkers(files, 1, lambda: pool, lambda text: None)  # type: ignore[arg-type,return-value]
+    workers = LocalWorkers(files, 1, lambda: pool, lambda: pool, lambda text: None)  # type: ignore[arg-type,return-value]
     tasks = Tasks(Store.open(folder), files, workers)
     return Scheduler(campaign, tasks), pool
 
@@ -232,7 +233,7 @@ def test_a_worker_that_loses_its_device_ends_and_says_so(
 ) -> None:
     ends: list[int] = []
     monkeypatch.setattr(os, "_exit", ends.append)
-    with ending_without_device():
+    with whose_end_is_told():
         lose_device()
     subject, pool = scheduler(tmp_path, 4)
     subject.fill()

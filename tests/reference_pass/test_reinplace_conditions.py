@@ -47,12 +47,12 @@ def test_1a_an_operand_of_other_strides_is_not_written_if_the_result_is_returned
 
 
 def test_1a_an_operand_of_other_strides_is_written_if_nothing_can_tell(reinplaced, square):
-    done = reinplaced(lambda x: (x + 1)[:, ::2].mul(2).sum(), square)
+    done = reinplaced(lambda x: (x + 1)[:, ::2].mul(2).amax(), square)
     assert done.how["mul"] is How.IN_PLACE
 
 
 def test_1a_an_operand_that_overlaps_itself_is_not_written(reinplaced):
-    done = reinplaced(lambda: torch.ones(1).expand(4, 4).add(1).sum())
+    done = reinplaced(lambda: torch.ones(1).expand(4, 4).add(1).amax())
     assert done.how == {"add": None}
     assert done.refused("add") == "no_self_overlap"
 
