@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from aliasproof.options import (
+    ClusterAddress,
     DeviceName,
     Group,
     Jobs,
@@ -47,6 +48,7 @@ def fuzz(
     past_known: PastKnown = False,
     device: DeviceName = None,
     group: Group = None,
+    cluster: ClusterAddress = None,
     json: Json = False,
     fail_on_findings: Annotated[
         bool, typer.Option("--fail-on-findings", help="Exit with status 1 if there is a finding.")
@@ -64,7 +66,7 @@ def fuzz(
             print("Starting. To import torch takes some seconds.", file=sys.stderr, flush=True)
         from aliasproof.commands.fuzz import FuzzOptions, run_campaign
 
-        options = FuzzOptions(*given, limit, memory, past_known, device, group)
+        options = FuzzOptions(*given, limit, memory, past_known, device, group, cluster)
         found = run_campaign(options, started, as_json=json)
     return int(found and (fail_on_findings or options.fails_on_findings))
 

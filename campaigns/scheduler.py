@@ -15,11 +15,12 @@ from typing import NamedTuple
 
 from campaigns.campaign import Campaign
 from campaigns.careful_reduction import ends_process
+from campaigns.executor import Mistake, WorkerEnd
 from campaigns.failure import Failure, ReducedFailure
 from campaigns.finding import Finding
 from campaigns.shard import Shard
 from campaigns.store import KeptFailure
-from campaigns.tasks import FinishedReduction, Mistake, Tasks, Ticket, WorkerEnd
+from campaigns.tasks import FinishedReduction, Tasks, Ticket
 from oracles.verdict import Violation
 from programs.program import Program
 from trials.attribution import Symptom
@@ -95,7 +96,7 @@ class Scheduler:
         """Schedule shards, two per worker. Returns False if the search is over."""
         # One shard per worker runs, another one waits, so that no worker is idle while the parent
         # writes. More would only make the end of a timed campaign longer.
-        while self._next is not None and len(self._queue) < 2 * self.campaign.plan.workers:
+        while self._next is not None and len(self._queue) < 2 * self.tasks.executor.workers:
             # What is in the store is taken, whatever the time: it is a part of the campaign.
             if self._time_is_up() and not self.tasks.has_result(self._next):
                 break
@@ -196,7 +197,7 @@ class Scheduler:
         symptom = Symptom(shard.target, "errors", end.kind)
         failure = Failure(symptom, program, shard.seed, company=company, violation=violation)
         kept = self.tasks.store.keep_failure(attempt.ticket.name, failure)
-        if self.tasks.start_careful is None:
+        if not self.tasks.careful:
             return _unreduced(kept, f"each candidate could end its process on {program.device}")
         self._reduce(kept)
         return None

@@ -16,6 +16,7 @@ from campaigns.blame import Blame
 from campaigns.campaign import Campaign
 from campaigns.confirmations import Confirmations
 from campaigns.failure import Failure
+from campaigns.local_workers import LocalWorkers
 from campaigns.plan import Plan
 from campaigns.run_folder import RunFolder
 from campaigns.scheduler import (
@@ -67,7 +68,8 @@ def scheduler(folder: Path, programs: int, *, past_known: bool = False) -> tuple
     files, pool = RunFolder.create(folder), Pool()
     plan = Plan(("identity",), programs=programs, workers=1, past_known=past_known)
     campaign = Campaign(plan, folder, {"identity": Statistics()})
-    tasks = Tasks(Store.open(folder), files, lambda: pool)  # type: ignore[arg-type,return-value]
+    workers = LocalWorkers(files, 1, lambda: pool, lambda: pool, lambda text: None)  # type: ignore[arg-type,return-value]
+    tasks = Tasks(Store.open(folder), files, workers)
     return Scheduler(campaign, tasks), pool
 
 
