@@ -9,14 +9,18 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from aliasproof.shadowing import require_own_packages
+
 # Type checkers and editors read these imports. At run time, `__getattr__` replaces them.
 if TYPE_CHECKING:
+    from aliasproof.assertions import NotJudged, assert_equivalent
     from aliasproof.checking import check
     from campaigns.campaign import Campaign
     from campaigns.finding import Finding
     from campaigns.fuzz import fuzz
     from campaigns.plan import Plan
     from campaigns.run_folder import read_finding, read_findings
+    from generators.features import Features
     from generators.strategies import programs, sample
     from oracles.check_result import Check
     from oracles.verdict import Report, Verdict, Violation
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
 
 # Importing torch takes seconds, and `import aliasproof` should take none.
 _HOMES = {
+    "aliasproof.assertions": ("NotJudged", "assert_equivalent"),
     "aliasproof.checking": ("check",),
     "campaigns.campaign": ("Campaign",),
     "campaigns.finding": ("Finding",),
@@ -41,6 +46,7 @@ _HOMES = {
     "programs.printing": ("inputs_source", "source"),
     "programs.program": ("Input", "Instruction", "Program", "Ref", "Storage"),
     "programs.serialization": ("dumps", "loads"),
+    "generators.features": ("Features",),
     "generators.strategies": ("programs", "sample"),
     "oracles.check_result": ("Check",),
     "oracles.verdict": ("Report", "Verdict", "Violation"),
@@ -53,10 +59,12 @@ __all__ = [
     "TARGETS",
     "Campaign",
     "Check",
+    "Features",
     "Finding",
     "Input",
     "Instruction",
     "InternalError",
+    "NotJudged",
     "Plan",
     "Program",
     "Ref",
@@ -67,6 +75,7 @@ __all__ = [
     "UserError",
     "Verdict",
     "Violation",
+    "assert_equivalent",
     "check",
     "dumps",
     "fuzz",
@@ -85,6 +94,7 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    require_own_packages()
     value = getattr(importlib.import_module(_HOME_OF[name]), name)
     # From now on Python finds the name without calling this function.
     globals()[name] = value

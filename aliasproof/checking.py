@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 import torch
 
@@ -28,6 +29,7 @@ from programs.trace import Trace
 from programs.values import clone_inputs, input_tensors
 from targets.registry import target as target_named
 from targets.target import Function, Target
+from targets.user_builds import of_value
 from targets.user_names import grant
 from trials.examination import examine
 from trials.passes import first_wrong_pass
@@ -36,35 +38,50 @@ from trials.value_search import Budget
 
 # `inductor` is asked for by name: to generate code takes seconds.
 DEFAULT_TARGETS = ("functionalize", "fx-reinplace", "aot", "inductor-fx", "identity")
+# A name, a target, or a pass or backend of the caller.
+GivenTarget: TypeAlias = str | Target | Callable[..., object]
 MOST_NAMED = 8  # captured tensors named in a note
 
 
 def check(
     function: Program | Function,
     inputs: object = None,
-    targets: Sequence[str] = DEFAULT_TARGETS,
+    targets: Sequence[GivenTarget] = DEFAULT_TARGETS,
     *,
     second_inputs: object = None,
     file: Path | None = None,
     missed: bool = False,
     device: str | None = None,
+    without_graphs: str = "",
 ) -> Check:
     """Run a function in eager and through targets, and let every oracle compare the runs.
 
     Neither the inputs nor the function are changed. A `Program` brings its own inputs. Inputs are
-    in a form of `CallArguments`. `second_inputs` are those of a second call, for targets that make
-    one; only their tensors may differ. `file` is the file of the function: errors then name their
-    line in it. `missed` also asks what targets could have done in place. The inputs are moved to
-    `device`, such as "cuda", if one is given. Raises `UserError` for an unknown target, a device
-    that is not there, or inputs that cannot be compared.
+    in a form of `CallArguments`. A target is given by its name, or it is a pass or a backend.
+    `second_inputs` are those of a second call, for targets that make one; only their tensors may
+    differ. `file` is the file of the function: errors then name their line in it. `missed` also
+    asks what targets could have done in place. The inputs are moved to `device`, such as "cuda", if
+    one is given. `without_graphs` is as in `check_target`. Raises `UserError` for an unknown
+    target, a device that is not there, or inputs that cannot be compared.
     """
-    grant(targets)
-    chosen = [target_named(name) for name in dict.fromkeys(targets)]
+    chosen = [_target(given) for given in dict.fromkeys(targets)]
     # The caller's random numbers must not depend on whether something was checked before.
     with torch.random.fork_rng(devices=_generators()):
         prepared = prepare(function, inputs, second_inputs, file=file, device=device)
-        results = {each.name: check_target(prepared, each, missed=missed) for each in chosen}
+        results = {
+            each.name: check_target(prepared, each, missed=missed, without_graphs=without_graphs)
+            for each in chosen
+        }
     return Check(prepared.eager, results, list(prepared.notes))
+
+
+def _target(given: GivenTarget) -> Target:
+    if isinstance(given, Target):
+        return given
+    if not isinstance(given, str):
+        return of_value(given)
+    grant([given])
+    return target_named(given)
 
 
 def _generators() -> Sequence[int]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Protocol
 
 from campaigns.glued_candidates import in_groups
 from campaigns.recognition import by_mark, recognised
@@ -14,7 +16,7 @@ from oracles.verdict import Violation
 from programs.devices import on_device
 from programs.errors import Rejected
 from programs.program import Program
-from reduction.reducer import Reducer, StepStatistics, one_by_one
+from reduction.reducer import Predicate, Reducer, StepStatistics, one_by_one
 from targets.registry import target as target_named
 from targets.target import Target
 from trials import time_limit
@@ -95,45 +97,65 @@ class ReducedFailure:
     passes: Mapping[str, StepStatistics] = field(default_factory=dict)
 
     @classmethod
-    def ending_workers(cls, failure: Failure, violation: Violation) -> ReducedFailure:
-        """A failure whose program is not reduced, since it ends the worker process."""
-        program = failure.program
-        found = signature(failure.symptom, program)
-        return cls(found, violation, program, program, failure.seed, 0, 0, exact=True)
-
-    @classmethod
-    def unreduced(cls, failure: Failure, deaths: Sequence[str]) -> ReducedFailure:
-        """A failure whose reduction ended workers. It keeps the evidence that was seen first.
+    def unreduced(cls, failure: Failure, reason: str) -> ReducedFailure:
+        """A failure that could not be reduced. It keeps the evidence that was seen first.
 
         Its cause says so, since the kinds of writes of a program that was not reduced tell nothing.
         """
         symptom, program, seen = failure.symptom, failure.program, failure.violation
         place, evidence = ("call", {}) if seen is None else (seen.place, seen.evidence)
-        told = {**evidence, "not reduced": f"each worker that reduced it {deaths[-1]}"}
-        violation = Violation(symptom.oracle, symptom.kind, place, told)
+        violation = Violation(
+            symptom.oracle, symptom.kind, place, {**evidence, "not reduced": reason}
+        )
         found = Signature(symptom, f"not reduced: {symptom.kind}", failure.known)
         # Without a run of the program, nothing says that its values are exact.
         return cls(found, violation, program, program, failure.seed, 0, 0, exact=False)
 
 
-def reduce_failure(failure: Failure) -> ReducedFailure | None:
+class Runner(Protocol):
+    """Makes the calls of a reduction that run programs, in this process or outside of it."""
+
+    def call(self, function: Callable[..., Any], *arguments: object) -> Any:
+        """What a call returns."""
+
+    def predicate(self, grade: Predicate) -> Predicate:
+        """The predicate of a reduction. It does not hold for a candidate that ends its process."""
+
+
+class Here:
+    """Runs programs in this process."""
+
+    def call(self, function: Callable[..., Any], *arguments: object) -> Any:
+        """Call the function."""
+        return function(*arguments)
+
+    def predicate(self, grade: Predicate) -> Predicate:
+        """The predicate itself: a candidate that ends its process ends this one."""
+        return grade
+
+
+HERE = Here()
+
+
+def reduce_failure(failure: Failure, runner: Runner = HERE) -> ReducedFailure | None:
     """Reduce the program of a failure. None if the program does not fail again.
 
     What is not a known bug is reduced with the known bugs mended: otherwise the reduction could end
-    at one of them, since they are near.
+    at one of them, since they are near. `runner` runs programs.
     """
-    time_limit.begin()
     if failure.company:
-        asked = _asked(failure)
-        return None if asked is None else reduce_failure(asked)
+        asked = runner.call(_asked, failure)
+        return None if asked is None else reduce_failure(asked, runner)
     if failure.known is not None:
-        return _minimal(failure, KNOWN_BUGS[failure.known]) or _reduce(failure)
+        minimal = runner.call(_minimal, failure, KNOWN_BUGS[failure.known])
+        return minimal or _reduce(failure, runner)
     with mended(KNOWN_BUGS.values()):
-        return _reduce(failure)
+        return _reduce(failure, runner)
 
 
 def _asked(failure: Failure) -> Failure | None:
     """The failure of a company as that of any program; None if the program does not fail again."""
+    time_limit.begin()
     found = examine(Case.of(failure.program), target_named(failure.symptom.target))
     if found.symptom is None or not found.failed:
         return None
@@ -142,6 +164,7 @@ def _asked(failure: Failure) -> Failure | None:
 
 def _minimal(failure: Failure, bug: KnownBug) -> ReducedFailure | None:
     """The minimal program of a known bug, if the target fails on it. It is the best evidence."""
+    time_limit.begin()
     program = on_device(bug.program, failure.program.device)
     found = examine(Case.of(program), target_named(failure.symptom.target))
     if found.symptom is None or not found.failed:
@@ -149,14 +172,16 @@ def _minimal(failure: Failure, bug: KnownBug) -> ReducedFailure | None:
     return _described(failure, found.symptom, program, bug.identifier)
 
 
-def _reduce(failure: Failure) -> ReducedFailure | None:
+def _reduce(failure: Failure, runner: Runner) -> ReducedFailure | None:
     target = target_named(failure.symptom.target)
-    predicate = SamePass.of(failure.program, target, failure.symptom).grade
+    blamed = runner.call(blamed_pass, failure.program, target, failure.symptom)
+    predicate = runner.predicate(SamePass(target, failure.symptom, blamed).grade)
     # The failure may have depended on what ran before it in its worker. Then it is not a finding.
     if predicate(failure.program) != 1:
         return None
-    # Those that raise cannot be compiled with others.
+    # Those that raise cannot be compiled with others, and those that end processes neither.
     groups = target.group > 1 and can_glue(target) and failure.symptom.oracle != "errors"
+    groups = groups and runner is HERE
     reducer = Reducer(
         failure.program,
         predicate,
@@ -168,8 +193,8 @@ def _reduce(failure: Failure) -> ReducedFailure | None:
     if failure.known is None:
         known = by_mark(smallest, symptom, reduced=True)
     else:  # the reduction may have gone from one known bug to another
-        known = recognised(smallest, symptom, reduced=True).known
-    reduced = _described(failure, symptom, smallest, known)
+        known = runner.call(partial(recognised, reduced=True), smallest, symptom).known
+    reduced: ReducedFailure = runner.call(_described, failure, symptom, smallest, known)
     return replace(reduced, tried=reducer.tried, accepted=reducer.accepted, passes=reducer.passes)
 
 
@@ -185,22 +210,6 @@ class SamePass:
     symptom: Symptom
     blamed: str = ""
 
-    @classmethod
-    def of(cls, program: Program, target: Target, symptom: Symptom) -> SamePass:
-        """The predicate for the reduction of a program.
-
-        Errors are told by their message. A target that generates code is at fault if its graphs are
-        right, and experiments with each candidate would cost too much.
-        """
-        plain = cls(target, symptom)
-        generates = target.name.split(":")[0] in GENERATES_CODE
-        if target.after is None or generates or symptom.oracle == "errors":
-            return plain
-        try:
-            return replace(plain, blamed=plain.pass_of(program, symptom))
-        except Rejected:
-            return plain
-
     def grade(self, program: Program) -> int:
         """As `trials.attribution.grade`; 0 if another pass is at fault."""
         time_limit.begin()
@@ -208,13 +217,30 @@ class SamePass:
         if not found or not self.blamed:
             return found
         symptom = graded(self.symptom)[found - 1]
-        return found if self.pass_of(program, symptom) == self.blamed else 0
+        return found if _pass_of(program, self.target, symptom) == self.blamed else 0
 
-    def pass_of(self, program: Program, symptom: Symptom) -> str:
-        """The pass at fault; empty if nothing tells."""
-        violation = Violation(symptom.oracle, symptom.kind, "")
-        found = first_wrong_pass(Case.of(program), self.target, violation, experiments=False)
-        return "" if found is None else found.name
+
+def blamed_pass(program: Program, target: Target, symptom: Symptom) -> str:
+    """The pass that each candidate must have at fault; empty if it is not asked for.
+
+    Errors are told by their message. A target that generates code is at fault if its graphs are
+    right, and experiments with each candidate would cost too much.
+    """
+    time_limit.begin()
+    generates = target.name.split(":")[0] in GENERATES_CODE
+    if target.after is None or generates or symptom.oracle == "errors":
+        return ""
+    try:
+        return _pass_of(program, target, symptom)
+    except Rejected:
+        return ""
+
+
+def _pass_of(program: Program, target: Target, symptom: Symptom) -> str:
+    """The pass at fault; empty if nothing tells."""
+    violation = Violation(symptom.oracle, symptom.kind, "")
+    found = first_wrong_pass(Case.of(program), target, violation, experiments=False)
+    return "" if found is None else found.name
 
 
 def _described(

@@ -25,6 +25,7 @@ from campaigns.statistics import Statistics
 from campaigns.store import NAME as STORE
 from campaigns.store import Store
 from campaigns.tasks import Tasks
+from programs.devices import CPU
 from targets.user_names import grant
 from trials.interrupts import Interrupts
 
@@ -96,8 +97,11 @@ def _locked(
         compiled = files.compiled_folder()
         chosen = (plan.workers, compiled, plan.targets, plan.device, plan.memory, plan.limit)
         start = functools.partial(start_pool, *chosen)
+        # One process per reduction: what ran before would run on in its forks. CUDA does not work
+        # in a fork.
+        careful = functools.partial(start_pool, 1, *chosen[1:], tasks=1)
         elapsed, spent = store.elapsed()
-        tasks = Tasks(store, files, start)
+        tasks = Tasks(store, files, start, careful if plan.device == CPU else None)
         scheduler = Scheduler(campaign, tasks, started, elapsed)
         seconds = (spent.get("confirming", 0.0), spent.get("compiling", 0.0))
         confirmations = Confirmations(campaign, store, files, seconds)

@@ -6,9 +6,13 @@ torch alone can show them, so they are not confirmed, and they are stored with t
 
 from __future__ import annotations
 
-from campaigns.failure import Failure, ReducedFailure, last_graph, reduce_failure
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from campaigns.failure import HERE, Failure, ReducedFailure, Runner, last_graph, reduce_failure
 from campaigns.recognition import by_mark, plausible_bugs
 from campaigns.signature import signature
+from corpus.known_bug import KnownBug
 from corpus.known_bugs import mended
 from oracles import equivalence
 from oracles.verdict import Violation
@@ -39,25 +43,57 @@ def latent_failure(symptom: Symptom, program: Program, seed: int) -> Failure | N
     return None if left is None else Failure(symptom, program, seed)
 
 
-def reduce_latent(failure: Failure) -> ReducedFailure | None:
+@dataclass(frozen=True, slots=True)
+class Latent:
+    """The predicate of a reduction: results are right, and the graph is wrong in the same way."""
+
+    target: Target
+    symptom: Symptom
+
+    def grade(self, program: Program) -> int:
+        """1 if the program shows it."""
+        time_limit.begin()
+        return int(shows(program, self.target, self.symptom))
+
+
+def reduce_latent(failure: Failure, runner: Runner = HERE) -> ReducedFailure | None:
     """Reduce the program of a latent failure. None if the program does not show it again.
 
     A smaller program may have values that show the difference. Then it is a failure of results.
+    `runner` runs programs.
     """
     target, symptom = target_named(failure.symptom.target), failure.symptom
     bugs = plausible_bugs(failure.program, target.name)
     with mended(bugs):
-        if not _shows(failure.program, target, symptom):
+        grade = runner.predicate(Latent(target, symptom).grade)
+        if not grade(failure.program):
             return None
-        reducer = Reducer(failure.program, lambda program: _shows(program, target, symptom))
+        reducer = Reducer(failure.program, grade)
         smallest = reducer.run()
-        time_limit.begin(10)
+        visible = runner.call(_visible, smallest, target, failure.seed)
+        if visible is not None:
+            return reduce_failure(visible, runner)
+    described: ReducedFailure = runner.call(_described, failure, smallest, bugs)
+    return replace(described, tried=reducer.tried, accepted=reducer.accepted, passes=reducer.passes)
+
+
+def _visible(smallest: Program, target: Target, seed: int) -> Failure | None:
+    """The failure of results that other values of a program show, if any do."""
+    time_limit.begin(10)
+    found = examine(Case.of(smallest), target, search=CAMPAIGN_BUDGET)
+    if found.shown is None:
+        return None
+    shown = found.shown.as_program(smallest)
+    visible = examine(Case.of(shown), target).symptom
+    return None if visible is None or visible.latent else Failure(visible, shown, seed)
+
+
+def _described(failure: Failure, smallest: Program, bugs: Sequence[KnownBug]) -> ReducedFailure:
+    """What the reduced program shows."""
+    time_limit.begin(10)
+    target, symptom = target_named(failure.symptom.target), failure.symptom
+    with mended(bugs):
         found = examine(Case.of(smallest), target, search=CAMPAIGN_BUDGET)
-        if found.shown is not None:
-            shown = found.shown.as_program(smallest)
-            visible = examine(Case.of(shown), target).symptom
-            if visible is not None and not visible.latent:
-                return reduce_failure(Failure(visible, shown, failure.seed))
     violation = next(iter(found.reports[equivalence.ORACLE.name].violations), None)
     blamed = None
     if violation is not None:
@@ -69,14 +105,8 @@ def reduce_latent(failure: Failure) -> ReducedFailure | None:
         smallest,
         failure.program,
         failure.seed,
-        reducer.tried,
-        reducer.accepted,
+        tried=0,
+        accepted=0,
         exact=True,
         graph=last_graph(found.trial),
-        passes=reducer.passes,
     )
-
-
-def _shows(program: Program, target: Target, symptom: Symptom) -> bool:
-    time_limit.begin()
-    return shows(program, target, symptom)

@@ -41,12 +41,13 @@ def start_pool(
     device: str = CPU,
     memory: float | None = None,
     limit: float = 0.0,
+    tasks: int = TASKS,
 ) -> ProcessPool:
     """A pool whose processes are forked from a server that has torch imported.
 
     They are for these `targets`, which may be a user's code. Compilers write into the folder
     `compiled`. Each process may allocate `memory` GiB, and dies at a program that takes longer than
-    `limit` seconds, if that is not 0. Processes are renewed now and then.
+    `limit` seconds, if that is not 0. Each is renewed after so many `tasks`.
 
     A fork costs milliseconds, an import of torch more than a second. The server has run nothing
     else, so workers start in the same state. For CUDA, each process starts from nothing, since CUDA
@@ -71,7 +72,7 @@ def start_pool(
     with sigint_handler(signal.SIG_IGN):
         forkserver.ensure_running()
     context = multiprocessing.get_context("forkserver")
-    return ProcessPool(workers, TASKS, initializer=_start, initargs=given, context=context)
+    return ProcessPool(workers, tasks, initializer=_start, initargs=given, context=context)
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from campaigns.campaign import Campaign
+from campaigns.careful_reduction import ends_process
 from campaigns.failure import Failure, ReducedFailure
 from campaigns.finding import Finding
 from campaigns.shard import Shard
@@ -184,14 +185,16 @@ class Scheduler:
 
     def _death(
         self, attempt: _Attempt, end: WorkerEnd, program: Program, *, company: bool = False
-    ) -> FoundFailure:
+    ) -> FoundFailure | None:
         shard = attempt.shard
         violation = Violation("errors", end.kind, "call", {"worker": end.text})
         symptom = Symptom(shard.target, "errors", end.kind)
         failure = Failure(symptom, program, shard.seed, company=company, violation=violation)
         kept = self.tasks.store.keep_failure(attempt.ticket.name, failure)
-        # Not reduced: each candidate could cost a worker, and a hang its time limit.
-        return FoundFailure(Finding.of(ReducedFailure.ending_workers(failure, violation)), kept)
+        if self.tasks.start_careful is None:
+            return _unreduced(kept, f"each candidate could end its process on {program.device}")
+        self._reduce(kept)
+        return None
 
     def _note_mistake(self, text: str) -> None:
         """An error of aliasproof itself costs one task, not the campaign; `run.json` names it."""
@@ -229,6 +232,8 @@ class Scheduler:
             return None
         assert isinstance(result, FinishedReduction)
         self.campaign.spent.reducing += result.seconds
+        if result.finding is None and ends_process(failure):
+            return _unreduced(kept, "it does not end a new process in this way")
         if result.finding is None:
             self.campaign.not_reproduced += 1
             return None
@@ -246,9 +251,14 @@ class Scheduler:
             self._reductions.appendleft(self.tasks.reduce(kept))
             self.campaign.reducing = len(self._reductions)
             return None
-        finding = Finding.of(ReducedFailure.unreduced(kept.failure, kept.deaths))
-        self.tasks.give_up(kept, finding)
-        return FoundFailure(finding, kept)
+        found = _unreduced(kept, f"each worker that reduced it {kept.deaths[-1]}")
+        self.tasks.give_up(kept, found.finding)
+        return found
+
+
+def _unreduced(kept: KeptFailure, reason: str) -> FoundFailure:
+    """A failure as it was drawn, and why it was not reduced."""
+    return FoundFailure(Finding.of(ReducedFailure.unreduced(kept.failure, reason)), kept)
 
 
 def worth_reducing(failure: Failure, number: int) -> bool:

@@ -6,13 +6,11 @@ fold over the results anew, and comes to the state in which it was.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import multiprocessing
-import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
@@ -21,7 +19,8 @@ from pebble import ProcessExpired, ProcessFuture, ProcessPool
 from pebble.pool.process import WORKERS_NAME
 
 from campaigns.blame import Blame
-from campaigns.failure import Failure, ReducedFailure, reduce_failure
+from campaigns.careful_reduction import ends_process
+from campaigns.failure import Failure
 from campaigns.finding import Finding
 from campaigns.full_disk import require_room
 from campaigns.json_forms import (
@@ -31,18 +30,18 @@ from campaigns.json_forms import (
     result_to_json,
     shard_to_json,
 )
-from campaigns.latent import reduce_latent
-from campaigns.pool import cleaned_worker
 from campaigns.run_folder import RunFolder
-from campaigns.shard import Shard, ShardResult, run_shard
+from campaigns.shard import Shard, ShardResult
 from campaigns.store import KeptFailure, Store
-from programs.errors import DeviceLost, InternalError
-from trials import time_limit
+from campaigns.worker_calls import LOST, reduce_in_forks, run_with_blame, timed_reduction
+from programs.errors import InternalError
+from trials.forked import kind_of_end
 from trials.isolation import DEVICE_LOST
-from trials.worker import processor_seconds
 
 # Seconds. A shard takes 1 to 5 and a reduction 1 to 20, so one that takes longer than this hangs.
 TASK_TIMEOUT = 600.0
+# A careful reduction starts a process per candidate, some of which hang.
+CAREFUL_TIMEOUT = 1800.0
 PATIENCE = 60.0  # seconds in which a worker must have begun with a task that waits
 
 
@@ -93,12 +92,18 @@ def task_name(shard: Shard, attempt: int) -> str:
 
 @dataclass(slots=True)
 class Tasks:
-    """Runs tasks in a pool, which `start` makes anew if it breaks. Results go into the store."""
+    """Runs tasks in a pool, which `start` makes anew if it breaks. Results go into the store.
+
+    Reductions at whose candidates processes end run in a pool of their own, which `start_careful`
+    makes. Without that, such programs stay as they were drawn.
+    """
 
     store: Store
     folder: RunFolder
     start: Callable[[], ProcessPool]
+    start_careful: Callable[[], ProcessPool] | None = None
     pool: ProcessPool | None = None
+    careful_pool: ProcessPool | None = None
     _running: list[Ticket] = field(default_factory=list)
     _progress: float = field(default_factory=time.monotonic)
 
@@ -141,6 +146,11 @@ class Tasks:
             ticket.future.set_exception(BrokenProcessPool(str(error)))
 
     def _schedule(self, work: Shard | KeptFailure) -> ProcessFuture[Any]:
+        if self.start_careful is not None and not isinstance(work, Shard) and _is_deadly(work):
+            self.careful_pool = self.careful_pool or self.start_careful()
+            return self.careful_pool.schedule(
+                reduce_in_forks, args=(work.failure,), timeout=CAREFUL_TIMEOUT
+            )
         self.pool = self.pool or self.start()
         if not isinstance(work, Shard):
             return self.pool.schedule(timed_reduction, args=(work.failure,), timeout=TASK_TIMEOUT)
@@ -182,7 +192,7 @@ class Tasks:
     def _start_anew(self) -> None:
         self.store.events.note("the pool of workers is started anew")
         self.stop()
-        self.pool = None
+        self.pool = self.careful_pool = None
         running, self._running = self._running, []
         for ticket in running:
             self._submit(ticket)
@@ -265,29 +275,15 @@ class Tasks:
 
     def stop(self) -> None:
         """End the workers, whatever they are doing."""
-        if self.pool is None:
-            return
-        self.pool.stop()
+        pools = [pool for pool in (self.pool, self.careful_pool) if pool is not None]
+        for pool in pools:
+            pool.stop()
         # Asked to end, a worker in a long call would take seconds. It has nothing to lose.
         for process in multiprocessing.active_children():
             if process.name == WORKERS_NAME:
                 process.kill()
-        self.pool.join()
-
-
-# --- in a worker ----------------------------------------------------------------------------------
-
-# The exit status of a worker that lost its device. No other part of a worker exits with it.
-LOST = 71
-
-
-@contextlib.contextmanager
-def ending_without_device() -> Iterator[None]:
-    """End the worker if it loses its device: what it runs later would fail, whatever it is."""
-    try:
-        yield
-    except DeviceLost:
-        os._exit(LOST)
+        for pool in pools:
+            pool.join()
 
 
 def _future(ticket: Ticket) -> ProcessFuture[Any]:
@@ -299,37 +295,25 @@ def _kind_of(death: ProcessExpired | TimeoutError) -> str:
     """How a worker ended, as the kind of a violation."""
     if isinstance(death, TimeoutError):
         return "hangs"
-    if death.exitcode == LOST:
-        return DEVICE_LOST
-    if death.exitcode == -time_limit.HANGS:
-        return "hangs"
-    if death.exitcode > 0:
-        return f"dies with exit status {death.exitcode}"
-    return f"dies of signal {-death.exitcode}"
+    return DEVICE_LOST if death.exitcode == LOST else kind_of_end(death.exitcode)
+
+
+# A user or the kernel sends these to a worker; no program sends them to itself.
+_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def _from_outside(death: ProcessExpired | TimeoutError) -> bool:
-    """Whether a user or the kernel ended the worker: no program sends these signals to itself."""
+    """Whether a user or the kernel ended the worker."""
+    if not isinstance(death, ProcessExpired):
+        return False
     # A worker of the pool that is asked to end exits with the number of the signal.
-    outside = (-signal.SIGKILL, -signal.SIGTERM, signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
-    return isinstance(death, ProcessExpired) and death.exitcode in outside
+    return -death.exitcode in _OUTSIDE or death.exitcode == signal.SIGTERM
 
 
-def timed_reduction(failure: Failure) -> tuple[ReducedFailure | None, float]:
-    """Reduce a failure in a worker. The seconds are those of the processor."""
-    start = processor_seconds()
-    with ending_without_device(), cleaned_worker():
-        reduced = reduce_latent(failure) if failure.symptom.latent else reduce_failure(failure)
-    return reduced, processor_seconds() - start
+def _is_deadly(kept: KeptFailure) -> bool:
+    """Whether the reduction of a failure must expect that candidates end their process.
 
-
-def run_with_blame(shard: Shard, blame: str) -> ShardResult:
-    """Run a shard in a worker, and note in the file `blame` which programs run."""
-    note = Blame(blame)
-
-    def announce(indices: Sequence[int]) -> None:
-        time_limit.begin(1 if len(indices) == 1 else 2)
-        note(indices)
-
-    with ending_without_device(), cleaned_worker():
-        return run_shard(shard, announce)
+    Workers that were ended from outside say nothing about that.
+    """
+    outside = {kind_of_end(-number) for number in _OUTSIDE} | {kind_of_end(signal.SIGTERM)}
+    return ends_process(kept.failure) or any(death not in outside for death in kept.deaths)

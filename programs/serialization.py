@@ -17,6 +17,7 @@ import torch
 
 from programs.devices import CPU
 from programs.errors import UserError, did_you_mean, shown
+from programs.memory_bound import require_bounded
 from programs.program import Argument, Input, Instruction, Program, Ref, Storage
 from programs.validation import validate
 
@@ -159,7 +160,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def from_json(data: object) -> Program:
-    """The well-formed program that `to_json` wrote.
+    """The well-formed program that `to_json` wrote, which is not too large to run.
 
     Raises `UserError` that names the location of the defect.
     """
@@ -179,6 +180,7 @@ def from_json(data: object) -> Program:
         _text(fields.get("device", CPU), "device"),
     )
     validate(program)
+    require_bounded(program)
     return program
 
 

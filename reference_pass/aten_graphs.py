@@ -5,12 +5,15 @@ The passes take a graph of ATen calls as it is. Any other graph is traced (`capt
 
 from __future__ import annotations
 
+import contextlib
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import fx
+from torch._C import DispatchKey
 from torch._ops import OpOverload
 
 from reference_pass.alias_analysis import ARITHMETIC
@@ -177,3 +180,29 @@ DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     aten.native_batch_norm.default: _batch_norm,
     aten.native_dropout.default: _dropout,
 }
+
+
+@contextlib.contextmanager
+def composites_of_eager() -> Iterator[None]:
+    """A trace with the composite operators of eager, where those of torch's traces alias less.
+
+    A trace with symbols runs composites that are written in Python. That of `dropout` copies its
+    operand where it drops nothing. So a write to the result would be lost.
+    """
+    op = aten.dropout.default
+    kernels = dict.fromkeys((_COMPOSITE, DispatchKey.Autograd), _dropout_or_operand)
+    with mock.patch.dict(op.py_kernels, kernels):
+        op._dispatch_cache.clear()
+        try:
+            yield
+        finally:
+            op._dispatch_cache.clear()
+
+
+_COMPOSITE = DispatchKey.CompositeImplicitAutograd
+_in_python = aten.dropout.default.py_kernels[_COMPOSITE]
+
+
+def _dropout_or_operand(x: torch.Tensor, p: float, train: bool) -> torch.Tensor:
+    result: torch.Tensor = _in_python(x, p, train) if train and p != 0 else x
+    return result

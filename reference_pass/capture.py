@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import (
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
-from reference_pass.aten_graphs import DECOMPOSITIONS, is_aten, normalised
+from reference_pass.aten_graphs import DECOMPOSITIONS, composites_of_eager, is_aten, normalised
 from reference_pass.exceptions import Refused
 from reference_pass.fake_execution import another_fake, refuse_without_regions
 from reference_pass.operator_forms import aten
@@ -110,7 +110,7 @@ def _traced(
     # Gradients are as the caller has them, since the function may take some (`torch.func.grad`).
     # They need autograd's record of views, so nothing is excluded here as in `on_fakes`.
     seeds = Seeds()
-    with TraceGuard(seeds), PythonGuard():
+    with TraceGuard(seeds), PythonGuard(), composites_of_eager():
         # `x.data = y` goes past all modes; it only shows in the storage that x ends on.
         swapped: list[int] = []
         watched = _watch_data(function, swapped)
@@ -134,6 +134,14 @@ def _traced(
         )
     _ask_sizes_at_once(graph_module.graph)
     return graph_module
+
+
+def without_fake_kernel(error: UnsupportedOperatorException) -> str:
+    """What to tell of an operator that fakes run on real zeros, which need sizes as numbers."""
+    return (
+        f"{error} has no kernel for tensors without data of symbolic size; trace it with fixed"
+        " sizes"
+    )
 
 
 def _ask_sizes_at_once(graph: fx.Graph) -> None:
@@ -169,10 +177,7 @@ def _reasons() -> Iterator[None]:
             f"the function is data-dependent, and one graph must be right for all data: {error}"
         ) from error
     except UnsupportedOperatorException as error:
-        raise Refused(
-            f"{error} has no kernel for tensors without data of symbolic size; trace it with fixed"
-            " sizes"
-        ) from error
+        raise Refused(without_fake_kernel(error)) from error
     # Storages as arguments; an overload that is named `from`, which is no Python name.
     except (NotImplementedError, SyntaxError) as error:
         raise Refused(f"the function cannot be traced: {error}") from error

@@ -10,8 +10,11 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, free_symbols
 from torch.fx.node import map_aggregate
+from torch.fx.proxy import GraphAppendingTracer
+from torch.utils._sympy.interp import sympy_interp
+from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from reference_pass.exceptions import Refused
 from reference_pass.metadata import set_value
@@ -84,13 +87,13 @@ class Emitter:
         missing = [symbol for symbol in symbols if str(symbol) not in self.symbols]
         if missing:
             try:
-                nodes = self.graph.materialize_symints(missing)
+                nodes = self._computed(missing)
             except (AssertionError, KeyError, RuntimeError, ValueError) as error:
                 raise Refused(
                     f"the size {missing[0]} is data-dependent, and the graph cannot compute it"
                 ) from error
             self.symbols |= {str(symbol): node for symbol, node in zip(missing, nodes, strict=True)}
-            # `materialize_symints` also adds nodes for what the symbols are computed from.
+            # There are also new nodes for what the symbols are computed from.
             for node in self.graph.nodes:
                 if "val" not in node.meta:
                     set_value(node, self.mode)
@@ -100,6 +103,40 @@ class Emitter:
             arguments,
             lambda leaf: self.symbols[str(leaf)] if isinstance(leaf, torch.SymInt) else leaf,
         )
+
+    def _computed(self, values: Sequence[torch.SymInt]) -> list[Any]:
+        """A node for each value.
+
+        `materialize_symints` asks inputs for their sizes. What depends on their strides or offsets,
+        too, is computed here.
+        """
+        asked = self._stride_questions(values)
+        if not asked:
+            return self.graph.materialize_symints(values)
+        env = values[0].node.shape_env
+        others = [env.create_symintnode(x, hint=None) for x in free_symbols(values) - asked.keys()]
+        sizes = zip(others, self.graph.materialize_symints(others), strict=True)
+        nodes: dict[Any, Any] = asked | {size.node.expr: node for size, node in sizes}
+        tracer = GraphAppendingTracer(self.graph)
+        proxies = {symbol: fx.Proxy(node, tracer) for symbol, node in nodes.items()}
+        return [
+            sympy_interp(PythonReferenceAnalysis, proxies, value.node.expr).node for value in values
+        ]
+
+    def _stride_questions(self, values: Sequence[torch.SymInt]) -> dict[Any, fx.Node]:
+        """A new node for each symbol in the values that only strides or offsets of inputs show."""
+        inputs = [(node, node.meta["val"]) for node in self.graph.find_nodes(op="placeholder")]
+        tensors = [(node, value) for node, value in inputs if isinstance(value, torch.Tensor)]
+        wanted = free_symbols(values) - free_symbols([value.shape for _, value in tensors])
+        asked = {}
+        for node, value in tensors:
+            strides = ((aten.sym_stride.int, (node, i), x) for i, x in enumerate(value.stride()))
+            offset = (aten.sym_storage_offset.default, (node,), value.storage_offset())
+            for op, args, shown in (*strides, offset):
+                symbol = shown.node.expr if isinstance(shown, torch.SymInt) else None
+                if symbol in wanted and symbol not in asked:
+                    asked[symbol] = self.graph.call_function(op, args)
+        return asked
 
     def laid_out(self, value: fx.Node, sizes: Sequence[Size], strides: Sequence[Size]) -> fx.Node:
         """A copy of the value with these strides."""

@@ -51,12 +51,13 @@ from typing import Any, Literal
 import torch
 from torch import fx
 from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import UnsupportedOperatorException
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils._pytree import tree_leaves
 
 from reference_pass.alias_analysis import Analysis, Effect, Geometry, analyse
 from reference_pass.bases import BaseKind, is_base, storage_uses
-from reference_pass.capture import SizeMode, capture
+from reference_pass.capture import SizeMode, capture, without_fake_kernel
 from reference_pass.control_flow_calls import functional_branches
 from reference_pass.emission import Emitter
 from reference_pass.environment import Environment, is_plain, result_strides
@@ -148,6 +149,8 @@ def functionalize_by(
         raise Refused(
             f"a size is data-dependent, and the graph depends on it: whether {error.cond}"
         ) from error
+    except UnsupportedOperatorException as error:
+        raise Refused(without_fake_kernel(error)) from error
 
 
 # A tensor object that is passed as two arguments is two inputs of the graph. A metadata mutation of

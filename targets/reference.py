@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import fx
@@ -20,11 +21,13 @@ from oracles.contract import (
     is_python_function,
 )
 from oracles.stage import Stage
+from programs.errors import Rejected
 from programs.execution import ProgramFunction, as_graph
 from programs.trace import Trace
 from reference_pass.functionalize import Views, functionalize
 from reference_pass.noops import remove_noops
 from reference_pass.reinplace import reinplace
+from reference_pass.size_guards import SizeGuards
 from targets import dynamo
 from targets.target import Build, Function, Target
 from targets.torch_functionalize import (
@@ -72,6 +75,17 @@ CONTRACT = Contract(
 )
 
 
+# Of the variant *symbolic*.
+NEEDS_NUMBERS = Refusal(
+    "symbolic sizes for a kernel that needs numbers",
+    r"^Refused: .*(has no kernel for tensors without data of symbolic size"
+    r"|a resize_ of a tensor of symbolic size)",
+    "a graph for all sizes needs the size of each result without data; trace such a program with"
+    " fixed sizes (docs/reference_pass.md)",
+    _anything,
+)
+
+
 def build(
     function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing = PLAIN, *, views: Views
 ) -> Build:
@@ -85,7 +99,29 @@ def build(
         functional = functionalize(untraced(function), *inputs, views=views)
     # Each pass changes its argument, so it gets a copy, and the stage before is kept for oracles.
     plain = remove_noops(copy.deepcopy(functional))
-    return staged(functional, plain, reinplace(copy.deepcopy(plain)))
+    found = staged(functional, plain, reinplace(copy.deepcopy(plain)))
+    return _within_guards(found, inputs) if tracing.symbolic else found
+
+
+def _within_guards(found: Build, inputs: Sequence[torch.Tensor]) -> Build:
+    """A build whose function raises `Rejected` for inputs that break the guards of its trace.
+
+    These must hold for the inputs of the trace.
+    """
+    graph_module = found.function
+    assert isinstance(graph_module, fx.GraphModule)
+    hooks = graph_module._forward_pre_hooks.values()
+    guards = [hook for hook in hooks if isinstance(hook, SizeGuards)]
+    for each in guards:
+        assert (broken := each.broken(inputs)) is None, broken
+
+    def checked(*inputs: torch.Tensor) -> object:
+        for each in guards:
+            if (broken := each.broken(inputs)) is not None:
+                raise Rejected(broken)
+        return graph_module(*inputs)
+
+    return replace(found, function=checked)
 
 
 def untraced(function: Function) -> Function:

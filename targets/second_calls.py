@@ -97,10 +97,9 @@ class Change:
             if maker is None:
                 raise Rejected("the inputs have nothing that the first call could have otherwise")
             first = maker(list(inputs))
-        found = plain(called, inputs)
         shown = clone_inputs([x.detach() for x in first])
         with self._mode():
-            _call_before(called, found.function, first)
+            found = _called_before(plain, called, first)
         opaque = "guards choose among the graphs of several compilations"
         return Build(found.function, found.stages, opaque, shown)
 
@@ -122,7 +121,7 @@ class Change:
         call = f"function(*{self.call})"
         if self.gradients:
             call = f"with torch.enable_grad():\n        {call}"
-        once, made = _compiled_once(plain)
+        once, made = _compiled_once(plain, self.call)
         return f"""
 from typing import Any
 
@@ -136,22 +135,29 @@ def compiled(program, inputs):
 """
 
 
-def _compiled_once(plain: str) -> tuple[str, str]:
-    """A recipe, and an expression for what it compiles. A recipe of one line is an expression."""
+def _compiled_once(plain: str, first: str) -> tuple[str, str]:
+    """A recipe, and an expression for what it compiles for the first inputs.
+
+    A recipe of one line is an expression.
+    """
     line = re.fullmatch(r"def compiled\(program, inputs\):\n    return (.+)", plain.strip())
     if line is not None:
-        return "", line[1]
+        return "", re.sub(r"\binputs\b", first, line[1])
     renamed = plain.strip().replace("def compiled(", "def compiled_once(")
-    return f"{renamed}\n\n", "compiled_once(program, inputs)"
+    return f"{renamed}\n\n", f"compiled_once(program, {first})"
 
 
-def _call_before(function: Function, compiled: Function, first: Sequence[torch.Tensor]) -> None:
-    """Make the first call. Raises `Rejected` if it fails, or is undefined in eager."""
+def _called_before(plain: PlainBuild, function: Function, first: Sequence[torch.Tensor]) -> Build:
+    """Compile for the first call, and make it.
+
+    Raises `Rejected` if it fails, or is undefined in eager.
+    """
     eager = _clones(first)
     try:
         with Watch(eager):
             function(*eager)
-        compiled(*first)
+        found = plain(function, _clones(first))
+        found.function(*first)
     except Rejected as reason:
         raise Rejected(f"the first call is undefined in eager: {reason}") from reason
     except InternalError:
@@ -159,6 +165,7 @@ def _call_before(function: Function, compiled: Function, first: Sequence[torch.T
     # Only the second call is compared: the target without it shows what is wrong with one call.
     except Exception as error:
         raise Rejected(f"the first call raises {type(error).__name__}: {error}") from error
+    return found
 
 
 def _clones(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:

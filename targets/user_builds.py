@@ -47,10 +47,24 @@ def of_code(code: CodeName) -> UserTarget:
     Raises `UserError` if it cannot be imported, or is neither a pass nor a backend nor a `Target`.
     """
     value = load(code)
+    return _of_value(value, code, _import(code, value))
+
+
+def of_value(value: object) -> Target:
+    """The target that a pass or a backend of this process makes, such as a function of a test.
+
+    No script can import it, so its recipe is none. Raises `UserError` as `of_code` does.
+    """
+    module, name = getattr(value, "__module__", "?"), getattr(value, "__qualname__", None)
+    attribute = str(name or type(value).__name__)
+    code = CodeName(f"{module}:{attribute}", str(module), attribute)
+    return _of_value(value, code, Import((), attribute)).target
+
+
+def _of_value(value: object, code: CodeName, imported: Import) -> UserTarget:
     found = understood(value, code)
     if isinstance(found, Target):
         return UserTarget(replace(found, name=code.name), OWN_TARGET)
-    imported = _import(code, value)
     if isinstance(found, UserPass):
         return _of_pass(found, code, imported)
     return _of_backend(found, code, imported)

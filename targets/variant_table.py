@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from oracles.contract import Contract, Promise, Waiver
-from targets import aot_eager, captured, control_flow, freezing, second_calls
+from targets import aot_eager, captured, control_flow, freezing, reference, second_calls
 from targets.torch_functionalize import DATA_DEPENDENT_SHAPE
 from targets.user_builds import OWN_BACKEND, OWN_PASS
 
@@ -80,9 +80,17 @@ VARIANTS: Mapping[str, Variant] = {
         Variant(
             "symbolic",
             "traced with sizes as symbols; the run satisfies the guards of the trace",
-            # Not the reference pass: it takes a program as its graph, and would have to trace it.
-            (*_ON_MAKE_FX, *_ON_AOT, *_ON_DYNAMO, *_PASSES, "inductor", OWN_PASS, OWN_BACKEND),
-            Contract(refusals=(DATA_DEPENDENT_SHAPE,)),
+            (
+                *_ON_MAKE_FX,
+                *_ON_AOT,
+                *_ON_DYNAMO,
+                *_PASSES,
+                "inductor",
+                *_REFERENCE,
+                OWN_PASS,
+                OWN_BACKEND,
+            ),
+            Contract(refusals=(DATA_DEPENDENT_SHAPE, reference.NEEDS_NUMBERS)),
         ),
         Variant(
             "grad",

@@ -95,6 +95,10 @@ BY_BACKEND: Mapping[str, Traced] = {
 }
 
 
+# A graph with symbols is traced once, for one dtype and sharing of its inputs.
+BY_BACKEND_ONLY = {*OWN_CALLS} - {"second-size", "kept-outputs"}
+
+
 def varied(base: str, chosen: Sequence[str], plain: Mapping[str, Target]) -> Target:
     """A plain target with these variants, in any order.
 
@@ -142,6 +146,8 @@ def _inapplicable(base: str, chosen: Collection[str]) -> str | None:
             has = f"it has {', '.join(own)}" if own else "it has none"
             others = ", ".join(VARIANTS[variant].targets)
             return f"'{base}' has no variant '{variant}' ({has}; {others} have '{variant}')"
+    if base in BY_BACKEND and "symbolic" in chosen and (by := {*chosen} & BY_BACKEND_ONLY):
+        return f"'{min(by)}' needs the backend, which asks Dynamo for the sizes that are symbols"
     return next(
         (
             f"'{pair[0]}' and '{pair[1]}' exclude each other: {APART[frozenset(pair)]}"
@@ -223,7 +229,7 @@ def _build(base: str, chosen: frozenset[str]) -> tuple[BuildFunction, str]:
         plain = {"identity": identity.TARGET, "export": export.TARGET}[base]
         build, recipe = plain.build, plain.recipe
     else:
-        by_backend = base in BY_BACKEND and chosen & {*OWN_CALLS}
+        by_backend = base in BY_BACKEND and chosen & {*OWN_CALLS} and "symbolic" not in chosen
         traced = BY_BACKEND[base] if by_backend else TRACED.get(base) or OWN[base].traced
         assert traced is not None
         given = {"config": config} if config else {}

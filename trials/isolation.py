@@ -253,10 +253,15 @@ def step(name: str) -> None:
         _to_parent.send(_Step(name))
 
 
-def _serve(pipe: Connection, nbytes: int, stack: str, device: str) -> None:
-    """Make the calls that come through the pipe, until it is closed."""
+def tell_steps(pipe: Connection) -> None:
+    """From now on, send the steps of calls to the process that waits for their outcome."""
     global _to_parent  # noqa: PLW0603 - `step` is called where no connection is passed
     _to_parent = pipe
+
+
+def _serve(pipe: Connection, nbytes: int, stack: str, device: str) -> None:
+    """Make the calls that come through the pipe, until it is closed."""
+    tell_steps(pipe)
     with open(stack, "w", encoding="utf-8") as dump:  # noqa: PTH123 - kept open for the handlers
         _isolate(nbytes, dump, device)
         while True:
@@ -309,7 +314,7 @@ def out_of_memory(error: BaseException | None) -> bool:
 def _isolate(nbytes: int, dump: IO[str], device: str) -> None:
     """Make this process one that can do no harm, and that says where it dies."""
     os.setsid()
-    _die_with_parent()
+    die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     # On the level of files: C code and processes of the user write to them as well.
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -324,7 +329,7 @@ def _isolate(nbytes: int, dump: IO[str], device: str) -> None:
     gc.freeze()  # objects from the import of torch never die, so the collector need not visit them
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """End this process when the server ends, which it does when the first process ends."""
     if sys.platform == "linux":
         set_death_signal = 1  # PR_SET_PDEATHSIG in linux/prctl.h

@@ -6,7 +6,9 @@ ended the worker, and calls it a hang. The timer of the kernel does not follow a
 
 from __future__ import annotations
 
+import contextlib
 import signal
+from collections.abc import Iterator
 
 HANGS = signal.SIGALRM  # the signal that ends a worker whose program takes too long
 
@@ -17,6 +19,17 @@ def set_limit(seconds: float) -> None:
     """Set the limit of this process for one program."""
     global _seconds  # noqa: PLW0603 - it is of the process, like the timer
     _seconds = seconds
+
+
+@contextlib.contextmanager
+def lowered(seconds: float) -> Iterator[None]:
+    """Lower the limit of this process, until the context ends."""
+    before = _seconds
+    set_limit(min(before, seconds) or seconds)
+    try:
+        yield
+    finally:
+        set_limit(before)
 
 
 def begin(times: float = 1.0) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from campaigns.failure import Failure, SamePass, reduce_failure
+from campaigns.failure import Failure, SamePass, blamed_pass, reduce_failure
 from campaigns.finding import Finding
 from targets.registry import target
 from trials.attribution import Symptom
@@ -38,7 +38,7 @@ def test_a_reduction_stays_with_the_pass(program) -> None:
     with config.patch(
         joint_custom_post_pass=double_products, post_grad_custom_pre_pass=swap_operands
     ):
-        asked = SamePass.of(product, accused, symptom)
+        asked = SamePass(accused, symptom, blamed_pass(product, accused, symptom))
         assert asked.blamed == "joint_graph: joint_custom_post_pass (double_products)"
         assert asked.grade(product) == 1
         assert asked.grade(difference) == 0

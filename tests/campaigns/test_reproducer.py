@@ -147,15 +147,22 @@ def test_a_script_that_hangs_shows_nothing(tmp_path: Path) -> None:
     assert confirmation.ending.startswith("hangs")
 
 
-def test_death_is_shown_by_a_child(tmp_path: Path) -> None:
-    recipe = "import os\n\n\ndef compiled(program, inputs):\n    os.kill(os.getpid(), 11)"
+@pytest.mark.parametrize(
+    ("how", "kind", "shown"),
+    [
+        ("os.kill(os.getpid(), 11)", "dies of signal 11", True),
+        ("os._exit(0)", "dies with exit status 0", True),
+        ("raise RuntimeError('it no longer dies')", "dies of signal 11", False),
+    ],
+)
+def test_death_is_shown_by_a_child(how: str, kind: str, shown: bool, tmp_path: Path) -> None:
+    recipe = f"import os\n\n\ndef compiled(program, inputs):\n    {how}"
     target = replace(TARGETS["identity"], recipe=recipe)
     path = tmp_path / "reproducer.py"
-    path.write_text(
-        render(CLEARED, target, Violation("errors", "dies of signal 11", "call"), exact=True)
-    )
+    path.write_text(render(CLEARED, target, Violation("errors", kind, "call"), exact=True))
     confirmation = confirm(path)
-    assert (confirmation.shown, confirmation.ending) == (True, "exits 1"), confirmation.output
+    assert confirmation.shown == shown, confirmation.output
+    assert confirmation.ending == f"exits {int(shown)}"
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -170,6 +177,7 @@ def test_imports_only_torch_and_the_accused(name: str) -> None:
         elif isinstance(node, ast.ImportFrom):
             imported.add(str(node.module).split(".")[0])
     assert imported <= {
+        "contextlib",
         "copy",
         "typing",
         "torch",

@@ -27,7 +27,8 @@ from campaigns.scheduler import (
 from campaigns.shard import PROGRAMS_PER_SHARD, Shard, ShardResult
 from campaigns.statistics import Statistics
 from campaigns.store import Store
-from campaigns.tasks import Tasks, ending_without_device
+from campaigns.tasks import Tasks
+from campaigns.worker_calls import whose_end_is_told
 from corpus.known_bugs import KNOWN_BUGS
 from oracles.verdict import Violation
 from programs.errors import DeviceLost
@@ -230,7 +231,7 @@ def test_a_worker_that_loses_its_device_ends_and_says_so(
 ) -> None:
     ends: list[int] = []
     monkeypatch.setattr(os, "_exit", ends.append)
-    with ending_without_device():
+    with whose_end_is_told():
         lose_device()
     subject, pool = scheduler(tmp_path, 4)
     subject.fill()

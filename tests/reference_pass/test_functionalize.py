@@ -186,6 +186,32 @@ def test_a_custom_operator_that_reads_what_it_writes_does_so_as_in_eager(demo, n
 # --- symbolic sizes -------------------------------------------------------------------------------
 
 
+def test_dropout_of_nothing_is_its_operand():
+    def program(x):
+        y = x + 1
+        torch.ops.aten.dropout.default(y, 0.5, False).add_(1)
+        return y
+
+    compiled = pipeline(program, counted(4), sizes="symbolic")
+    assert torch.equal(compiled(counted(5)), program(counted(5)))
+
+
+def test_strides_and_offsets_of_inputs_are_symbols():
+    def program(x, y):
+        y.add_(1)
+        return x + 1
+
+    def overlapping(start):
+        base = counted(64)
+        return base.as_strided((2, 3), (5, 1)), base[start : start + 6].view(2, 3)
+
+    compiled = pipeline(program, *overlapping(7), sizes="symbolic", views="copy")
+    for start in (3, 7, 30):
+        expected, actual = overlapping(start), overlapping(start)
+        assert torch.equal(compiled(*actual), program(*expected))
+        assert all(map(torch.equal, actual, expected))
+
+
 def slices(x):
     view = x[1:]
     view.add_(1)

@@ -52,7 +52,7 @@ def runs_alike(compiled, program, sizes, *more, trains=False):
             wanted.sum().backward()
             torch.manual_seed(0)
             compiled(actual, *more).sum().backward()
-            assert torch.equal(actual.grad, expected.grad)
+            torch.testing.assert_close(actual.grad, expected.grad, rtol=0, atol=0)
         assert torch.equal(actual, expected)
 
 

@@ -91,9 +91,10 @@ def test_old_and_short_names_stay_readable(name: str, today: str) -> None:
         ("aot:zzz", f"variants: {', '.join(VARIANTS)}"),
         ("aott:grad", "unknown target 'aott'; did you mean 'aot'?"),
         (
-            "reference:symbolic",
-            "'reference' has no variant 'symbolic' (it has grad, captured, buffers, ",
+            "identity:symbolic",
+            "'identity' has no variant 'symbolic' (it has grad, captured, buffers, ",
         ),
+        ("reference:symbolic:second-call", "'second-call' needs the backend"),
         ("functionalize:captured:symbolic", "exclude each other: a symbolic trace takes no"),
         ("aot:", "unknown variant ''"),
     ],

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +17,8 @@ from campaigns.reproducer import confirm, render
 from oracles.observation import Observation, observe
 from programs.errors import Rejected
 from programs.program import Input, Program, Storage
-from targets import captured
+from reference_pass import functionalize
+from targets import captured, reference
 from targets.gradients import WithGradients
 from targets.registry import target
 from targets.second_calls import CHANGES
@@ -86,6 +88,33 @@ def test_a_run_that_violates_the_guards_of_its_trace_is_not_judged() -> None:
     observe(built.function, [torch.ones(5)])
     with pytest.raises(Rejected, match="guards"):
         observe(built.function, [torch.ones(1)])
+
+
+def test_the_reference_pass_with_symbols_runs_at_other_sizes_than_traced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    program = of_vectors("v0 = aten.add.Scalar(x0, 1)\nreturn (v0,)", 0)
+    accused = target("reference:symbolic:second-size")
+    trial = run_trial(Case.of(program), accused)
+    assert trial.build is not None
+    assert not trial.judgement.violations
+    (first, *_) = trial.build.stages[0].graph.graph.nodes
+    assert isinstance(first.meta["val"].shape[0], torch.SymInt)
+
+    # A pass that takes the sizes of the trace for numbers is seen.
+    def with_numbers(*args: Any, sizes: str, views: Any) -> object:
+        return functionalize(*args, views=views)
+
+    monkeypatch.setattr(reference, "functionalize", with_numbers)
+    wrong = of_vectors("v0 = aten.flatten.using_ints(x0)\nreturn (v0,)", 0, sizes=(2, 3))
+    assert examine(Case.of(wrong), accused).symptom is not None
+
+
+def test_the_reference_pass_does_not_judge_sizes_that_break_its_guards() -> None:
+    built = target("reference:symbolic").build(lambda x: x.t().reshape(-1), [torch.ones(4, 3)])
+    observe(built.function, [torch.ones(5, 2)])
+    with pytest.raises(Rejected, match="traced for inputs with"):
+        observe(built.function, [torch.ones(4, 1)])
 
 
 # --- gradients ------------------------------------------------------------------------------------

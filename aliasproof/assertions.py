@@ -1,0 +1,136 @@
+"""`assert_equivalent`: a check of one line, for the tests of any project (docs/pytest.md)."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import textwrap
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+import torch
+from hypothesis import currently_in_test_context, event, reject
+from rich.console import Console
+
+from aliasproof.candidate_checks import file_source
+from aliasproof.checking import GivenTarget, check
+from aliasproof.comparable import Comparable
+from oracles.check_result import DIFFERS, NOTHING_JUDGED, Check
+from programs.errors import UserError
+from programs.execution import seed_generators
+from programs.lifting import lift_program
+from programs.program import Program
+from programs.values import clone_inputs
+from reports.console import FILE_WIDTH
+from reports.run_texts import shown_check
+from reports.verdict_table import CheckPrinter
+from targets.target import Function
+
+MOST_ELEMENTS = 200  # of all storages, whose values a message prints
+NO_GRAPHS = "not asked, since the results differ already"
+NO_FILE = "put the function into FILE.py as program(), with inputs() beside it"
+
+
+class NotJudged(UserError):
+    """Nothing was compared: eager is undefined or raises, or the target cannot run the function."""
+
+
+def assert_equivalent(
+    function: Program | Function,
+    *inputs: object,
+    target: GivenTarget = "inductor",
+    kwargs: Mapping[str, object] | None = None,
+    second_inputs: object = None,
+    device: str | None = None,
+    accept_documented: bool = False,
+) -> None:
+    """Assert that a target does with a function, or a program, what eager does.
+
+    The same oracles judge as in `aliasproof check`, in this process. `target` is a name, or your
+    own pass or `torch.compile` backend. `kwargs` are keyword arguments of the function. The other
+    options are those of `check`. Neither function nor inputs are changed.
+
+    Raises `AssertionError` with what `check` prints if the target differs from eager; with
+    `accept_documented`, not where its documentation says so. Raises `NotJudged` if nothing could be
+    compared, so that no test passes without a comparison. In a Hypothesis test, a drawn program of
+    that kind is rejected instead, and counted in the statistics.
+    """
+    __tracebackhide__ = True
+    given = None if isinstance(function, Program) else (tuple(inputs), dict(kwargs or {}))
+    if isinstance(function, Program) and (inputs or kwargs):
+        raise UserError("assert_equivalent(program): a program brings its own inputs; give no more")
+    shrinking = isinstance(function, Program) and currently_in_test_context()
+    compare = partial(check, function, given, [target], second_inputs=second_inputs, device=device)
+    with _quiet_logs():
+        # A shrinker runs many programs that fail. Most show it without the oracles on graphs, which
+        # take ten times as long.
+        found = compare(without_graphs=NO_GRAPHS if shrinking else "")
+        if shrinking and not found.violated:
+            found = compare()
+    status = found.exit_status(accept_documented=accept_documented)
+    if status == NOTHING_JUDGED:
+        if shrinking:
+            event("not judged")
+            reject()
+        raise NotJudged(f"nothing was compared\n{_printed(function, found)}")
+    if status == DIFFERS:
+        shown = _printed(function, found)
+        raise AssertionError(f"\n{shown}\n{_reproduction(function, given, found)}")
+
+
+@contextlib.contextmanager
+def _quiet_logs() -> Iterator[None]:
+    """Without torch's logs: pytest shows them all beside a failure, and they are of each run."""
+    loggers = [logging.getLogger(name) for name in ("torch", "torch.__trace")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def _printed(function: Program | Function, found: Check) -> str:
+    """What `aliasproof check` prints."""
+    shown = shown_check(found)
+    text = io.StringIO()
+    console = Console(file=text, highlight=False, emoji=False, markup=False, width=FILE_WIDTH)
+    name = getattr(function, "__qualname__", type(function).__name__)
+    printer = CheckPrinter(console, name, list(found.results), shown)
+    printer.begin()
+    for result in shown.targets.values():
+        printer.target(result)
+    printer.end(shown)
+    return "\n".join((*(f"note: {note}" for note in found.notes), text.getvalue().rstrip()))
+
+
+def _reproduction(function: Program | Function, inputs: object, found: Check) -> str:
+    """How to see the difference again, by the command line."""
+    (name,) = found.results
+    command = f"python -m aliasproof check FILE.py --target {name}"
+    if isinstance(function, Program):
+        program: Program | None = function
+    else:
+        with _quiet_logs():
+            program = _lifted(function, inputs)
+    if program is None:
+        return f"\nTo reproduce by the command line, {NO_FILE}:\n    {command}"
+    what = "this" if program is function else "its ATen calls"
+    source = textwrap.indent(file_source(program), "    ").rstrip()
+    return f"\nTo reproduce, put {what} into FILE.py:\n    {command}\n\n{source}"
+
+
+def _lifted(function: Function, inputs: object) -> Program | None:
+    """The function as a program with its inputs' values; None where that is long or impossible."""
+    try:
+        comparable = Comparable.of(function, inputs)
+        seed_generators()
+        with torch.no_grad():
+            program = lift_program(comparable.function, clone_inputs(comparable.inputs)).program
+    except Exception:  # noqa: BLE001 - the function of the user may raise anything
+        return None
+    elements = sum(storage.length for storage in program.storages)
+    return program if elements <= MOST_ELEMENTS else None

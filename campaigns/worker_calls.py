@@ -1,0 +1,81 @@
+"""What a worker process of a campaign is called for: shards and reductions.
+
+Whatever a target does in it, a call returns, raises `InternalError`, or ends the process with a
+status that says why. The pool would hand anything else to the campaign, which is not to end by it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import traceback
+from collections.abc import Iterator, Sequence
+
+from campaigns.blame import Blame
+from campaigns.careful_reduction import reduce_carefully
+from campaigns.failure import Failure, ReducedFailure, reduce_failure
+from campaigns.latent import reduce_latent
+from campaigns.pool import cleaned_worker
+from campaigns.shard import Shard, ShardResult, run_shard
+from programs.errors import DeviceLost, InternalError
+from trials import time_limit
+from trials.forked import ZERO
+from trials.worker import processor_seconds
+
+# The exit status of a worker that lost its device. No other part of a worker exits with it.
+LOST = 71
+
+
+@contextlib.contextmanager
+def whose_end_is_told() -> Iterator[None]:
+    """End the worker if the call in this context wants to end it, or if it loses its device.
+
+    What a worker without its device runs later would fail, whatever it is. Any error that no part
+    of the harness explains is one of aliasproof itself.
+    """
+    exit_now = os._exit
+    os._exit = lambda status: exit_now(status or ZERO)
+    try:
+        yield
+    except InternalError:
+        raise
+    except Exception as error:  # noqa: BLE001 - a mistake of aliasproof costs one task
+        text = "".join(traceback.format_exception(error)[-3:])
+        raise InternalError(f"{type(error).__name__}: {error}\n{text}") from None
+    except DeviceLost:
+        exit_now(LOST)
+    except SystemExit as exit_:
+        code = exit_.code
+        exit_now((code if isinstance(code, int) else int(code is not None)) or ZERO)
+    except BaseException:  # noqa: BLE001 - such as a KeyboardInterrupt that a target raises
+        exit_now(1)
+    finally:
+        os._exit = exit_now
+
+
+def run_with_blame(shard: Shard, blame: str) -> ShardResult:
+    """Run a shard, and note in the file `blame` which programs run."""
+    note = Blame(blame)
+
+    def announce(indices: Sequence[int]) -> None:
+        time_limit.begin(1 if len(indices) == 1 else 2)
+        note(indices)
+
+    with whose_end_is_told(), cleaned_worker():
+        return run_shard(shard, announce)
+
+
+def timed_reduction(failure: Failure) -> tuple[ReducedFailure | None, float]:
+    """Reduce a failure. The seconds are those of the processor."""
+    start = processor_seconds()
+    with whose_end_is_told(), cleaned_worker():
+        reduced = reduce_latent(failure) if failure.symptom.latent else reduce_failure(failure)
+    return reduced, processor_seconds() - start
+
+
+def reduce_in_forks(failure: Failure) -> tuple[ReducedFailure | None, float]:
+    """Reduce a failure at whose candidates processes end, in a worker that does nothing else."""
+    start = processor_seconds()
+    with whose_end_is_told(), cleaned_worker():
+        reduced = reduce_carefully(failure)
+    return reduced, processor_seconds() - start

@@ -1,0 +1,108 @@
+"""`assert_equivalent` and `programs` in a user's tests."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from torch import fx
+
+from aliasproof import NotJudged, Program, UserError, assert_equivalent, programs
+from generators.features import Features
+
+SMALL = Features(
+    dtypes=(torch.float32,),
+    groups=("in-place",),
+    layouts=("contiguous",),
+    scenarios=(),
+    large=False,
+    instructions=2,
+    gradients=False,
+)
+
+
+def writes(x: torch.Tensor) -> torch.Tensor:
+    x.add_(1)
+    return x * 2
+
+
+def writes_to_expanded(x: torch.Tensor) -> torch.Tensor:
+    x.expand(3, 4).zero_()
+    return x + 0
+
+
+def forgets_writes(graph_module: fx.GraphModule) -> None:
+    graph = graph_module.graph
+    for node in list(graph.nodes):
+        if node.target is torch.ops.aten.copy_.default and not node.users:
+            graph.erase_node(node)
+
+
+def test_what_a_target_does_right_passes() -> None:
+    x = torch.arange(4.0)
+    assert_equivalent(writes, x, target="aot")
+    assert x.tolist() == [0, 1, 2, 3]
+
+
+def test_what_differs_is_told_as_check_tells_it_and_can_be_reproduced(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError) as failed:
+        assert_equivalent(writes_to_expanded, torch.arange(4.0), target="aot")
+    told = str(failed.value)
+    assert "first wrong after: AOTAutograd: functionalization" in told
+    assert "Wrong: aot." in told
+    _, _, rest = told.partition("put its ATen calls into FILE.py:\n")
+    command, source = rest.split("\n\n", maxsplit=1)
+    (tmp_path / "FILE.py").write_text("\n".join(line[4:] for line in source.splitlines()))
+    arguments = command.split()[1:]  # after `python`
+    done = subprocess.run([sys.executable, *arguments], cwd=tmp_path, check=False)
+    assert done.returncode == 1
+
+
+def test_a_pass_or_backend_of_the_caller_is_a_target() -> None:
+    with pytest.raises(AssertionError, match="input ends wrong"):
+        assert_equivalent(writes, torch.arange(4.0), target=forgets_writes)
+    assert_equivalent(writes, torch.arange(4.0), target=lambda graph, examples: graph)
+    with pytest.raises(UserError, match="expected a pass"):
+        assert_equivalent(writes, torch.arange(4.0), target=lambda: None)
+
+
+def test_keyword_arguments_and_pairs_are_handed_on() -> None:
+    def scaled(pair: tuple[torch.Tensor], more: dict[str, float], *, by: int) -> torch.Tensor:
+        return pair[0] * by + more["a"]
+
+    assert_equivalent(scaled, (torch.ones(2),), {"a": 1.0}, target="aot", kwargs={"by": 3})
+
+
+def test_what_cannot_be_judged_does_not_pass() -> None:
+    def undefined(x: torch.Tensor) -> torch.Tensor:
+        return x.as_strided((3,), (0,)).copy_(x[:3])
+
+    def raises(x: torch.Tensor) -> torch.Tensor:
+        return x + torch.ones(7)
+
+    with pytest.raises(NotJudged, match="undefined in eager"):
+        assert_equivalent(undefined, torch.arange(4.0), target="aot")
+    with pytest.raises(NotJudged, match="eager raises RuntimeError"):
+        assert_equivalent(raises, torch.arange(4.0), target="aot")
+
+
+@settings(max_examples=20, deadline=None)
+@given(programs(SMALL))
+def test_drawn_programs_run_through_a_right_target(program: Program) -> None:
+    assert_equivalent(program, target="identity")
+
+
+def test_a_wrong_target_is_found_and_its_program_is_shrunk() -> None:
+    @settings(max_examples=10, deadline=None, database=None, derandomize=True)
+    @given(programs(SMALL))
+    def found(program: Program) -> None:
+        assert_equivalent(program, target=forgets_writes)
+
+    with pytest.raises(AssertionError, match="input ends wrong") as failed:
+        found()
+    body = str(failed.value).partition("def program(")[2].partition("return")[0]
+    assert len(body.strip().splitlines()) == 2, body  # the head, and one call

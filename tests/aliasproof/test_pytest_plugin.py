@@ -1,0 +1,170 @@
+"""The plugin in a scratch project, as a user starts it: in processes of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+# A pass that forgets a write to an input, one that ends its process, and one that is right. The
+# first two do so at ops of which the few programs below have one.
+PASSES = """
+import os
+import torch
+
+def forgets(graph_module):
+    graph = graph_module.graph
+    for node in list(graph.nodes):
+        if node.target is torch.ops.aten.copy_.default and not node.users:
+            graph.erase_node(node)
+
+def segfaults(graph_module):
+    for node in graph_module.graph.nodes:
+        if node.target is torch.ops.aten.copy_.default:
+            os.kill(os.getpid(), 11)
+
+def right(graph_module):
+    return None
+"""
+PLUGIN = ("-p", "aliasproof.pytest_plugin")
+
+
+def pytest_in(
+    folder: Path, *arguments: str, plugins: tuple[str, ...] = PLUGIN
+) -> subprocess.CompletedProcess[str]:
+    """Run pytest in a folder with the plugin, installed or not."""
+    environment = os.environ | {
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "PYTHONPATH": str(REPOSITORY),
+        "PYTEST_ADDOPTS": "",
+    }
+    command = [sys.executable, "-P", "-m", "pytest", "-p", "no:cacheprovider", *plugins, *arguments]
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "passes.py").write_text(PASSES)
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_a_wrong_pass_and_one_that_ends_its_process_fail_alone_and_are_reproduced(
+    project: Path,
+) -> None:
+    names = ("forgets", "segfaults", "right")
+    targets = [each for name in names for each in ("--aliasproof-target", f"passes.py:{name}")]
+    numbers = ("--aliasproof-programs", "2", "--aliasproof-seed", "4")
+    more = ("-n", "2", "--junitxml=junit.xml", "--aliasproof-run=kept")
+    done = pytest_in(project, *targets, *numbers, *more, plugins=(*PLUGIN, "-p", "xdist.plugin"))
+    assert "2 failed, 1 passed" in done.stdout, done.stdout
+    wrong, dead, right = (_case(project / "junit.xml", name) for name in names)
+    # The reduced program, and the command that finds it again.
+    message = _message(wrong)
+    assert "inputs: input ends wrong" in message
+    assert "def program(x):" in message
+    assert _properties(wrong)["aliasproof_seed"] == "4"
+    assert _properties(wrong)["aliasproof_shard"] == "1/1"
+    (signature,) = _properties(wrong)["aliasproof_signatures"].split()
+    assert [*project.glob(f"kept/*/findings/{signature}/program.json")]
+    assert "dies of signal 11" in _message(dead)
+    assert right.find("failure") is None
+    assert _properties(right)["aliasproof_programs"] == "2"
+    command = re.search(r"To run this shard again:\n +(.*)", message)
+    assert command is not None
+    again = _typed(command[1], project)
+    assert again.returncode == 1, again.stderr
+    assert signature in again.stdout
+    script = re.search(r"To see it: (.*)", message)
+    assert script is not None
+    assert _typed(script[1], project).returncode == 1
+
+
+def _case(file: Path, name: str) -> ET.Element:
+    cases = ET.parse(file).getroot().iter("testcase")  # noqa: S314 - pytest wrote it
+    return next(case for case in cases if f":{name}[" in case.get("name", ""))
+
+
+def _message(case: ET.Element) -> str:
+    failure = case.find("failure")
+    assert failure is not None
+    return failure.text or ""
+
+
+def _properties(case: ET.Element) -> dict[str, str]:
+    return {each.get("name", ""): each.get("value", "") for each in case.iter("property")}
+
+
+def _typed(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY)}
+    return subprocess.run(
+        ["bash", "-c", command],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_identifiers_are_stable_and_can_be_chosen(project: Path) -> None:
+    options = ("--aliasproof-target", "aot", "--aliasproof-programs", "600")
+    listed = pytest_in(project, *options, "--collect-only", "-q")
+    expected = [f"aliasproof::aot[shard-{number}-of-3]" for number in (1, 2, 3)]
+    assert [line for line in listed.stdout.splitlines() if "::" in line] == expected
+    (project / "test_own.py").write_text("def test_own(): pass\n")
+    own = pytest_in(project, *options, "-m", "not aliasproof", "-q")
+    assert "1 passed, 3 deselected" in own.stdout
+
+
+def test_ini_options_count_and_the_command_line_wins(project: Path) -> None:
+    (project / "pytest.ini").write_text("[pytest]\naliasproof_programs = 75\naliasproof_shards=3\n")
+    listed = pytest_in(project, "--aliasproof-target", "aot", "--collect-only", "-q")
+    assert "aot[shard-3-of-3]" in listed.stdout
+    fewer = pytest_in(
+        project, "--aliasproof-target", "aot", "--aliasproof-shards", "1", "--collect-only", "-q"
+    )
+    assert "aot[shard-1-of-1]" in fewer.stdout
+
+
+def test_a_project_that_does_not_use_it_is_not_disturbed(project: Path) -> None:
+    (project / "test_own.py").write_text(
+        "import sys\n\ndef test_light():\n"
+        "    ours = {'torch', 'targets', 'programs', 'reports', 'hypothesis'}\n"
+        "    assert not ours & {*sys.modules}\n"
+    )
+    done = pytest_in(project, "-q", "-W", "error", "--strict-config", "--strict-markers")
+    assert "1 passed" in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("programs", "0"), ("programs", "many"), ("seed", "-1"), ("timeout", "nan"), ("known", "no")],
+)
+def test_bad_numbers_are_refused_before_anything_runs(
+    project: Path, option: str, value: str
+) -> None:
+    done = pytest_in(project, "--aliasproof-target", "aot", f"--aliasproof-{option}", value)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert f"--aliasproof-{option} {value}: give" in done.stderr
+
+
+def test_an_unknown_target_fails_with_what_to_do(project: Path) -> None:
+    done = pytest_in(project, "--aliasproof-target", "aott")
+    assert "1 failed" in done.stdout
+    assert "unknown target 'aott'; did you mean 'aot'?" in done.stdout
+
+
+def test_a_shard_that_takes_too_long_is_ended_and_fails(project: Path) -> None:
+    more = ("--aliasproof-programs", "100000", "--aliasproof-shards", "1")
+    done = pytest_in(project, "--aliasproof-target", "identity", "--aliasproof-timeout", "1", *more)
+    assert "It was ended after 1 seconds" in done.stdout
+    assert "1 failed" in done.stdout
