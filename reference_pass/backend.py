@@ -23,6 +23,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.graph import _BoxedCodeGen
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from reference_pass.aten_graphs import is_aten
 from reference_pass.backtracking import footprint
@@ -63,7 +64,9 @@ def aliasproof(
     """
     # Parameters are inputs, or attributes of the graph (`install_free_tensors`, `symbolic_trace`).
     tensors = [*tensors_in(example_inputs), *graph_module.parameters(), *graph_module.buffers()]
-    if not torch.is_grad_enabled() or not any(tensor.requires_grad for tensor in tensors):
+    trains = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    # AOTAutograd also takes tensors apart that consist of others, such as jagged ones.
+    if not trains and not _has_wrappers(graph_module):
         return Compiled(graph_module, example_inputs, views, strict)
     if strict:
         # The graphs of AOTAutograd do not show any more what the program writes.
@@ -75,13 +78,21 @@ def aliasproof(
         fw_compiler=compiler, bw_compiler=compiler, keep_inference_input_mutations=True
     )
     (output,) = graph_module.graph.find_nodes(op="output")
-    if isinstance(output.args[0], (tuple, list)):
-        return compile_both(graph_module, example_inputs)
-    # AOTAutograd takes graphs that return a tuple, as those of Dynamo do.
-    graph = fx.Graph()
-    graph.output((graph.graph_copy(graph_module.graph, {}),))
-    compiled = compile_both(fx.GraphModule(graph_module, graph), example_inputs)
-    return lambda *inputs: compiled(*inputs)[0]
+    is_tuple = isinstance(output.args[0], (tuple, list))
+    if not is_tuple:
+        # AOTAutograd takes graphs that return a tuple, as those of Dynamo do.
+        graph = fx.Graph()
+        graph.output((graph.graph_copy(graph_module.graph, {}),))
+        graph_module = fx.GraphModule(graph_module, graph)
+    # The backward graph is compiled now, so that what is refused in it is refused now.
+    with torch._functorch.config.patch(force_non_lazy_backward_lowering=True):
+        compiled = compile_both(graph_module, example_inputs)
+    return compiled if is_tuple else lambda *inputs: compiled(*inputs)[0]
+
+
+def _has_wrappers(graph_module: fx.GraphModule) -> bool:
+    values = [node.meta.get("example_value") for node in graph_module.graph.nodes]
+    return any(map(is_traceable_wrapper_subclass, tensors_in(values)))
 
 
 def boxed(

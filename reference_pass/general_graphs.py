@@ -120,11 +120,12 @@ def template_of(layouts: Sequence[Any], values: Sequence[Any]) -> Template | Non
             return number.node.hint  # a float is a constant of a graph
         expression = number.node.expr
         for symbol in expression.free_symbols - own.keys():
-            is_size = given.var_to_range[symbol].lower >= 2
             hint = given.backed_var_to_val.get(symbol)
-            if hint is None:
-                raise _NoNumberError
-            own[symbol] = _new_symbol(env, LocalSource(str(symbol)), int(hint), is_size=is_size)
+            if not getattr(hint, "is_Integer", isinstance(hint, int)):
+                raise _NoNumberError  # unbacked, or the length of the rows of a jagged tensor
+            is_size = given.var_to_range[symbol].lower >= 2
+            number_of = int(hint)  # type: ignore[arg-type]
+            own[symbol] = _new_symbol(env, LocalSource(str(symbol)), number_of, is_size=is_size)
         mine = expression.xreplace({each: number.node.expr for each, number in own.items()})
         return env.create_symintnode(mine, hint=number.node.hint)
 
