@@ -32,6 +32,7 @@ from campaigns.json_forms import (
     plan_to_json,
 )
 from campaigns.plan import Plan
+from campaigns.store_damage import DAMAGE, MOST_BYTES, require_tables, require_texts
 from campaigns.store_schema import SCHEMA, VERSION
 from programs.errors import UserError
 
@@ -74,6 +75,9 @@ class Store:
     def open(cls, folder: Path) -> Store:
         """Open the store of a folder, or make it. Raises `UserError` if it is of another form."""
         connection = sqlite3.connect(folder / NAME, isolation_level=None)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES)
+        connection.execute("PRAGMA trusted_schema = OFF")
+        require_tables(connection, folder / NAME)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -120,7 +124,8 @@ class Store:
                 f"{self.file.parent} was made with torch {version}, and this is torch"
                 f" {torch.__version__}; go on with the former, or name a new folder with --run"
             )
-        return plan_from_json(self._decoded(plan))
+        stored: Plan = self.checked(plan_from_json, self._decoded(plan))
+        return stored
 
     def keep_plan(self, plan: Plan, *, merged: bool = False) -> None:
         """Keep the plan of this run, or the one that it goes on with."""
@@ -140,13 +145,22 @@ class Store:
         return sum(float(seconds) for seconds, _ in rows), dict(spent)
 
     def note_progress(
-        self, elapsed: float, spent: dict[str, float], counts: tuple[int, int, int], kib: int
+        self,
+        elapsed: float,
+        spent: dict[str, float],
+        counts: tuple[int, int, int],
+        kib: int,
+        workers: tuple[int, int, int],
     ) -> None:
-        """Keep how far the run is: programs, those with a violation, findings; and its memory."""
+        """Keep how far the run is: programs, those with a violation, findings; and its memory.
+
+        `workers` are their number, their memory together and that of the largest, in KiB.
+        """
         with self._connection:
             self._connection.execute("BEGIN")
             self.write("UPDATE runs SET elapsed = ?, spent = ?", elapsed, _encoded(spent))
             self.write("INSERT INTO throughput VALUES (1, ?, ?, ?, ?, ?)", elapsed, *counts, kib)
+            self.write("INSERT INTO workers VALUES (?, ?, ?, ?)", elapsed, *workers)
 
     # --- shards and their failures ---
 
@@ -284,7 +298,15 @@ class Store:
         self._keep_occurrence(identifier, kept.task, kept.number)
 
     def _keep_occurrence(self, identifier: str, task: str, number: int) -> None:
-        self.write("INSERT OR IGNORE INTO occurrences VALUES (?, ?, ?)", identifier, task, number)
+        new = self._connection.execute(
+            "INSERT OR IGNORE INTO occurrences VALUES (?, ?, ?)", (identifier, task, number)
+        )
+        if new.rowcount:  # and not one of before the campaign was started again
+            self.write(
+                "UPDATE triage SET state = 'regressed', note = note || ' (shows again)'"
+                " WHERE finding = ? AND state = 'fixed'",
+                identifier,
+            )
 
     def occurrences(self) -> dict[str, int]:
         """How many failures each finding has."""
@@ -344,6 +366,7 @@ class Store:
         self, text: str, script: str, issue: str | None, confirmation: str | None, said: str | None
     ) -> KeptFinding:
         finding = self.checked(finding_from_json, self._decoded(text), str(self.file))
+        self.checked(require_texts, script, issue)
         shown, answers = (
             None if value is None else self._decoded(value) for value in (confirmation, said)
         )
@@ -369,7 +392,7 @@ class Store:
         """Read a value. Raises `UserError` that names the store if it is malformed."""
         try:
             return read(*values)
-        except (LookupError, TypeError, ValueError) as reason:
+        except DAMAGE as reason:
             raise UserError(
                 f"{self.file} is damaged: {type(reason).__name__}: {reason}; name another folder"
                 " with --run"

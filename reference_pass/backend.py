@@ -13,6 +13,7 @@ graph, and the passes compile each of them.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -25,8 +26,8 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.graph import _BoxedCodeGen
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from reference_pass.aten_graphs import is_aten
-from reference_pass.backtracking import footprint
+from reference_pass.aten_graphs import is_aten, normalised
+from reference_pass.backtracking import Footprint, footprint
 from reference_pass.capture import capture
 from reference_pass.exceptions import Refused
 from reference_pass.functionalize import Views
@@ -44,7 +45,6 @@ from reference_pass.input_layouts import (
     fakes_of,
     input_layouts,
 )
-from reference_pass.metadata import update_metadata
 from reference_pass.nested import tensors_in
 from reference_pass.output_views import detach_new_outputs
 from reference_pass.pipeline import pipeline
@@ -141,6 +141,11 @@ class Compiled:
         self.located: dict[Any, bool] = {}
         self.template: Template | None = None
         self.is_aten = is_aten(graph_module, example_inputs)
+        # AOTAutograd has run its graph on fakes. Torch's cache has the results, by these settings.
+        mode = torch._guards.detect_fake_mode(example_inputs)
+        self.settings: dict[str, Any] = {}
+        if mode is not None and mode.shape_env is not None and self.is_aten:
+            self.settings = dataclasses.asdict(mode.shape_env.settings)
         # The fakes are ours alone: those of Dynamo would get symbols from our trace.
         with torch._guards.tracing(None), unset_fake_temporarily():
             self._compile_examples(example_inputs)
@@ -227,18 +232,20 @@ class Compiled:
         None if the graph depends on the location of an input that has none.
         """
         mode = FakeTensorMode(
-            shape_env=env or ShapeEnv(), static_shapes=True, allow_non_fake_inputs=True
+            shape_env=env or ShapeEnv(**self.settings),
+            static_shapes=True,
+            allow_non_fake_inputs=True,
         )
-        captured = self._captured(layouts, values, mode)
+        # New ones for each use, since a trace may change the metadata of its arguments.
+        new_fakes = functools.partial(fakes_of, layouts, values, mode)
+        captured = self._captured(new_fakes, values)
         anywhere = any(isinstance(each, InputLayout) and each.location is None for each in layouts)
         if anywhere and depends_on_location(captured):
             return None
-        # New fakes, since the trace may have changed the metadata of the others.
-        fakes = fakes_of(layouts, values, mode)
-        compiled = pipeline(captured, *fakes, views=self.views, strict=self.strict)
+        compiled = pipeline(captured, *new_fakes(), views=self.views, strict=self.strict)
         if anywhere and depends_on_location(compiled):
             return None
-        if self.views == "alias" and _has_lower_peak(captured, compiled, fakes):
+        if self.views == "alias" and _has_higher_peak(compiled):
             compiled = _copy(captured)
         compiled = detach_new_outputs(compiled, captured)
         # The graph takes its inputs out of a list, so that it can free them after their last use.
@@ -249,18 +256,20 @@ class Compiled:
         return compiled
 
     def _captured(
-        self, layouts: Sequence[Any], inputs: Sequence[Any], mode: FakeTensorMode
+        self, new_fakes: Callable[[], Sequence[Any]], inputs: Sequence[Any]
     ) -> fx.GraphModule:
+        if self.is_aten:
+            return normalised(self.graph_module)
         if not self.by_value:
             try:
-                return capture(self.graph_module, fakes_of(layouts, inputs, mode))
+                return capture(self.graph_module, new_fakes())
             # A branch on the probability of dropout; a kernel that takes no symbol for a float.
             except (Refused, TypeError):
                 if not self.floats:
                     raise
                 self.by_value = True
         graph_module = _with_floats(self.graph_module, self.floats, inputs)
-        return capture(graph_module, fakes_of(layouts, inputs, mode))
+        return capture(graph_module, new_fakes())
 
     def _general(self, layouts: tuple[Any, ...], inputs: Sequence[Any]) -> General | None:
         """The graph for all sizes, or for all ints; None if there is none."""
@@ -276,10 +285,8 @@ class Compiled:
             return None
         general = self._general_for(Template.with_int_symbols(layouts, inputs), inputs)
         # With symbols, less can be decided, so it may allocate more than the graph for one value.
-        if (
-            general
-            and footprint(general.graph_module.graph).calls > footprint(others[0].graph).calls
-        ):
+        calls = footprint(others[0].graph).calls
+        if general is not None and footprint(general.graph_module.graph).calls > calls:
             general = None
         _keep(self.general, self._layouts(inputs), general, self.MOST_LAYOUTS)
         return general
@@ -303,17 +310,14 @@ class Compiled:
         return None
 
 
-def _has_lower_peak(
-    captured: fx.GraphModule, compiled: fx.GraphModule, fakes: Sequence[Any]
-) -> bool:
+def _has_higher_peak(compiled: fx.GraphModule) -> bool:
     """True if the captured graph, which writes where the program does, needs less memory.
 
     The passes remove each mutation, and do not put all of them back: not through views of one
     input that lie between each other, for example. The captured graph is right as it is.
     """
-    measured = _copy(captured)
-    update_metadata(measured, *fakes)
-    return footprint(measured.graph).peak < footprint(compiled.graph).peak
+    captured: Footprint = compiled.meta["captured_footprint"]
+    return captured.peak < footprint(compiled.graph).peak
 
 
 def _copy(graph_module: fx.GraphModule) -> fx.GraphModule:
