@@ -33,6 +33,7 @@ INSERT INTO findings SELECT * FROM other.findings WHERE true
     torch_compile = excluded.torch_compile WHERE findings.confirmation IS NULL;
 INSERT OR IGNORE INTO occurrences SELECT * FROM other.occurrences;
 INSERT OR IGNORE INTO triage SELECT * FROM other.triage;
+INSERT OR IGNORE INTO replays SELECT * FROM other.replays;
 """
 
 

@@ -15,18 +15,20 @@ from typing import NamedTuple
 
 from campaigns.campaign import Campaign
 from campaigns.careful_reduction import ends_process
+from campaigns.executor import Mistake, WorkerEnd
 from campaigns.failure import Failure, ReducedFailure
 from campaigns.finding import Finding
 from campaigns.shard import Shard
 from campaigns.store import KeptFailure
-from campaigns.tasks import FinishedReduction, Mistake, Tasks, Ticket, WorkerEnd
+from campaigns.tasks import FinishedReduction, Tasks, Ticket
 from oracles.verdict import Violation
 from programs.program import Program
 from trials.attribution import Symptom
 
 POLL = 0.02  # seconds between two looks at results that are not there yet
-# The share of the time of a campaign in which it draws programs, whatever waits.
-DRAWING = 0.85
+# The share of the time of a campaign in which it draws programs, whatever waits; and the seconds
+# that are enough for what waits at the end of a long one.
+DRAWING, ENOUGH = 0.85, 300.0
 # How often a worker must end at a program, or in a reduction, before these are at fault. A user or
 # the kernel can end any worker, so that a few such ends say little.
 TRIES, TRIES_IF_FROM_OUTSIDE = 2, 5
@@ -94,13 +96,16 @@ class Scheduler:
         """Schedule shards, two per worker. Returns False if the search is over."""
         # One shard per worker runs, another one waits, so that no worker is idle while the parent
         # writes. More would only make the end of a timed campaign longer.
-        while self._next is not None and len(self._queue) < 2 * self.campaign.plan.workers:
+        while self._next is not None and len(self._queue) < 2 * self.tasks.executor.workers:
             # What is in the store is taken, whatever the time: it is a part of the campaign.
             if self._time_is_up() and not self.tasks.has_result(self._next):
                 break
             self._queue.append(self._attempt(self._next))
             self._next = next(self._shards, None)
-        return self.at_work
+        # While findings are confirmed, the rest of the time waits for more.
+        seconds = self.campaign.plan.seconds
+        later = self._next is not None and self.others_wait and seconds is not None
+        return self.at_work or (later and self.elapsed <= (seconds or 0.0))
 
     def take(self) -> FoundFailure | None:
         """Take the next shard or reduction that is done, or wait a moment if there is none.
@@ -122,7 +127,8 @@ class Scheduler:
             return False
         # A campaign ends on time, so the last seconds are for what was found, if it waits.
         found_waits = bool(self._reductions) or self.others_wait
-        return self.elapsed > seconds * (DRAWING if found_waits else 1.0)
+        reserved = min(seconds * (1 - DRAWING), ENOUGH) if found_waits else 0.0
+        return self.elapsed > seconds - reserved
 
     # --- shards ---
 
@@ -191,7 +197,7 @@ class Scheduler:
         symptom = Symptom(shard.target, "errors", end.kind)
         failure = Failure(symptom, program, shard.seed, company=company, violation=violation)
         kept = self.tasks.store.keep_failure(attempt.ticket.name, failure)
-        if self.tasks.start_careful is None:
+        if not self.tasks.careful:
             return _unreduced(kept, f"each candidate could end its process on {program.device}")
         self._reduce(kept)
         return None

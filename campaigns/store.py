@@ -145,13 +145,22 @@ class Store:
         return sum(float(seconds) for seconds, _ in rows), dict(spent)
 
     def note_progress(
-        self, elapsed: float, spent: dict[str, float], counts: tuple[int, int, int], kib: int
+        self,
+        elapsed: float,
+        spent: dict[str, float],
+        counts: tuple[int, int, int],
+        kib: int,
+        workers: tuple[int, int, int],
     ) -> None:
-        """Keep how far the run is: programs, those with a violation, findings; and its memory."""
+        """Keep how far the run is: programs, those with a violation, findings; and its memory.
+
+        `workers` are their number, their memory together and that of the largest, in KiB.
+        """
         with self._connection:
             self._connection.execute("BEGIN")
             self.write("UPDATE runs SET elapsed = ?, spent = ?", elapsed, _encoded(spent))
             self.write("INSERT INTO throughput VALUES (1, ?, ?, ?, ?, ?)", elapsed, *counts, kib)
+            self.write("INSERT INTO workers VALUES (?, ?, ?, ?)", elapsed, *workers)
 
     # --- shards and their failures ---
 
@@ -289,7 +298,15 @@ class Store:
         self._keep_occurrence(identifier, kept.task, kept.number)
 
     def _keep_occurrence(self, identifier: str, task: str, number: int) -> None:
-        self.write("INSERT OR IGNORE INTO occurrences VALUES (?, ?, ?)", identifier, task, number)
+        new = self._connection.execute(
+            "INSERT OR IGNORE INTO occurrences VALUES (?, ?, ?)", (identifier, task, number)
+        )
+        if new.rowcount:  # and not one of before the campaign was started again
+            self.write(
+                "UPDATE triage SET state = 'regressed', note = note || ' (shows again)'"
+                " WHERE finding = ? AND state = 'fixed'",
+                identifier,
+            )
 
     def occurrences(self) -> dict[str, int]:
         """How many failures each finding has."""

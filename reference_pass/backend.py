@@ -13,6 +13,7 @@ graph, and the passes compile each of them.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -25,7 +26,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.fx.graph import _BoxedCodeGen
 
-from reference_pass.backtracking import footprint
+from reference_pass.aten_graphs import is_aten, normalised
+from reference_pass.backtracking import Footprint, footprint
 from reference_pass.capture import capture
 from reference_pass.exceptions import Refused
 from reference_pass.functionalize import Views
@@ -35,7 +37,6 @@ from reference_pass.input_layouts import (
     fakes_of,
     input_layouts,
 )
-from reference_pass.metadata import update_metadata
 from reference_pass.nested import tensors_in
 from reference_pass.output_views import detach_new_outputs
 from reference_pass.pipeline import pipeline
@@ -121,6 +122,11 @@ class Compiled:
         # Whether all graphs depend on the locations of inputs; and for which layouts they do.
         self.by_location = depends_on_location(graph_module)
         self.located: dict[Any, bool] = {}
+        # AOTAutograd has run its graph on fakes. Torch's cache has the results, by these settings.
+        mode = torch._guards.detect_fake_mode(example_inputs)
+        self.settings: dict[str, Any] = {}
+        if mode is not None and mode.shape_env is not None and is_aten(graph_module):
+            self.settings = dataclasses.asdict(mode.shape_env.settings)
         if (inputs := _without_symbols(example_inputs)) is not None:
             # The fakes are ours alone: those of Dynamo would get symbols from our trace.
             with torch._guards.tracing(None), unset_fake_temporarily():
@@ -165,17 +171,19 @@ class Compiled:
     def _built(self, inputs: Sequence[Any]) -> fx.GraphModule:
         """The compiled graph for such inputs, which may have symbols for ints."""
         mode = FakeTensorMode(
-            shape_env=_shape_env(inputs), static_shapes=True, allow_non_fake_inputs=True
+            shape_env=_shape_env(inputs) or ShapeEnv(**self.settings),
+            static_shapes=True,
+            allow_non_fake_inputs=True,
         )
         layouts = self._layouts(inputs)
-        captured = self._captured(layouts, inputs, mode)
+        # New ones for each use, since a trace may change the metadata of its arguments.
+        new_fakes = functools.partial(fakes_of, layouts, inputs, mode)
+        captured = self._captured(new_fakes, inputs)
         anywhere = any(isinstance(each, InputLayout) and each.location is None for each in layouts)
         if not (anywhere and depends_on_location(captured)):
-            # New fakes, since the trace may have changed the metadata of the others.
-            fakes = fakes_of(layouts, inputs, mode)
-            compiled = pipeline(captured, *fakes, views=self.views, strict=self.strict)
+            compiled = pipeline(captured, *new_fakes(), views=self.views, strict=self.strict)
             if not (anywhere and depends_on_location(compiled)):
-                if self.views == "alias" and _has_lower_peak(captured, compiled, fakes):
+                if self.views == "alias" and _has_higher_peak(compiled):
                     compiled = _copy(captured)
                 compiled = detach_new_outputs(compiled, captured)
                 # The graph takes its inputs out of a list, so that it can free them after their
@@ -189,18 +197,20 @@ class Compiled:
         return self._built(inputs)
 
     def _captured(
-        self, layouts: Sequence[Any], inputs: Sequence[Any], mode: FakeTensorMode
+        self, new_fakes: Callable[[], Sequence[Any]], inputs: Sequence[Any]
     ) -> fx.GraphModule:
+        if is_aten(self.graph_module, inputs):
+            return normalised(self.graph_module)
         if not self.by_value:
             try:
-                return capture(self.graph_module, fakes_of(layouts, inputs, mode))
+                return capture(self.graph_module, new_fakes())
             # A branch on the probability of dropout; a kernel that takes no symbol for a float.
             except (Refused, TypeError):
                 if not self.floats:
                     raise
                 self.by_value = True
         graph_module = _with_floats(self.graph_module, self.floats, inputs)
-        return capture(graph_module, fakes_of(layouts, inputs, mode))
+        return capture(graph_module, new_fakes())
 
     def _general(self, inputs: Sequence[Any]) -> General | None:
         """The graph for all ints, which is built for the second ones; None if there is none."""
@@ -238,17 +248,14 @@ class General:
         return self.guards.broken([inputs[index] for index in self.ints]) is None
 
 
-def _has_lower_peak(
-    captured: fx.GraphModule, compiled: fx.GraphModule, fakes: Sequence[Any]
-) -> bool:
+def _has_higher_peak(compiled: fx.GraphModule) -> bool:
     """True if the captured graph, which writes where the program does, needs less memory.
 
     The passes remove each mutation, and do not put all of them back: not through views of one
     input that lie between each other, for example. The captured graph is right as it is.
     """
-    measured = _copy(captured)
-    update_metadata(measured, *fakes)
-    return footprint(measured.graph).peak < footprint(compiled.graph).peak
+    captured: Footprint = compiled.meta["captured_footprint"]
+    return captured.peak < footprint(compiled.graph).peak
 
 
 def _copy(graph_module: fx.GraphModule) -> fx.GraphModule:
@@ -278,10 +285,10 @@ def _with_symbols(inputs: Sequence[Any]) -> list[Any]:
     ]
 
 
-def _shape_env(inputs: Sequence[Any]) -> ShapeEnv:
-    """The environment of the symbols among the inputs, or a new one."""
+def _shape_env(inputs: Sequence[Any]) -> ShapeEnv | None:
+    """The environment of the symbols among the inputs."""
     symbols = [value for value in inputs if isinstance(value, torch.SymInt)]
-    return symbols[0].node.shape_env if symbols else ShapeEnv()
+    return symbols[0].node.shape_env if symbols else None
 
 
 def _keep(cache: dict[Any, Any], key: Any, value: Any, most: int) -> None:

@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 
 from reference_pass import operand_access
 from reference_pass.control_flow_calls import CONTROL_FLOW
 from reference_pass.copied_operands import view_in
-from reference_pass.fake_execution import another_fake, refuse_without_regions
+from reference_pass.fake_execution import refuse_without_regions, without_record_of_views
 from reference_pass.operator_forms import aten, is_opaque, on_copies
 
 
@@ -113,28 +113,29 @@ _SOME_MORE = 16 * 6007
 def fakes_of(layouts: Sequence[Any], values: Sequence[Any], mode: FakeTensorMode) -> list[Any]:
     """New fake tensors with these layouts, and the given values where no tensor is."""
     memories: dict[int, torch.Tensor] = {}
-    with mode, torch.no_grad():
+    # To autograd they are inputs, and no views.
+    with unset_fake_temporarily(), torch.no_grad(), without_record_of_views():
         return [
-            _fake(layout, memories) if isinstance(layout, InputLayout) else value
+            _fake(layout, memories, mode) if isinstance(layout, InputLayout) else value
             for layout, value in zip(layouts, values, strict=True)
         ]
 
 
-def _fake(layout: InputLayout, memories: dict[int, torch.Tensor]) -> Any:
+def _fake(layout: InputLayout, memories: dict[int, torch.Tensor], mode: FakeTensorMode) -> Any:
     refuse_without_regions(layout.dtype)
     item = layout.dtype.itemsize
     offset, nbytes = layout.location or (
         _SOME_OFFSET,
         (_SOME_OFFSET + _elements(layout) + _SOME_MORE) * item,
     )
+    # On meta tensors, since each call on fakes takes as long as ten of these.
     if layout.storage not in memories:
-        memories[layout.storage] = torch.empty(nbytes, dtype=torch.uint8, device=layout.device)
-    fake = view_in(memories[layout.storage], layout.dtype, layout.sizes, layout.strides, offset)
+        memories[layout.storage] = torch.empty(nbytes, dtype=torch.uint8, device="meta")
+    meta = view_in(memories[layout.storage], layout.dtype, layout.sizes, layout.strides, offset)
     conj, neg = layout.lazy
-    fake = fake.conj() if conj else fake
-    fake = torch._neg_view(fake) if neg else fake
-    assert isinstance(fake, FakeTensor)
-    return another_fake(fake).requires_grad_(layout.requires_grad)
+    meta = meta.conj() if conj else meta
+    meta = torch._neg_view(meta) if neg else meta
+    return FakeTensor(mode, meta, layout.device).requires_grad_(layout.requires_grad)
 
 
 def _elements(layout: InputLayout) -> int:

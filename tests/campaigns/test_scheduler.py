@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from campaigns.blame import Blame
 from campaigns.campaign import Campaign
 from campaigns.confirmations import Confirmations
 from campaigns.failure import Failure
+from campaigns.local_workers import LocalWorkers
 from campaigns.plan import Plan
 from campaigns.run_folder import RunFolder
 from campaigns.scheduler import (
@@ -66,7 +68,8 @@ def scheduler(folder: Path, programs: int, *, past_known: bool = False) -> tuple
     files, pool = RunFolder.create(folder), Pool()
     plan = Plan(("identity",), programs=programs, workers=1, past_known=past_known)
     campaign = Campaign(plan, folder, {"identity": Statistics()})
-    tasks = Tasks(Store.open(folder), files, lambda: pool)  # type: ignore[arg-type,return-value]
+    workers = LocalWorkers(files, 1, lambda: pool, lambda: pool, lambda text: None)  # type: ignore[arg-type,return-value]
+    tasks = Tasks(Store.open(folder), files, workers)
     return Scheduler(campaign, tasks), pool
 
 
@@ -252,6 +255,34 @@ def test_a_worker_that_dies_before_its_first_program_blames_none(tmp_path: Path)
         assert dies(subject, pool, []) is None
     assert subject.campaign.mistakes == ["shard 0 of identity: dies of signal 11 at its start"]
     assert not subject.fill()
+
+
+@pytest.mark.parametrize(("seconds", "passed"), [(100.0, 90.0), (10_000.0, 9_800.0)])
+def test_the_end_of_a_campaign_is_for_what_waits_and_then_for_more(
+    seconds: float, passed: float, tmp_path: Path
+) -> None:
+    subject, pool = scheduler(tmp_path, 100)
+    subject.campaign.plan = replace(subject.campaign.plan, seconds=seconds)
+    subject.started -= passed
+    subject.others_wait = True
+    assert subject.fill(), "it waits"
+    assert not pool.scheduled
+    subject.others_wait = False
+    assert subject.fill()
+    assert pool.scheduled, "nothing waits any more, and there is time"
+    subject.started -= seconds
+    subject.others_wait, subject._next = True, pool.scheduled[0]
+    subject._queue.clear()
+    assert not subject.fill(), "the time is up"
+
+
+def test_a_long_campaign_reserves_minutes_and_not_hours(tmp_path: Path) -> None:
+    subject, pool = scheduler(tmp_path, 100)
+    subject.campaign.plan = replace(subject.campaign.plan, seconds=8 * 3600.0)
+    subject.started -= 0.95 * 8 * 3600
+    subject.others_wait = True
+    assert subject.fill()
+    assert pool.scheduled
 
 
 def test_a_pool_that_breaks_is_started_anew(tmp_path: Path) -> None:
