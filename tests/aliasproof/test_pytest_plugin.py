@@ -141,6 +141,16 @@ def test_a_project_that_does_not_use_it_is_not_disturbed(project: Path) -> None:
     assert "1 passed" in done.stdout, done.stdout
 
 
+def test_a_package_of_the_project_that_ours_hides_is_explained(project: Path) -> None:
+    (project / "targets").mkdir()
+    (project / "targets" / "__init__.py").write_text("MINE = 1\n")
+    (project / "test_own.py").write_text("from targets import MINE\n\ndef test_own(): pass\n")
+    done = pytest_in(project, "--import-mode=importlib")
+    assert "Python finds the package 'targets' of aliasproof" in done.stdout
+    mended = pytest_in(project, "--import-mode=importlib", "-o", "pythonpath=.")
+    assert "1 passed" in mended.stdout, mended.stdout
+
+
 @pytest.mark.parametrize(
     ("option", "value"),
     [("programs", "0"), ("programs", "many"), ("seed", "-1"), ("timeout", "nan"), ("known", "no")],
