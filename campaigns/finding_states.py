@@ -106,7 +106,7 @@ def triaged(store: Store) -> list[Triaged]:
     for finding, said, link, note in rows:
         state, seen = history.state(finding, said, made_with)
         notes = "; ".join(filter(None, (note, seen)))
-        name, state, link, notes = (printable(str(text)) for text in (finding, state, link, notes))
+        name, state, link, notes = (printable(str(x)) for x in (finding, state, link, notes))
         found.append(Triaged(name, state, link, notes, times.get(finding, 0)))
     return found
 
