@@ -74,7 +74,10 @@ def _above_0(kind: Callable[[Any], Number], value: Any) -> Number | None:
 def shard_to_json(shard: Shard) -> dict[str, object]:
     """A shard as JSON values. Equal shards have equal ones, in the same order."""
     company = [shard.company.start, shard.company.stop]
-    return asdict(shard) | {"skip": sorted(shard.skip), "company": company}
+    values = asdict(shard) | {"skip": sorted(shard.skip), "company": company}
+    if not shard.mended:  # runs of before know nothing of it, and go on
+        del values["mended"]
+    return values
 
 
 # --- failures -------------------------------------------------------------------------------------
