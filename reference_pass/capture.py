@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
@@ -67,6 +68,8 @@ def _without_graph(argument: object) -> Any:
     return leaf.requires_grad_() if keeps else leaf
 
 
+# What kernels in C++, and their replacements in Python, raise for symbolic sizes only.
+_NEEDS_NUMBERS = r"Cannot call \w+\(\) on tensor with symbolic|^Expected out tensor to have.*"
 # What torch raises where a fake tensor would need data.
 _DATA_DEPENDENT = (
     DataDependentOutputException,
@@ -182,11 +185,13 @@ def _reasons() -> Iterator[None]:
     except (NotImplementedError, SyntaxError) as error:
         raise Refused(f"the function cannot be traced: {error}") from error
     except RuntimeError as error:
-        if "tried to directly modify sizes" not in str(error):
+        if "tried to directly modify sizes" in str(error):
+            reason = "a resize_ of a tensor of symbolic size cannot be traced"
+        elif why := re.search(_NEEDS_NUMBERS, str(error)):
+            reason = f"an operator has no kernel for symbolic sizes ({why[0]})"
+        else:
             raise
-        raise Refused(
-            "a resize_ of a tensor of symbolic size cannot be traced; trace it with fixed sizes"
-        ) from error
+        raise Refused(f"{reason}; trace it with fixed sizes") from error
 
 
 def _watch_data(function: Callable[..., Any], swapped: list[int]) -> Callable[..., Any]:

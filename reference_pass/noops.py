@@ -31,7 +31,7 @@ from reference_pass.layout_uses import at_same_offset, location_use
 from reference_pass.liveness import Liveness, stored_over
 from reference_pass.metadata import update_metadata
 from reference_pass.operand_access import COPIES_STORAGE, SCATTERS
-from reference_pass.operator_forms import aten, bind
+from reference_pass.operator_forms import EPILOGUE, aten, bind
 from reference_pass.regions import Region, equal, known, overlap
 from reference_pass.size_guards import guard_sizes
 
@@ -111,6 +111,9 @@ def _duplicate(node: fx.Node, liveness: Liveness) -> Duplicate | None:
     return Duplicate(node, original, liveness)
 
 
+RESIZES = EPILOGUE - {aten.copy_.default}
+
+
 def _shown_again(view: fx.Node, liveness: Liveness) -> fx.Node | None:
     """The value that a view was made from, and shows all of, in the same order.
 
@@ -119,6 +122,9 @@ def _shown_again(view: fx.Node, liveness: Liveness) -> fx.Node | None:
     shown: list[fx.Node] = []
     original, sizes = view.args[0], tuple(view.meta["val"].shape)
     while isinstance(original, fx.Node) and isinstance(original.meta["val"], torch.Tensor):
+        # The noted value is that before the epilogue changes the sizes of an input.
+        if any(user.target in RESIZES and user.args[0] is original for user in original.users):
+            break
         if same_view(view.meta["val"], original.meta["val"]):
             shown.append(original)
             if equal(tuple(original.meta["val"].shape), sizes):

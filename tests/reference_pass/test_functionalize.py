@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from reference_pass import checked, functionalize, pipeline
+from reference_pass import Refused, checked, functionalize, pipeline
 from reference_pass.invariants import is_functional
 from targets.registry import TARGETS
 from tests.reference_pass import programs_that_write, programs_with_views
@@ -194,6 +194,18 @@ def test_dropout_of_nothing_is_its_operand():
 
     compiled = pipeline(program, counted(4), sizes="symbolic")
     assert torch.equal(compiled(counted(5)), program(counted(5)))
+
+
+def test_an_operator_that_needs_numbers_is_refused_for_symbolic_sizes():
+    with pytest.raises(Refused, match="trace it with fixed sizes"):
+        pipeline(lambda x: torch.abs(x, out=x), counted(3) * 1j, sizes="symbolic")
+    index = torch.zeros(3, dtype=torch.int64)
+    with pytest.raises(Refused, match="trace it with fixed sizes"):
+        pipeline(
+            lambda x, out: torch.scatter_add(x, 0, index, x, out=out),
+            *(counted(3), counted(3)),
+            sizes="symbolic",
+        )
 
 
 def test_strides_and_offsets_of_inputs_are_symbols():
