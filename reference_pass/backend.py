@@ -22,6 +22,7 @@ import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.source import LocalSource
+from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.fx.graph import _BoxedCodeGen
@@ -65,8 +66,12 @@ def aliasproof(
     compiler = functools.partial(boxed, views, strict)
     # Writes that autograd does not see stay in the graph: AOTAutograd's own epilogue would copy
     # under autograd, and the input would lose its gradient.
+    # What is saved for the backward is chosen as under `aot_eager`: it may be cheaper to repeat.
     compile_both = aot_autograd(
-        fw_compiler=compiler, bw_compiler=compiler, keep_inference_input_mutations=True
+        fw_compiler=compiler,
+        bw_compiler=compiler,
+        partition_fn=min_cut_rematerialization_partition,
+        keep_inference_input_mutations=True,
     )
     (output,) = graph_module.graph.find_nodes(op="output")
     if isinstance(output.args[0], (tuple, list)):
@@ -122,10 +127,11 @@ class Compiled:
         # Whether all graphs depend on the locations of inputs; and for which layouts they do.
         self.by_location = depends_on_location(graph_module)
         self.located: dict[Any, bool] = {}
+        self.is_aten = is_aten(graph_module, example_inputs)
         # AOTAutograd has run its graph on fakes. Torch's cache has the results, by these settings.
         mode = torch._guards.detect_fake_mode(example_inputs)
         self.settings: dict[str, Any] = {}
-        if mode is not None and mode.shape_env is not None and is_aten(graph_module):
+        if mode is not None and mode.shape_env is not None and self.is_aten:
             self.settings = dataclasses.asdict(mode.shape_env.settings)
         if (inputs := _without_symbols(example_inputs)) is not None:
             # The fakes are ours alone: those of Dynamo would get symbols from our trace.
@@ -163,9 +169,10 @@ class Compiled:
         return self._layouts(inputs), tuple(values)
 
     def _layouts(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        layouts = input_layouts(inputs, self.attributes, self.by_location)
+        composite = not self.is_aten
+        layouts = input_layouts(inputs, self.attributes, self.by_location, composite)
         if layouts in self.located:
-            return input_layouts(inputs, self.attributes, located=True)
+            return input_layouts(inputs, self.attributes, True, composite)
         return layouts
 
     def _built(self, inputs: Sequence[Any]) -> fx.GraphModule:
@@ -199,7 +206,7 @@ class Compiled:
     def _captured(
         self, new_fakes: Callable[[], Sequence[Any]], inputs: Sequence[Any]
     ) -> fx.GraphModule:
-        if is_aten(self.graph_module, inputs):
+        if self.is_aten:
             return normalised(self.graph_module)
         if not self.by_value:
             try:

@@ -38,7 +38,7 @@ class InputLayout(NamedTuple):
 
     `storage` numbers the storages of the inputs in order of first use: addresses differ from call
     to call. `lazy` are the lazy conjugate and negative bits. Composites may ask for
-    `requires_grad`.
+    `requires_grad`; for a graph of ATen calls, it is False.
     """
 
     storage: int
@@ -52,12 +52,15 @@ class InputLayout(NamedTuple):
 
 
 def input_layouts(
-    inputs: Sequence[Any], attributes: Iterable[torch.Tensor], located: bool
+    inputs: Sequence[Any],
+    attributes: Iterable[torch.Tensor],
+    located: bool,
+    composite: bool = True,
 ) -> tuple[Any, ...]:
     """The layout of each tensor among the inputs, and the type of each other one.
 
     The attributes of a graph are inputs, too: an input may share a storage with one of them. With
-    `located`, each layout has its location.
+    `located`, each layout has its location. `composite` says that the graph may call composites.
     """
     numbers: dict[int, int] = {}
     shared: set[int] = set()
@@ -74,7 +77,7 @@ def input_layouts(
         else:
             storages.append(-1)
     return tuple(
-        _layout(value, storage, located or storage in shared)
+        _layout(value, storage, located or storage in shared, composite)
         if isinstance(value, torch.Tensor)
         else type(value)
         for value, storage in zip(inputs, storages, strict=True)
@@ -86,7 +89,7 @@ def _require_storage(value: torch.Tensor) -> None:
         refuse_without_regions(value)
 
 
-def _layout(value: torch.Tensor, storage: int, located: bool) -> InputLayout:
+def _layout(value: torch.Tensor, storage: int, located: bool, composite: bool) -> InputLayout:
     nbytes = value.untyped_storage().nbytes()
     # A copy of the whole storage raises if the storage ends with a part of an element.
     located = located or nbytes % value.itemsize != 0
@@ -98,7 +101,7 @@ def _layout(value: torch.Tensor, storage: int, located: bool) -> InputLayout:
         value.dtype,
         value.device,
         (value.is_conj(), value.is_neg()),
-        value.requires_grad,
+        composite and value.requires_grad,
     )
 
 
