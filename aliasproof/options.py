@@ -90,6 +90,13 @@ ShareOfShards = Annotated[
         help="Run the I-th of N shares of the programs. 'aliasproof merge' joins the N runs.",
     ),
 ]
+ClusterAddress = Annotated[
+    str | None,
+    typer.Option(
+        metavar="auto|HOST:PORT|ray://HOST:PORT",
+        help="Run on the nodes of a Ray cluster; --workers is then per node.",
+    ),
+]
 Profile = Annotated[
     str | None,
     typer.Option(

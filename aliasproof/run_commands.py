@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from aliasproof.options import (
+    ClusterAddress,
     DeviceName,
     Group,
     Jobs,
@@ -47,6 +48,7 @@ def fuzz(
     past_known: PastKnown = False,
     device: DeviceName = None,
     group: Group = None,
+    cluster: ClusterAddress = None,
     json: Json = False,
     fail_on_findings: Annotated[
         bool, typer.Option("--fail-on-findings", help="Exit with status 1 if there is a finding.")
@@ -64,7 +66,7 @@ def fuzz(
             print("Starting. To import torch takes some seconds.", file=sys.stderr, flush=True)
         from aliasproof.commands.fuzz import FuzzOptions, run_campaign
 
-        options = FuzzOptions(*given, limit, memory, past_known, device, group)
+        options = FuzzOptions(*given, limit, memory, past_known, device, group, cluster)
         found = run_campaign(options, started, as_json=json)
     return int(found and (fail_on_findings or options.fails_on_findings))
 
@@ -100,6 +102,19 @@ def triage(
     from aliasproof.commands.triage import triage_run
 
     triage_run(run, finding, state, (link, note), as_json=json)
+
+
+def watch(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")],
+) -> None:
+    """Show a run while it goes on: progress, findings by target and state, throughput, memory.
+
+    The view ends with the run, or at Ctrl-C, which the run does not notice. Where the output is no
+    terminal, the state is printed once.
+    """
+    from aliasproof.commands.watch import watch_run
+
+    watch_run(run)
 
 
 def replay(

@@ -15,9 +15,11 @@ from pathlib import Path
 
 from campaigns.campaign import Campaign, Listener, suspicions_in_order
 from campaigns.confirmations import Confirmations
+from campaigns.executor import MakeExecutor
 from campaigns.full_disk import explained
+from campaigns.local_workers import LocalWorkers
 from campaigns.plan import Plan
-from campaigns.pool import start_pool
+from campaigns.pool import memory_of_workers
 from campaigns.run_folder import RunFolder
 from campaigns.run_lock import RunLock
 from campaigns.scheduler import POLL, Scheduler
@@ -53,13 +55,15 @@ def fuzz(
     listener: Listener = lambda campaign: None,
     interrupts: Interrupts | None = None,
     started: float | None = None,
+    make_executor: MakeExecutor = LocalWorkers.of,
 ) -> Campaign:
     """Run a campaign and store its findings under `folder`, or go on with the one that is there.
 
     `listener` is called several times per second. The time of the plan counts from `started` on, in
     seconds of the monotonic clock; by default, from this call. Ctrl-C ends the campaign early:
-    failures that are reduced by then are still confirmed, until a second Ctrl-C. Raises `UserError`
-    if the folder cannot be used, if another campaign uses it, or if the disk is full.
+    failures that are reduced by then are still confirmed, until a second Ctrl-C. Tasks run where
+    `make_executor` says. Raises `UserError` if the folder cannot be used, if another campaign uses
+    it, or if the disk is full.
     """
     interrupts = interrupts or Interrupts()
     # The start of the workers counts, too.
@@ -69,7 +73,8 @@ def fuzz(
         files = RunFolder.create(folder)
         lock = RunLock.take(folder)
         try:
-            return _locked(plan, files, listener, interrupts, lock.stale, started)
+            stale = lock.stale
+            return _locked(plan, files, listener, interrupts, stale, started, make_executor)
         finally:
             lock.release()
 
@@ -81,6 +86,7 @@ def _locked(
     interrupts: Interrupts,
     stale: str,
     started: float,
+    make_executor: MakeExecutor,
 ) -> Campaign:
     store = Store.open(files.folder)
     try:
@@ -94,14 +100,10 @@ def _locked(
         if before is not None:
             campaign.notes.append(f"going on with the run of {files.folder}")
         store.events.note("started", again=before is not None, stale=stale)
-        compiled = files.compiled_folder()
-        chosen = (plan.workers, compiled, plan.targets, plan.device, plan.memory, plan.limit)
-        start = functools.partial(start_pool, *chosen)
-        # One process per reduction: what ran before would run on in its forks. CUDA does not work
-        # in a fork.
-        careful = functools.partial(start_pool, 1, *chosen[1:], tasks=1)
+        executor = make_executor(plan, files, functools.partial(_note, campaign, store))
         elapsed, spent = store.elapsed()
-        tasks = Tasks(store, files, start, careful if plan.device == CPU else None)
+        # CUDA does not work in a fork, which a careful reduction is made of.
+        tasks = Tasks(store, files, executor, careful=plan.device == CPU)
         scheduler = Scheduler(campaign, tasks, started, elapsed)
         seconds = (spent.get("confirming", 0.0), spent.get("compiling", 0.0))
         confirmations = Confirmations(campaign, store, files, seconds)
@@ -109,6 +111,12 @@ def _locked(
         return campaign
     finally:
         store.close()
+
+
+def _note(campaign: Campaign, store: Store, text: str) -> None:
+    """Say what happens to the workers."""
+    store.events.note(text)
+    campaign.notes.append(text)
 
 
 @dataclass(slots=True)
@@ -130,7 +138,7 @@ class _Loop:
                 self._search()
             finally:  # workers must not outlive the campaign, however the search ends
                 self.campaign.interrupted = self.interrupts.count > 0
-                self.scheduler.tasks.stop()
+                self.scheduler.tasks.executor.stop()
             self._confirm_the_rest()
         finally:
             self.confirmations.stop()
@@ -188,6 +196,6 @@ class _Loop:
         spent = {"confirming": campaign.spent.confirming, "compiling": campaign.spent.compiling}
         counts = (total.programs, total.violating, len(campaign.findings))
         kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        self.store.note_progress(campaign.elapsed, spent, counts, kib)
+        self.store.note_progress(campaign.elapsed, spent, counts, kib, memory_of_workers())
         # Until the end, `run.json` says that the run did not come to it.
         self.files.write_outcome(campaign.to_json() | ({} if at_end else {"interrupted": True}))

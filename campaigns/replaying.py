@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,12 +28,12 @@ class Replayed:
 
 
 def replay(
-    run: Path, interpreters: Sequence[Path], states: Mapping[str, str]
+    run: Path, interpreters: Sequence[Path], was_fixed: Callable[[str, str], bool]
 ) -> Iterator[Replayed]:
     """Run each reproducer under each of these interpreters of Python.
 
-    `states` are those of the findings: one that is fixed and shows again has regressed. Raises
-    `UserError` if an interpreter has no torch, or if the run has no findings.
+    `was_fixed` says whether a finding was fixed before a version of torch: if it shows again, it
+    has regressed. Raises `UserError` if an interpreter has no torch, or if the run has no findings.
     """
     scripts = sorted(run.glob("findings/*/reproducer.py"))
     if not scripts:
@@ -45,13 +45,13 @@ def replay(
             ran = executor.map(functools.partial(confirm, interpreter=python), scripts)
             for script, confirmation in zip(scripts, ran, strict=True):
                 name = script.parent.name
-                word = _word(confirmation, states.get(name, ""))
+                word = _word(confirmation, was_fixed=was_fixed(name, version))
                 yield Replayed(name, version, word, confirmation.ending)
 
 
-def _word(confirmation: Confirmation, state: str) -> str:
+def _word(confirmation: Confirmation, *, was_fixed: bool) -> str:
     if confirmation.shown:
-        return REGRESSED if state == "fixed" else STILL
+        return REGRESSED if was_fixed else STILL
     return FIXED if confirmation.ending == "exits 0" else CHANGED
 
 

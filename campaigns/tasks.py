@@ -1,4 +1,4 @@
-"""`Tasks`: attempts at shards and reductions, in worker processes, each result kept at once.
+"""`Tasks`: attempts at shards and reductions, each result kept in the store at once.
 
 A task whose result is in the store does not run again. So a campaign that was killed starts its
 fold over the results anew, and comes to the state in which it was.
@@ -6,20 +6,22 @@ fold over the results anew, and comes to the state in which it was.
 
 from __future__ import annotations
 
+import itertools
 import json
-import multiprocessing
-import signal
-import time
-from collections.abc import Callable
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
-from pebble import ProcessExpired, ProcessFuture, ProcessPool
-from pebble.pool.process import WORKERS_NAME
-
-from campaigns.blame import Blame
 from campaigns.careful_reduction import ends_process
+from campaigns.executor import (
+    ENDED_FROM_OUTSIDE,
+    CarefulReduction,
+    Executor,
+    Mistake,
+    Reduction,
+    Result,
+    WorkerEnd,
+)
 from campaigns.failure import Failure
 from campaigns.finding import Finding
 from campaigns.full_disk import require_room
@@ -33,35 +35,6 @@ from campaigns.json_forms import (
 from campaigns.run_folder import RunFolder
 from campaigns.shard import Shard, ShardResult
 from campaigns.store import KeptFailure, Store
-from campaigns.worker_calls import LOST, reduce_in_forks, run_with_blame, timed_reduction
-from programs.errors import InternalError
-from trials.forked import kind_of_end
-from trials.isolation import DEVICE_LOST
-
-# Seconds. A shard takes 1 to 5 and a reduction 1 to 20, so one that takes longer than this hangs.
-TASK_TIMEOUT = 600.0
-# A careful reduction starts a process per candidate, some of which hang.
-CAREFUL_TIMEOUT = 1800.0
-PATIENCE = 60.0  # seconds in which a worker must have begun with a task that waits
-
-
-class WorkerEnd(NamedTuple):
-    """How a worker ended, as the kind of a violation, and in the words of the pool.
-
-    `blamed` are the indices of the programs that it was running. `outside` says that a signal ended
-    it that programs do not cause.
-    """
-
-    kind: str
-    text: str
-    blamed: range
-    outside: bool
-
-
-class Mistake(NamedTuple):
-    """The message of an error of aliasproof itself."""
-
-    text: str
 
 
 class FinishedReduction(NamedTuple):
@@ -82,7 +55,6 @@ class Ticket:
     work: Shard | KeptFailure
     name: str
     outcome: Any = None
-    future: ProcessFuture[Any] | None = None
 
 
 def task_name(shard: Shard, attempt: int) -> str:
@@ -92,20 +64,17 @@ def task_name(shard: Shard, attempt: int) -> str:
 
 @dataclass(slots=True)
 class Tasks:
-    """Runs tasks in a pool, which `start` makes anew if it breaks. Results go into the store.
+    """Runs tasks in an executor. Results go into the store.
 
-    Reductions at whose candidates processes end run in a pool of their own, which `start_careful`
-    makes. Without that, such programs stay as they were drawn.
+    If not `careful`, programs at whose candidates processes end are not reduced.
     """
 
     store: Store
     folder: RunFolder
-    start: Callable[[], ProcessPool]
-    start_careful: Callable[[], ProcessPool] | None = None
-    pool: ProcessPool | None = None
-    careful_pool: ProcessPool | None = None
-    _running: list[Ticket] = field(default_factory=list)
-    _progress: float = field(default_factory=time.monotonic)
+    executor: Executor
+    careful: bool = False
+    _running: dict[int, Ticket] = field(default_factory=dict)
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     # --- start a task, or take its result from the store ---
 
@@ -138,78 +107,42 @@ class Tasks:
         self.store.keep_reduction(kept, {"reduced": finding_to_json(finding), "seconds": 0.0})
 
     def _submit(self, ticket: Ticket) -> None:
-        self._running.append(ticket)
-        try:
-            ticket.future = self._schedule(ticket.work)
-        except RuntimeError as error:  # the pool broke since
-            ticket.future = ProcessFuture()
-            ticket.future.set_exception(BrokenProcessPool(str(error)))
-
-    def _schedule(self, work: Shard | KeptFailure) -> ProcessFuture[Any]:
-        if self.start_careful is not None and not isinstance(work, Shard) and _is_deadly(work):
-            self.careful_pool = self.careful_pool or self.start_careful()
-            return self.careful_pool.schedule(
-                reduce_in_forks, args=(work.failure,), timeout=CAREFUL_TIMEOUT
-            )
-        self.pool = self.pool or self.start()
-        if not isinstance(work, Shard):
-            return self.pool.schedule(timed_reduction, args=(work.failure,), timeout=TASK_TIMEOUT)
-        # Made anew for each attempt, so that it never names a program of an earlier one.
-        blame = str(self.folder.blame_file(work))
-        Blame.create(blame)
-        return self.pool.schedule(run_with_blame, args=(work, blame), timeout=TASK_TIMEOUT)
+        number, work = next(self._numbers), ticket.work
+        self._running[number] = ticket
+        if isinstance(work, Shard):
+            self.executor.start(number, work)
+        elif self.careful and _is_deadly(work):
+            self.executor.start(number, CarefulReduction(work.failure))
+        else:
+            self.executor.start(number, work.failure)
 
     # --- take results ---
 
     def settle(self) -> None:
-        """Keep the results of all tasks that are done, in any order."""
-        for ticket in [each for each in self._running if _future(each).done()]:
-            try:
-                result = _future(ticket).result()
-            except BrokenProcessPool:
-                self._start_anew()
-                return
-            except (ProcessExpired, TimeoutError) as death:
-                self._keep_end(ticket, death)
-            except InternalError as mistake:
-                self._keep_mistake(ticket, str(mistake))
-            else:
-                self._keep(ticket, result)
-            self._running.remove(ticket)
-        self._look_at_the_pool()
+        """Keep the results that are there, in any order."""
+        for number, result in self.executor.finished():
+            self._keep(self._running.pop(number), result)
 
-    def _look_at_the_pool(self) -> None:
-        """Start a new pool if this one makes no progress.
-
-        A worker that is killed while it takes a task takes the task, and the lock of the pool, with
-        it. The others then wait for ever.
-        """
-        if not self._running or any(_future(ticket).running() for ticket in self._running):
-            self._progress = time.monotonic()
-        elif time.monotonic() - self._progress > PATIENCE:
-            self._start_anew()
-
-    def _start_anew(self) -> None:
-        self.store.events.note("the pool of workers is started anew")
-        self.stop()
-        self.pool = self.careful_pool = None
-        running, self._running = self._running, []
-        for ticket in running:
-            self._submit(ticket)
-        self._progress = time.monotonic()
-
-    def _keep(self, ticket: Ticket, result: Any) -> None:
-        if isinstance(ticket.work, Shard):
+    def _keep(self, ticket: Ticket, result: Result) -> None:
+        if isinstance(result, WorkerEnd):
+            self._keep_end(ticket, result)
+        elif isinstance(result, Mistake):
+            self._keep_mistake(ticket, result.text)
+        elif isinstance(result, ShardResult):
+            assert isinstance(ticket.work, Shard)
             self._keep_shard(ticket, ticket.work, result)
         else:
-            reduced, seconds = result
-            finding = None if reduced is None else Finding.of(reduced)
-            stored = {
-                "reduced": None if finding is None else finding_to_json(finding),
-                "seconds": seconds,
-            }
-            self.store.keep_reduction(ticket.work, stored)
-            ticket.outcome = self._reduction_outcome(stored)
+            assert isinstance(ticket.work, KeptFailure)
+            self._keep_reduction(ticket, ticket.work, result)
+
+    def _keep_reduction(self, ticket: Ticket, kept: KeptFailure, result: Reduction) -> None:
+        finding = None if result.reduced is None else Finding.of(result.reduced)
+        stored = {
+            "reduced": None if finding is None else finding_to_json(finding),
+            "seconds": result.seconds,
+        }
+        self.store.keep_reduction(kept, stored)
+        ticket.outcome = self._reduction_outcome(stored)
 
     def _keep_shard(self, ticket: Ticket, shard: Shard, result: ShardResult) -> None:
         company = [
@@ -222,16 +155,13 @@ class Tasks:
             require_room(f"{failure.symptom.kind} {seen.get('message')}", self.folder.folder)
         stored = result_to_json(result)
         self.store.keep_result(ticket.name, (shard.target, shard.seed), stored, failures)
-        self.folder.blame_file(shard).unlink(missing_ok=True)
         ticket.outcome = result
 
-    def _keep_end(self, ticket: Ticket, death: ProcessExpired | TimeoutError) -> None:
-        work, blamed = ticket.work, range(0)
+    def _keep_end(self, ticket: Ticket, end: WorkerEnd) -> None:
+        work = ticket.work
         if isinstance(work, Shard):
-            blamed = Blame.read(str(self.folder.blame_file(work)))
-        end = WorkerEnd(_kind_of(death), str(death), blamed, _from_outside(death))
-        if isinstance(work, Shard):
-            stored: dict[str, object] = end._asdict() | {"blamed": [blamed.start, blamed.stop]}
+            blamed = [end.blamed.start, end.blamed.stop]
+            stored: dict[str, object] = end._asdict() | {"blamed": blamed}
             self.store.keep_result(ticket.name, (work.target, work.seed), {"end": stored})
         else:
             ticket.work = self.store.keep_death(work, end.kind)
@@ -271,49 +201,12 @@ class Tasks:
         finding = None if reduced is None else self.store.checked(finding_from_json, reduced, where)
         return FinishedReduction(finding, float(stored["seconds"]))
 
-    # --- the end ---
-
-    def stop(self) -> None:
-        """End the workers, whatever they are doing."""
-        pools = [pool for pool in (self.pool, self.careful_pool) if pool is not None]
-        for pool in pools:
-            pool.stop()
-        # Asked to end, a worker in a long call would take seconds. It has nothing to lose.
-        for process in multiprocessing.active_children():
-            if process.name == WORKERS_NAME:
-                process.kill()
-        for pool in pools:
-            pool.join()
-
-
-def _future(ticket: Ticket) -> ProcessFuture[Any]:
-    assert ticket.future is not None  # only a task that runs has one
-    return ticket.future
-
-
-def _kind_of(death: ProcessExpired | TimeoutError) -> str:
-    """How a worker ended, as the kind of a violation."""
-    if isinstance(death, TimeoutError):
-        return "hangs"
-    return DEVICE_LOST if death.exitcode == LOST else kind_of_end(death.exitcode)
-
-
-# A user or the kernel sends these to a worker; no program sends them to itself.
-_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
-
-def _from_outside(death: ProcessExpired | TimeoutError) -> bool:
-    """Whether a user or the kernel ended the worker."""
-    if not isinstance(death, ProcessExpired):
-        return False
-    # A worker of the pool that is asked to end exits with the number of the signal.
-    return -death.exitcode in _OUTSIDE or death.exitcode == signal.SIGTERM
-
 
 def _is_deadly(kept: KeptFailure) -> bool:
     """Whether the reduction of a failure must expect that candidates end their process.
 
     Workers that were ended from outside say nothing about that.
     """
-    outside = {kind_of_end(-number) for number in _OUTSIDE} | {kind_of_end(signal.SIGTERM)}
-    return ends_process(kept.failure) or any(death not in outside for death in kept.deaths)
+    return ends_process(kept.failure) or any(
+        death not in ENDED_FROM_OUTSIDE for death in kept.deaths
+    )

@@ -64,6 +64,7 @@ class _Lines:
     title: str
     last: float | None = None
     known: set[str] = field(default_factory=set)
+    told: int = 0
 
     def __call__(self, campaign: Campaign) -> None:
         now = time.monotonic()
@@ -71,8 +72,9 @@ class _Lines:
         if self.last is None:
             self.last = now
             print_lines(self.console, self.title)
-            for note in campaign.notes:
-                print_lines(self.console, note)
+        for note in campaign.notes[self.told :]:
+            print_lines(self.console, note)
+        self.told = len(campaign.notes)
         for finding in _new(campaign, self.known):
             print_lines(self.console, f"[{clock(campaign.elapsed)}] found {in_a_line(finding)}")
         if now - self.last >= LINE_EVERY:

@@ -11,7 +11,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from aliasproof.startup import quit_now
+from campaigns.cluster_connection import connect
+from campaigns.executor import MakeExecutor
 from campaigns.fuzz import fuzz, stored_plan
+from campaigns.local_workers import LocalWorkers
 from campaigns.plan import Plan
 from programs.devices import CPU, require_device
 from programs.errors import UserError, did_you_mean
@@ -52,6 +55,7 @@ class FuzzOptions:
     past_known: bool = False
     device: str | None = None
     group: int | None = None
+    cluster: str | None = None
 
     @property
     def fails_on_findings(self) -> bool:
@@ -66,7 +70,8 @@ class FuzzOptions:
         self._check_numbers()
         base = stored or Plan(DEFAULT_TARGETS, programs=self.programs)
         chosen = self.targets or base.targets
-        grant(chosen)
+        # Only what the command line names: a file names no code to import.
+        grant(self.targets)
         names = tuple(dict.fromkeys(target_named(name).name for name in chosen))
         seconds = self._seconds()
         # Without --workers, `Plan` has its own default, also on another machine.
@@ -123,7 +128,8 @@ class FuzzOptions:
                 raise UserError(f"--{option} {number}: give a whole number, at least {least}")
         cores = os.cpu_count() or 1
         most = max(LARGEST * cores, LARGEST)
-        if self.workers is not None and self.workers > most:
+        # On a cluster, the CPUs of each node are the bound.
+        if self.workers is not None and self.workers > most and self.cluster is None:
             raise UserError(
                 f"--workers {self.workers}: each runs torch, and this machine has"
                 f" {counted(cores, 'core')}; give at most {most}"
@@ -171,14 +177,22 @@ def run_campaign(options: FuzzOptions, started: float, *, as_json: bool) -> bool
     plan, left_out = runnable(options.plan(stored))
     print_notes(left_out)
     quiet_torch()
+    # A cluster that cannot be joined leaves no folder of a run.
+    executor: MakeExecutor = LocalWorkers.of
+    if options.cluster is not None:
+        executor = connect(options.cluster, options.workers)
     folder = options.run if options.run is not None else new_folder(Path("runs"))
     on = "" if plan.device == CPU else f", on {plan.device}"
+    workers = counted(plan.workers, "worker")
+    if options.cluster is not None:
+        workers = f"the workers of the cluster at {options.cluster}"
     title = (
-        f"Fuzzing {', '.join(plan.targets)} with {counted(plan.workers, 'worker')},"
+        f"Fuzzing {', '.join(plan.targets)} with {workers},"
         f" seed {plan.seed}{on}, into {relative(folder)}"
     )
     with display(notes(), title) as listener:
-        campaign = fuzz(plan, folder, listener, Interrupts(at_third=quit_now), started)
+        interrupts = Interrupts(at_third=quit_now)
+        campaign = fuzz(plan, folder, listener, interrupts, started, executor)
     if as_json:
         write_json(campaign.to_json())
     else:

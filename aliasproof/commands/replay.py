@@ -6,18 +6,19 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from aliasproof.commands.triage import states_of
+from aliasproof.commands.triage import history_of, keep_replays
 from campaigns.replaying import REGRESSED, Replayed, replay
 from reports.console import new_table, notes, print_lines, print_table, results, write_json
 
 
 def replay_run(run: Path, interpreters: Sequence[Path], *, as_json: bool) -> bool:
     """Run all reproducers, and print what became of the findings. True if one regressed."""
-    states = {each.finding: each.state for each in states_of(run)}
+    history = history_of(run)
     found = []
-    for replayed in replay(run, interpreters or [Path(sys.executable)], states):
+    for replayed in replay(run, interpreters or [Path(sys.executable)], history.was_fixed):
         found.append(replayed)
         print_lines(notes(), f"torch {replayed.torch}  {replayed.finding}: {replayed.word}")
+    keep_replays(run, found)
     if as_json:
         write_json({"replayed": [_json(each) for each in found]})
     else:

@@ -21,7 +21,8 @@ TEXTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 # Words that readers had to learn here, and the field's words for the same. Only in text that users
 # read: messages, help, documentation.
 REPLACED = {
-    r"\btokens?\b": "symbolic value, value hash",
+    # Those that let into a cluster are meant where Ray calls them so.
+    r"(?<!authentication )(?<!auth-)(?<!=)\btokens?\b": "symbolic value, value hash",
     r"lets? numbers into|in(to)? the open": "reads tensor data",
     r"\bhazards?\b": "aliasing scenario (generators), clobbers (the oracle)",
     r"\b(spoil\w*|bur(y|ies|ied))\b": "clobbers, attributes",
