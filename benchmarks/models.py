@@ -2,13 +2,13 @@
 
 `python -m benchmarks models` needs the extra `models` (`pip install '.[models]'`). Models are built
 from configurations with random weights. Eager, `aot_eager` and `aliasproof` run side by side, each
-in a process of its own (`models_side`).
+in a process of its own (`models_side`), and take turns.
 
 How to read a row: *bits* says whether outputs, gradients and, for an optimizer, parameters of two
 calls are bit for bit as in *eager*, or as under *aot_eager*; else the largest difference from it.
 The figures are those of `aliasproof` divided by those of `aot_eager`: CPU seconds of the first
-call, compilation included (the fastest of two), CPU seconds of a later call (the fastest of many,
-in turns), and the bytes that tensors hold at the peak of a call (`backend_cost`).
+call, compilation included (the fastest of two), those of a later call (the fastest of many),
+and the bytes that tensors hold at the peak of a call (`backend_cost`).
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.models_side import END, PEAK, STEP, FirstCalls, serve
+from benchmarks.models_side import FIRST, PEAK, RESULTS, STEP, Array, SideError, serve
 from benchmarks.models_subjects import needs_transformers, subjects
 from benchmarks.tables import Table
 from programs.errors import UserError
 
 SIDES = ("eager", "aot_eager", "aliasproof")
-ROUNDS = 5  # of steps, the sides in turns
+FIRST_CALLS = 2  # compilations from nothing
+ROUNDS = 3  # of steps
 ALLOWED = 1.1  # times `aot_eager`
 SECONDS = 600.0  # that an answer may take
 
@@ -90,63 +91,68 @@ def measure(names: Sequence[str] = ()) -> Models:
 
 
 def measure_scene(name: str) -> ModelCost:
-    """Measure one scene on all sides."""
-    sides: dict[str, Side] = {}
+    """Measure one scene on all sides, which take turns."""
+    sides = {backend: Side(name, backend) for backend in SIDES}
     try:
-        for backend in SIDES:
-            sides[backend] = Side(name, backend)  # one after the other: their first calls are timed
-            if error := sides[backend].first.error:
-                return ModelCost(name, error=f"{backend}: {error}")
-        results = {backend: side.first.results for backend, side in sides.items()}
-        steps = [{backend: sides[backend].ask(STEP) for backend in SIDES} for _ in range(ROUNDS)]
-        return ModelCost(
-            name,
-            same_bits(results),
-            {backend: side.first.seconds for backend, side in sides.items()},
-            {backend: min(step[backend] for step in steps) for backend in SIDES},
-            {backend: sides[backend].ask(PEAK) for backend in SIDES},
-        )
+        firsts = [_asked(sides, FIRST) for _ in range(FIRST_CALLS)]
+        results = _asked(sides, RESULTS)
+        steps = [_asked(sides, STEP) for _ in range(ROUNDS)]
+        peaks = _asked(sides, PEAK)
+    except _SideFailedError as error:
+        return ModelCost(name, error=str(error))
     finally:
         for side in sides.values():
             side.end()
+    return ModelCost(name, same_bits(results), _fastest(firsts), _fastest(steps), peaks)
+
+
+class _SideFailedError(Exception):
+    """A side has no answer; it says which one, and why."""
 
 
 class Side:
-    """A process that runs a scene under a backend; `first` is what it says of its first calls."""
+    """A process that runs a scene under a backend."""
 
     def __init__(self, name: str, backend: str) -> None:
-        context = multiprocessing.get_context("spawn")
+        # Forked from a server that has imported torch, and has compiled nothing.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([serve.__module__])
         self.connection: Connection
         self.connection, other = context.Pipe()
         self.process: BaseProcess = context.Process(target=serve, args=(other, name, backend))
         self.process.start()
         other.close()
-        self.first: FirstCalls = self._answer()
 
-    def ask(self, what: str) -> float:
-        """A figure: CPU seconds of a step, or bytes at the peak."""
-        self.connection.send(what)
-        figure: float = self._answer()
-        return figure
+    def ask(self, what: str) -> Any:
+        """The answer, or a `SideError`."""
+        try:
+            self.connection.send(what)
+            if self.connection.poll(SECONDS):
+                return self.connection.recv()
+        except (EOFError, BrokenPipeError):
+            return SideError("the process died")
+        return SideError(f"no answer within {SECONDS:.0f} s")
 
     def end(self) -> None:
         """End the process."""
-        if self.process.is_alive() and not self.first.error:
-            self.connection.send(END)
-        self.process.join(5)
         self.process.kill()
-
-    def _answer(self) -> Any:
-        if not self.connection.poll(SECONDS):
-            self.process.kill()
-            return FirstCalls(error=f"no answer within {SECONDS:.0f} s")
-        try:
-            return self.connection.recv()
-        except EOFError:
-            return FirstCalls(error="the process died")
+        self.process.join()
 
 
-def same_bits(results: Mapping[str, Sequence[np.ndarray[Any, Any]]]) -> str:
+def _asked(sides: Mapping[str, Side], what: str) -> dict[str, Any]:
+    answers = {}
+    for backend, side in sides.items():
+        answers[backend] = side.ask(what)
+        if isinstance(answers[backend], SideError):
+            raise _SideFailedError(f"{backend}: {answers[backend].message}")
+    return answers
+
+
+def _fastest(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {backend: min(figures[backend] for figures in rounds) for backend in SIDES}
+
+
+def same_bits(results: Mapping[str, Sequence[Array]]) -> str:
     """As which side the results of `aliasproof` are bit for bit; else how far they are off."""
     ours = results["aliasproof"]
     for other in ("eager", "aot_eager"):
@@ -157,7 +163,7 @@ def same_bits(results: Mapping[str, Sequence[np.ndarray[Any, Any]]]) -> str:
     return f"differs by {max(float(np.abs(one - other).max()) for one, other in pairs):.0e}"
 
 
-def _equal(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
+def _equal(one: Array, other: Array) -> bool:
     return (
         one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
     )

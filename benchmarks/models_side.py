@@ -11,50 +11,89 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import nn
 
 from benchmarks.backend_cost import bytes_of
-from benchmarks.backend_scenes import Compile, Scene
+from benchmarks.backend_scenes import Compile
 from benchmarks.models_subjects import subjects
 from reference_pass.backend import aliasproof
 from reference_pass.nested import tensors_in
 
-STEP, PEAK, END = "step", "peak", "end"  # what a side can be asked for
-FIRST_CALLS = 2  # compilations from nothing
+# What a side can be asked for. The first call is asked for before the others.
+FIRST, RESULTS, STEP, PEAK, END = "first", "results", "step", "peak", "end"
 STEP_SECONDS = 0.05  # of calls for one answer
+
+Call: TypeAlias = Callable[[], Any]
+Array: TypeAlias = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class FirstCalls:
-    """CPU seconds of the fastest first call; the results of the last first call, and of a second.
+class SideError:
+    """Why a side has no figures."""
 
-    `error` says why there are none.
-    """
-
-    seconds: float = 0.0
-    results: tuple[np.ndarray[Any, Any], ...] = ()
-    error: str = ""
+    message: str
 
 
 def serve(connection: Connection, name: str, backend: str) -> None:
-    """Make the first calls, then answer until the end is asked for."""
+    """Answer until the end is asked for."""
     torch.set_num_threads(1)
     logging.getLogger("torch").setLevel(logging.CRITICAL)
     warnings.simplefilter("ignore")
-    compiled = _compile_by(backend)
-    _warm_up(compiled)
-    try:
-        first, call = _first_calls(subjects()[name], compiled)
-    except Exception as error:  # noqa: BLE001 - what a model raises under a backend is a figure
-        connection.send(FirstCalls(error=f"{type(error).__name__}: {error}"[:300]))
-        return
-    connection.send(first)
+    side = _Scene(name, backend)
+    answers: dict[str, Call] = {
+        FIRST: side.first,
+        RESULTS: side.results,
+        STEP: side.step,
+        PEAK: side.peak,
+    }
     while (asked := connection.recv()) != END:
-        connection.send(_seconds(call) if asked == STEP else bytes_of(call)[0])
+        try:
+            connection.send(answers[asked]())
+        except Exception as error:  # noqa: BLE001 - what a model raises under a backend is a figure
+            connection.send(SideError(f"{type(error).__name__}: {error}"[:300]))
+
+
+class _Scene:
+    """A scene under a backend."""
+
+    def __init__(self, name: str, backend: str) -> None:
+        self.scene = subjects()[name]
+        self.compiled = _compile_by(backend)
+        _warm_up(self.compiled)
+        self.call: Call
+        self.first_results: list[Array] = []
+
+    def first(self) -> float:
+        """CPU seconds of a first call, compilation included."""
+        torch._dynamo.reset()
+        torch.manual_seed(0)  # the same weights and inputs for all backends
+        self.call = self.scene(self.compiled)
+        start = time.process_time()
+        result = self.call()
+        seconds = time.process_time() - start
+        self.first_results = _values(result)
+        return seconds
+
+    def results(self) -> list[Array]:
+        """The results of the first call, and of one more."""
+        return [*self.first_results, *_values(self.call())]
+
+    def step(self) -> float:
+        """CPU seconds of the fastest of some calls."""
+        best, end = float("inf"), time.process_time() + STEP_SECONDS
+        while time.process_time() < end or best == float("inf"):
+            start = time.process_time()
+            self.call()
+            best = min(best, time.process_time() - start)
+        return best
+
+    def peak(self) -> float:
+        """The bytes that tensors hold at the peak of a call."""
+        return bytes_of(self.call)[0]
 
 
 def _compile_by(backend: str) -> Compile:
@@ -72,33 +111,6 @@ def _warm_up(compiled: Compile) -> None:
         compiled(linear)(torch.ones(2))
 
 
-def _first_calls(scene: Scene, compiled: Compile) -> tuple[FirstCalls, Callable[[], Any]]:
-    seconds = min(_first_call(scene, compiled)[0] for _ in range(FIRST_CALLS - 1))
-    last, first, call = _first_call(scene, compiled)
-    return FirstCalls(min(seconds, last), (*first, *_values(call()))), call
-
-
-def _first_call(
-    scene: Scene, compiled: Compile
-) -> tuple[float, list[np.ndarray[Any, Any]], Callable[[], Any]]:
-    torch._dynamo.reset()
-    torch.manual_seed(0)  # the same weights and inputs for all backends
-    call = scene(compiled)
-    start = time.process_time()
-    result = call()
-    return time.process_time() - start, _values(result), call
-
-
-def _values(result: Any) -> list[np.ndarray[Any, Any]]:
+def _values(result: Any) -> list[Array]:
     # Copies: the next call of an optimizer writes the same parameters.
     return [tensor.detach().numpy().copy() for tensor in tensors_in(result)]
-
-
-def _seconds(call: Callable[[], Any]) -> float:
-    """CPU seconds of the fastest of some calls."""
-    best, end = float("inf"), time.process_time() + STEP_SECONDS
-    while time.process_time() < end or best == float("inf"):
-        start = time.process_time()
-        call()
-        best = min(best, time.process_time() - start)
-    return best

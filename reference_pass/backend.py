@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.graph import _BoxedCodeGen
@@ -71,12 +72,7 @@ def aliasproof(
     if strict:
         # The graphs of AOTAutograd do not show any more what the program writes.
         Compiled(graph_module, example_inputs, views, strict)
-    compiler = functools.partial(boxed, views, strict)
-    # Writes that autograd does not see stay in the graph: AOTAutograd's own epilogue would copy
-    # under autograd, and the input would lose its gradient.
-    compile_both = aot_autograd(
-        fw_compiler=compiler, bw_compiler=compiler, keep_inference_input_mutations=True
-    )
+    compile_both = _with_backward(functools.partial(boxed, views, strict))
     (output,) = graph_module.graph.find_nodes(op="output")
     is_tuple = isinstance(output.args[0], (tuple, list))
     if not is_tuple:
@@ -88,6 +84,19 @@ def aliasproof(
     with torch._functorch.config.patch(force_non_lazy_backward_lowering=True):
         compiled = compile_both(graph_module, example_inputs)
     return compiled if is_tuple else lambda *inputs: compiled(*inputs)[0]
+
+
+def _with_backward(compiler: Callable[..., Any]) -> Callable[..., Any]:
+    """AOTAutograd with a compiler for the forward and the backward graph."""
+    return aot_autograd(
+        fw_compiler=compiler,
+        bw_compiler=compiler,
+        # What is saved for the backward is chosen as under `aot_eager`: less memory at the peak.
+        partition_fn=min_cut_rematerialization_partition,
+        # Writes that autograd does not see stay in the graph: AOTAutograd's own epilogue would copy
+        # under autograd, and the input would lose its gradient.
+        keep_inference_input_mutations=True,
+    )
 
 
 def _has_wrappers(graph_module: fx.GraphModule) -> bool:

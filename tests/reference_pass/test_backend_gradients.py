@@ -5,13 +5,16 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 from torch import Tensor, fx, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from reference_pass import backend
 from reference_pass.backend import Compiled, aliasproof, boxed
+from reference_pass.pipeline import pipeline
 
 Run = Callable[[Callable[..., Any]], Any]
 
@@ -184,3 +187,12 @@ def test_a_boxed_call_frees_its_inputs_before_it_ends():
         alive = weakref.ref(inputs[0])
         assert torch.equal(run(inputs), numbers() * 2)
     assert (freed, inputs) == ([True], [])
+
+
+def test_each_graph_of_a_training_step_is_built_once():
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    with mock.patch.object(backend, "pipeline", wraps=pipeline) as pipelines:
+        compiled = torch.compile(model, backend=aliasproof)
+        for _ in range(2):
+            compiled(torch.ones(2, 4)).sum().backward()
+    assert pipelines.call_count == 2  # forward and backward
