@@ -1,4 +1,4 @@
-"""The cost of a campaign beside its programs: the share of the driver, and a second worker.
+"""What a campaign costs beside its programs: the share of the driver, and a second worker.
 
 The same campaign runs with one worker and with two. *programs per CPU second* is that of all its
 processes, so that other load on the machine changes little. *driver* is the share of the driver's

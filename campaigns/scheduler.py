@@ -26,7 +26,7 @@ from oracles.verdict import Violation
 from programs.program import Program
 from trials.attribution import Symptom
 
-POLL = 0.02  # seconds between two looks at results that are not there yet
+POLL = 0.05  # seconds between two looks at results that are not there yet
 # The share of the time of a campaign in which it draws programs, whatever waits; and the seconds
 # that are enough for what waits at the end of a long one.
 DRAWING, ENOUGH = 0.85, 300.0

@@ -14,7 +14,7 @@ import json
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,16 +24,13 @@ from campaigns.event_log import EventLog
 from campaigns.failure import Failure
 from campaigns.finding import Finding
 from campaigns.json_forms import (
-    failure_from_json,
-    failure_to_json,
-    finding_from_json,
-    finding_to_json,
     plan_from_json,
     plan_to_json,
 )
 from campaigns.plan import Plan
 from campaigns.store_damage import DAMAGE, MOST_BYTES, require_tables, require_texts
 from campaigns.store_schema import SCHEMA, VERSION
+from campaigns.stored_texts import StoredTexts
 from programs.errors import UserError
 
 NAME = "store.sqlite"
@@ -70,6 +67,7 @@ class Store:
     file: Path
     events: EventLog
     _connection: sqlite3.Connection
+    _texts: StoredTexts = field(default_factory=StoredTexts)
 
     @classmethod
     def open(cls, folder: Path) -> Store:
@@ -241,7 +239,7 @@ class Store:
             symptom.target,
             symptom.oracle,
             symptom.kind,
-            json.dumps(failure_to_json(failure)),
+            self._texts.of_failure(failure),
         )
 
     def _note_failure(self, failure: Failure) -> None:
@@ -256,7 +254,7 @@ class Store:
         )
 
     def _failure(self, id_: int, task: str, number: int, text: str, deaths: str) -> KeptFailure:
-        failure = self.checked(failure_from_json, self._decoded(text))
+        failure = self.checked(self._texts.failure, text)
         return KeptFailure(id_, task, number, failure, tuple(self._decoded(deaths)))
 
     # --- reductions ---
@@ -288,7 +286,7 @@ class Store:
                 "INSERT INTO findings VALUES (?, ?, ?, ?, NULL, NULL, NULL)",
                 finding.identifier,
                 state,
-                json.dumps(finding_to_json(finding)),
+                self._texts.of_finding(finding),
                 script,
             )
             self.events.note("reduced", finding=finding.identifier, size=len(finding.program))
@@ -337,7 +335,7 @@ class Store:
         self.write(
             "UPDATE findings SET finding = ?, torch_compile = ?, script = ?, issue = ?"
             " WHERE identifier = ?",
-            json.dumps(finding_to_json(finding)),
+            self._texts.of_finding(finding),
             json.dumps(answers),
             script,
             issue,
@@ -365,7 +363,7 @@ class Store:
     def _finding(
         self, text: str, script: str, issue: str | None, confirmation: str | None, said: str | None
     ) -> KeptFinding:
-        finding = self.checked(finding_from_json, self._decoded(text), str(self.file))
+        finding = self.checked(self._texts.finding, text, str(self.file))
         self.checked(require_texts, script, issue)
         shown, answers = (
             None if value is None else self._decoded(value) for value in (confirmation, said)
