@@ -35,6 +35,7 @@ from programs.program import Argument, Input, Instruction, Program, names_in
 
 LARGEST = 256 * 2**20  # bytes of one tensor; an input has 64 MiB at most
 MOST_TOGETHER = 2**30  # bytes of all storages
+MOST_TOUCHED = 32 * 2**30  # bytes that calls read and write together: about a minute
 MOST_DIMENSIONS = 64  # as many as kernels take
 MOST_CALLS = 100_000  # ATen calls. A call of a composite op makes several.
 MOST_RESULTS = 10_000  # tensors that one call gives
@@ -120,6 +121,10 @@ def _factors(argument: Argument, *, in_list: bool = False) -> Iterator[int]:
         yield argument
 
 
+def _tensors(values: object) -> list[torch.Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+
+
 def _nbytes(tensor: torch.Tensor) -> int:
     return max(tensor.numel(), 1) * tensor.dtype.itemsize
 
@@ -130,6 +135,7 @@ class _Sizes(TorchDispatchMode):
 
     calls: int = 0
     together: int = 0
+    touched: int = 0
     _storages: dict[int, tuple[torch.UntypedStorage, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -147,9 +153,12 @@ class _Sizes(TorchDispatchMode):
             raise TooLarge(f"leads to more than {MOST_CALLS:,} calls of ATen operators")
         _require_short_lists(func, args)
         returned = func(*args, **(kwargs or {}))
-        for leaf in pytree.tree_leaves(returned):
-            if isinstance(leaf, torch.Tensor):
-                self._count(leaf)
+        for tensor in _tensors(returned):
+            self._count(tensor)
+        if not (isinstance(func, OpOverload) and func.is_view):
+            self.touched += sum(map(_nbytes, _tensors((args, kwargs, returned))))
+        if self.touched > MOST_TOUCHED:
+            raise TooLarge(f"is the call at which more than {MOST_TOUCHED:,} bytes are touched")
         return returned
 
     def _count(self, tensor: torch.Tensor) -> None:

@@ -43,6 +43,9 @@ TOO_LARGE = {
     "results": made_of(("aten.unbind.int", (X,)), length=10**6),
     "chunks": made_of(("aten.chunk.default", (X, 10**6)), length=10**6),
     "together": made_of(*(("aten.full.default", ((2**25,), 1)),) * 40),
+    "work": made_of(
+        ("aten.full.default", ((2**25,), 1)), *(("aten.neg_.default", (Ref("v0"),)),) * 300
+    ),
     # `masked_select` and a failing call give stand-ins.
     "after nonzero": made_of(
         ("aten.nonzero.default", (X,)),
