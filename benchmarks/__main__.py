@@ -24,6 +24,7 @@ from benchmarks import (
     ablation,
     against_torch,
     backend_cost,
+    campaign_cost,
     causes,
     check_cost,
     generation,
@@ -53,6 +54,7 @@ SEARCHES: dict[str, Callable[[float], Figures]] = {
 BENCHMARKS: dict[str, Callable[[], Figures]] = {
     "throughput": throughput.measure,
     "glued": glued.measure,
+    "campaign_cost": campaign_cost.measure,
     "stage_oracles": stage_oracles.measure,
     "generation": generation.measure,
     "overlap": overlap.measure,

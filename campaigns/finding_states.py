@@ -106,8 +106,8 @@ def triaged(store: Store) -> list[Triaged]:
     for finding, said, link, note in rows:
         state, seen = history.state(finding, said, made_with)
         notes = "; ".join(filter(None, (note, seen)))
-        texts = [printable(str(text)) for text in (finding, state, link, notes)]
-        found.append(Triaged(*texts, times=times.get(finding, 0)))
+        name, state, link, notes = (printable(str(x)) for x in (finding, state, link, notes))
+        found.append(Triaged(name, state, link, notes, times.get(finding, 0)))
     return found
 
 

@@ -41,18 +41,18 @@ def plan_from_json(data: Any) -> Plan:
     """The plan that `plan_to_json` gave."""
     index, number = map(int, data["share"])
     plan = Plan(
-        tuple(map(str, data["targets"])),
-        int(data["seed"]),
-        _above_0(int, data["programs"]),
-        _above_0(float, data["seconds"]),
-        int(data["workers"]),
-        bool(data["past_known"]),
-        str(data["device"]),
-        _above_0(int, data["group"]),
-        (index, number),
-        bool(data["finish"]),
-        _above_0(float, data["limit"]) or PROGRAM_LIMIT,
-        _above_0(float, data["memory"]),
+        targets=tuple(map(str, data["targets"])),
+        seed=int(data["seed"]),
+        programs=_above_0(int, data["programs"]),
+        seconds=_above_0(float, data["seconds"]),
+        workers=int(data["workers"]),
+        past_known=bool(data["past_known"]),
+        device=str(data["device"]),
+        group=_above_0(int, data["group"]),
+        share=(index, number),
+        finish=bool(data["finish"]),
+        limit=_above_0(float, data["limit"]) or PROGRAM_LIMIT,
+        memory=_above_0(float, data["memory"]),
     )
     if not (plan.targets and 1 <= index <= number and plan.seed >= 0 and plan.workers > 0):
         raise ValueError("a number of the plan is out of range")
@@ -74,7 +74,10 @@ def _above_0(kind: Callable[[Any], Number], value: Any) -> Number | None:
 def shard_to_json(shard: Shard) -> dict[str, object]:
     """A shard as JSON values. Equal shards have equal ones, in the same order."""
     company = [shard.company.start, shard.company.stop]
-    return asdict(shard) | {"skip": sorted(shard.skip), "company": company}
+    values = asdict(shard) | {"skip": sorted(shard.skip), "company": company}
+    if not shard.mended:  # runs of before know nothing of it, and go on
+        del values["mended"]
+    return values
 
 
 # --- failures -------------------------------------------------------------------------------------

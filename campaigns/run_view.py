@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from programs.errors import UserError
+from programs.errors import UserError, printable
 
 STORE, LOCK = "store.sqlite", ".lock"  # as in `campaigns.store` and `campaigns.run_lock`
 # Of each attempt at a shard: its target, programs, and those with a violation.
@@ -144,12 +144,14 @@ class RunReader:
             return self._view(holder)
         except sqlite3.Error as error:
             raise UserError(f"{self.folder / STORE} cannot be read: {error}") from error
+        except (TypeError, ValueError) as error:  # anybody may have written it
+            raise UserError(f"{self.folder / STORE} is damaged: {error}") from error
 
     def _view(self, holder: str) -> RunView:
         for row, target, programs, violating in self._all(_SHARDS, self._row):
             self._row = row
-            self._programs[target] += programs or 0  # none in an attempt whose worker ended
-            self._violating[target] += violating or 0
+            self._programs[target] += int(programs or 0)  # none in an attempt whose worker ended
+            self._violating[target] += int(violating or 0)
         deadly = Counter(dict(self._all(_DEADLY)))
         plans = self._all(
             "SELECT json_extract(plan, '$.targets'), json_extract(plan, '$.seconds'),"
@@ -158,7 +160,8 @@ class RunReader:
         if not plans:
             raise UserError(f"{self.folder} has not begun")
         _, seconds, limit = plans[0]
-        names = dict.fromkeys(name for row in plans for name in re.findall(r'"(.*?)"', row[0]))
+        targets = [name for row in plans for name in re.findall(r'"(.*?)"', row[0])]
+        names = dict.fromkeys(map(printable, targets))
         return RunView(
             self.folder,
             holder,
@@ -166,7 +169,7 @@ class RunReader:
             limit,
             {name: self._programs[name] + deadly[name] for name in names},
             {name: self._violating[name] + deadly[name] for name in names},
-            [FoundSoFar(*row) for row in self._all(_FINDINGS)],
+            [_found(*row) for row in self._all(_FINDINGS)],
             [
                 Moment(*row)
                 for row in self._all(
@@ -185,6 +188,11 @@ class RunReader:
 
     def _all(self, statement: str, *values: object) -> list[Any]:
         return self._connection.execute(statement, values).fetchall()
+
+
+def _found(identifier: str, target: str, state: str, kind: str, times: int) -> FoundSoFar:
+    name, accused, now, what = (printable(str(text)) for text in (identifier, target, state, kind))
+    return FoundSoFar(name, accused, now, what, int(times))
 
 
 def holder_of(folder: Path) -> str:

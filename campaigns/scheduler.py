@@ -18,6 +18,7 @@ from campaigns.careful_reduction import ends_process
 from campaigns.executor import Mistake, WorkerEnd
 from campaigns.failure import Failure, ReducedFailure
 from campaigns.finding import Finding
+from campaigns.frequent_bugs import FrequentBugs
 from campaigns.shard import Shard
 from campaigns.store import KeptFailure
 from campaigns.tasks import FinishedReduction, Tasks, Ticket
@@ -73,6 +74,8 @@ class Scheduler:
     others_wait: bool = False
     _shards: Iterator[Shard] = field(init=False)
     _next: Shard | None = None
+    _scheduled: int = 0
+    _frequent: FrequentBugs = field(default_factory=FrequentBugs)
     _queue: deque[_Attempt] = field(default_factory=deque)
     _reductions: deque[Ticket] = field(default_factory=deque)
     _violations: Counter[Hashable] = field(default_factory=Counter)
@@ -97,10 +100,12 @@ class Scheduler:
         # One shard per worker runs, another one waits, so that no worker is idle while the parent
         # writes. More would only make the end of a timed campaign longer.
         while self._next is not None and len(self._queue) < 2 * self.tasks.executor.workers:
+            shard = self._with_mends(self._next)
             # What is in the store is taken, whatever the time: it is a part of the campaign.
-            if self._time_is_up() and not self.tasks.has_result(self._next):
+            if shard is None or (self._time_is_up() and not self.tasks.has_result(shard)):
                 break
-            self._queue.append(self._attempt(self._next))
+            self._queue.append(self._attempt(shard))
+            self._scheduled += 1
             self._next = next(self._shards, None)
         # While findings are confirmed, the rest of the time waits for more.
         seconds = self.campaign.plan.seconds
@@ -115,11 +120,22 @@ class Scheduler:
         self.tasks.settle()
         # Only the first of each queue is looked at: this makes the order independent of timing.
         if self._queue and self._queue[0].ticket.outcome is not None:
-            return self._take_shard(self._queue.popleft())
+            waiting = len(self._queue)
+            found = self._take_shard(self._queue.popleft())
+            if len(self._queue) < waiting:  # no further attempt
+                self._frequent.take()
+            return found
         if self._reductions and self._reductions[0].outcome is not None:
             return self._take_reduction(self._reductions.popleft())
         time.sleep(POLL)
         return None
+
+    def _with_mends(self, shard: Shard) -> Shard | None:
+        """The next shard of the plan, with frequent known bugs mended; None if that is open yet."""
+        mends = self._frequent.mended(self._scheduled)
+        if mends is None or self.campaign.plan.past_known:
+            return None if mends is None else shard
+        return replace(shard, mended=mends)
 
     def _time_is_up(self) -> bool:
         seconds = self.campaign.plan.seconds
@@ -150,6 +166,7 @@ class Scheduler:
         for kept in self.tasks.failures(attempt.ticket):
             if kept.failure.known is not None:
                 self.campaign.known[kept.failure.known] += 1
+                self._frequent.hit([kept.failure.known])
             self._reduce(kept)
         return self._died_in_company(attempt)
 

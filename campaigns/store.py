@@ -129,7 +129,7 @@ class Store:
 
     def keep_plan(self, plan: Plan, *, merged: bool = False) -> None:
         """Keep the plan of this run, or the one that it goes on with."""
-        text = _encoded(plan_to_json(plan))
+        text = json.dumps(plan_to_json(plan))
         if self._one("SELECT id FROM runs") is None or merged:
             version = str(torch.__version__)
             self.write("INSERT INTO runs VALUES (NULL, ?, ?, 0, '{}', ?)", text, version, merged)
@@ -158,7 +158,7 @@ class Store:
         """
         with self._connection:
             self._connection.execute("BEGIN")
-            self.write("UPDATE runs SET elapsed = ?, spent = ?", elapsed, _encoded(spent))
+            self.write("UPDATE runs SET elapsed = ?, spent = ?", elapsed, json.dumps(spent))
             self.write("INSERT INTO throughput VALUES (1, ?, ?, ?, ?, ?)", elapsed, *counts, kib)
             self.write("INSERT INTO workers VALUES (?, ?, ?, ?)", elapsed, *workers)
 
@@ -206,7 +206,7 @@ class Store:
         """Keep the result of an attempt at a shard (its target and seed) with its failures."""
         with self._connection:
             self._connection.execute("BEGIN")
-            self.write("INSERT INTO shards VALUES (?, ?, ?, ?)", task, *shard, _encoded(result))
+            self.write("INSERT INTO shards VALUES (?, ?, ?, ?)", task, *shard, json.dumps(result))
             for number, failure in enumerate(failures):
                 self._keep_failure(task, number, failure)
                 if failure.known is not None:
@@ -241,7 +241,7 @@ class Store:
             symptom.target,
             symptom.oracle,
             symptom.kind,
-            _encoded(failure_to_json(failure)),
+            json.dumps(failure_to_json(failure)),
         )
 
     def _note_failure(self, failure: Failure) -> None:
@@ -268,12 +268,12 @@ class Store:
 
     def keep_reduction(self, kept: KeptFailure, result: Mapping[str, object]) -> None:
         """Keep the result of a reduction."""
-        self.write("UPDATE failures SET reduction = ? WHERE id = ?", _encoded(result), kept.id)
+        self.write("UPDATE failures SET reduction = ? WHERE id = ?", json.dumps(result), kept.id)
 
     def keep_death(self, kept: KeptFailure, death: str) -> KeptFailure:
         """Keep that a worker ended while it reduced a failure."""
         deaths = (*kept.deaths, death)
-        self.write("UPDATE failures SET deaths = ? WHERE id = ?", _encoded(deaths), kept.id)
+        self.write("UPDATE failures SET deaths = ? WHERE id = ?", json.dumps(deaths), kept.id)
         self.events.note(
             "a worker ended in a reduction", death=death, kind=kept.failure.symptom.kind
         )
@@ -288,7 +288,7 @@ class Store:
                 "INSERT INTO findings VALUES (?, ?, ?, ?, NULL, NULL, NULL)",
                 finding.identifier,
                 state,
-                _encoded(finding_to_json(finding)),
+                json.dumps(finding_to_json(finding)),
                 script,
             )
             self.events.note("reduced", finding=finding.identifier, size=len(finding.program))
@@ -325,7 +325,7 @@ class Store:
         self.write(
             "UPDATE findings SET state = ?, confirmation = ? WHERE identifier = ?",
             state,
-            _encoded(confirmation),
+            json.dumps(confirmation),
             identifier,
         )
         self.events.note("confirmed", finding=identifier, state=state)
@@ -337,8 +337,8 @@ class Store:
         self.write(
             "UPDATE findings SET finding = ?, torch_compile = ?, script = ?, issue = ?"
             " WHERE identifier = ?",
-            _encoded(finding_to_json(finding)),
-            _encoded(answers),
+            json.dumps(finding_to_json(finding)),
+            json.dumps(answers),
             script,
             issue,
             finding.identifier,
@@ -397,7 +397,3 @@ class Store:
                 f"{self.file} is damaged: {type(reason).__name__}: {reason}; name another folder"
                 " with --run"
             ) from reason
-
-
-def _encoded(value: object) -> str:
-    return json.dumps(value)
