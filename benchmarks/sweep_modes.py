@@ -15,6 +15,8 @@ from enum import StrEnum
 from typing import Any
 
 import torch
+from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.backends.debugging import boxed_nop
 
 from benchmarks.sweep_subjects import SampleCall, at_other_sizes
 from oracles.contract import Contract
@@ -99,6 +101,12 @@ def _aot_eager(function: Function, sample: Tensors, *, dynamic: bool = False) ->
     return _by_dynamo(backend, function, sample, dynamic=dynamic)
 
 
+def _aot_graphs(function: Function, sample: Tensors) -> Function:
+    """`aot_eager` with the options of our backend: the graphs that the passes get, as they are."""
+    backend = aot_autograd(fw_compiler=boxed_nop, keep_inference_input_mutations=True)
+    return _by_dynamo(backend, function, sample, dynamic=False)
+
+
 def with_gradients(compiler: Compiler) -> Compiler:
     """The compiler for functions that also return gradients."""
 
@@ -128,7 +136,7 @@ _BY_BACKEND: Compiler = functools.partial(_by_dynamo, aliasproof, dynamic=False)
 MODES = (
     Mode("direct", _directly, _aot_eager),
     Mode("inference", _BY_BACKEND, _aot_eager),
-    Mode("training", with_gradients(_BY_BACKEND), with_gradients(_aot_eager), trains=True),
+    Mode("training", with_gradients(_BY_BACKEND), with_gradients(_aot_graphs), trains=True),
     Mode(
         "symbolic sizes",
         functools.partial(_directly, sizes="symbolic"),

@@ -138,6 +138,8 @@ class Compiled:
         self.attributes = [*graph_module.parameters(), *graph_module.buffers()]
         self.graphs: dict[Any, fx.GraphModule] = {}
         self.general: dict[Any, General | None] = {}
+        # The same graphs by the layouts and values that have met their guards before.
+        self.accepted: dict[Any, fx.GraphModule] = {}
         # Inputs that are Python floats in the program. Dynamo notes that only while it compiles.
         self.floats = [
             index
@@ -180,8 +182,10 @@ class Compiled:
             return
         if (template := template_of(layouts, inputs)) is None:
             return  # without numbers, there is nothing to compile for before the first call
-        # The offsets of Dynamo have no symbols of their own.
-        if all(not isinstance(each, InputLayout) or each.location is None for each in layouts):
+        # Sizes of zero or one, and floats, are no symbols there. Nor are offsets.
+        if template.symbolic and not any(
+            isinstance(each, InputLayout) and each.location for each in layouts
+        ):
             self.template = template
             if self._for_template(inputs) is not None or self.by_value:
                 return
@@ -194,10 +198,11 @@ class Compiled:
         # Dynamo calls this again for inputs of the same sizes that share storage in another way.
         layouts = self._layouts(inputs)
         key = self._key_of(layouts, inputs)
-        if (compiled := self.graphs.get(key)) is not None:
+        if (compiled := self.graphs.get(key) or self.accepted.get(key)) is not None:
             return compiled
         general = self._general(layouts, inputs)
         if general is not None and general.accepts(inputs):
+            _keep(self.accepted, key, general.graph_module, self.MOST_LAYOUTS)
             return general.graph_module
         compiled = self._built(inputs)
         # The build may have found that more of the inputs matters.
@@ -247,8 +252,11 @@ class Compiled:
         )
         # New ones for each use, since a trace may change the metadata of its arguments.
         new_fakes = functools.partial(fakes_of, layouts, values, mode)
-        captured = self._captured(new_fakes, values)
-        anywhere = any(isinstance(each, InputLayout) and each.location is None for each in layouts)
+        tensors = [layout for layout in layouts if isinstance(layout, InputLayout)]
+        # A trace finds the mode, and the environment of its symbols, in a tensor among the inputs.
+        with contextlib.nullcontext() if tensors else mode:
+            captured = self._captured(new_fakes, values)
+        anywhere = any(layout.location is None for layout in tensors)
         if anywhere and depends_on_location(captured):
             return None
         compiled = pipeline(captured, *new_fakes(), views=self.views, strict=self.strict)

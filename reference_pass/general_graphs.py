@@ -108,23 +108,20 @@ class General:
 
 
 def template_of(layouts: Sequence[Any], values: Sequence[Any]) -> Template | None:
-    """The template for inputs with symbols of Dynamo; None if there are none, or no numbers."""
-    template = Template(layouts, values)
-    if not template.symbolic:
-        return None
-    env, given = ShapeEnv(), template.env
+    """The template for inputs with symbols of Dynamo; None if a symbol stands for no number."""
+    env = ShapeEnv()
     own: dict[Any, Any] = {}
 
     def renamed(number: Any) -> Any:
         if not isinstance(number, torch.SymInt):
             return number.node.hint  # a float is a constant of a graph
-        expression = number.node.expr
+        expression, given = number.node.expr, number.node.shape_env
         for symbol in expression.free_symbols - own.keys():
             hint = given.backed_var_to_val.get(symbol)
             if not getattr(hint, "is_Integer", isinstance(hint, int)):
                 raise _NoNumberError  # unbacked, or the length of the rows of a jagged tensor
             is_size = given.var_to_range[symbol].lower >= 2
-            number_of = int(hint)  # type: ignore[arg-type]
+            number_of = int(hint)
             own[symbol] = _new_symbol(env, LocalSource(str(symbol)), number_of, is_size=is_size)
         mine = expression.xreplace({each: number.node.expr for each, number in own.items()})
         return env.create_symintnode(mine, hint=number.node.hint)

@@ -72,6 +72,13 @@ def test_one_graph_serves_all_sizes(built, program, sizes, more):
     assert built() == 1
 
 
+@pytest.mark.parametrize("program", [torch.hann_window, lambda n: torch.arange(1, 3 * n, n)])
+def test_ints_without_a_tensor(built, program):
+    compiled = torch.compile(program, backend=aliasproof, dynamic=True)
+    for number in (1, 5, 6):
+        assert torch.equal(compiled(number), program(number))
+
+
 @pytest.mark.parametrize("program", [lambda x: (x.sin() * x).sum(0), nn.Linear(6, 3)])
 def test_a_forward_and_a_backward_graph_serve_all_sizes(built, program):
     compiled = torch.compile(program, backend=aliasproof, dynamic=True)
