@@ -11,7 +11,7 @@ PYTHON ?= $(shell for each in python3 python3.11 python3.12 python3.13 python3.1
 	$$each -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$each && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help install fuzz test nightly lint faults mutants survival bench sweep clean
+.PHONY: help install fuzz test nightly lint faults mutants survival hostile bench sweep clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +48,10 @@ mutants: install ## change the overlap models and the alias analysis bit by bit:
 survival: ARGS = tests/survival
 survival: install ## kill campaigns at random moments, fill their disk: are all findings there? (half an hour)
 	KILLS=20 PROGRAMS=200 LIMIT=7200 FAULTS=segfault,hang,memory,garbage,files $(BIN)/python -m pytest -n 0 $(ARGS)
+
+hostile: ARGS = tests/security
+hostile: install ## read 1,000 hostile programs, findings and stores: is each refused in one line? (some minutes)
+	HOSTILE_FILES=1000 $(BIN)/python -m pytest -n auto $(ARGS)
 
 bench: install ## print the performance tables
 	$(BIN)/python -m benchmarks $(ARGS)

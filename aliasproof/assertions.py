@@ -6,7 +6,7 @@ import contextlib
 import io
 import logging
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 import torch
@@ -57,17 +57,13 @@ def assert_equivalent(
     that kind is rejected instead, and counted in the statistics.
     """
     __tracebackhide__ = True
-    given = None if isinstance(function, Program) else (tuple(inputs), dict(kwargs or {}))
     if isinstance(function, Program) and (inputs or kwargs):
         raise UserError("assert_equivalent(program): a program brings its own inputs; give no more")
-    shrinking = isinstance(function, Program) and currently_in_test_context()
+    given = None if isinstance(function, Program) else (tuple(inputs), dict(kwargs or {}))
+    # A shrinker tries many programs, and shows one.
+    shrinking = given is None and currently_in_test_context()
     compare = partial(check, function, given, [target], second_inputs=second_inputs, device=device)
-    with _quiet_logs():
-        # A shrinker runs many programs that fail. Most show it without the oracles on graphs, which
-        # take ten times as long.
-        found = compare(without_graphs=NO_GRAPHS if shrinking else "")
-        if shrinking and not found.violated:
-            found = compare()
+    found = _compared(compare, shrinking=shrinking)
     status = found.exit_status(accept_documented=accept_documented)
     if status == NOTHING_JUDGED:
         if shrinking:
@@ -77,6 +73,13 @@ def assert_equivalent(
     if status == DIFFERS:
         shown = _printed(function, found)
         raise AssertionError(f"\n{shown}\n{_reproduction(function, given, found)}")
+
+
+def _compared(compare: Callable[..., Check], *, shrinking: bool) -> Check:
+    """The check. Most programs that fail show it without the oracles on graphs, which take long."""
+    with _quiet_logs():
+        found = compare(without_graphs=NO_GRAPHS if shrinking else "")
+        return compare() if shrinking and not found.violated else found
 
 
 @contextlib.contextmanager

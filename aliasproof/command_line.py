@@ -42,7 +42,7 @@ from aliasproof.options import (
     Workers,
 )
 from aliasproof.startup import INTERRUPTED
-from programs.errors import DeviceLost, InternalError, UserError
+from programs.errors import DeviceLost, InternalError, UserError, printable
 
 FOUND, BAD_INPUT, INTERNAL_ERROR = 1, 2, 3
 
@@ -76,6 +76,7 @@ def about(
 app.command(short_help="Search for miscompiles with random programs.")(run_commands.fuzz)
 app.command(short_help="Join runs by signature.")(run_commands.merge)
 app.command(short_help="List and set the states of findings.")(run_commands.triage)
+app.command(short_help="Show a run while it goes on.")(run_commands.watch)
 app.command(short_help="Run findings or known bugs again, under several torches.")(
     run_commands.replay
 )
@@ -350,7 +351,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    print("aliasproof:", " ".join(message.split()), file=sys.stderr)
+    print("aliasproof:", printable(" ".join(message.split())), file=sys.stderr)
     return code
 
 

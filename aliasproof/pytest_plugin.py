@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ from aliasproof.pytest_shards import (
     ShardTest,
     shard_tests,
 )
+from aliasproof.shadowing import hidden_by_ours
 
 # Options with a value that an ini file can give, too: name, default, metavar, help.
 _OPTIONS = (
@@ -116,6 +117,18 @@ def pytest_collection_modifyitems(
         parent = Shards.from_parent(session, name="aliasproof", nodeid="aliasproof")
         parent.tests = list(shard_tests(targets, _plan(config)))
         items.extend(parent.collect())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Say so if an import of the project fails since a package of ours has its name."""
+    report = yield
+    advice = hidden_by_ours(str(report.longrepr)) if report.failed else None
+    if advice is not None:
+        report.sections.append(("aliasproof", advice))
+    return report
 
 
 class Shards(pytest.Collector):

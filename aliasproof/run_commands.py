@@ -120,6 +120,19 @@ def triage(
     triage_run(run, finding, state, (link, note), as_json=json)
 
 
+def watch(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")],
+) -> None:
+    """Show a run while it goes on: progress, findings by target and state, throughput, memory.
+
+    The view ends with the run, or at Ctrl-C, which the run does not notice. Where the output is no
+    terminal, the state is printed once.
+    """
+    from aliasproof.commands.watch import watch_run
+
+    watch_run(run)
+
+
 def replay(
     folder: Annotated[
         Path | None,

@@ -7,6 +7,7 @@ gives that one, and what follows is an error about a missing name. So this is lo
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 from pathlib import Path
 
@@ -45,6 +46,25 @@ def require_own_packages() -> None:
                 name=name,
                 path=str(found),
             )
+
+
+def hidden_by_ours(message: str) -> str | None:
+    """What to do about an import error, if a package of ours hides one of the project; else None.
+
+    Python says which file it took, or which module is not there.
+    """
+    found = re.search(r"from '(\w+)[\w.]*' \(|No module named '(\w+)\.", message)
+    name = "" if found is None else found[1] or found[2]
+    if name not in OWN or name == "aliasproof":
+        return None
+    file = _origin(name)
+    if file is None or not file.is_relative_to(_HERE):
+        return None
+    return (
+        f"Python finds the package '{name}' of aliasproof ({file}). If your project has one of that"
+        " name, put its folder first on Python's path (the ini option 'pythonpath' of pytest), or"
+        f" move it into a package (project/{name})."
+    )
 
 
 def _origin(name: str) -> Path | None:

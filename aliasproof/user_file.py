@@ -20,6 +20,7 @@ from aliasproof.call_arguments import CallArguments, checked
 from programs.errors import UserError
 from programs.program import Program
 from programs.serialization import loads
+from programs.stored_text import read_text
 from reports.console import output_for_results
 from trials.isolation import step
 
@@ -79,7 +80,7 @@ def read(path: Path, names: FileNames) -> UserFunction | Program:
     if path.is_dir():
         if not (path / "program.json").is_file():
             raise UserError(f"{path} is a folder without program.json; {GIVE}")
-        path = path / "program.json"
+        return loads(read_text(path / "program.json", within=path), str(path / "program.json"))
     if not path.exists():
         raise UserError(f"{path} does not exist; {GIVE}")
     if not path.is_file():  # a fifo would be read without an end
@@ -87,19 +88,8 @@ def read(path: Path, names: FileNames) -> UserFunction | Program:
     if path.suffix == ".py":
         return _from_module(path, names)
     if path.suffix == ".json":
-        return loads(_text(path), str(path))
+        return loads(read_text(path), str(path))
     raise UserError(f"{path} is neither a .py nor a .json file; {GIVE}")
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UserError(
-            f"{path} is not text in UTF-8: {error.reason} at byte {error.start}"
-        ) from error
 
 
 def _from_module(path: Path, names: FileNames) -> UserFunction:

@@ -1,7 +1,7 @@
 """`python -m benchmarks [NAME]... [--json FILE]`: run benchmarks and print their tables.
 
-Without a name, all of them run, except `scenario_yield`, `ablation`, `sweep`, and those that need
-`--checkout`. A name is that of the module in this folder.
+Without a name, all of them run, except `scenario_yield`, `ablation`, `sweep`, `models`, and those
+that need `--checkout`. A name is that of the module in this folder.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from benchmarks import (
     ablation,
     against_torch,
     backend_cost,
+    campaign_cost,
     causes,
     check_cost,
     generation,
@@ -31,6 +32,7 @@ from benchmarks import (
     lemma_table,
     limitations,
     long_reductions,
+    models,
     nnsmith,
     overlap,
     pass_cost,
@@ -52,6 +54,7 @@ SEARCHES: dict[str, Callable[[float], Figures]] = {
 BENCHMARKS: dict[str, Callable[[], Figures]] = {
     "throughput": throughput.measure,
     "glued": glued.measure,
+    "campaign_cost": campaign_cost.measure,
     "stage_oracles": stage_oracles.measure,
     "generation": generation.measure,
     "overlap": overlap.measure,
@@ -69,6 +72,7 @@ BENCHMARKS: dict[str, Callable[[], Figures]] = {
 
 SECONDS = 120  # of a search, by default
 SWEEP = "sweep"  # it takes hours, so it is not run by default
+MODELS = "models"  # it needs an extra, so it is not run by default
 # These need a checkout, so they are not run by default.
 NNSMITH, PYTORCH_TESTS = "nnsmith", "pytorch_tests"
 
@@ -83,6 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     benchmarks[SWEEP] = functools.partial(
         sweep.measure, seconds=options.seconds, resume=options.resume, names=options.only
     )
+    benchmarks[MODELS] = functools.partial(models.measure, options.only)
     if options.checkout is not None:
         benchmarks[NNSMITH] = functools.partial(
             nnsmith.measure, options.checkout, options.python, options.seconds or SECONDS
@@ -97,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _require_writable(options.json, parser)
     figures: dict[str, object] = {"machine": machine()}
     print(", ".join(f"{name} {value}" for name, value in machine().items()), end="\n\n", flush=True)
-    left_out = {*SEARCHES, SWEEP, NNSMITH, PYTORCH_TESTS}
+    left_out = {*SEARCHES, SWEEP, MODELS, NNSMITH, PYTORCH_TESTS}
     for name in options.names or [name for name in benchmarks if name not in left_out]:
         try:
             with quiet_torch():
@@ -121,8 +126,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME",
         nargs="*",
         help=f"which to run: "
-        f"{', '.join((*BENCHMARKS, *SEARCHES, SWEEP, NNSMITH, PYTORCH_TESTS))}; default: all except"
-        " the last five",
+        f"{', '.join((*BENCHMARKS, *SEARCHES, SWEEP, MODELS, NNSMITH, PYTORCH_TESTS))}; default:"
+        " all except the last six",
     )
     parser.add_argument(
         "--checkout",
@@ -162,10 +167,11 @@ def _add_sweep_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--only",
-        metavar="OPERATOR",
+        metavar="NAME",
         nargs="+",
         default=(),
-        help=f"for {SWEEP}: these operators and modules, by their names in its output",
+        help=f"for {SWEEP}: these operators and modules; for {MODELS}: these models and optimizers;"
+        " by their names in the output",
     )
 
 

@@ -39,6 +39,16 @@ _NOT_COMPARABLE = {
     "test_save_for_backwards_segfault": "captures a tensor subclass",
     "test_mixed_wrappers_valid": "captures a tensor subclass",
     "test_view_clone_view_inplace": "autograd runs on the functional graph itself",
+    "test_mutation_overlapping_mem": "expects torch's refusal; `strict=True` refuses it, too",
+    **dict.fromkeys(
+        (
+            "test_python_functionalization_conj",
+            "test_python_functionalization_lift_fresh",
+            "test_python_functionalization_neg",
+            "test_python_functionalization_zero_tensor",
+        ),
+        "compares graphs of two implementations of torch as text",
+    ),
 }
 
 

@@ -38,17 +38,26 @@ class _Functionalized:
     """A function whose calls are functionalized; `make_fx` of it is its graph."""
 
     def __init__(
-        self, function: Callable[..., Any], *, reapply_views: bool, crossref: bool
+        self,
+        function: Callable[..., Any],
+        *,
+        reapply_views: bool,
+        crossref: bool,
+        skip_input_mutations: bool = False,
     ) -> None:
         self.function, self.reapply_views = function, reapply_views
+        self.skip_input_mutations = skip_input_mutations
 
     def graph(self, *inputs: Any) -> torch.fx.GraphModule:
         views = "alias" if self.reapply_views else "copy"
         return functionalize(self.function, *inputs, views=views)  # type: ignore[arg-type]
 
     def __call__(self, *inputs: Any) -> Any:
+        graph = self.graph(*inputs)
+        if self.skip_input_mutations:
+            inputs = tuple(value.clone() for value in inputs)
         with torch.no_grad():
-            return self.graph(*inputs)(*inputs)
+            return graph(*inputs)
 
 
 def _make_fx(function: Any, *args: Any, **kwargs: Any) -> Any:

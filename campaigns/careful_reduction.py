@@ -28,8 +28,9 @@ from trials.forked import forked
 from trials.isolation import PREPARATION, Death, Raised
 from trials.trial import Case
 
-# Seconds of a candidate. The limit of a campaign would make the reduction of a hang take hours.
-LIMIT = 20.0
+# Seconds of a candidate. The limit of a campaign would make the reduction of a hang take hours. Of
+# other failures, a candidate may be a group of programs, whose compile takes long.
+HANG_LIMIT, LIMIT = 20.0, 60.0
 # Candidates that may hang. Counted, and not timed, so that equal reductions have equal results.
 MOST_HANGS = 25
 MOST_FRAMES = 5  # that the evidence has
@@ -148,7 +149,7 @@ def _reduced(failure: Failure) -> ReducedFailure | None:
     if death is None or death.kind != symptom.kind or death.step == PREPARATION:
         return None
     same.step = death.step
-    with time_limit.lowered(LIMIT):
+    with time_limit.lowered(HANG_LIMIT):
         reducer = Reducer(failure.program, same.grade)
         smallest = reducer.run()
     # With the limit of the campaign: what only takes long is no hang.

@@ -79,7 +79,10 @@ class Confirmations:
         assert kept is not None
         # An interrupted campaign leaves it as unconfirmed.
         if kept.confirmation is None:
-            reproducer = self.folder.write_unconfirmed(kept.finding, kept.script)
+            # A store may come from elsewhere: what it has as script is run only if it is ours.
+            ours = (script, _script(kept.finding, literal=True))
+            script = kept.script if kept.script in ours else script
+            reproducer = self.folder.write_unconfirmed(kept.finding, script)
             future = self.executor.submit(self.confirm, reproducer)
         else:
             future = Future()

@@ -162,7 +162,7 @@ class Finding:
                 torch_version=str(data["torch"]),
                 **_since_version_2(data),
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as reason:
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as reason:
             raise UserError(
                 f"{where} is not a finding of aliasproof: {type(reason).__name__}: {reason}"
             ) from reason

@@ -19,6 +19,7 @@ from campaigns.executor import MakeExecutor
 from campaigns.full_disk import explained
 from campaigns.local_workers import LocalWorkers
 from campaigns.plan import Plan
+from campaigns.pool import memory_of_workers
 from campaigns.run_folder import RunFolder
 from campaigns.run_lock import RunLock
 from campaigns.scheduler import POLL, Scheduler
@@ -195,6 +196,6 @@ class _Loop:
         spent = {"confirming": campaign.spent.confirming, "compiling": campaign.spent.compiling}
         counts = (total.programs, total.violating, len(campaign.findings))
         kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        self.store.note_progress(campaign.elapsed, spent, counts, kib)
+        self.store.note_progress(campaign.elapsed, spent, counts, kib, memory_of_workers())
         # Until the end, `run.json` says that the run did not come to it.
         self.files.write_outcome(campaign.to_json() | ({} if at_end else {"interrupted": True}))

@@ -7,22 +7,26 @@ Nothing is pickled, so reading a store executes nothing. Each `..._from_json` ra
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeVar
 
 from campaigns.failure import Failure
 from campaigns.finding import Finding
-from campaigns.plan import Plan
+from campaigns.plan import PROGRAM_LIMIT, Plan
 from campaigns.shard import Shard, ShardResult
 from campaigns.statistics import COUNTS, Statistics
 from campaigns.suspicions import Suspicions
 from generators.scene import Counts
 from oracles.verdict import Violation
+from programs.devices import is_device_name
+from programs.errors import printable_json
 from programs.serialization import from_json, to_json
 from trials.attribution import Symptom
 from trials.groups import CompanyFailure
 from trials.trial import Spent
+
+Number = TypeVar("Number", int, float)
 
 # --- plans and shards -----------------------------------------------------------------------------
 
@@ -35,14 +39,45 @@ def plan_to_json(plan: Plan) -> dict[str, object]:
 
 def plan_from_json(data: Any) -> Plan:
     """The plan that `plan_to_json` gave."""
-    targets, (index, number) = tuple(map(str, data["targets"])), data["share"]
-    return Plan(**{**data, "targets": targets, "share": (int(index), int(number))})
+    index, number = map(int, data["share"])
+    plan = Plan(
+        targets=tuple(map(str, data["targets"])),
+        seed=int(data["seed"]),
+        programs=_above_0(int, data["programs"]),
+        seconds=_above_0(float, data["seconds"]),
+        workers=int(data["workers"]),
+        past_known=bool(data["past_known"]),
+        device=str(data["device"]),
+        group=_above_0(int, data["group"]),
+        share=(index, number),
+        finish=bool(data["finish"]),
+        limit=_above_0(float, data["limit"]) or PROGRAM_LIMIT,
+        memory=_above_0(float, data["memory"]),
+    )
+    if not (plan.targets and 1 <= index <= number and plan.seed >= 0 and plan.workers > 0):
+        raise ValueError("a number of the plan is out of range")
+    if not is_device_name(plan.device):
+        raise ValueError("the device of the plan is none")
+    return plan
+
+
+def _above_0(kind: Callable[[Any], Number], value: Any) -> Number | None:
+    """A finite number above 0, or None."""
+    if value is None:
+        return None
+    number = kind(value)
+    if not 0 < number < 2**62:
+        raise ValueError(f"{value} is out of range")
+    return number
 
 
 def shard_to_json(shard: Shard) -> dict[str, object]:
     """A shard as JSON values. Equal shards have equal ones, in the same order."""
     company = [shard.company.start, shard.company.stop]
-    return asdict(shard) | {"skip": sorted(shard.skip), "company": company}
+    values = asdict(shard) | {"skip": sorted(shard.skip), "company": company}
+    if not shard.mended:  # runs of before know nothing of it, and go on
+        del values["mended"]
+    return values
 
 
 # --- failures -------------------------------------------------------------------------------------
@@ -83,7 +118,7 @@ def finding_to_json(finding: Finding) -> dict[str, object]:
 
 def finding_from_json(data: Any, where: str) -> Finding:
     """The finding that `finding_to_json` gave. Raises `UserError`, which says `where` it was."""
-    return Finding.from_json(data["finding"], from_json(data["program"]), where)
+    return Finding.from_json(printable_json(data["finding"]), from_json(data["program"]), where)
 
 
 def _symptom_to_json(symptom: Symptom) -> list[str]:

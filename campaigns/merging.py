@@ -14,6 +14,7 @@ from campaigns.plan import DECIDING, Plan
 from campaigns.run_folder import RunFolder
 from campaigns.run_lock import RunLock
 from campaigns.store import NAME, Store
+from campaigns.store_damage import DAMAGE
 from campaigns.stored_outcome import stored_outcome
 from programs.errors import UserError
 
@@ -32,6 +33,7 @@ INSERT INTO findings SELECT * FROM other.findings WHERE true
     torch_compile = excluded.torch_compile WHERE findings.confirmation IS NULL;
 INSERT OR IGNORE INTO occurrences SELECT * FROM other.occurrences;
 INSERT OR IGNORE INTO triage SELECT * FROM other.triage;
+INSERT OR IGNORE INTO replays SELECT * FROM other.replays;
 """
 
 
@@ -51,7 +53,11 @@ def merge(folder: Path, runs: Sequence[Path]) -> Campaign:
             raise UserError(f"{folder} is a run itself; name a new folder for what is merged")
         for run in runs:
             store.copy(run / NAME, _COPY)
-        campaign = stored_outcome(store, _joined(plans), folder)
+        try:
+            campaign = stored_outcome(store, _joined(plans), folder)
+        except DAMAGE as reason:
+            error = f"{type(reason).__name__}: {reason}"
+            raise UserError(f"one of the runs has a damaged store: {error}") from reason
         _write(files, store, campaign)
         return campaign
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import re
 import resource
 import shutil
 import signal
@@ -73,6 +74,19 @@ def start_pool(
         forkserver.ensure_running()
     context = multiprocessing.get_context("forkserver")
     return ProcessPool(workers, tasks, initializer=_start, initargs=given, context=context)
+
+
+def memory_of_workers() -> tuple[int, int, int]:
+    """How many workers there are, their memory together, and that of the largest, in KiB.
+
+    Pages that they share with the server count for each. Zeros where there is no /proc.
+    """
+    sizes: list[int] = []
+    for process in multiprocessing.active_children():
+        with contextlib.suppress(OSError):
+            status = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii")
+            sizes += map(int, re.findall(r"VmRSS:\s+(\d+) kB", status))
+    return len(sizes), sum(sizes), max(sizes, default=0)
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from programs.program import Program
 from targets.registry import target as target_named
 from targets.target import Target
 from targets.variants import is_variant
+from trials import time_limit
 from trials.attribution import Symptom
 from trials.examination import examine
 from trials.trial import Case, EagerRun, Trial, run_eager, run_trial
@@ -44,6 +45,7 @@ def recognised(program: Program, symptom: Symptom, *, reduced: bool) -> Recognit
     case = Case.of(program).under(target)
     # Mends are for targets. Eager runs in torch as it is.
     eager = run_eager(case)
+    time_limit.begin(2)
     with mended(KNOWN_BUGS.values()):
         found = examine(case, target, eager=eager)
     if _is_right(found.trial):
@@ -101,6 +103,8 @@ def _which(case: Case, target: Target, eager: EagerRun, bugs: list[KnownBug]) ->
 
 
 def _tried(case: Case, target: Target, eager: EagerRun, bugs: Iterable[KnownBug]) -> Trial:
+    # Each is a compile, so that many of them take longer than a program may.
+    time_limit.begin()
     with mended(bugs):
         return run_trial(case, target, eager=eager)
 

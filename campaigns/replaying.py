@@ -6,7 +6,7 @@ import functools
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -42,24 +42,30 @@ class Replayed:
     ending: str
 
 
-def findings_of(folder: Path, states: Mapping[str, str] | None) -> list[Replayable]:
-    """The findings of a run, or those in a folder. `states` says which of a run are fixed.
+def findings_of(
+    folder: Path, was_fixed: Callable[[str, str], bool] | None = None
+) -> list[Replayable]:
+    """The findings of a run, or those in a folder.
 
-    Raises `UserError` if a folder that is no run has none.
+    `was_fixed` says whether a finding of a run was fixed before a version of torch. Raises
+    `UserError` if a folder that is no run has no findings.
     """
     scripts = [script for pattern in _REPRODUCERS for script in sorted(folder.glob(pattern))]
-    if not scripts and states is None:
+    if not scripts and was_fixed is None:
         raise UserError(
             f"{folder} has no findings/*/reproducer.py and no */reproducer.py; name a run, a folder"
             " of findings, or nothing for the known bugs of torch"
         )
-    return [_finding(script, states or {}) for script in scripts]
+    return [_finding(script, was_fixed or _never) for script in scripts]
 
 
-def _finding(script: Path, states: Mapping[str, str]) -> Replayable:
+def _never(name: str, version: str) -> bool:
+    return False
+
+
+def _finding(script: Path, was_fixed: Callable[[str, str], bool]) -> Replayable:
     name = script.resolve().parent.name
-    # In any torch: a person said so.
-    return Replayable(name, script, lambda version: states.get(name) == FIXED)
+    return Replayable(name, script, functools.partial(was_fixed, name))
 
 
 @contextmanager

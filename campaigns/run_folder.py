@@ -20,9 +20,10 @@ from typing import Any
 from campaigns import event_log, run_lock, store
 from campaigns.finding import Finding
 from campaigns.shard import Shard
-from programs.errors import UserError
+from programs.errors import UserError, printable_json, shown
 from programs.program import Program
 from programs.serialization import dumps, loads
+from programs.stored_text import read_text
 from targets.variants import folder_name
 
 
@@ -37,6 +38,7 @@ class RunFolder:
         """The folder of a new run or of one to go on with. Raises `UserError` if it is neither."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            run_lock.require_own_files(folder)
             found = {path.name for path in folder.iterdir()}
             # A campaign that was killed in its first moment leaves these two.
             if store.NAME not in found and found - {run_lock.NAME, event_log.NAME}:
@@ -126,7 +128,7 @@ class RunFolder:
     def remove_suspicions(self) -> None:
         """Remove the numbered suspicions of an earlier end of this run. Latent findings stay."""
         for folder in (self.folder / "suspicions").glob("*/"):
-            if not (folder / "finding.json").exists():
+            if not folder.is_symlink() and not (folder / "finding.json").exists():
                 shutil.rmtree(folder)
 
     def remove_leftovers(self) -> None:
@@ -143,8 +145,10 @@ class RunFolder:
 
 def _below(folder: Path, name: str) -> Path:
     """The file of this name in a folder. A store of another machine may have any names."""
-    if name in ("", ".", "..") or Path(name).name != name:
-        raise UserError(f"'{name}' is no name of a finding; the store is damaged")
+    if name in ("", ".", "..") or Path(name).name != name or not name.isprintable():
+        raise UserError(f"{shown(name)} is no name of a finding; the store is damaged")
+    if (folder / name).is_symlink():
+        raise UserError(f"{folder / name} is a link, and a run writes none; remove it")
     return folder / name
 
 
@@ -165,10 +169,10 @@ def read_finding(folder: Path) -> Finding:
         if not path.is_file():
             raise UserError(f"{folder} is not a finding: it has no {path.name}")
     # The program first: its errors name the instruction at fault.
-    program = loads(_read_text(program_file), str(program_file))
+    program = loads(read_text(program_file, within=folder), str(program_file))
     try:
-        data: Any = json.loads(_read_text(finding_file))
-    except ValueError as reason:
+        data: Any = printable_json(json.loads(read_text(finding_file, within=folder)))
+    except (ValueError, RecursionError) as reason:
         raise UserError(
             f"{finding_file} is not a finding of aliasproof: {type(reason).__name__}: {reason}"
         ) from reason
@@ -180,18 +184,12 @@ def read_findings(run: Path) -> list[Finding]:
     return [read_finding(path.parent) for path in sorted(run.glob("findings/*/finding.json"))]
 
 
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as reason:
-        raise UserError(f"{path} cannot be read as text: {reason}") from reason
-
-
 def _write_text(path: Path, text: str) -> None:
     """Write a file in one step: a reader sees all of it or none of it."""
     # In the same folder, since a file can only be renamed within one file system.
     partial = path.with_name(path.name + ".partial")
-    with partial.open("w", encoding="utf-8") as file:
+    partial.unlink(missing_ok=True)  # it may be a link
+    with partial.open("x", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         # Otherwise a file system may store the new name before the contents.

@@ -5,12 +5,16 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
 from programs.errors import UserError
 
 NAME = ".lock"
+# What a run folder has.
+FILES = (NAME, "events.jsonl", "run.json", "store.sqlite", "store.sqlite-wal", "store.sqlite-shm")
+FOLDERS = ("findings", "suspicions", "unconfirmed", ".compiled")
 
 
 @dataclass(slots=True)
@@ -27,6 +31,7 @@ class RunLock:
     @classmethod
     def take(cls, folder: Path) -> RunLock:
         """Take the lock. Raises `UserError` with the holder's pid if another process has it."""
+        require_own_files(folder)
         descriptor = os.open(folder / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -46,6 +51,19 @@ class RunLock:
         # The file stays: if it were removed, two processes could each lock a file of this name.
         _write(self._descriptor, "")
         os.close(self._descriptor)
+
+
+def require_own_files(folder: Path) -> None:
+    """Raises `UserError` if a run folder has what no run makes: a link, a pipe, a device.
+
+    What is written to a link would leave the folder, and a pipe can be written without an end.
+    """
+    for path in folder.iterdir():
+        kind = path.lstat().st_mode
+        is_right = stat.S_ISDIR if path.name in FOLDERS else stat.S_ISREG
+        if not is_right(kind) and (path.name in FILES or not stat.S_ISDIR(kind)):
+            what = "folder" if path.name in FOLDERS else "regular file"
+            raise UserError(f"{path} is no {what}, as in a run; move it elsewhere")
 
 
 def _read(descriptor: int) -> str:

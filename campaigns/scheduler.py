@@ -18,6 +18,7 @@ from campaigns.careful_reduction import ends_process
 from campaigns.executor import Mistake, WorkerEnd
 from campaigns.failure import Failure, ReducedFailure
 from campaigns.finding import Finding
+from campaigns.frequent_bugs import FrequentBugs
 from campaigns.shard import Shard
 from campaigns.store import KeptFailure
 from campaigns.tasks import FinishedReduction, Tasks, Ticket
@@ -26,8 +27,9 @@ from programs.program import Program
 from trials.attribution import Symptom
 
 POLL = 0.02  # seconds between two looks at results that are not there yet
-# The share of the time of a campaign in which it draws programs, whatever waits.
-DRAWING = 0.85
+# The share of the time of a campaign in which it draws programs, whatever waits; and the seconds
+# that are enough for what waits at the end of a long one.
+DRAWING, ENOUGH = 0.85, 300.0
 # How often a worker must end at a program, or in a reduction, before these are at fault. A user or
 # the kernel can end any worker, so that a few such ends say little.
 TRIES, TRIES_IF_FROM_OUTSIDE = 2, 5
@@ -72,6 +74,8 @@ class Scheduler:
     others_wait: bool = False
     _shards: Iterator[Shard] = field(init=False)
     _next: Shard | None = None
+    _scheduled: int = 0
+    _frequent: FrequentBugs = field(default_factory=FrequentBugs)
     _queue: deque[_Attempt] = field(default_factory=deque)
     _reductions: deque[Ticket] = field(default_factory=deque)
     _violations: Counter[Hashable] = field(default_factory=Counter)
@@ -96,12 +100,17 @@ class Scheduler:
         # One shard per worker runs, another one waits, so that no worker is idle while the parent
         # writes. More would only make the end of a timed campaign longer.
         while self._next is not None and len(self._queue) < 2 * self.tasks.executor.workers:
+            shard = self._with_mends(self._next)
             # What is in the store is taken, whatever the time: it is a part of the campaign.
-            if self._time_is_up() and not self.tasks.has_result(self._next):
+            if shard is None or (self._time_is_up() and not self.tasks.has_result(shard)):
                 break
-            self._queue.append(self._attempt(self._next))
+            self._queue.append(self._attempt(shard))
+            self._scheduled += 1
             self._next = next(self._shards, None)
-        return self.at_work
+        # While findings are confirmed, the rest of the time waits for more.
+        seconds = self.campaign.plan.seconds
+        later = self._next is not None and self.others_wait and seconds is not None
+        return self.at_work or (later and self.elapsed <= (seconds or 0.0))
 
     def take(self) -> FoundFailure | None:
         """Take the next shard or reduction that is done, or wait a moment if there is none.
@@ -111,11 +120,22 @@ class Scheduler:
         self.tasks.settle()
         # Only the first of each queue is looked at: this makes the order independent of timing.
         if self._queue and self._queue[0].ticket.outcome is not None:
-            return self._take_shard(self._queue.popleft())
+            waiting = len(self._queue)
+            found = self._take_shard(self._queue.popleft())
+            if len(self._queue) < waiting:  # no further attempt
+                self._frequent.take()
+            return found
         if self._reductions and self._reductions[0].outcome is not None:
             return self._take_reduction(self._reductions.popleft())
         time.sleep(POLL)
         return None
+
+    def _with_mends(self, shard: Shard) -> Shard | None:
+        """The next shard of the plan, with frequent known bugs mended; None if that is open yet."""
+        mends = self._frequent.mended(self._scheduled)
+        if mends is None or self.campaign.plan.past_known:
+            return None if mends is None else shard
+        return replace(shard, mended=mends)
 
     def _time_is_up(self) -> bool:
         seconds = self.campaign.plan.seconds
@@ -123,7 +143,8 @@ class Scheduler:
             return False
         # A campaign ends on time, so the last seconds are for what was found, if it waits.
         found_waits = bool(self._reductions) or self.others_wait
-        return self.elapsed > seconds * (DRAWING if found_waits else 1.0)
+        reserved = min(seconds * (1 - DRAWING), ENOUGH) if found_waits else 0.0
+        return self.elapsed > seconds - reserved
 
     # --- shards ---
 
@@ -145,6 +166,7 @@ class Scheduler:
         for kept in self.tasks.failures(attempt.ticket):
             if kept.failure.known is not None:
                 self.campaign.known[kept.failure.known] += 1
+                self._frequent.hit([kept.failure.known])
             self._reduce(kept)
         return self._died_in_company(attempt)
 

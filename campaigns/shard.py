@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from campaigns.failure import Failure
 from campaigns.latent import latent_failure
 from campaigns.statistics import Statistics
 from campaigns.suspicions import Suspicions
+from corpus.known_bug import KnownBug
 from corpus.known_bugs import KNOWN_BUGS, mended
 from generators.features import swarm
 from generators.strategies import sample
@@ -34,7 +35,7 @@ class Shard:
     The programs with the indices in `skip` do not run: a worker died or hung on them before. With
     `past_known`, torch runs with the known bugs mended. The programs are on `device`. `group` of
     them are compiled as one. A worker died or hung while those with the indices `company` ran
-    together.
+    together. The known bugs `mended` were frequent before.
     """
 
     seed: int
@@ -45,6 +46,11 @@ class Shard:
     device: str = "cpu"
     group: int = 1
     company: range = range(0)
+    mended: tuple[str, ...] = ()
+
+    def mends(self) -> Iterable[KnownBug]:
+        """The known bugs that are mended while programs run."""
+        return KNOWN_BUGS.values() if self.past_known else [KNOWN_BUGS[it] for it in self.mended]
 
     def program(self, index: int) -> Program:
         """The program with that index."""
@@ -99,7 +105,7 @@ def run_shard(shard: Shard, announce: Announce = lambda indices: None) -> ShardR
         result.statistics.spent.generation += time.perf_counter() - start
         running = {index: drawn[index] for index in group if index not in shard.skip}
         # Entered for each group: what a program draws must not depend on mends.
-        with mended(KNOWN_BUGS.values() if shard.past_known else ()):
+        with mended(shard.mends()):
             if len(group) == 1:
                 for index, program in running.items():
                     announce([index])

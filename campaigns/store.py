@@ -32,6 +32,7 @@ from campaigns.json_forms import (
     plan_to_json,
 )
 from campaigns.plan import Plan
+from campaigns.store_damage import DAMAGE, MOST_BYTES, require_tables, require_texts
 from campaigns.store_schema import SCHEMA, VERSION
 from programs.errors import UserError
 
@@ -74,6 +75,9 @@ class Store:
     def open(cls, folder: Path) -> Store:
         """Open the store of a folder, or make it. Raises `UserError` if it is of another form."""
         connection = sqlite3.connect(folder / NAME, isolation_level=None)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES)
+        connection.execute("PRAGMA trusted_schema = OFF")
+        require_tables(connection, folder / NAME)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -120,11 +124,12 @@ class Store:
                 f"{self.file.parent} was made with torch {version}, and this is torch"
                 f" {torch.__version__}; go on with the former, or name a new folder with --run"
             )
-        return plan_from_json(self._decoded(plan))
+        stored: Plan = self.checked(plan_from_json, self._decoded(plan))
+        return stored
 
     def keep_plan(self, plan: Plan, *, merged: bool = False) -> None:
         """Keep the plan of this run, or the one that it goes on with."""
-        text = _encoded(plan_to_json(plan))
+        text = json.dumps(plan_to_json(plan))
         if self._one("SELECT id FROM runs") is None or merged:
             version = str(torch.__version__)
             self.write("INSERT INTO runs VALUES (NULL, ?, ?, 0, '{}', ?)", text, version, merged)
@@ -140,13 +145,22 @@ class Store:
         return sum(float(seconds) for seconds, _ in rows), dict(spent)
 
     def note_progress(
-        self, elapsed: float, spent: dict[str, float], counts: tuple[int, int, int], kib: int
+        self,
+        elapsed: float,
+        spent: dict[str, float],
+        counts: tuple[int, int, int],
+        kib: int,
+        workers: tuple[int, int, int],
     ) -> None:
-        """Keep how far the run is: programs, those with a violation, findings; and its memory."""
+        """Keep how far the run is: programs, those with a violation, findings; and its memory.
+
+        `workers` are their number, their memory together and that of the largest, in KiB.
+        """
         with self._connection:
             self._connection.execute("BEGIN")
-            self.write("UPDATE runs SET elapsed = ?, spent = ?", elapsed, _encoded(spent))
+            self.write("UPDATE runs SET elapsed = ?, spent = ?", elapsed, json.dumps(spent))
             self.write("INSERT INTO throughput VALUES (1, ?, ?, ?, ?, ?)", elapsed, *counts, kib)
+            self.write("INSERT INTO workers VALUES (?, ?, ?, ?)", elapsed, *workers)
 
     # --- shards and their failures ---
 
@@ -192,7 +206,7 @@ class Store:
         """Keep the result of an attempt at a shard (its target and seed) with its failures."""
         with self._connection:
             self._connection.execute("BEGIN")
-            self.write("INSERT INTO shards VALUES (?, ?, ?, ?)", task, *shard, _encoded(result))
+            self.write("INSERT INTO shards VALUES (?, ?, ?, ?)", task, *shard, json.dumps(result))
             for number, failure in enumerate(failures):
                 self._keep_failure(task, number, failure)
                 if failure.known is not None:
@@ -227,7 +241,7 @@ class Store:
             symptom.target,
             symptom.oracle,
             symptom.kind,
-            _encoded(failure_to_json(failure)),
+            json.dumps(failure_to_json(failure)),
         )
 
     def _note_failure(self, failure: Failure) -> None:
@@ -254,12 +268,12 @@ class Store:
 
     def keep_reduction(self, kept: KeptFailure, result: Mapping[str, object]) -> None:
         """Keep the result of a reduction."""
-        self.write("UPDATE failures SET reduction = ? WHERE id = ?", _encoded(result), kept.id)
+        self.write("UPDATE failures SET reduction = ? WHERE id = ?", json.dumps(result), kept.id)
 
     def keep_death(self, kept: KeptFailure, death: str) -> KeptFailure:
         """Keep that a worker ended while it reduced a failure."""
         deaths = (*kept.deaths, death)
-        self.write("UPDATE failures SET deaths = ? WHERE id = ?", _encoded(deaths), kept.id)
+        self.write("UPDATE failures SET deaths = ? WHERE id = ?", json.dumps(deaths), kept.id)
         self.events.note(
             "a worker ended in a reduction", death=death, kind=kept.failure.symptom.kind
         )
@@ -274,7 +288,7 @@ class Store:
                 "INSERT INTO findings VALUES (?, ?, ?, ?, NULL, NULL, NULL)",
                 finding.identifier,
                 state,
-                _encoded(finding_to_json(finding)),
+                json.dumps(finding_to_json(finding)),
                 script,
             )
             self.events.note("reduced", finding=finding.identifier, size=len(finding.program))
@@ -284,7 +298,15 @@ class Store:
         self._keep_occurrence(identifier, kept.task, kept.number)
 
     def _keep_occurrence(self, identifier: str, task: str, number: int) -> None:
-        self.write("INSERT OR IGNORE INTO occurrences VALUES (?, ?, ?)", identifier, task, number)
+        new = self._connection.execute(
+            "INSERT OR IGNORE INTO occurrences VALUES (?, ?, ?)", (identifier, task, number)
+        )
+        if new.rowcount:  # and not one of before the campaign was started again
+            self.write(
+                "UPDATE triage SET state = 'regressed', note = note || ' (shows again)'"
+                " WHERE finding = ? AND state = 'fixed'",
+                identifier,
+            )
 
     def occurrences(self) -> dict[str, int]:
         """How many failures each finding has."""
@@ -303,7 +325,7 @@ class Store:
         self.write(
             "UPDATE findings SET state = ?, confirmation = ? WHERE identifier = ?",
             state,
-            _encoded(confirmation),
+            json.dumps(confirmation),
             identifier,
         )
         self.events.note("confirmed", finding=identifier, state=state)
@@ -315,8 +337,8 @@ class Store:
         self.write(
             "UPDATE findings SET finding = ?, torch_compile = ?, script = ?, issue = ?"
             " WHERE identifier = ?",
-            _encoded(finding_to_json(finding)),
-            _encoded(answers),
+            json.dumps(finding_to_json(finding)),
+            json.dumps(answers),
             script,
             issue,
             finding.identifier,
@@ -344,6 +366,7 @@ class Store:
         self, text: str, script: str, issue: str | None, confirmation: str | None, said: str | None
     ) -> KeptFinding:
         finding = self.checked(finding_from_json, self._decoded(text), str(self.file))
+        self.checked(require_texts, script, issue)
         shown, answers = (
             None if value is None else self._decoded(value) for value in (confirmation, said)
         )
@@ -369,12 +392,8 @@ class Store:
         """Read a value. Raises `UserError` that names the store if it is malformed."""
         try:
             return read(*values)
-        except (LookupError, TypeError, ValueError) as reason:
+        except DAMAGE as reason:
             raise UserError(
                 f"{self.file} is damaged: {type(reason).__name__}: {reason}; name another folder"
                 " with --run"
             ) from reason
-
-
-def _encoded(value: object) -> str:
-    return json.dumps(value)

@@ -24,4 +24,10 @@ CREATE TABLE IF NOT EXISTS throughput (
     violating INTEGER NOT NULL, findings INTEGER NOT NULL, kib INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS triage (
     finding TEXT PRIMARY KEY, state TEXT NOT NULL, link TEXT NOT NULL, note TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS replays (
+    finding TEXT NOT NULL, torch TEXT NOT NULL, shown INTEGER NOT NULL,
+    PRIMARY KEY (finding, torch)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS workers (
+    elapsed REAL NOT NULL, processes INTEGER NOT NULL, kib INTEGER NOT NULL,
+    largest_kib INTEGER NOT NULL);
 """

@@ -13,9 +13,10 @@ from typing import Any
 
 from campaigns.finding import Finding
 from campaigns.run_folder import read_finding
-from programs.errors import UserError, did_you_mean
+from programs.errors import UserError, did_you_mean, printable_json
 from programs.program import Program
 from programs.serialization import loads
+from programs.stored_text import read_text
 
 RUNS = Path("runs")
 KINDS = ("findings", "suspicions", "unconfirmed")  # folders of a run
@@ -91,12 +92,12 @@ def read_stored(folder: Path) -> Finding | StoredSuspicion:
 
 def _suspicion(folder: Path) -> StoredSuspicion:
     file, outcome = folder / "program.json", folder.parent.parent / "run.json"
-    program = loads(file.read_text(encoding="utf-8"), str(file))
+    program = loads(read_text(file, within=folder), str(file))
     otherwise = f"'aliasproof check {folder}' checks its program through all targets"
     if not outcome.is_file():
         raise UserError(f"{folder} is a suspicion of a run without run.json; {otherwise}")
     try:
-        data: Any = json.loads(outcome.read_text(encoding="utf-8"))
+        data: Any = printable_json(json.loads(read_text(outcome, within=outcome.parent)))
         entries = [each for each in data["suspicions"] if Path(each["folder"]).name == folder.name]
         known = entries[0]
         return StoredSuspicion(
@@ -107,7 +108,7 @@ def _suspicion(folder: Path) -> StoredSuspicion:
             int(known["count"]),
             program,
         )
-    except (ValueError, LookupError, TypeError) as reason:
+    except (ValueError, LookupError, TypeError, ArithmeticError, RecursionError) as reason:
         raise UserError(
             f"{outcome} does not describe the suspicion {folder.name}"
             f" ({type(reason).__name__}: {reason}); {otherwise}"

@@ -18,6 +18,8 @@ from campaigns.reproducer import Confirmation
 from campaigns.shard import Shard
 from campaigns.statistics import Statistics
 from campaigns.store import KNOWN, Store
+from corpus.known_bugs import KNOWN_BUGS
+from programs.errors import shown
 
 
 def stored_outcome(store: Store, plan: Plan, folder: Path) -> Campaign:
@@ -29,6 +31,8 @@ def stored_outcome(store: Store, plan: Plan, folder: Path) -> Campaign:
     campaign.known = Counter(
         {name.removeprefix(KNOWN): n for name, n in counts.items() if name.startswith(KNOWN)}
     )
+    if unknown := campaign.known.keys() - KNOWN_BUGS.keys():
+        raise LookupError(f"known bugs that are not known here: {shown(sorted(unknown))}")
     for kept in store.findings():
         finding = replace(kept.finding, count=counts.get(kept.finding.identifier, 0))
         _add_finding(campaign, finding, kept.confirmation)

@@ -63,6 +63,11 @@ def operator_gets_another_layout(
     return layouts if shared else None
 
 
+def operators_see_no_layout(user: fx.Node) -> bool:
+    """A copy before a custom operator is dropped, though its original is elsewhere in memory."""
+    return False
+
+
 _LAID_OUT = "step of functionalize: operands of an operator of another library are as in eager"
 
 FAULTS: tuple[Fault, ...] = (
@@ -73,4 +78,11 @@ FAULTS: tuple[Fault, ...] = (
     after_noops(operator_writes_without_a_copy, "pytorch/pytorch#198031"),
     instead_of("layouts_in_eager", operands_do_not_share_memory, _LAID_OUT, "functional_calls"),
     instead_of("layouts_in_eager", operator_gets_another_layout, _LAID_OUT, "functional_calls"),
+    instead_of(
+        "shows_layout",
+        operators_see_no_layout,
+        "rule of remove_noops: no use depends on the location of a copy",
+        "layout_uses",
+        "conditions",
+    ),
 )

@@ -9,7 +9,9 @@ from torch import fx
 
 from faults.fault import Fault, Inputs, Passes, after_noops, fault
 from programs.values import clone_inputs
+from reference_pass.exceptions import Refused
 from reference_pass.operator_forms import aten
+from reference_pass.pipeline import pipeline
 from targets.target import Build, Function
 
 
@@ -100,6 +102,17 @@ def adding_zero_is_dropped(graph_module: fx.GraphModule) -> None:
             node.target, node.args, node.kwargs = aten.clone.default, node.args[:1], {}
 
 
+def guards_are_not_checked(function: Function, inputs: Inputs) -> Build:
+    """A graph with symbolic sizes runs on inputs of other sizes, and nobody checks its guards."""
+    others = [tensor.new_ones([size + 1 for size in tensor.shape]) for tensor in inputs]
+    try:
+        graph_module = pipeline(function, *others, sizes="symbolic")
+    except (Refused, RuntimeError):  # the program is not for these sizes
+        return Passes()(function, inputs)
+    graph_module._forward_pre_hooks.clear()
+    return Build(graph_module, [])
+
+
 def _on_sample_inputs(wrong: Callable[[fx.GraphModule, Inputs], None], source: str) -> Fault:
     def make(function: Function, inputs: Inputs) -> Build:
         sample = clone_inputs(inputs)
@@ -117,6 +130,11 @@ FAULTS: tuple[Fault, ...] = (
     _on_sample_inputs(
         writes_that_change_nothing_are_dropped,
         "rule of all passes: one graph for all values of the inputs",
+    ),
+    fault(
+        guards_are_not_checked,
+        "rule of size_guards: a graph is right for inputs that meet its guards",
+        guards_are_not_checked,
     ),
     after_noops(new_contents_are_a_sum, "pytorch/pytorch#114302"),
     after_noops(adding_zero_is_dropped, "rule of IEEE 754: a sum of zeros of both signs is 0.0"),

@@ -48,6 +48,24 @@ def require_no_loss(error: BaseException) -> None:
         raise DeviceLost(f"a CUDA kernel ends with: {found[1]}") from error
 
 
+def printable(text: str) -> str:
+    """A text from a file for a terminal: with control characters and lone surrogates escaped."""
+    return "".join(
+        each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in text
+    )
+
+
+def printable_json(data: Any) -> Any:
+    """JSON values with all their texts printable. Raises `RecursionError` for very deep ones."""
+    if isinstance(data, str):
+        return printable(data)
+    if isinstance(data, list):
+        return [printable_json(each) for each in data]
+    if isinstance(data, dict):
+        return {printable(key): printable_json(value) for key, value in data.items()}
+    return data
+
+
 # --- parts of messages ----------------------------------------------------------------------------
 
 

@@ -49,7 +49,7 @@ class TooLarge(Exception):
 def require_bounded(program: Program) -> None:
     """Raises `UserError` with the instruction, if a call of the program is too large to run."""
     # Modes of the caller, such as one that watches calls, must not see these.
-    with _quiet(), _disable_current_modes(), torch.no_grad(), FakeTensorMode(), _Sizes():
+    with _quiet(), _disable_current_modes(), torch.no_grad(), _without_data(), _Sizes():
         storages = [torch.empty(each.nbytes, dtype=torch.uint8) for each in program.storages]
         values = {view.name: _input(storages, view) for view in program.inputs}
         for index, instruction in enumerate(program.instructions):
@@ -70,6 +70,11 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
+
+
+def _without_data() -> FakeTensorMode:
+    # By default, it runs the kernel itself, on zeros, of an op that has none for fake tensors.
+    return FakeTensorMode(allow_fallback_kernels=False)
 
 
 def _input(storages: Sequence[torch.Tensor], view: Input) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Rules of `programs.definedness` for numbers: arithmetic that C++ leaves undefined.
+"""Rules of `programs.definedness` for numbers: what C++ leaves undefined, and branch cuts.
 
 Each rule takes a call that is about to run and says what is wrong with it, or None.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 
 from programs.eager_call import EagerCall
+from programs.rounding_tables import rounding_name
 
 aten = torch.ops.aten
 
@@ -67,6 +68,47 @@ def shifts_out_of_range(call: EagerCall) -> str | None:
     return None
 
 
+def lies_on_branch_cut(call: EagerCall) -> str | None:
+    """A complex number lies where only the sign of a zero tells which value a function has.
+
+    Kernels disagree on that sign: the vectorised `neg` of complex tensors gives `-1 + 0j` for
+    `1 + 0j`, and its loop for the rest gives `-1 - 0j`. So it depends on the layout.
+    """
+    cut = _CUTS.get(rounding_name(call.op))
+    if cut is None:
+        return None
+    for tensor in call.read():
+        if tensor.is_complex() and bool(cut(tensor.real, tensor.imag).any()):
+            return "is called on its branch cut, where the sign of a zero decides"
+    return None
+
+
+def _negative(real: torch.Tensor, imag: torch.Tensor) -> torch.Tensor:
+    return (imag == 0) & (real < 0)
+
+
+def _beyond_one(real: torch.Tensor, imag: torch.Tensor) -> torch.Tensor:
+    return (imag == 0) & (real.abs() > 1)
+
+
+def _below_one(real: torch.Tensor, imag: torch.Tensor) -> torch.Tensor:
+    return (imag == 0) & (real < 1)
+
+
+def _beyond_i(real: torch.Tensor, imag: torch.Tensor) -> torch.Tensor:
+    return (real == 0) & (imag.abs() > 1)
+
+
+# C99, annex G: where each function of complex numbers has its branch cuts.
+_CUTS = {
+    **dict.fromkeys(("sqrt", "rsqrt", "log", "log2", "log10", "pow", "angle"), _negative),
+    **dict.fromkeys(("asin", "acos", "atanh", "arcsin", "arccos", "arctanh"), _beyond_one),
+    **dict.fromkeys(("acosh", "arccosh"), _below_one),
+    **dict.fromkeys(("asinh", "atan", "arcsinh", "arctan"), _beyond_i),
+    "log1p": lambda real, imag: _negative(real + 1, imag),
+}
+
+
 def _operands(call: EagerCall) -> tuple[torch.Tensor, torch.Tensor]:
     """The two operands in the dtype of the result."""
     one, other = call.arguments["self"], call.arguments["other"]
@@ -101,4 +143,5 @@ ARITHMETIC = (
     quotient_is_out_of_range,
     takes_divisor_of_lowest,
     shifts_out_of_range,
+    lies_on_branch_cut,
 )

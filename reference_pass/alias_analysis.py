@@ -111,13 +111,16 @@ def storage_of(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
-def operand_storages(node: fx.Node) -> set[int]:
-    """The storages of a node's operands, by its metadata; of a `getitem`, those that it picks."""
+def value_of(node: fx.Node) -> Any:
+    """The noted value of a node."""
+    return node.meta["val"]
+
+
+def operand_storages(node: fx.Node, value: Callable[[fx.Node], Any] = value_of) -> set[int]:
+    """The storages of a node's operands; of a `getitem`, those that it picks."""
     # A list may have hundreds of tensors, each with a `getitem` of its own.
     operands = [node] if node.target is operator.getitem else node.all_input_nodes
-    return {
-        storage_of(tensor) for operand in operands for tensor in tensors_in(operand.meta["val"])
-    }
+    return {storage_of(tensor) for operand in operands for tensor in tensors_in(value(operand))}
 
 
 def encoding(tensor: torch.Tensor) -> tuple[torch.dtype, bool, bool]:

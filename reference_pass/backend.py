@@ -13,6 +13,7 @@ graph, and the passes compile each of them.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,26 +21,33 @@ from typing import Any
 import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
-from torch._dynamo.source import LocalSource
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.graph import _BoxedCodeGen
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from reference_pass.backtracking import footprint
+from reference_pass.aten_graphs import is_aten, normalised
+from reference_pass.backtracking import Footprint, footprint
 from reference_pass.capture import capture
 from reference_pass.exceptions import Refused
 from reference_pass.functionalize import Views
+from reference_pass.general_graphs import (
+    General,
+    Template,
+    has_symbols,
+    is_int,
+    template_of,
+    with_dynamo_symbols,
+)
 from reference_pass.input_layouts import (
     InputLayout,
     depends_on_location,
     fakes_of,
     input_layouts,
 )
-from reference_pass.metadata import update_metadata
 from reference_pass.nested import tensors_in
 from reference_pass.output_views import detach_new_outputs
 from reference_pass.pipeline import pipeline
-from reference_pass.size_guards import SizeGuards
 
 
 def aliasproof(
@@ -56,7 +64,9 @@ def aliasproof(
     """
     # Parameters are inputs, or attributes of the graph (`install_free_tensors`, `symbolic_trace`).
     tensors = [*tensors_in(example_inputs), *graph_module.parameters(), *graph_module.buffers()]
-    if not torch.is_grad_enabled() or not any(tensor.requires_grad for tensor in tensors):
+    trains = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    # AOTAutograd also takes tensors apart that consist of others, such as jagged ones.
+    if not trains and not _has_wrappers(graph_module):
         return Compiled(graph_module, example_inputs, views, strict)
     if strict:
         # The graphs of AOTAutograd do not show any more what the program writes.
@@ -68,13 +78,21 @@ def aliasproof(
         fw_compiler=compiler, bw_compiler=compiler, keep_inference_input_mutations=True
     )
     (output,) = graph_module.graph.find_nodes(op="output")
-    if isinstance(output.args[0], (tuple, list)):
-        return compile_both(graph_module, example_inputs)
-    # AOTAutograd takes graphs that return a tuple, as those of Dynamo do.
-    graph = fx.Graph()
-    graph.output((graph.graph_copy(graph_module.graph, {}),))
-    compiled = compile_both(fx.GraphModule(graph_module, graph), example_inputs)
-    return lambda *inputs: compiled(*inputs)[0]
+    is_tuple = isinstance(output.args[0], (tuple, list))
+    if not is_tuple:
+        # AOTAutograd takes graphs that return a tuple, as those of Dynamo do.
+        graph = fx.Graph()
+        graph.output((graph.graph_copy(graph_module.graph, {}),))
+        graph_module = fx.GraphModule(graph_module, graph)
+    # The backward graph is compiled now, so that what is refused in it is refused now.
+    with torch._functorch.config.patch(force_non_lazy_backward_lowering=True):
+        compiled = compile_both(graph_module, example_inputs)
+    return compiled if is_tuple else lambda *inputs: compiled(*inputs)[0]
+
+
+def _has_wrappers(graph_module: fx.GraphModule) -> bool:
+    values = [node.meta.get("example_value") for node in graph_module.graph.nodes]
+    return any(map(is_traceable_wrapper_subclass, tensors_in(values)))
 
 
 def boxed(
@@ -93,9 +111,9 @@ def boxed(
 class Compiled:
     """A graph module that is compiled once per layout of its inputs (`input_layouts`).
 
-    `graphs` has the results by the layouts of tensors and the values of other inputs, and
-    `general` by the layouts alone: graphs that are right for all ints that meet their guards. Each
-    has those of the last `MOST_LAYOUTS` layouts.
+    `graphs` has the results by the layouts of tensors and the values of other inputs. `general` has
+    graphs that are right for all sizes, or all ints, that meet their guards. If Dynamo passes
+    symbols, there is a `template`, and one graph for it. Each has at most `MOST_LAYOUTS` graphs.
     """
 
     MOST_LAYOUTS = 64
@@ -121,10 +139,16 @@ class Compiled:
         # Whether all graphs depend on the locations of inputs; and for which layouts they do.
         self.by_location = depends_on_location(graph_module)
         self.located: dict[Any, bool] = {}
-        if (inputs := _without_symbols(example_inputs)) is not None:
-            # The fakes are ours alone: those of Dynamo would get symbols from our trace.
-            with torch._guards.tracing(None), unset_fake_temporarily():
-                self._compiled(inputs)
+        self.template: Template | None = None
+        self.is_aten = is_aten(graph_module, example_inputs)
+        # AOTAutograd has run its graph on fakes. Torch's cache has the results, by these settings.
+        mode = torch._guards.detect_fake_mode(example_inputs)
+        self.settings: dict[str, Any] = {}
+        if mode is not None and mode.shape_env is not None and self.is_aten:
+            self.settings = dataclasses.asdict(mode.shape_env.settings)
+        # The fakes are ours alone: those of Dynamo would get symbols from our trace.
+        with torch._guards.tracing(None), unset_fake_temporarily():
+            self._compile_examples(example_inputs)
 
     def __call__(self, *inputs: Any) -> Any:
         """Run on these inputs."""
@@ -137,151 +161,169 @@ class Compiled:
         with torch._C._DisableAutocast():
             return compiled(inputs)
 
+    def _compile_examples(self, inputs: Sequence[Any]) -> None:
+        layouts = with_dynamo_symbols(
+            self._input_layouts(inputs, self.by_location),
+            self.graph_module.graph.find_nodes(op="placeholder"),
+        )
+        if not has_symbols(layouts, inputs):
+            self._compiled(inputs)
+            return
+        if (template := template_of(layouts, inputs)) is None:
+            return  # without numbers, there is nothing to compile for before the first call
+        # The offsets of Dynamo have no symbols of their own.
+        if all(not isinstance(each, InputLayout) or each.location is None for each in layouts):
+            self.template = template
+            if self._for_template(inputs) is not None or self.by_value:
+                return
+        # For these sizes alone, so that what is refused for all sizes is refused now.
+        given, values = template.with_hints()
+        if (compiled := self._built_for(given, values, None)) is not None:
+            self.graphs[self._key_of(given, values)] = compiled
+
     def _compiled(self, inputs: Sequence[Any]) -> fx.GraphModule:
         # Dynamo calls this again for inputs of the same sizes that share storage in another way.
-        key = self._key(inputs)
+        layouts = self._layouts(inputs)
+        key = self._key_of(layouts, inputs)
         if (compiled := self.graphs.get(key)) is not None:
             return compiled
-        general = self._general(inputs)
+        general = self._general(layouts, inputs)
         if general is not None and general.accepts(inputs):
             return general.graph_module
         compiled = self._built(inputs)
         # The build may have found that more of the inputs matters.
-        _keep(self.graphs, self._key(inputs), compiled, self.MOST_LAYOUTS)
+        key = self._key_of(self._layouts(inputs), inputs)
+        _keep(self.graphs, key, compiled, self.MOST_LAYOUTS)
         return compiled
 
-    def _key(self, inputs: Sequence[Any]) -> tuple[Any, Any]:
-        values = [value for value in inputs if not isinstance(value, torch.Tensor)]
-        if self.by_value:
-            values += [inputs[index].item() for index in self.floats]
-        return self._layouts(inputs), tuple(values)
+    def _key_of(self, layouts: tuple[Any, ...], inputs: Sequence[Any]) -> tuple[Any, Any]:
+        values = [
+            value
+            for layout, value in zip(layouts, inputs, strict=True)
+            if not isinstance(layout, InputLayout)
+        ]
+        return layouts, (*values, *self._values_of_floats(inputs))
+
+    def _values_of_floats(self, inputs: Sequence[Any]) -> tuple[float, ...]:
+        return tuple(inputs[index].item() for index in self.floats) if self.by_value else ()
 
     def _layouts(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
-        layouts = input_layouts(inputs, self.attributes, self.by_location)
-        if layouts in self.located:
-            return input_layouts(inputs, self.attributes, located=True)
-        return layouts
+        layouts = self._input_layouts(inputs, self.by_location)
+        return self._input_layouts(inputs, True) if layouts in self.located else layouts
+
+    def _input_layouts(self, inputs: Sequence[Any], located: bool) -> tuple[Any, ...]:
+        # Only a trace asks who requires a gradient. The examples of AOTAutograd do not say it.
+        return input_layouts(inputs, self.attributes, located, graded=not self.is_aten)
 
     def _built(self, inputs: Sequence[Any]) -> fx.GraphModule:
-        """The compiled graph for such inputs, which may have symbols for ints."""
-        mode = FakeTensorMode(
-            shape_env=_shape_env(inputs), static_shapes=True, allow_non_fake_inputs=True
-        )
+        """The compiled graph for such inputs."""
         layouts = self._layouts(inputs)
-        captured = self._captured(layouts, inputs, mode)
+        if (compiled := self._built_for(layouts, inputs, None)) is None:
+            _keep(self.located, layouts, True, self.MOST_LAYOUTS)
+            compiled = self._built_for(self._layouts(inputs), inputs, None)
+        assert compiled is not None  # all inputs have a location now
+        return compiled
+
+    def _built_for(
+        self, layouts: Sequence[Any], values: Sequence[Any], env: ShapeEnv | None
+    ) -> fx.GraphModule | None:
+        """The compiled graph for inputs, which may have symbols of an environment.
+
+        None if the graph depends on the location of an input that has none.
+        """
+        mode = FakeTensorMode(
+            shape_env=env or ShapeEnv(**self.settings),
+            static_shapes=True,
+            allow_non_fake_inputs=True,
+        )
+        # New ones for each use, since a trace may change the metadata of its arguments.
+        new_fakes = functools.partial(fakes_of, layouts, values, mode)
+        captured = self._captured(new_fakes, values)
         anywhere = any(isinstance(each, InputLayout) and each.location is None for each in layouts)
-        if not (anywhere and depends_on_location(captured)):
-            # New fakes, since the trace may have changed the metadata of the others.
-            fakes = fakes_of(layouts, inputs, mode)
-            compiled = pipeline(captured, *fakes, views=self.views, strict=self.strict)
-            if not (anywhere and depends_on_location(compiled)):
-                if self.views == "alias" and _has_lower_peak(captured, compiled, fakes):
-                    compiled = _copy(captured)
-                compiled = detach_new_outputs(compiled, captured)
-                # The graph takes its inputs out of a list, so that it can free them after their
-                # last use.
-                compiled.graph.set_codegen(_BoxedCodeGen())
-                compiled.recompile()
-                # Hooks would get that list; the sizes of tensors are part of the key.
-                compiled._forward_pre_hooks.clear()
-                return compiled
-        _keep(self.located, layouts, True, self.MOST_LAYOUTS)
-        return self._built(inputs)
+        if anywhere and depends_on_location(captured):
+            return None
+        compiled = pipeline(captured, *new_fakes(), views=self.views, strict=self.strict)
+        if anywhere and depends_on_location(compiled):
+            return None
+        if self.views == "alias" and _has_higher_peak(compiled):
+            compiled = _copy(captured)
+        compiled = detach_new_outputs(compiled, captured)
+        # The graph takes its inputs out of a list, so that it can free them after their last use.
+        compiled.graph.set_codegen(_BoxedCodeGen())
+        compiled.recompile()
+        # Hooks would get that list. Sizes are part of the key, or `General` checks the guards.
+        compiled._forward_pre_hooks.clear()
+        return compiled
 
     def _captured(
-        self, layouts: Sequence[Any], inputs: Sequence[Any], mode: FakeTensorMode
+        self, new_fakes: Callable[[], Sequence[Any]], inputs: Sequence[Any]
     ) -> fx.GraphModule:
+        if self.is_aten:
+            return normalised(self.graph_module)
         if not self.by_value:
             try:
-                return capture(self.graph_module, fakes_of(layouts, inputs, mode))
+                return capture(self.graph_module, new_fakes())
             # A branch on the probability of dropout; a kernel that takes no symbol for a float.
             except (Refused, TypeError):
                 if not self.floats:
                     raise
                 self.by_value = True
         graph_module = _with_floats(self.graph_module, self.floats, inputs)
-        return capture(graph_module, fakes_of(layouts, inputs, mode))
+        return capture(graph_module, new_fakes())
 
-    def _general(self, inputs: Sequence[Any]) -> General | None:
-        """The graph for all ints, which is built for the second ones; None if there is none."""
-        layouts = self._layouts(inputs)
+    def _general(self, layouts: tuple[Any, ...], inputs: Sequence[Any]) -> General | None:
+        """The graph for all sizes, or for all ints; None if there is none."""
+        if self.template is not None:
+            if self.template.pattern_of(layouts, inputs) != self.template.pattern:
+                return None
+            return self._for_template(inputs)
         if layouts in self.general:
             return self.general[layouts]
+        # It is built for the second ints.
         others = [graph for (known, _), graph in self.graphs.items() if known == layouts]
-        if not others or not any(map(_is_int, inputs)):
+        if not others or not any(map(is_int, inputs)):
             return None
-        general = None
+        general = self._general_for(Template.with_int_symbols(layouts, inputs), inputs)
         # With symbols, less can be decided, so it may allocate more than the graph for one value.
-        with contextlib.suppress(Refused):
-            symbolic = _with_symbols(inputs)
-            built = self._built(symbolic)
-            if footprint(built.graph).calls <= footprint(others[0].graph).calls:
-                general = General(built, symbolic)
+        calls = footprint(others[0].graph).calls
+        if general is not None and footprint(general.graph_module.graph).calls > calls:
+            general = None
         _keep(self.general, self._layouts(inputs), general, self.MOST_LAYOUTS)
         return general
 
+    def _for_template(self, inputs: Sequence[Any]) -> General | None:
+        assert self.template is not None
+        floats = self._values_of_floats(inputs)
+        if floats not in self.general:
+            general = self._general_for(self.template, inputs)
+            floats = self._values_of_floats(inputs)  # the build may have found that they matter
+            _keep(self.general, floats, general, self.MOST_LAYOUTS)
+        return self.general[floats]
 
-class General:
-    """A compiled graph with symbols for its ints, and the guards on these."""
-
-    def __init__(self, graph_module: fx.GraphModule, symbolic: Sequence[Any]) -> None:
-        self.graph_module = graph_module
-        self.ints = [
-            index for index, value in enumerate(symbolic) if isinstance(value, torch.SymInt)
-        ]
-        symbols = [symbolic[index] for index in self.ints]
-        env = symbols[0].node.shape_env
-        self.guards = SizeGuards(env, [f"i{index}" for index in self.ints], symbols)
-
-    def accepts(self, inputs: Sequence[Any]) -> bool:
-        """True if the graph is right for the ints among these inputs."""
-        return self.guards.broken([inputs[index] for index in self.ints]) is None
+    def _general_for(self, template: Template, inputs: Sequence[Any]) -> General | None:
+        values = list(template.values)
+        for index in self.floats:
+            values[index] = inputs[index]
+        with contextlib.suppress(Refused):
+            built = self._built_for(template.layouts, values, template.env)
+            return General(built, template) if built is not None else None
+        return None
 
 
-def _has_lower_peak(
-    captured: fx.GraphModule, compiled: fx.GraphModule, fakes: Sequence[Any]
-) -> bool:
+def _has_higher_peak(compiled: fx.GraphModule) -> bool:
     """True if the captured graph, which writes where the program does, needs less memory.
 
     The passes remove each mutation, and do not put all of them back: not through views of one
     input that lie between each other, for example. The captured graph is right as it is.
     """
-    measured = _copy(captured)
-    update_metadata(measured, *fakes)
-    return footprint(measured.graph).peak < footprint(compiled.graph).peak
+    captured: Footprint = compiled.meta["captured_footprint"]
+    return captured.peak < footprint(compiled.graph).peak
 
 
 def _copy(graph_module: fx.GraphModule) -> fx.GraphModule:
     graph = fx.Graph()
     graph.output(graph.graph_copy(graph_module.graph, {}))
     return fx.GraphModule(graph_module, graph)
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _with_symbols(inputs: Sequence[Any]) -> list[Any]:
-    """The inputs with a new symbol for each int."""
-    env = ShapeEnv()
-
-    def symbol(value: int, name: str) -> Any:
-        source = LocalSource(name)
-        new = env.create_symbol(
-            value, source, DimDynamic.DYNAMIC, positive=None, do_not_specialize_zero_one=True
-        )
-        return env.create_symintnode(new, hint=value, source=source)
-
-    return [
-        symbol(value, f"i{index}") if _is_int(value) else value
-        for index, value in enumerate(inputs)
-    ]
-
-
-def _shape_env(inputs: Sequence[Any]) -> ShapeEnv:
-    """The environment of the symbols among the inputs, or a new one."""
-    symbols = [value for value in inputs if isinstance(value, torch.SymInt)]
-    return symbols[0].node.shape_env if symbols else ShapeEnv()
 
 
 def _keep(cache: dict[Any, Any], key: Any, value: Any, most: int) -> None:
@@ -307,13 +349,3 @@ def _with_floats(
                 copied.graph.erase_node(user)
     copied.recompile()
     return copied
-
-
-def _without_symbols(example_inputs: Sequence[Any]) -> list[Any] | None:
-    """The example inputs with a number for each symbol; None if a tensor has symbolic sizes."""
-    inputs = [
-        value.node.hint if isinstance(value, (torch.SymInt, torch.SymFloat)) else value
-        for value in example_inputs
-    ]
-    symbolic = any(tensor._has_symbolic_sizes_strides for tensor in tensors_in(inputs))
-    return None if symbolic or None in inputs else inputs

@@ -19,7 +19,7 @@ from typing import Any
 
 from torch import fx
 
-from reference_pass.alias_analysis import operand_storages, storage_of
+from reference_pass.alias_analysis import operand_storages, storage_of, value_of
 from reference_pass.liveness import Liveness
 from reference_pass.nested import tensors_in
 from reference_pass.regions import Size
@@ -45,21 +45,21 @@ class Footprint:
         return self != other and self.calls <= other.calls and self.peak <= other.peak
 
 
-def footprint(graph: fx.Graph) -> Footprint:
-    """The footprint of a graph with true metadata."""
+def footprint(graph: fx.Graph, value: Callable[[fx.Node], Any] = value_of) -> Footprint:
+    """The footprint of a graph with these values of its nodes; by default, its metadata."""
     nbytes: dict[int, int] = {}
     born: dict[int, int] = {}
     dies: dict[int, int] = {}
     calls = 0
     for at, node in enumerate(graph.nodes):
-        taken = operand_storages(node)
+        taken = operand_storages(node, value)
         # Overwritten by each later use, so the last one stays.
         dies |= dict.fromkeys(taken, at)
         if node.op != "call_function":
             continue  # inputs are there before and after, whatever the pass does
         own = {
             storage_of(tensor): tensor
-            for tensor in tensors_in(node.meta["val"])
+            for tensor in tensors_in(value(node))
             if storage_of(tensor) not in taken
         }
         for storage, tensor in own.items():

@@ -97,9 +97,8 @@ def same_stride(candidate: Candidate) -> str | None:
         # All strides are compared: a view as another dtype depends on all of them.
         if equal(operand.stride(), slot.value.stride()):
             continue
-        differs = (
-            f"{slot.destination} has strides {operand.stride()}, the result {slot.value.stride()}"
-        )
+        strides = operand.stride(), slot.value.stride()
+        differs = "{} has strides {}, the result {}".format(slot.destination, *strides)
         if op.random or len(op.writes) > 1 or rounds_by_strides(candidate.node):
             return f"{differs}, and the op itself depends on them"
         if slot.result is not None and (

@@ -151,6 +151,13 @@ def _contiguous(op: OpOverload, given: dict[str, Any], value: torch.Tensor) -> t
     return value.new_empty(value.shape)
 
 
+def _contiguous_on_cpu(op: OpOverload, given: dict[str, Any], value: Any) -> Any:
+    tensors = tensors_in(value)
+    if any(tensor.device.type != "cpu" for tensor in tensors):
+        return value
+    return tuple(tensor.new_empty(tensor.shape) for tensor in tensors)
+
+
 def _clone(op: OpOverload, given: dict[str, Any], value: torch.Tensor) -> torch.Tensor:
     copy: torch.Tensor = given["self"].clone()
     return copy
@@ -163,6 +170,8 @@ CORRECTIONS: dict[object, Correction] = {
     **dict.fromkeys(
         (aten.masked_fill.Scalar, aten.masked_fill.Tensor, aten.normal.Tensor_Tensor), _contiguous
     ),
+    # The CPU kernel computes both results in contiguous memory; fakes keep the order of strides.
+    aten.log_sigmoid_forward.default: _contiguous_on_cpu,
     # In eager a clone that is filled, which keeps the order of strides; fakes are contiguous.
     **dict.fromkeys((aten.index_fill.int_Scalar, aten.index_fill.int_Tensor), _clone),
     aten.index.Tensor: _indexed,
@@ -179,6 +188,7 @@ CORRECTIONS: dict[object, Correction] = {
             aten.logical_or.default,
             aten.logical_xor.default,
             aten.xlogy.Tensor,
+            aten.special_xlog1py.default,
             aten.roll.default,
             aten.addr.default,
             aten.native_dropout_backward.default,

@@ -44,7 +44,7 @@ def fake_inputs(mode: FakeTensorMode, sample_args: Sequence[object]) -> list[Any
 
     They are new objects. So a program that changes metadata leaves the caller's tensors alone.
     """
-    with mode:
+    with mode, torch.no_grad(), without_record_of_views():
         return [fake_value(mode, argument) for argument in sample_args]
 
 
@@ -75,8 +75,8 @@ def another_fake(fake: FakeTensor) -> Any:
     As to an input, all may be done to it: autograd has no record that it is a view, and it allows a
     change of its metadata.
     """
-    with fake.fake_mode, without_record_of_views():
-        return aten.alias.default(fake.detach())
+    with fake.fake_mode, torch.no_grad(), without_record_of_views():
+        return aten.alias.default(fake)
 
 
 def refuse_without_regions(leaf: object) -> None:

@@ -56,6 +56,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils._pytree import tree_leaves
 
 from reference_pass.alias_analysis import Analysis, Effect, Geometry, analyse
+from reference_pass.backtracking import footprint
 from reference_pass.bases import BaseKind, is_base, storage_uses
 from reference_pass.capture import SizeMode, capture, without_fake_kernel
 from reference_pass.control_flow_calls import functional_branches
@@ -65,6 +66,7 @@ from reference_pass.epilogue import finish
 from reference_pass.exceptions import Refused
 from reference_pass.fake_execution import attribute, fake_inputs, fake_value, on_fakes
 from reference_pass.flattening import as_strided_offset, resize, view_of_geometry
+from reference_pass.functional_already import unchanged
 from reference_pass.functional_calls import call_with_writes, call_without_writes
 from reference_pass.functional_storage import (
     FunctionalStorage,
@@ -144,7 +146,12 @@ def functionalize_by(
         if strict:
             refuse_undefined(analysis)
         with on_fakes(analysis.mode):
-            return guard_sizes(_rewrite(captured, analysis, inputs, rules, views == "copy"))
+            graph = None if views == "copy" else unchanged(captured.graph, analysis)
+            graph = graph or _rewrite(captured, analysis, inputs, rules, views == "copy")
+            graph.eliminate_dead_code(has_effect)
+            made = fx.GraphModule(captured, graph)
+            made.meta["captured_footprint"] = footprint(captured.graph, analysis.value)
+            return guard_sizes(made)
     except GuardOnDataDependentSymNode as error:
         raise Refused(
             f"a size is data-dependent, and the graph depends on it: whether {error.cond}"
@@ -186,7 +193,7 @@ def _rewrite(
     sample_args: Sequence[object],
     rules: Rules,
     copies: bool,
-) -> fx.GraphModule:
+) -> fx.Graph:
     """The new graph. The caller has entered `on_fakes(analysis.mode)`."""
     graph = fx.Graph()
     uses = storage_uses(captured, analysis, copies, rules.view_steps)
@@ -197,10 +204,7 @@ def _rewrite(
         if node.op == "call_function":
             _call(env, node, analysis.effects[node])
     finish(env, nodes[-1])
-    module = fx.GraphModule(captured, graph)
-    module.graph.eliminate_dead_code(has_effect)
-    module.recompile()
-    return module
+    return graph
 
 
 def has_effect(node: fx.Node) -> bool:

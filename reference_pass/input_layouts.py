@@ -17,20 +17,20 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 
 from reference_pass import operand_access
 from reference_pass.control_flow_calls import CONTROL_FLOW
 from reference_pass.copied_operands import view_in
-from reference_pass.fake_execution import another_fake, refuse_without_regions
+from reference_pass.fake_execution import refuse_without_regions, without_record_of_views
 from reference_pass.operator_forms import aten, is_opaque, on_copies
 
 
 class OffsetInStorage(NamedTuple):
     """Where a tensor is: its offset in elements, and the bytes of its storage."""
 
-    offset: int
-    nbytes: int
+    offset: int | torch.SymInt
+    nbytes: int | torch.SymInt
 
 
 class InputLayout(NamedTuple):
@@ -52,12 +52,16 @@ class InputLayout(NamedTuple):
 
 
 def input_layouts(
-    inputs: Sequence[Any], attributes: Iterable[torch.Tensor], located: bool
+    inputs: Sequence[Any],
+    attributes: Iterable[torch.Tensor],
+    located: bool,
+    *,
+    graded: bool = True,
 ) -> tuple[Any, ...]:
     """The layout of each tensor among the inputs, and the type of each other one.
 
     The attributes of a graph are inputs, too: an input may share a storage with one of them. With
-    `located`, each layout has its location.
+    `located`, each layout has its location. With `graded`, it says who requires a gradient.
     """
     numbers: dict[int, int] = {}
     shared: set[int] = set()
@@ -74,7 +78,7 @@ def input_layouts(
         else:
             storages.append(-1)
     return tuple(
-        _layout(value, storage, located or storage in shared)
+        _layout(value, storage, located or storage in shared, graded)
         if isinstance(value, torch.Tensor)
         else type(value)
         for value, storage in zip(inputs, storages, strict=True)
@@ -86,19 +90,20 @@ def _require_storage(value: torch.Tensor) -> None:
         refuse_without_regions(value)
 
 
-def _layout(value: torch.Tensor, storage: int, located: bool) -> InputLayout:
+def _layout(value: torch.Tensor, storage: int, located: bool, graded: bool) -> InputLayout:
     nbytes = value.untyped_storage().nbytes()
     # A copy of the whole storage raises if the storage ends with a part of an element.
-    located = located or nbytes % value.itemsize != 0
+    partial = not value._has_symbolic_sizes_strides and nbytes % value.itemsize != 0
+    location = OffsetInStorage(value.storage_offset(), nbytes)
     return InputLayout(
         storage,
-        OffsetInStorage(int(value.storage_offset()), int(nbytes)) if located else None,
+        location if located or partial else None,
         tuple(value.shape),
         value.stride(),
         value.dtype,
         value.device,
         (value.is_conj(), value.is_neg()),
-        value.requires_grad,
+        graded and value.requires_grad,
     )
 
 
@@ -113,28 +118,30 @@ _SOME_MORE = 16 * 6007
 def fakes_of(layouts: Sequence[Any], values: Sequence[Any], mode: FakeTensorMode) -> list[Any]:
     """New fake tensors with these layouts, and the given values where no tensor is."""
     memories: dict[int, torch.Tensor] = {}
-    with mode, torch.no_grad():
+    # To autograd they are inputs, and no views.
+    with unset_fake_temporarily(), torch.no_grad(), without_record_of_views():
         return [
-            _fake(layout, memories) if isinstance(layout, InputLayout) else value
+            _fake(layout, memories, mode) if isinstance(layout, InputLayout) else value
             for layout, value in zip(layouts, values, strict=True)
         ]
 
 
-def _fake(layout: InputLayout, memories: dict[int, torch.Tensor]) -> Any:
+def _fake(layout: InputLayout, memories: dict[int, torch.Tensor], mode: FakeTensorMode) -> Any:
     refuse_without_regions(layout.dtype)
-    item = layout.dtype.itemsize
-    offset, nbytes = layout.location or (
-        _SOME_OFFSET,
-        (_SOME_OFFSET + _elements(layout) + _SOME_MORE) * item,
-    )
-    if layout.storage not in memories:
-        memories[layout.storage] = torch.empty(nbytes, dtype=torch.uint8, device=layout.device)
-    fake = view_in(memories[layout.storage], layout.dtype, layout.sizes, layout.strides, offset)
+    # On meta tensors, since each call on fakes takes as long as ten of these.
+    if layout.location is None:
+        count = _SOME_OFFSET + _elements(layout) + _SOME_MORE
+        memory = torch.empty(count, dtype=layout.dtype, device="meta")
+        meta = memory.as_strided(layout.sizes, layout.strides, _SOME_OFFSET)
+    else:
+        offset, nbytes = layout.location
+        if layout.storage not in memories:
+            memories[layout.storage] = torch.empty(nbytes, dtype=torch.uint8, device="meta")
+        meta = view_in(memories[layout.storage], layout.dtype, layout.sizes, layout.strides, offset)
     conj, neg = layout.lazy
-    fake = fake.conj() if conj else fake
-    fake = torch._neg_view(fake) if neg else fake
-    assert isinstance(fake, FakeTensor)
-    return another_fake(fake).requires_grad_(layout.requires_grad)
+    meta = meta.conj() if conj else meta
+    meta = torch._neg_view(meta) if neg else meta
+    return FakeTensor(mode, meta, layout.device).requires_grad_(layout.requires_grad)
 
 
 def _elements(layout: InputLayout) -> int:

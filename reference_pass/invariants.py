@@ -13,10 +13,16 @@ from typing import Any, TypeAlias
 import torch
 from torch import fx
 
-from reference_pass.alias_analysis import Storages, operand_storages, storage_of, written_tensors
+from reference_pass.alias_analysis import (
+    Storages,
+    operand_storages,
+    storage_of,
+    value_of,
+    written_tensors,
+)
 from reference_pass.aten_graphs import is_aten
 from reference_pass.fake_execution import fake_mode, on_fakes
-from reference_pass.metadata import run, value_of
+from reference_pass.metadata import run
 from reference_pass.nested import nodes_in, tensors_in
 from reference_pass.operator_forms import EPILOGUE, aten, writes
 from reference_pass.regions import Region, known, overlap, overlaps_itself
@@ -33,9 +39,14 @@ def is_aten_graph(graph_module: fx.GraphModule) -> str | None:
 
 def is_functional(graph_module: fx.GraphModule) -> str | None:
     """Only the epilogue writes, it writes inputs only, and nothing is computed after it began."""
+    return other_write(graph_module.graph)
+
+
+def other_write(graph: fx.Graph) -> str | None:
+    """What makes a graph with true metadata not functional."""
     inputs: set[int] = set()
     epilogue: fx.Node | None = None
-    for node in graph_module.graph.nodes:
+    for node in graph.nodes:
         # A constant of the module counts as an input: the next call would see a write to it.
         if node.op in ("placeholder", "get_attr"):
             inputs.update(map(storage_of, tensors_in(node.meta.get("val"))))

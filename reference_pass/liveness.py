@@ -22,8 +22,8 @@ from torch import fx
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from reference_pass.alias_analysis import operand_storages, storage_of, written_tensors
-from reference_pass.metadata import can_keep, dependencies, set_value, value_of
+from reference_pass.alias_analysis import operand_storages, storage_of, value_of, written_tensors
+from reference_pass.metadata import can_keep, dependencies, set_value
 from reference_pass.nested import nodes_in, on_values, tensors_in
 from reference_pass.operand_access import (
     COPIES_STORAGE,

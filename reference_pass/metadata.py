@@ -23,7 +23,7 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from reference_pass.alias_analysis import encoding, operand_storages, storage_of
+from reference_pass.alias_analysis import encoding, operand_storages, storage_of, value_of
 from reference_pass.exceptions import Refused
 from reference_pass.fake_execution import fake_inputs, fake_mode, on_fakes, run_node
 from reference_pass.nested import leaves_in
@@ -60,11 +60,6 @@ def run(node: fx.Node, values: Callable[[fx.Node], Any], mode: FakeTensorMode) -
         alias = aten.alias.default(values(node.args[0]))  # type: ignore[arg-type]
         return aten.resize_.default(alias, *node.args[1:])
     return run_node(node, values, mode)
-
-
-def value_of(node: fx.Node) -> Any:
-    """The noted value of a node."""
-    return node.meta["val"]
 
 
 def update_metadata(graph_module: fx.GraphModule, *sample_args: object) -> int:

@@ -101,18 +101,32 @@ def _duplicate(node: fx.Node, liveness: Liveness) -> Duplicate | None:
     if not isinstance(node.meta["val"], torch.Tensor):
         return None
     if node in liveness.views:
-        original = node.args[0]
+        original = _shown_again(node, liveness)
     elif op in SOURCES:
         original = SOURCES[op](node, bind(op, node.args, node.kwargs))
     else:
         return None
     if not isinstance(original, fx.Node) or not isinstance(original.meta["val"], torch.Tensor):
         return None
-    # A view has the same elements only if it shows all of its operand, in the same order. A copy
-    # has them by what its op does.
-    if node in liveness.views and not same_view(node.meta["val"], original.meta["val"]):
-        return None
     return Duplicate(node, original, liveness)
+
+
+def _shown_again(view: fx.Node, liveness: Liveness) -> fx.Node | None:
+    """The value that a view was made from, and shows all of, in the same order.
+
+    If several are such, the nearest one of the same sizes: `x.unsqueeze(0).squeeze(0)` shows `x`.
+    """
+    shown: list[fx.Node] = []
+    original, sizes = view.args[0], tuple(view.meta["val"].shape)
+    while isinstance(original, fx.Node) and isinstance(original.meta["val"], torch.Tensor):
+        if same_view(view.meta["val"], original.meta["val"]):
+            shown.append(original)
+            if equal(tuple(original.meta["val"].shape), sizes):
+                return original
+        if original not in liveness.views:
+            break
+        original = original.args[0]
+    return shown[0] if shown else None
 
 
 # --- when a duplicate can be erased ---------------------------------------------------------------

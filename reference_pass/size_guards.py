@@ -48,7 +48,7 @@ def _shape_env(values: Sequence[object]) -> ShapeEnv | None:
                 return of_tensor
         sizes = [value] if not isinstance(value, torch.Tensor) else [*value.shape, *value.stride()]
         for size in sizes:
-            if isinstance(size, torch.SymInt):
+            if isinstance(size, torch.SymInt) and not size.node.is_nested_int():
                 env: ShapeEnv = size.node.shape_env
                 return env
     return None

@@ -70,7 +70,8 @@ class FuzzOptions:
         self._check_numbers()
         base = stored or Plan(DEFAULT_TARGETS, programs=self.programs)
         chosen = self.targets or base.targets
-        grant(chosen)
+        # Only what the command line names: a file names no code to import.
+        grant(self.targets)
         names = tuple(dict.fromkeys(target_named(name).name for name in chosen))
         seconds = self._seconds()
         # Without --workers, `Plan` has its own default, also on another machine.

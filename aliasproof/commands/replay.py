@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import corpus.known
-from aliasproof.commands.triage import states_of
+from aliasproof.commands.triage import history_of, keep_replays
 from campaigns.replaying import REGRESSED, Replayable, Replayed, findings_of, known_bugs, replay
 from campaigns.store import NAME
 from reports.console import new_table, notes, print_lines, print_table, results, write_json
@@ -25,6 +25,8 @@ def replay_bugs(folder: Path | None, interpreters: Sequence[Path], *, as_json: b
         for replayed in replay(bugs, interpreters or [Path(sys.executable)]):
             found.append(replayed)
             print_lines(notes(), f"torch {replayed.torch}  {replayed.finding}: {replayed.word}")
+    if folder is not None and _is_run(folder):
+        keep_replays(folder, found)
     if as_json:
         write_json({"replayed": [_json(each) for each in found]})
     else:
@@ -36,10 +38,13 @@ def _bugs(folder: Path | None) -> AbstractContextManager[Sequence[Replayable]]:
     known = Path(str(corpus.known.__file__)).parent
     if folder is None or folder.resolve() == known:
         return known_bugs()
-    states = None
-    if (folder / NAME).is_file():
-        states = {each.finding: each.state for each in states_of(folder)}
-    return nullcontext(findings_of(folder, states))
+    return nullcontext(
+        findings_of(folder, history_of(folder).was_fixed if _is_run(folder) else None)
+    )
+
+
+def _is_run(folder: Path) -> bool:
+    return (folder / NAME).is_file()
 
 
 def _json(replayed: Replayed) -> dict[str, str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from campaigns.finding import Finding
-from campaigns.reproducer import DEATHS, confirm
+from campaigns.reproducer import DEATHS, confirm, render
 from campaigns.stored import StoredSuspicion, locate, read_stored
 from oracles.verdict import Violation
 from programs.devices import require_device
@@ -68,7 +69,7 @@ def show_finding(given: str, own: str | None = None, *, as_json: bool) -> None:
         target = target_named(stored.target)
         quiet_torch()
         summary = target.summary
-        found, status = _run_again(stored, target, script)
+        found, status = _run_again(stored, target)
     else:
         summary, found = "your own code", None
         advice = f"aliasproof show {given} --target {stored.target}"
@@ -82,7 +83,7 @@ def show_finding(given: str, own: str | None = None, *, as_json: bool) -> None:
 
 
 def _run_again(
-    stored: Finding | StoredSuspicion, target: Target, script: Path
+    stored: Finding | StoredSuspicion, target: Target
 ) -> tuple[Examination | None, Status]:
     """Run a stored case again, where its device is. None where it could end this process."""
     try:
@@ -91,7 +92,7 @@ def _run_again(
         return None, Status("not run", f"Not run again: {reason}.")
     # What a worker reported dead would end this process too.
     if stored.kind.startswith((*DEATHS, DEVICE_LOST)):
-        return None, _run_reproducer(script)
+        return None, _run_reproducer(stored, target)
     with output_for_results():
         found = examine(Case.of(stored.program), target, every_oracle=True, attribute=False)
     return found, _status(stored, found)
@@ -117,11 +118,17 @@ def _print(
         print_reproducer(console, script)
 
 
-def _run_reproducer(script: Path) -> Status:
-    """Run the reproducer in a process of its own, and say if it still fails."""
-    if not script.is_file():
-        return Status("not run", "Not run again: the reproducer is missing.")
-    done = confirm(script)
+def _run_reproducer(stored: Finding | StoredSuspicion, target: Target) -> Status:
+    """Run a reproducer in a process of its own, and say if it still fails.
+
+    It is written anew: what a folder has as reproducer is shown, and never run.
+    """
+    if not isinstance(stored, Finding):
+        return Status("not run", "Not run again: it would end this process.")
+    with tempfile.TemporaryDirectory(prefix="aliasproof-") as folder:
+        script = Path(folder) / "reproducer.py"
+        script.write_text(render(stored.program, target, stored.violation, exact=stored.exact))
+        done = confirm(script)
     if done.shown:
         return Status("still there", f"Still there in torch {torch.__version__}.")
     return Status("gone", f"Gone in torch {torch.__version__}: the reproducer {done.ending}.")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from campaigns.finding_states import STATES, Triaged, set_state, triaged
+from campaigns.finding_states import STATES, History, Triaged, keep_replay, set_state, triaged
 from campaigns.full_disk import explained
+from campaigns.replaying import REGRESSED, STILL, Replayed
 from campaigns.run_lock import RunLock
 from campaigns.store import NAME, Store
 from programs.errors import UserError
@@ -30,10 +31,18 @@ def triage_run(
         _print(found)
 
 
-def states_of(run: Path) -> list[Triaged]:
-    """The findings of a run with their states. Raises `UserError` if it is no run, or in use."""
+def history_of(run: Path) -> History:
+    """What was said of the findings of a run. Raises `UserError` if it is no run, or in use."""
     with _opened(run) as store:
-        return triaged(store)
+        return History.of(store)
+
+
+def keep_replays(run: Path, found: Sequence[Replayed]) -> None:
+    """Keep what replays showed: the states of findings follow from them."""
+    with _opened(run) as store:
+        for each in found:
+            shown = each.word in (STILL, REGRESSED)
+            keep_replay(store, each.finding, each.torch, each.ending, shown=shown)
 
 
 @contextlib.contextmanager
@@ -57,4 +66,6 @@ def _print(found: list[Triaged]) -> None:
         table.add_row(finding, state, link, note, str(times))
     print_table(results(), table)
     for state in dict.fromkeys(each.state for each in found):
-        print_lines(results(), f"{state}: {STATES[state]}", "dim")
+        print_lines(
+            results(), f"{state}: {STATES.get(state, 'no state that is known here')}", "dim"
+        )

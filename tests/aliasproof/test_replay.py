@@ -62,6 +62,26 @@ def test_each_finding_in_each_torch(call, stored, torch_of):
     words = {"2.13": "still failing", "2.14": "changed", "2.15": "fixed"}
     assert replayed(done) == {(name, v): w for name in ("one", "two") for v, w in words.items()}
     assert "torch 2.14" in call("replay", "run", *options).out
+    # What replays show is kept, and the newest torch decides.
+    said = json.loads(call("triage", "run", "--json").out)["findings"]
+    assert [(e["state"], e["note"]) for e in said] == [("fixed", "gone in torch 2.15")] * 2
+    assert call("replay", "run", *options).code == 0, "it was there before it was fixed"
+
+
+def test_what_shows_in_a_newer_torch_than_the_one_that_fixed_it_has_regressed(
+    call, stored, torch_of
+):
+    call("replay", "run", "--torch", torch_of("2.15.0+cpu", "exit 0"))
+    later = torch_of("2.16.1", "echo 'BUG: there'; exit 1")
+    done = call("replay", "run", "--torch", later, "--json")
+    assert (done.code, set(replayed(done).values())) == (1, {"regressed"})
+    assert "shows again in torch 2.16.1" in call("triage", "run").out.replace("\n", " ")
+    call("triage", "run", "one", "--state", "documented")
+    said = {
+        e["finding"]: e["state"]
+        for e in json.loads(call("triage", "run", "--json").out)["findings"]
+    }
+    assert said == {"one": "documented", "two": "regressed"}, "a person says it last"
 
 
 def test_a_fixed_bug_that_shows_again_has_regressed(call, stored, torch_of):

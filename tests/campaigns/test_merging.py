@@ -83,6 +83,17 @@ def test_what_a_person_said_of_a_finding_is_kept(tmp_path: Path, runs: list[Path
     assert said == ("aot-values-1", "documented", "https://x", "as they say", 2)
 
 
+def test_a_fixed_finding_that_a_run_finds_again_has_regressed(runs: list[Path]) -> None:
+    store = Store.open(runs[0])
+    set_state(store, "aot-values-1", "fixed", "https://x", "")
+    [task] = {task for (task,) in store.all("SELECT task FROM occurrences")}
+    [kept] = store.failures(task)
+    store.keep_occurrence("aot-values-1", kept)
+    assert triaged(store)[0].state == "fixed", "the same failure, as a run that goes on sees it"
+    store.keep_occurrence("aot-values-1", kept._replace(task="a new one"))
+    assert triaged(store)[0].state == "regressed"
+
+
 def test_a_run_in_use_is_refused_and_a_run_is_not_merged_into(
     tmp_path: Path, runs: list[Path]
 ) -> None:

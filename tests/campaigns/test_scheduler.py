@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from campaigns.blame import Blame
 from campaigns.campaign import Campaign
 from campaigns.confirmations import Confirmations
 from campaigns.failure import Failure
+from campaigns.frequent_bugs import BLOCK, OFTEN
 from campaigns.local_workers import LocalWorkers
 from campaigns.plan import Plan
 from campaigns.run_folder import RunFolder
@@ -41,7 +43,7 @@ class Pool:
     """Notes what is scheduled, runs nothing."""
 
     def __init__(self) -> None:
-        self.scheduled: list[Shard] = []
+        self.scheduled: list[Any] = []  # shards and failures
         self.arguments: list[tuple[Any, ...]] = []
         self.futures: list[Future[Any]] = []
         self.stopped = 0
@@ -62,13 +64,15 @@ class Pool:
 PROGRAM = KNOWN_BUGS["expand-inverse"].program
 
 
-def scheduler(folder: Path, programs: int, *, past_known: bool = False) -> tuple[Scheduler, Pool]:
+def scheduler(
+    folder: Path, programs: int, *, past_known: bool = False, workers: int = 1
+) -> tuple[Scheduler, Pool]:
     """A scheduler for `programs` programs of one target, in a pool that runs nothing."""
     files, pool = RunFolder.create(folder), Pool()
-    plan = Plan(("identity",), programs=programs, workers=1, past_known=past_known)
+    plan = Plan(("identity",), programs=programs, workers=workers, past_known=past_known)
     campaign = Campaign(plan, folder, {"identity": Statistics()})
-    workers = LocalWorkers(files, 1, lambda: pool, lambda: pool, lambda text: None)  # type: ignore[arg-type,return-value]
-    tasks = Tasks(Store.open(folder), files, workers)
+    processes = LocalWorkers(files, workers, lambda: pool, lambda: pool, lambda text: None)  # type: ignore[arg-type,return-value]
+    tasks = Tasks(Store.open(folder), files, processes)
     return Scheduler(campaign, tasks), pool
 
 
@@ -109,6 +113,26 @@ def test_known_bugs_are_counted_and_reduced_once_or_past_them_never(tmp_path: Pa
         assert subject.campaign.known == {"expand-inverse": 3}
         assert len(pool.scheduled) == 1 + reductions
         assert subject.campaign.repeats == 0
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_frequent_known_bugs_are_mended_in_later_shards(tmp_path: Path, workers: int) -> None:
+    subject, pool = scheduler(tmp_path, 4 * BLOCK * PROGRAMS_PER_SHARD, workers=workers)
+    often, seldom = (
+        Failure(SYMPTOM, PROGRAM, 0, known=name) for name in ("expand-inverse", "lost-strides")
+    )
+    while subject.fill():
+        for number, shard in enumerate(pool.scheduled):
+            if isinstance(shard, Shard) and not pool.futures[number].done():
+                failures = [often] * 2 if shard.seed < OFTEN // 2 else []
+                failures += [seldom] if shard.seed < OFTEN - 1 else []
+                result = ShardResult(shard, Statistics(programs=25), failures)
+                pool.futures[number].set_result(result)
+            elif not pool.futures[number].done():
+                pool.futures[number].set_result((None, 0.0))  # a reduction
+        subject.take()
+    mended = {each.seed: each.mended for each in pool.scheduled if isinstance(each, Shard)}
+    assert mended == {n: ("expand-inverse",) * (n >= 2 * BLOCK) for n in range(4 * BLOCK)}
 
 
 def test_results_are_taken_in_the_order_of_the_shards(tmp_path: Path) -> None:
@@ -254,6 +278,34 @@ def test_a_worker_that_dies_before_its_first_program_blames_none(tmp_path: Path)
         assert dies(subject, pool, []) is None
     assert subject.campaign.mistakes == ["shard 0 of identity: dies of signal 11 at its start"]
     assert not subject.fill()
+
+
+@pytest.mark.parametrize(("seconds", "passed"), [(100.0, 90.0), (10_000.0, 9_800.0)])
+def test_the_end_of_a_campaign_is_for_what_waits_and_then_for_more(
+    seconds: float, passed: float, tmp_path: Path
+) -> None:
+    subject, pool = scheduler(tmp_path, 100)
+    subject.campaign.plan = replace(subject.campaign.plan, seconds=seconds)
+    subject.started -= passed
+    subject.others_wait = True
+    assert subject.fill(), "it waits"
+    assert not pool.scheduled
+    subject.others_wait = False
+    assert subject.fill()
+    assert pool.scheduled, "nothing waits any more, and there is time"
+    subject.started -= seconds
+    subject.others_wait, subject._next = True, pool.scheduled[0]
+    subject._queue.clear()
+    assert not subject.fill(), "the time is up"
+
+
+def test_a_long_campaign_reserves_minutes_and_not_hours(tmp_path: Path) -> None:
+    subject, pool = scheduler(tmp_path, 100)
+    subject.campaign.plan = replace(subject.campaign.plan, seconds=8 * 3600.0)
+    subject.started -= 0.95 * 8 * 3600
+    subject.others_wait = True
+    assert subject.fill()
+    assert pool.scheduled
 
 
 def test_a_pool_that_breaks_is_started_anew(tmp_path: Path) -> None:

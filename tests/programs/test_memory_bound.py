@@ -49,6 +49,7 @@ TOO_LARGE = {
         ("aten.expand.default", (Ref("v0"), (10**9, 4, 1))),
         ("aten.clone.default", (Ref("v1"),)),
     ),
+    "without a fake kernel": made_of(("aten.histc.default", (X, 10**10))),
     "bincount": made_of(("aten.bincount.default", (X, None, 10**12))),
 }
 

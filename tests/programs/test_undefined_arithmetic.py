@@ -11,11 +11,12 @@ from torch import Tensor
 from oracles.observation import observe_eager
 from programs.definedness import Undefined
 
-LOWEST, DIVISOR, SHIFT, CONVERSION = (
+LOWEST, DIVISOR, SHIFT, CONVERSION, CUT = (
     "divides the lowest integer by -1",
     "takes a common divisor of the lowest integer",
     "shifts by a number of bits that is out of range",
     "converts a value that the integer dtype cannot represent",
+    "is called on its branch cut, where the sign of a zero decides",
 )
 
 
@@ -35,6 +36,10 @@ def lowest(dtype: torch.dtype) -> Tensor:
         (SHIFT, lambda x: x >> x, torch.tensor([-1])),
         (CONVERSION, lambda x: x.to(torch.int8), torch.tensor([128.0])),
         (CONVERSION, lambda x: x.long(), torch.tensor([float("nan")])),
+        (CUT, lambda x: (-x).rsqrt(), torch.ones(9, dtype=torch.complex64)),
+        (CUT, lambda x: torch._foreach_log([-x])[0], torch.ones(9, dtype=torch.complex64)),
+        (CUT, lambda x: x.atan_(), torch.tensor([2j])),
+        (CUT, lambda x: x.acosh(), torch.tensor([0j])),
     ],
 )
 def test_undefined(reason: str, function: Callable[[Tensor], Tensor], x: Tensor) -> None:
@@ -50,6 +55,8 @@ def test_undefined(reason: str, function: Callable[[Tensor], Tensor], x: Tensor)
         (lambda x: x.lcm(x), lowest(torch.uint8)),
         (lambda x: x << 63, torch.tensor([1])),
         (lambda x: x.to(torch.int8), torch.tensor([-128.5])),
+        (lambda x: x.rsqrt(), torch.tensor([1 + 0j, 2 - 1j])),
+        (lambda x: x.acosh(), torch.tensor([2 + 0j])),
     ],
 )
 def test_defined(function: Callable[[Tensor], Tensor], x: Tensor) -> None:

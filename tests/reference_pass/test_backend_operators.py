@@ -98,6 +98,51 @@ def test_modules_with_floats_and_dynamic_sizes():
             assert torch.equal(compiled(x), model(x))
 
 
+def jagged(*lengths: int) -> Tensor:
+    rows = [torch.arange(3.0 * length).view(length, 3) for length in lengths]
+    return torch.nested.nested_tensor(rows, layout=torch.jagged)
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch: jagged tensors are a prototype
+@pytest.mark.parametrize("trains", [False, True])
+def test_jagged_tensors_are_taken_apart(trains):
+    compiled = torch.compile(lambda x: (x * 2).sin(), backend=aliasproof)
+    for lengths in ((2, 4), (2, 5)):
+        x = jagged(*lengths).requires_grad_(trains)
+        result = compiled(x)
+        assert torch.equal(result.values(), (x.values() * 2).sin())
+        if trains:
+            result.values().sum().backward()
+            assert x.grad is not None
+            assert torch.equal(x.grad.values(), 2 * (x.values() * 2).cos())
+
+
+def test_an_operator_that_asks_for_data_may_have_a_decomposition():
+    def there_and_back(x):
+        window = torch.hann_window(16)
+        return torch.istft(torch.stft(x, 16, window=window, return_complex=True), 16, window=window)
+
+    x = torch.arange(64.0)
+    compiled = torch.compile(there_and_back, backend=aliasproof)
+    assert torch.equal(compiled(x), there_and_back(x))
+
+
+@pytest.mark.filterwarnings("ignore")  # of Dynamo, about the refusal that it suppresses
+def test_a_sparse_gradient_is_refused_while_compiling():
+    def looks_up(weight):
+        return functional.embedding(torch.tensor([0, 2]), weight, sparse=True) * 2
+
+    torch._dynamo.reset()
+    weight = torch.ones(4, 3, requires_grad=True)
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="sparse_coo tensor"):
+        torch.compile(looks_up, backend=aliasproof)(weight)
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(suppress_errors=True):
+        torch.compile(looks_up, backend=aliasproof)(weight).sum().backward()
+    assert weight.grad is not None
+    assert weight.grad.is_sparse
+
+
 @pytest.mark.parametrize("program", [lambda x: x.add(1).mul_(2), nn.ReLU(), lambda x: x[1:] + 1])
 @pytest.mark.parametrize("graph_pass", [reinplace, remove_noops])
 def test_a_pass_on_graphs_refuses_other_calls(program, graph_pass):

@@ -44,6 +44,8 @@ def layouts(value: Any) -> Any:
         # Strides that depend on all operands
         (aten.copysign.Tensor, (GRID.t(), torch.ones(4, 1))),
         (aten.xlogy.Tensor, (GRID.t(), torch.ones(4, 3))),
+        (aten.special_xlog1py.default, (GRID.t(), torch.ones(4, 3))),
+        (aten.log_sigmoid_forward.default, (GRID.t(),)),
         (aten.floor_divide.default, (GRID.long().t(), torch.ones(3, 4, dtype=torch.long).t())),
         (
             aten.native_dropout_backward.default,

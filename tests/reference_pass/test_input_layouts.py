@@ -136,7 +136,7 @@ def test_a_position_is_a_symbol(built):
         new = torch.full((2, 1), position + 1.0)
         assert torch.equal(compiled(actual, new, position), stores(expected, new, position))
     assert torch.equal(actual, expected)
-    assert built() == 3  # a constant at first, then for one value, then for all
+    assert built() == 2  # a constant at first, then for all
 
 
 def test_a_graph_for_all_ints_stores_in_place_too(built):

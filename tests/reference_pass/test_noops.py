@@ -129,7 +129,7 @@ def test_views_that_show_all_of_their_operand_are_erased(view):
 
 
 def test_a_view_that_is_returned_stays_another_object():
-    assert calls_left(lambda x: (x, x.view(6)), X) == ["alias.default"]
+    assert calls_left(lambda x: (x, x.view(6)), X) == ["view.default"]
 
 
 def test_a_scatter_of_its_own_view_is_erased():

@@ -1,0 +1,41 @@
+"""The command `watch`: a live view of a run that another process writes."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+
+from campaigns.run_view import RunReader
+from reports.console import print_exactly, results
+from reports.watched_run import picture
+
+REDRAWN_EVERY = 1.0  # seconds
+
+
+def watch_run(run: Path) -> None:
+    """Show a run until it ends; once, where the output is no terminal. Raises `UserError`."""
+    console = results()
+    with contextlib.closing(RunReader.open(run)) as reader:
+        if console.is_terminal:
+            _live(reader, console)
+        else:
+            with console.capture() as capture:
+                console.print(picture(reader.view()))
+            for line in capture.get().splitlines():
+                print_exactly(console, line.rstrip())
+
+
+def _live(reader: RunReader, console: Console) -> None:
+    view = reader.view()
+    with (
+        contextlib.suppress(KeyboardInterrupt),
+        Live(picture(view), console=console, auto_refresh=False) as live,
+    ):
+        while view.holder:
+            time.sleep(REDRAWN_EVERY)
+            view = reader.view()
+            live.update(picture(view), refresh=True)

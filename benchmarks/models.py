@@ -1,0 +1,172 @@
+"""What `torch.compile(backend="aliasproof")` computes and costs on models and optimizers.
+
+`python -m benchmarks models` needs the extra `models` (`pip install '.[models]'`). Models are built
+from configurations with random weights. Eager, `aot_eager` and `aliasproof` run side by side, each
+in a process of its own (`models_side`).
+
+How to read a row: *bits* says whether outputs, gradients and, for an optimizer, parameters of two
+calls are bit for bit as in *eager*, or as under *aot_eager*; else the largest difference from it.
+The figures are those of `aliasproof` divided by those of `aot_eager`: CPU seconds of the first
+call, compilation included (the fastest of two), CPU seconds of a later call (the fastest of many,
+in turns), and the bytes that tensors hold at the peak of a call (`backend_cost`).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import multiprocessing
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import numpy as np
+
+from benchmarks.models_side import END, PEAK, STEP, FirstCalls, serve
+from benchmarks.models_subjects import needs_transformers, subjects
+from benchmarks.tables import Table
+from programs.errors import UserError
+
+SIDES = ("eager", "aot_eager", "aliasproof")
+ROUNDS = 5  # of steps, the sides in turns
+ALLOWED = 1.1  # times `aot_eager`
+SECONDS = 600.0  # that an answer may take
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCost:
+    """The figures of one scene: CPU seconds and bytes by side. `error` says why there are none."""
+
+    scene: str
+    bits: str = ""
+    first: Mapping[str, float] = field(default_factory=dict)
+    step: Mapping[str, float] = field(default_factory=dict)
+    peak: Mapping[str, float] = field(default_factory=dict)
+    error: str = ""
+
+    def ratios(self) -> tuple[float, float, float]:
+        """First call, step and peak of `aliasproof`, divided by those of `aot_eager`."""
+        return _ratio(self.first), _ratio(self.step), _ratio(self.peak)
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """The figures of all scenes."""
+
+    costs: Sequence[ModelCost]
+
+    def tables(self) -> list[Table]:
+        """A row per scene, medians, and what is above the limit."""
+        measured = [cost for cost in self.costs if not cost.error]
+        rows = [(cost.scene, cost.bits, *map(_times, cost.ratios())) for cost in measured]
+        notes = [f"fails: {cost.scene}: {cost.error}" for cost in self.costs if cost.error]
+        for index, name in enumerate(("first call", "step", "peak")):
+            ratios = [cost.ratios()[index] for cost in measured]
+            above = sum(ratio > ALLOWED for ratio in ratios)
+            if ratios:
+                notes.append(
+                    f"{name}: median {_times(statistics.median(ratios))}, largest"
+                    f" {_times(max(ratios))}, {above} of {len(ratios)} above {ALLOWED}"
+                )
+        columns = ("scene", "bits as", "first call", "step", "peak")
+        return [Table("models: aliasproof / aot_eager", columns, rows, notes)]
+
+
+def measure(names: Sequence[str] = ()) -> Models:
+    """Measure the scenes with these names; all of them, if none is given.
+
+    Raises `UserError` for an unknown name, and if a model needs transformers that is not there.
+    """
+    known = subjects()
+    for name in names:
+        if name not in known:
+            raise UserError(f"unknown scene '{name}'; scenes: {'; '.join(known)}")
+    names = names or list(known)
+    if any(map(needs_transformers, names)) and importlib.util.find_spec("transformers") is None:
+        raise UserError("transformers is not installed; pip install '.[models]'")
+    return Models([measure_scene(name) for name in names])
+
+
+def measure_scene(name: str) -> ModelCost:
+    """Measure one scene on all sides."""
+    sides: dict[str, Side] = {}
+    try:
+        for backend in SIDES:
+            sides[backend] = Side(name, backend)  # one after the other: their first calls are timed
+            if error := sides[backend].first.error:
+                return ModelCost(name, error=f"{backend}: {error}")
+        results = {backend: side.first.results for backend, side in sides.items()}
+        steps = [{backend: sides[backend].ask(STEP) for backend in SIDES} for _ in range(ROUNDS)]
+        return ModelCost(
+            name,
+            same_bits(results),
+            {backend: side.first.seconds for backend, side in sides.items()},
+            {backend: min(step[backend] for step in steps) for backend in SIDES},
+            {backend: sides[backend].ask(PEAK) for backend in SIDES},
+        )
+    finally:
+        for side in sides.values():
+            side.end()
+
+
+class Side:
+    """A process that runs a scene under a backend; `first` is what it says of its first calls."""
+
+    def __init__(self, name: str, backend: str) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.connection: Connection
+        self.connection, other = context.Pipe()
+        self.process: BaseProcess = context.Process(target=serve, args=(other, name, backend))
+        self.process.start()
+        other.close()
+        self.first: FirstCalls = self._answer()
+
+    def ask(self, what: str) -> float:
+        """A figure: CPU seconds of a step, or bytes at the peak."""
+        self.connection.send(what)
+        figure: float = self._answer()
+        return figure
+
+    def end(self) -> None:
+        """End the process."""
+        if self.process.is_alive() and not self.first.error:
+            self.connection.send(END)
+        self.process.join(5)
+        self.process.kill()
+
+    def _answer(self) -> Any:
+        if not self.connection.poll(SECONDS):
+            self.process.kill()
+            return FirstCalls(error=f"no answer within {SECONDS:.0f} s")
+        try:
+            return self.connection.recv()
+        except EOFError:
+            return FirstCalls(error="the process died")
+
+
+def same_bits(results: Mapping[str, Sequence[np.ndarray[Any, Any]]]) -> str:
+    """As which side the results of `aliasproof` are bit for bit; else how far they are off."""
+    ours = results["aliasproof"]
+    for other in ("eager", "aot_eager"):
+        theirs = results[other]
+        if len(ours) == len(theirs) and all(map(_equal, ours, theirs)):
+            return other
+    pairs = zip(ours, results["aot_eager"], strict=False)
+    return f"differs by {max(float(np.abs(one - other).max()) for one, other in pairs):.0e}"
+
+
+def _equal(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
+    return (
+        one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+    )
+
+
+def _ratio(figures: Mapping[str, float]) -> float:
+    ours, theirs = figures["aliasproof"], figures["aot_eager"]
+    return ours / theirs if theirs else float(ours == theirs)
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.2f}"

@@ -1,0 +1,33 @@
+"""Graphs that are functional already, such as those of AOTAutograd.
+
+They stay as they are, with the values of the analysis. So no node runs on fakes again.
+"""
+
+from __future__ import annotations
+
+from torch import fx
+
+from reference_pass.alias_analysis import Analysis, storage_of, value_of
+from reference_pass.invariants import other_write
+from reference_pass.metadata import note_value
+from reference_pass.operator_forms import aten, writes
+
+
+def unchanged(captured: fx.Graph, analysis: Analysis) -> fx.Graph | None:
+    """A copy of the captured graph, if it writes nothing except inputs at its end; else None."""
+    written = {node.target for node in captured.nodes if writes(node.target)}
+    if not written <= {aten.copy_.default}:
+        return None
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    graph.output(graph.graph_copy(captured, copies))
+    for node, new in copies.items():
+        note_value(new, analysis.value(node))
+    return graph if other_write(graph) is None and not _reads_what_it_wrote(graph) else None
+
+
+def _reads_what_it_wrote(graph: fx.Graph) -> bool:
+    """True if a `copy_` of the epilogue reads a storage that one of them writes."""
+    epilogue = [tuple(map(value_of, node.args[:2])) for node in graph.nodes if writes(node.target)]
+    written = {storage_of(destination) for destination, _ in epilogue}
+    return any(storage_of(source) in written for _, source in epilogue)

@@ -1,0 +1,206 @@
+"""Graphs for more than one size, or for more than one int: symbols in place of these numbers.
+
+Dynamo passes symbols for what it has seen change, or for all sizes (`dynamic=True`). A `Template`
+has the same numbers as new symbols, in an environment of its own: a graph may be traced when the
+guards of Dynamo are fixed already. What the trace notes about the symbols is checked per call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch._dynamo.source import LocalSource
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+
+from reference_pass.input_layouts import InputLayout, OffsetInStorage
+from reference_pass.size_guards import SizeGuards
+
+# The symbolic types of torch have no common base but `object`.
+_SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+class Template:
+    """Inputs, some of whose numbers are symbols: `layouts` of tensors, and `values` of others."""
+
+    def __init__(self, layouts: Sequence[Any], values: Sequence[Any]) -> None:
+        self.layouts = tuple(layouts)
+        self.values = [
+            None if isinstance(layout, InputLayout) else value
+            for layout, value in zip(layouts, values, strict=True)
+        ]
+        self.symbolic = [
+            index
+            for index, (layout, value) in enumerate(zip(layouts, values, strict=True))
+            if any(isinstance(number, torch.SymInt) for number in _numbers(layout, value))
+        ]
+        # What all inputs have in common for which one graph may be right.
+        self.pattern = self.pattern_of(self.layouts, self.values)
+
+    @staticmethod
+    def with_int_symbols(layouts: Sequence[Any], inputs: Sequence[Any]) -> Template:
+        """The template with a new symbol for each int among the inputs."""
+        env = ShapeEnv()
+
+        def symbol(value: int, name: str) -> Any:
+            return _new_symbol(env, LocalSource(name), value, is_size=False)
+
+        return Template(
+            layouts,
+            [
+                symbol(value, f"i{index}") if is_int(value) else value
+                for index, value in enumerate(inputs)
+            ],
+        )
+
+    @property
+    def env(self) -> ShapeEnv:
+        """The environment of the symbols."""
+        numbers = (
+            number
+            for index in self.symbolic
+            for number in _numbers(self.layouts[index], self.values[index])
+        )
+        env: ShapeEnv = next(
+            number.node.shape_env for number in numbers if isinstance(number, torch.SymInt)
+        )
+        return env
+
+    def pattern_of(self, layouts: Sequence[Any], values: Sequence[Any]) -> tuple[Any, ...]:
+        """These inputs without the numbers that are symbols in the template."""
+        pattern: list[Any] = []
+        for index, (layout, value) in enumerate(zip(layouts, values, strict=True)):
+            if not isinstance(layout, InputLayout):
+                pattern.append(None if index in self.symbolic else (layout, value))
+            elif index in self.symbolic:
+                pattern.append(layout._replace(sizes=(-1,) * len(layout.sizes), strides=()))
+            else:
+                pattern.append(layout)
+        return tuple(pattern)
+
+    def with_hints(self) -> tuple[tuple[Any, ...], list[Any]]:
+        """The layouts and values with the numbers that the symbols were made from."""
+        return _mapped(self.layouts, self.values, lambda number: number.node.hint)
+
+
+class General:
+    """A compiled graph for a template, and the guards on its symbols."""
+
+    def __init__(self, graph_module: fx.GraphModule, template: Template) -> None:
+        self.graph_module, self.symbolic = graph_module, template.symbolic
+        numbers = [
+            number
+            for index in self.symbolic
+            for number in _numbers(template.layouts[index], template.values[index])
+        ]
+        names = [f"n{index}" for index in range(len(numbers))]
+        self.guards = SizeGuards(template.env, names, numbers)
+
+    def accepts(self, inputs: Sequence[Any]) -> bool:
+        """True if the graph is right for these inputs, which have the pattern of the template."""
+        numbers: list[int] = []
+        for index in self.symbolic:
+            value = inputs[index]
+            numbers += _numbers(value, value) if is_int(value) else (*value.shape, *value.stride())
+        return self.guards.broken(numbers) is None
+
+
+def template_of(layouts: Sequence[Any], values: Sequence[Any]) -> Template | None:
+    """The template for inputs with symbols of Dynamo; None if there are none, or no numbers."""
+    template = Template(layouts, values)
+    if not template.symbolic:
+        return None
+    env, given = ShapeEnv(), template.env
+    own: dict[Any, Any] = {}
+
+    def renamed(number: Any) -> Any:
+        if not isinstance(number, torch.SymInt):
+            return number.node.hint  # a float is a constant of a graph
+        expression = number.node.expr
+        for symbol in expression.free_symbols - own.keys():
+            hint = given.backed_var_to_val.get(symbol)
+            if not getattr(hint, "is_Integer", isinstance(hint, int)):
+                raise _NoNumberError  # unbacked, or the length of the rows of a jagged tensor
+            is_size = given.var_to_range[symbol].lower >= 2
+            number_of = int(hint)  # type: ignore[arg-type]
+            own[symbol] = _new_symbol(env, LocalSource(str(symbol)), number_of, is_size=is_size)
+        mine = expression.xreplace({each: number.node.expr for each, number in own.items()})
+        return env.create_symintnode(mine, hint=number.node.hint)
+
+    try:
+        return Template(*_mapped(layouts, values, renamed))
+    except _NoNumberError:
+        return None
+
+
+class _NoNumberError(Exception):
+    """A symbol stands for a number that is known at run time only."""
+
+
+def with_dynamo_symbols(layouts: Sequence[Any], placeholders: Sequence[fx.Node]) -> tuple[Any, ...]:
+    """The layouts with the sizes and strides of the fakes of Dynamo: its examples are no fakes."""
+    fakes = [node.meta.get("example_value") for node in placeholders]
+    return tuple(
+        layout._replace(sizes=tuple(fake.shape), strides=fake.stride())
+        if isinstance(layout, InputLayout) and isinstance(fake, torch.Tensor)
+        else layout
+        for layout, fake in zip(layouts, fakes, strict=True)
+    )
+
+
+def is_int(value: object) -> bool:
+    """True for an int that is no bool."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def has_symbols(layouts: Sequence[Any], values: Sequence[Any]) -> bool:
+    """True if a size, a stride, or a value of these inputs is a symbol."""
+    return any(
+        isinstance(number, _SYMBOLS)
+        for layout, value in zip(layouts, values, strict=True)
+        for number in _numbers(layout, value)
+    )
+
+
+def _numbers(layout: Any, value: Any) -> tuple[Any, ...]:
+    return (*layout.sizes, *layout.strides) if isinstance(layout, InputLayout) else (value,)
+
+
+def _mapped(
+    layouts: Sequence[Any], values: Sequence[Any], function: Callable[[Any], Any]
+) -> tuple[tuple[Any, ...], list[Any]]:
+    """The inputs with the results of a function in place of symbols."""
+
+    def number(value: Any) -> Any:
+        return function(value) if isinstance(value, _SYMBOLS) else value
+
+    return (
+        tuple(
+            layout._replace(
+                location=layout.location and OffsetInStorage(*map(number, layout.location)),
+                sizes=tuple(map(number, layout.sizes)),
+                strides=tuple(map(number, layout.strides)),
+            )
+            if isinstance(layout, InputLayout)
+            else int
+            if layout is torch.SymInt
+            else float
+            if layout is torch.SymFloat
+            else layout
+            for layout in layouts
+        ),
+        [number(value) for value in values],
+    )
+
+
+def _new_symbol(env: ShapeEnv, source: LocalSource, value: int, *, is_size: bool) -> Any:
+    symbol = env.create_symbol(
+        value,
+        source,
+        DimDynamic.DYNAMIC,
+        positive=True if is_size else None,
+        do_not_specialize_zero_one=not is_size,
+    )
+    return env.create_symintnode(symbol, hint=value, source=source)

@@ -1,0 +1,210 @@
+"""Modes around a trace: they refuse what no graph shows, and correct what fakes get wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch._higher_order_ops.auto_functionalize import (
+    auto_functionalized_dense,
+    auto_functionalized_v2_dense,
+)
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing, get_proxy_mode
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+from reference_pass.alias_analysis import storage_of
+from reference_pass.control_flow_calls import CONTROL_FLOW
+from reference_pass.emission import contiguous_strides
+from reference_pass.exceptions import Refused
+from reference_pass.fake_corrections import CORRECTIONS, OutLayout, out_layouts, true_result
+from reference_pass.fake_execution import refuse_without_regions
+from reference_pass.nested import leaves_in, tensors_in
+from reference_pass.operator_forms import aten, bind, facts, writes_outs_alone
+from reference_pass.regions import known, same_strides
+
+
+class Seeds:
+    """Refuses a trace that seeds the default generator: the call leaves no node in the graph."""
+
+    # AOTAutograd compiles in a fake mode, which would give the state no data.
+    def __init__(self) -> None:
+        with _disable_current_modes():
+            self.before = torch.get_rng_state()
+
+    def refuse(self) -> None:
+        """Raise `Refused` if the state has changed. Fakes draw no numbers, so only a seed does."""
+        with _disable_current_modes():
+            if torch.equal(self.before, torch.get_rng_state()):
+                return
+            torch.set_rng_state(self.before)
+        raise Refused(
+            "the function seeds the default generator, which a graph cannot do; seed it before"
+        )
+
+
+class TraceGuard(TorchDispatchMode):
+    """Refuses writes to tensors from outside of the trace, and corrects fake results in it."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, seeds: Seeds) -> None:
+        super().__init__()
+        self.seeds = seeds
+        # Storages made during the trace. They are kept alive, so that no address is used twice.
+        self.made: dict[int, torch.UntypedStorage] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _UNFOLDED:
+            with self:  # what it calls is seen, too
+                return _UNFOLDED[func](*args, **(kwargs or {}))
+        if func in CONTROL_FLOW:
+            return func(*args, **(kwargs or {}))
+        if not isinstance(func, OpOverload):
+            raise Refused(
+                f"{func} is a higher-order operator; what its branches write is not analysed"
+            )
+        # A function may seed, draw, and restore the state (`torch.random.fork_rng`).
+        if facts(func).random:
+            self.seeds.refuse()
+        given = bind(func, args, kwargs or {})
+        for tensor in _real_tensors(given.get(name) for name in facts(func).writes):
+            if storage_of(tensor) not in self.made:
+                raise Refused(
+                    f"{func} writes to a tensor of size {list(tensor.shape)} that the function did"
+                    " not get as an argument; pass it as an argument, or pass its module as the"
+                    " function"
+                )
+        # Asked before the call, which may already give the fakes a wrong layout.
+        layouts = _out_layouts(func, given)
+        result = func(*args, **(kwargs or {}))
+        for leaf in leaves_in((args, kwargs, result)):
+            refuse_without_regions(leaf)
+        _correct(func, args, kwargs or {}, result)
+        if layouts is not None:
+            _set_layouts(_outs(func, given), layouts)
+        self.made |= {
+            storage_of(tensor): tensor.untyped_storage() for tensor in _real_tensors([result])
+        }
+        return result
+
+
+def _without_token(token: Any, op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The call of an op with an effect. The passes keep the order of such calls without tokens."""
+    result = op(*args, **kwargs)
+    return (token, *result) if isinstance(result, tuple) else (token, result)
+
+
+# Higher-order operators that AOTAutograd wraps around single calls.
+_UNFOLDED: dict[object, Callable[..., Any]] = {
+    torch.ops.higher_order.with_effects: _without_token,
+    torch.ops.higher_order.auto_functionalized: auto_functionalized_dense,
+    torch.ops.higher_order.auto_functionalized_v2: auto_functionalized_v2_dense,
+}
+
+
+class PythonGuard(TorchFunctionMode):
+    """Refuses explicit generators, and corrects composite functions.
+
+    On fakes, some of these functions take another branch than on tensors with data.
+    """
+
+    # A composite is not seen by `TraceGuard`, which gets only the operators that it calls.
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        # The graph would keep the generator that the trace has seen. If the function makes or seeds
+        # it, each call of the graph would draw other numbers.
+        if any(isinstance(leaf, torch.Generator) for leaf in leaves_in((args, kwargs))):
+            raise Refused(
+                f"{func} draws from an explicit generator, whose state is no part of a graph; use"
+                " the default generator, or draw the numbers before and pass them"
+            )
+        if func is aten.set_.source_Tensor_storage_offset:
+            return _set_by_a_view(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        return result.contiguous() if func in _CONTIGUOUS else result
+
+
+def _set_by_a_view(
+    tensor: torch.Tensor,
+    source: torch.Tensor,
+    storage_offset: int,
+    size: Sequence[int],
+    stride: Sequence[int] = (),
+) -> torch.Tensor:
+    """`set_` to a view of the source: the op is a composite that passes a storage on.
+
+    No graph has a storage as an argument. A storage that is too small would grow.
+    """
+    strides = stride or contiguous_strides(size)
+    first = source.storage_offset() + storage_offset
+    last = first + sum((n - 1) * s for n, s in zip(size, strides, strict=True))
+    room = source.untyped_storage().nbytes() // source.itemsize
+    if not source.is_contiguous() or (0 not in size and not known(last < room)):
+        # Raises as in eager, or cannot be traced.
+        aten.set_.source_Tensor_storage_offset(tensor, source, storage_offset, size, stride)
+    else:
+        aten.set_.source_Tensor(tensor, source.as_strided(size, strides, first))
+    return tensor
+
+
+# Composites whose result is contiguous in eager. On fakes its strides depend on the operand.
+_CONTIGUOUS = {torch._C._nn.one_hot}
+
+
+def _correct(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    """Give the fake results of a traced call the layout of eager.
+
+    The tensors stay the objects that the trace knows.
+    """
+    if op not in CORRECTIONS or get_proxy_mode() is None:
+        return
+    # The corrections call operators, and those are not calls of the function.
+    with disable_proxy_modes_tracing():
+        true = true_result(op, args, kwargs, result)
+        for wrong, right in zip(tensors_in(result), tensors_in(true), strict=True):
+            same_offset = known(wrong.storage_offset() == right.storage_offset())
+            if not same_offset or not same_strides(
+                tuple(wrong.shape), wrong.stride(), right.stride()
+            ):
+                aten.set_.source_Tensor(wrong, right)
+
+
+def _out_layouts(op: OpOverload, given: dict[str, Any]) -> list[OutLayout] | None:
+    """The layouts of the fake `out=` tensors after a traced call; None for other calls.
+
+    Also None if the op has no functional form that tells them.
+    """
+    if not writes_outs_alone(op) or get_proxy_mode() is None:
+        return None
+    if not all(isinstance(out, FakeTensor) for out in _outs(op, given)):
+        return None
+    with disable_proxy_modes_tracing():
+        return out_layouts(op, given)
+
+
+def _outs(op: OpOverload, given: dict[str, Any]) -> list[torch.Tensor]:
+    return tensors_in([given[name] for name in facts(op).outs])
+
+
+def _set_layouts(outs: Sequence[torch.Tensor], layouts: Sequence[OutLayout]) -> None:
+    with disable_proxy_modes_tracing():
+        for out, layout in zip(outs, layouts, strict=True):
+            if len(out.shape) != len(layout.sizes) or not same_strides(
+                layout.sizes, out.stride(), layout.strides
+            ):
+                out.resize_(layout.sizes).as_strided_(
+                    layout.sizes, layout.strides, out.storage_offset()
+                )
+
+
+def _real_tensors(values: Iterable[object]) -> list[torch.Tensor]:
+    found = [tensor for value in values for tensor in tensors_in(value)]
+    # A trace makes fakes; what is not fake was there before, or is a constant of the function.
+    return [
+        tensor
+        for tensor in found
+        if not isinstance(tensor, FakeTensor) and tensor.device.type != "meta"
+    ]

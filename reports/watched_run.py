@@ -1,0 +1,115 @@
+"""A run as `watch` shows it: progress, findings by target and state, throughput and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from campaigns.run_view import RunView
+from reports.console import new_table
+from reports.wording import clock, counted, shortened
+
+LATEST = 8  # findings that are named
+PARTS = 60  # columns of a chart over time
+_BARS = " ▁▂▃▄▅▆▇█"
+
+
+def picture(view: RunView) -> Group:
+    """All that there is to see."""
+    now = f"running ({view.holder})" if view.holder else "ended"
+    parts: list[RenderableType] = [
+        Text(f"{view.folder}: {now}", "bold"),
+        Text(_progress(view)),
+        Text(),
+        _targets(view),
+        Text(),
+        *_over_time(view),
+        *_memory(view),
+        Text(),
+        *_latest(view),
+    ]
+    return Group(*parts)
+
+
+def _progress(view: RunView) -> str:
+    elapsed = view.moments[-1].elapsed if view.moments else 0.0
+    programs = sum(view.programs.values())
+    told = [f"{clock(elapsed)} elapsed", counted(programs, "program")]
+    if elapsed:
+        told.append(f"{programs / elapsed:.1f} per second")
+    told += [f"{sum(view.violating.values())} with a violation"]
+    told += [counted(len(view.findings), "finding")]
+    if view.seconds is not None:
+        told.append(f"of {clock(view.seconds)}")
+    if view.limit is not None:
+        told.append(f"of {view.limit} programs per target")
+    return ", ".join(told)
+
+
+def _targets(view: RunView) -> Table:
+    """Programs and violations of each target, and its findings by their state."""
+    states = list(dict.fromkeys(finding.state for finding in view.findings))
+    table = new_table()
+    table.add_column("target", no_wrap=True)
+    for name in ("programs", "violations", *states):
+        table.add_column(name, justify="right", no_wrap=True)
+    for target, found in view.states.items():
+        counts = (view.programs.get(target, 0), view.violating.get(target, 0))
+        each = [str(found[state]) if found[state] else "" for state in states]
+        table.add_row(target, *map(str, counts), *each)
+    return table
+
+
+def _over_time(view: RunView) -> list[Text]:
+    if len(view.moments) < 2:
+        return []
+    rates, found = view.rates(PARTS), view.found(PARTS)
+    return [
+        Text(f"programs per second {bars(rates)} {min(rates):.1f} to {max(rates):.1f}"),
+        Text(f"new findings        {bars(found)} {sum(found)}"),
+    ]
+
+
+def bars(numbers: Sequence[float]) -> str:
+    """A chart of one line."""
+    most = max(numbers, default=0) or 1
+    # What is not 0 must show.
+    return "".join(
+        _BARS[max(round(number / most * 8), 1) if number > 0 else 0] for number in numbers
+    )
+
+
+def _memory(view: RunView) -> list[Text]:
+    lines = []
+    if view.moments:
+        sizes = [moment.kib for moment in view.moments]
+        lines.append(f"memory of the driver: {_mib(sizes[0])} at first, {_mib(sizes[-1])} now")
+    workers = [then for then in view.workers if then.processes]
+    if workers:
+        last, most = workers[-1], max(then.kib for then in workers)
+        largest = max(then.largest_kib for then in workers)
+        lines.append(
+            f"memory of the workers: {_mib(last.kib)} in {last.processes} at last,"
+            f" {_mib(most)} at most; the largest had {_mib(largest)}"
+        )
+    return [Text(line) for line in lines]
+
+
+def _mib(kib: int) -> str:
+    return f"{kib / 1024:.0f} MiB"
+
+
+def _latest(view: RunView) -> list[Text]:
+    if not view.findings:
+        return [Text("No findings so far." if view.holder else "No findings.")]
+    return [
+        Text(
+            f"{each.identifier} ({each.state}, {each.times}x): {shortened(each.kind)}",
+            overflow="ellipsis",
+            no_wrap=True,
+        )
+        for each in view.findings[-LATEST:]
+    ]

@@ -1,0 +1,98 @@
+"""`watch` shows a run that another process writes, and ends with it."""
+
+import os
+import socket
+from dataclasses import replace
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from aliasproof.commands import watch
+from campaigns.finding import Finding
+from campaigns.run_view import Moment, RunReader
+from campaigns.store import Store
+from reports.watched_run import bars
+from tests.campaigns.test_confirmations import REDUCED
+from tests.campaigns.test_merging import run
+
+
+@pytest.fixture
+def stored(tmp_path):
+    """A run with one finding, and half a minute of throughput."""
+    finding = replace(Finding.of(REDUCED), identifier="aot-values-1")
+    folder = run(tmp_path / "run", finding, 1, confirmed=True)
+    store = Store.open(folder)
+    for number in range(1, 4):
+        workers = (2, 900 * 1024, 500 * 1024)
+        counts = (100 * number, number, number // 2)
+        store.note_progress(10.0 * number, {}, counts, 1024 * number, workers)
+    store.close()
+    return folder
+
+
+def test_an_ended_run_is_printed_once_and_left_as_it_was(call, stored):
+    before = sorted(path.name for path in stored.iterdir())
+    done = call("watch", "run")
+    assert done.code == 0, done.err
+    assert "run: ended" in done.out
+    assert "0:30 elapsed, 25 programs" in done.out
+    assert "aot-values-1 (reproduced, 1x)" in done.out
+    [row] = [line for line in done.out.splitlines() if line.startswith("aot ")]
+    assert row.split() == ["aot", "25", "1", "1"]
+    assert "memory of the driver: 1 MiB at first, 3 MiB now" in done.out
+    assert "900 MiB in 2 at last" in done.out
+    assert sorted(path.name for path in stored.iterdir()) == before
+
+
+@pytest.mark.parametrize("folder", [".", "nowhere", "empty"])
+def test_what_is_no_run_is_told(call, folder, tmp_path):
+    (tmp_path / "empty").mkdir()
+    done = call("watch", folder)
+    assert done.code == 2
+    assert f"{folder} has no store.sqlite; name the folder of a run" in done.err
+
+
+def test_a_damaged_store_is_told(call, stored):
+    (stored / "store.sqlite").write_bytes(b"no store at all, and longer than a header" * 10)
+    done = call("watch", "run")
+    assert done.code == 2
+    assert "cannot be read" in done.err
+
+
+def test_the_view_follows_a_run_and_ends_with_it(stored, monkeypatch):
+    store, lock = Store.open(stored), stored / ".lock"
+    lock.write_text(f"pid {os.getpid()} on {socket.gethostname()}")
+    looks = []
+
+    def write(seconds):
+        """What the run does between two looks."""
+        looks.append(seconds)
+        if len(looks) == 2:
+            lock.write_text("")
+        store.keep_result(f"another {len(looks)}", ("aot", 9), {"statistics": {"programs": 7}})
+
+    monkeypatch.setattr("time.sleep", write)
+    shown = StringIO()
+    console = Console(file=shown, force_terminal=True, width=100, height=60)
+    reader = RunReader.open(stored)
+    watch._live(reader, console)
+    store.close()
+    assert len(looks) == 2
+    assert "running (pid" in shown.getvalue()
+    assert "39 programs" in shown.getvalue(), "25, and 7 at each look"
+    assert "run: ended" in shown.getvalue()
+
+
+def test_a_driver_that_was_killed_runs_no_more(stored):
+    (stored / ".lock").write_text(f"pid {2**22 + 1} on {socket.gethostname()}")
+    assert not RunReader.open(stored).view().holder
+
+
+def test_time_is_cut_into_parts_of_equal_length(stored):
+    view = RunReader.open(stored).view()
+    assert view.moments[-1] == Moment(30.0, 300, 3, 1, 3072)
+    assert view.rates(3) == [10.0, 10.0, 10.0]
+    assert view.rates(60) == [10.0, 10.0, 10.0], "no more parts than rows"
+    assert view.found(3) == [0, 1, 0]
+    assert bars([0, 0.1, 100]) == " \u2581\u2588"
