@@ -77,7 +77,7 @@ app.command(short_help="Search for miscompiles with random programs.")(run_comma
 app.command(short_help="Join runs by signature.")(run_commands.merge)
 app.command(short_help="List and set the states of findings.")(run_commands.triage)
 app.command(short_help="Show a run while it goes on.")(run_commands.watch)
-app.command(short_help="Run the findings of a run again, under several torches.")(
+app.command(short_help="Run findings or known bugs again, under several torches.")(
     run_commands.replay
 )
 

@@ -74,15 +74,31 @@ def fuzz(
 def merge(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the joined run.")],
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs.")],
+    page: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the outcome as a page in HTML.")
+    ] = None,
+    summary: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write new findings, with their issues, in Markdown."),
+    ] = None,
+    fail_on_new: Annotated[
+        bool,
+        typer.Option(
+            "--fail-on-new",
+            help="Exit with status 1 if there is a finding that DIR did not have, and that is no"
+            " known bug.",
+        ),
+    ] = False,
     json: Json = False,
-) -> None:
+) -> int:
     """Join runs by signature, such as the shares of 'fuzz --shard I/N', and print the outcome.
 
     What is in several runs counts once, so a run can be joined again.
     """
     from aliasproof.commands.merge import merge_runs
 
-    merge_runs(folder, runs, as_json=json)
+    found = merge_runs(folder, runs, as_json=json, page_file=page, summary_file=summary)
+    return int(found and fail_on_new)
 
 
 def triage(
@@ -118,7 +134,13 @@ def watch(
 
 
 def replay(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")],
+    folder: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="CORPUS|RUN",
+            help="Folder of findings, or of a run. Default: the known bugs of torch.",
+        ),
+    ] = None,
     torch: Annotated[
         list[Path] | None,
         typer.Option(
@@ -129,12 +151,13 @@ def replay(
     ] = None,
     json: Json = False,
 ) -> int:
-    """Run the reproducers of all findings again: still failing, fixed, changed, or regressed.
+    """Run reproducers again: each bug is still failing, fixed, changed, or has regressed.
 
-    A finding has regressed if its state is 'fixed' (see 'aliasproof triage') and it shows again.
+    A finding has regressed if its state is 'fixed' (see 'aliasproof triage') and it shows again. So
+    has a known bug that shows in a torch in which it was fixed, as its file says.
 
-    Exit status: 0, or 1 if a finding regressed.
+    Exit status: 0, or 1 if a bug regressed.
     """
-    from aliasproof.commands.replay import replay_run
+    from aliasproof.commands.replay import replay_bugs
 
-    return int(replay_run(run, torch or (), as_json=json))
+    return int(replay_bugs(folder, torch or (), as_json=json))

@@ -1,29 +1,50 @@
-"""The command `replay`: whether the findings of a run are still there, in several torches."""
+"""The command `replay`: whether findings or known bugs are still there, in several torches."""
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
+import corpus.known
 from aliasproof.commands.triage import history_of, keep_replays
-from campaigns.replaying import REGRESSED, Replayed, replay
+from campaigns.replaying import REGRESSED, Replayable, Replayed, findings_of, known_bugs, replay
+from campaigns.store import NAME
 from reports.console import new_table, notes, print_lines, print_table, results, write_json
 
 
-def replay_run(run: Path, interpreters: Sequence[Path], *, as_json: bool) -> bool:
-    """Run all reproducers, and print what became of the findings. True if one regressed."""
-    history = history_of(run)
+def replay_bugs(folder: Path | None, interpreters: Sequence[Path], *, as_json: bool) -> bool:
+    """Run all reproducers, and print what became of the bugs. True if one regressed.
+
+    They are those of a run, of a folder of findings, or by default of the known bugs of torch.
+    """
     found = []
-    for replayed in replay(run, interpreters or [Path(sys.executable)], history.was_fixed):
-        found.append(replayed)
-        print_lines(notes(), f"torch {replayed.torch}  {replayed.finding}: {replayed.word}")
-    keep_replays(run, found)
+    with _bugs(folder) as bugs:
+        for replayed in replay(bugs, interpreters or [Path(sys.executable)]):
+            found.append(replayed)
+            print_lines(notes(), f"torch {replayed.torch}  {replayed.finding}: {replayed.word}")
+    if folder is not None and _is_run(folder):
+        keep_replays(folder, found)
     if as_json:
         write_json({"replayed": [_json(each) for each in found]})
     else:
         _print(found)
     return any(each.word == REGRESSED for each in found)
+
+
+def _bugs(folder: Path | None) -> AbstractContextManager[Sequence[Replayable]]:
+    known = Path(str(corpus.known.__file__)).parent
+    if folder is None or folder.resolve() == known:
+        return known_bugs()
+    return nullcontext(
+        findings_of(folder, history_of(folder).was_fixed if _is_run(folder) else None)
+    )
+
+
+def _is_run(folder: Path) -> bool:
+    return (folder / NAME).is_file()
 
 
 def _json(replayed: Replayed) -> dict[str, str]:
@@ -37,11 +58,18 @@ def _json(replayed: Replayed) -> dict[str, str]:
 
 def _print(found: Sequence[Replayed]) -> None:
     """One row per finding, one column per version of torch."""
+    if not found:
+        print_lines(results(), "There are no findings to replay.")
+        return
     versions = list(dict.fromkeys(each.torch for each in found))
     words = {(each.finding, each.torch): each.word for each in found}
     table = new_table()
-    for name in ("finding", *(f"torch {version}" for version in versions)):
+    for name in ("bug", *(f"torch {version}" for version in versions)):
         table.add_column(name, overflow="fold")
     for finding in dict.fromkeys(each.finding for each in found):
         table.add_row(finding, *(words[finding, version] for version in versions))
     print_table(results(), table)
+    for version in versions:
+        counts = Counter(each.word for each in found if each.torch == version)
+        counted = ", ".join(f"{number} {word}" for word, number in sorted(counts.items()))
+        print_lines(results(), f"torch {version}: {counted}")

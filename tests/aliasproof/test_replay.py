@@ -1,13 +1,20 @@
 """Reproducers run under each torch that is named, and a fixed bug that shows again is an error."""
 
 import json
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+import corpus.known
 from campaigns.finding import Finding
+from campaigns.known_reproducers import known_reproducer
+from campaigns.reproducer import confirm
 from campaigns.run_lock import RunLock
 from campaigns.store import Store
+from corpus.known_bugs import KNOWN_BUGS
+from corpus.shown_differences import shown_differences
 from tests.campaigns.test_confirmations import REDUCED
 from tests.campaigns.test_merging import run
 
@@ -84,9 +91,48 @@ def test_a_fixed_bug_that_shows_again_has_regressed(call, stored, torch_of):
     assert replayed(done) == {("one", "2.16"): "regressed", ("two", "2.16"): "still failing"}
 
 
+def test_known_bugs_that_show_where_they_were_fixed_have_regressed(call, torch_of):
+    shows = "echo 'BUG: there'; exit 1"
+    pythons = [torch_of("2.13.1", shows), torch_of("2.14.0", shows), torch_of("2.16.0.dev1", shows)]
+    done = call(
+        "replay", "--json", *(option for python in pythons for option in ("--torch", python))
+    )
+    assert done.code == 1, done.err
+    fixed = {bug.identifier for bug in KNOWN_BUGS.values() if "2.15" not in bug.versions}
+    assert 0 < len(fixed) < len(KNOWN_BUGS)
+    words = replayed(done)
+    for name in KNOWN_BUGS:
+        assert words[name, "2.13.1"] == words[name, "2.14.0"] == "still failing"
+        assert words[name, "2.16.0.dev1"] == ("regressed" if name in fixed else "still failing")
+
+
+def test_known_bugs_that_are_gone_are_fixed(call, torch_of):
+    python = torch_of("2.13.0", "exit 0")
+    done = call("replay", Path(corpus.known.__file__).parent, "--torch", python)
+    assert done.code == 0, done.err
+    assert f"torch 2.13.0: {len(KNOWN_BUGS)} fixed" in done.out
+
+
+def test_the_reproducer_of_a_known_bug_shows_it(tmp_path):
+    assert shown_differences().keys() == KNOWN_BUGS.keys()
+    name = "expand-inverse"
+    script = tmp_path / "reproducer.py"
+    script.write_text(known_reproducer(KNOWN_BUGS[name], shown_differences()[name]))
+    assert confirm(script).shown
+
+
+def test_a_folder_of_findings_is_replayed(call, stored, torch_of, tmp_path):
+    python = torch_of("2.13", "exit 0")
+    for folder, names in (("run/findings", {"one", "two"}), ("run/findings/one", {"one"})):
+        done = call("replay", folder, "--torch", python, "--json")
+        assert replayed(done) == {(name, "2.13"): "fixed" for name in names}
+    shutil.rmtree(tmp_path / "run/findings")
+    assert "no findings" in call("replay", "run", "--torch", python).out
+
+
 def test_bad_input_is_one_line(call, stored, torch_of, tmp_path):
     for arguments, part in (
-        (["replay", "nowhere"], "nowhere has no store.sqlite"),
+        (["replay", "nowhere"], "nowhere has no findings/*/reproducer.py"),
         (
             ["replay", "run", "--torch", "/bin/false"],
             "give an interpreter of Python that has torch",

@@ -1,0 +1,82 @@
+"""Prints corpus/shown.json: `python -m aliasproof.shown_bugs > shown.json`, then move it there.
+
+It tries the difference that each known bug shows in the installed torch, and runs the reproducer. A
+bug that this torch does not have keeps its entry.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from campaigns.confirmation_server import COMPILERS, ConfirmationServer
+from campaigns.known_reproducers import known_reproducer
+from campaigns.reproducer import Confirmation
+from corpus.known_bug import KnownBug
+from corpus.known_bugs import KNOWN_BUGS
+from corpus.shown_differences import ShownDifference, shown_differences
+from oracles.judge import ON_RESULTS
+from targets.registry import target as target_named
+from trials.trial import Case, run_eager, run_trial
+from trials.worker import quiet_torch
+
+TIMEOUT = 120.0  # seconds
+
+
+def differences(bug: KnownBug) -> Iterator[ShownDifference]:
+    """What the installed torch shows, that a script can compare: main differences first."""
+    for name in bug.targets:
+        target = target_named(name)
+        case = Case.of(bug.program).under(target)
+        trial = run_trial(case, target, eager=run_eager(case))
+        documented = [
+            found.difference
+            for report in trial.judgement.reports.values()
+            for found in report.documented
+        ]
+        exact = all(map(trial.trace.exact, (*trial.eager.outputs, *trial.eager.inputs)))
+        for found in (*trial.judgement.violations, *documented):
+            if found.oracle in ON_RESULTS:
+                error = str(found.evidence.get("type", "")) if found.oracle == "errors" else ""
+                yield ShownDifference(
+                    name, found.oracle, found.kind, found.place, exact, error=error
+                )
+
+
+def reproduced(bug: KnownBug, server: ConfirmationServer) -> ShownDifference | None:
+    """The first difference that a script shows in a fresh process."""
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "reproducer.py"
+        for found in differences(bug):
+            for shown in (found, replace(found, literal=True)):
+                script.write_text(known_reproducer(bug, shown))
+                status, stdout, stderr, _ = server.run(script, TIMEOUT)
+                if Confirmation.of(status, stdout, stderr, TIMEOUT).shown:
+                    return shown
+    return None
+
+
+def document() -> str:
+    """The text of corpus/shown.json. Bugs without a reproducer are named on standard error."""
+    server, entries = ConfirmationServer(COMPILERS), {}
+    before = shown_differences()
+    try:
+        for identifier, bug in sorted(KNOWN_BUGS.items()):
+            shown = reproduced(bug, server) or before.get(identifier)
+            if shown is None:
+                print(f"no reproducer shows {identifier}", file=sys.stderr)
+            else:
+                entries[identifier] = asdict(shown)
+    finally:
+        server.stop()
+    lines = [f"{json.dumps(name)}: {json.dumps(entry)}" for name, entry in entries.items()]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+if __name__ == "__main__":
+    quiet_torch()
+    print(document(), end="")
