@@ -21,7 +21,6 @@ from typing import Any
 import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
-from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.graph import _BoxedCodeGen
@@ -48,6 +47,7 @@ from reference_pass.input_layouts import (
 )
 from reference_pass.nested import tensors_in
 from reference_pass.output_views import detach_new_outputs
+from reference_pass.partitioning import partition
 from reference_pass.pipeline import pipeline
 
 
@@ -91,8 +91,7 @@ def _with_backward(compiler: Callable[..., Any]) -> Callable[..., Any]:
     return aot_autograd(
         fw_compiler=compiler,
         bw_compiler=compiler,
-        # What is saved for the backward is chosen as under `aot_eager`: less memory at the peak.
-        partition_fn=min_cut_rematerialization_partition,
+        partition_fn=partition,
         # Writes that autograd does not see stay in the graph: AOTAutograd's own epilogue would copy
         # under autograd, and the input would lose its gradient.
         keep_inference_input_mutations=True,

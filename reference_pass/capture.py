@@ -81,6 +81,15 @@ _DATA_DEPENDENT = (
 def _trace(function: Callable[..., Any], args: Sequence[object], sizes: SizeMode) -> fx.GraphModule:
     for argument in args:
         refuse_without_regions(argument)
+    try:
+        return _trace_once_or_twice(function, args, sizes)
+    except _DataDependentError as error:
+        raise Refused(str(error)) from error
+
+
+def _trace_once_or_twice(
+    function: Callable[..., Any], args: Sequence[object], sizes: SizeMode
+) -> fx.GraphModule:
     # Where a composite reads a size as a number, it may have a decomposition that does not. With
     # `sizes="symbolic"`, make_fx asks for these itself.
     if any(map(_is_symbolic, args)):
@@ -88,11 +97,10 @@ def _trace(function: Callable[..., Any], args: Sequence[object], sizes: SizeMode
             return _traced(function, args, "fake")
     if sizes == "symbolic":
         return _traced(function, args, "symbolic")
-    try:
+    with contextlib.suppress(_DataDependentError):
         return _traced(function, args, "fake")
-    except _DataDependentError:
-        with enable_python_dispatcher():
-            return _traced(function, args, "fake")
+    with enable_python_dispatcher():
+        return _traced(function, args, "fake")
 
 
 def _is_symbolic(argument: object) -> bool:
@@ -101,7 +109,7 @@ def _is_symbolic(argument: object) -> bool:
     return isinstance(argument, torch.SymInt)
 
 
-class _DataDependentError(Refused):
+class _DataDependentError(Exception):
     """The trace came to a call that needs data."""
 
 

@@ -31,6 +31,8 @@ from campaigns.store import Store
 from campaigns.tasks import Tasks
 from programs.errors import UserError
 
+# Ray reads these when it is first used in a process, which may be in any test.
+os.environ |= {MODE: "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 # The test is about two nodes; that the number of workers changes nothing, others say.
 PLAN = Plan(("fx-reinplace",), seed=5, programs=75, workers=2)
 HEAD, OTHER = "127.0.0.2", "127.0.0.3"
@@ -116,11 +118,9 @@ def wait_for(port: int) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
 def test_a_campaign_on_two_nodes_of_which_one_is_killed_finds_the_same_as_on_one_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     ray = pytest.importorskip("ray")
-    monkeypatch.setenv(MODE, "token")
-    monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
     port = free_port()
     others: list[subprocess.Popen[bytes]] = []
     killed: list[Any] = []

@@ -196,3 +196,17 @@ def test_each_graph_of_a_training_step_is_built_once():
         for _ in range(2):
             compiled(torch.ones(2, 4)).sum().backward()
     assert pipelines.call_count == 2  # forward and backward
+
+
+def test_the_backward_computes_nothing_again_from_an_input_that_was_written():
+    def program(x):
+        x.cos_()  # whose backward needs the sine of the old contents
+        return x * 2
+
+    def gradient(compiled):
+        leaf = torch.arange(3.0).requires_grad_()
+        compiled(leaf * 1).sum().backward()
+        return leaf.grad
+
+    expected = gradient(program)
+    assert torch.equal(gradient(torch.compile(program, backend="aliasproof")), expected)

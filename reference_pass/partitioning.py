@@ -1,0 +1,57 @@
+"""What the forward graph saves for the backward graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import fx
+from torch._functorch._aot_autograd.descriptors import InputMutationAOTOutput
+from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
+
+from reference_pass.alias_analysis import storage_of
+from reference_pass.nested import tensors_in
+from reference_pass.operator_forms import writes
+
+
+def partition(
+    joint: fx.GraphModule, inputs: Any, *, num_fwd_outputs: int, **options: Any
+) -> tuple[fx.GraphModule, fx.GraphModule]:
+    """The forward and the backward graph, which hold no more memory than those of `aot_eager`.
+
+    Its partitioner saves what takes the least memory, and computes the rest again. If that is an
+    input that the program writes, the backward would read the new contents. Then the forward graph
+    computes all that it can, and saves that.
+    """
+    options["num_fwd_outputs"] = num_fwd_outputs
+    written = _written_inputs(joint.graph)
+    if not written:
+        return min_cut_rematerialization_partition(joint, inputs, **options)
+    forward, backward = min_cut_rematerialization_partition(_copy(joint), inputs, **options)
+    outputs: Any = forward.graph.output_node().args[0]
+    nodes = [node for node in outputs[num_fwd_outputs:] if isinstance(node, fx.Node)]
+    placeholders = forward.graph.find_nodes(op="placeholder")
+    overwritten = _storages([node for node in placeholders if node.name in written])
+    if _storages(nodes) & overwritten:
+        return default_partition(joint, inputs, **options)
+    return forward, backward
+
+
+def _copy(joint: fx.GraphModule) -> fx.GraphModule:
+    graph = fx.Graph()
+    output = graph.output(graph.graph_copy(joint.graph, {}))
+    output.meta = dict(joint.graph.output_node().meta)
+    return fx.GraphModule(joint, graph)
+
+
+def _written_inputs(graph: fx.Graph) -> set[str]:
+    """The names of inputs that the graph writes, or that AOTAutograd writes after its call."""
+    in_graph = {node.args[0].name for node in graph.nodes if writes(node.target)}
+    described = graph.output_node().meta.get("desc", ())
+    later = {each.mutated_input for each in described if isinstance(each, InputMutationAOTOutput)}
+    placeholders = graph.find_nodes(op="placeholder")
+    return in_graph | {node.name for node in placeholders if node.meta.get("desc") in later}
+
+
+def _storages(nodes: list[fx.Node]) -> set[int]:
+    values = [node.meta["val"] for node in nodes]
+    return {storage_of(tensor) for tensor in tensors_in(values)}
