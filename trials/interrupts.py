@@ -62,3 +62,13 @@ def signal_handler(number: signal.Signals, handler: Handler) -> Iterator[None]:
 def sigint_handler(handler: Handler) -> contextlib.AbstractContextManager[None]:
     """Handle Ctrl-C in this way until the context ends."""
     return signal_handler(signal.SIGINT, handler)
+
+
+@contextlib.contextmanager
+def sigint_deferred() -> Iterator[None]:
+    """Handle Ctrl-C when the context ends."""
+    pressed: list[int] = []
+    with sigint_handler(lambda number, frame: pressed.append(number)):
+        yield
+    if pressed:
+        signal.raise_signal(signal.SIGINT)

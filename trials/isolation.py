@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import IO, Any, TypeAlias
 
 from programs.errors import DeviceLost, InternalError, Rejected, UserError, require_no_loss
-from trials.interrupts import sigint_handler
+from trials.interrupts import sigint_deferred, sigint_handler
 
 CPU = "cpu"  # as in `programs.devices`, which imports torch
 DEVICE_LOST = "loses its device"  # the kind of a death
@@ -155,7 +155,7 @@ class Isolated:
         self._process: BaseProcess = context.Process(
             target=_serve, args=arguments, name="aliasproof worker"
         )
-        with sigint_handler(signal.SIG_IGN):  # Ctrl-C between fork and note would lose the process
+        with sigint_deferred():  # Ctrl-C between fork and note would lose the process
             self._process.start()
         theirs.close()
         self._step, self._since = PREPARATION, time.monotonic()
