@@ -9,11 +9,16 @@ import pytest
 from trials.interrupts import sigint_deferred
 
 
-def test_ctrl_c_that_is_deferred_is_raised_at_the_end() -> None:
-    steps = []
-    with pytest.raises(KeyboardInterrupt), sigint_deferred():
+def interrupted(steps: list[str]) -> None:
+    with sigint_deferred():
         signal.raise_signal(signal.SIGINT)
         steps.append("after it")
+
+
+def test_ctrl_c_that_is_deferred_is_raised_at_the_end() -> None:
+    steps: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(steps)
     assert steps == ["after it"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
