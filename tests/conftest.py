@@ -7,6 +7,7 @@ variable HYPOTHESIS_PROFILE names another.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Sequence
 from textwrap import dedent, indent
 
@@ -31,6 +32,11 @@ settings.register_profile(
 )
 settings.register_profile("nightly", UNTIMED, max_examples=5_000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+
+
+# A shell without job control lets its background jobs ignore Ctrl-C, which some tests send.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
