@@ -127,20 +127,25 @@ class _Met:
     kinds: Counter[str] = field(default_factory=Counter)
 
 
-def measure(seconds: float = SECONDS, targets: Sequence[str] = TARGETS) -> LimitationFigures:
-    """Draw programs for this time, an equal part of it per target; then reduce."""
+def measure(
+    seconds: float = SECONDS, targets: Sequence[str] = TARGETS, least: int = 1
+) -> LimitationFigures:
+    """Draw programs for this time, an equal part of it per target; then reduce.
+
+    `least` is the number of programs per target that are drawn in any case.
+    """
     met: dict[Limitation, _Met] = {}
-    shares = [_draw(name, seconds / len(targets), met) for name in targets]
+    shares = [_draw(name, seconds / len(targets), met, least) for name in targets]
     rows = [_row(limitation, found) for limitation, found in met.items()]
     rows.sort(key=lambda row: -row.count)
     return LimitationFigures(seconds, str(torch.__version__), rows, shares)
 
 
-def _draw(name: str, seconds: float, met: dict[Limitation, _Met]) -> Share:
+def _draw(name: str, seconds: float, met: dict[Limitation, _Met], least: int) -> Share:
     start, count, differing = time.monotonic(), 0, 0
     verdicts: Counter[Verdict] = Counter()
     for program in _programs():
-        if time.monotonic() - start > seconds:
+        if count >= least and time.monotonic() - start > seconds:
             break
         count += 1
         found = examine(Case.of(program), target_named(name), attribute=False)
