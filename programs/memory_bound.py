@@ -25,10 +25,10 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from programs.defect import Defect
+from programs.eager_call import tensors_in
 from programs.errors import UserError
 from programs.execution import execute
 from programs.program import Argument, Input, Instruction, Program, names_in
@@ -121,10 +121,6 @@ def _factors(argument: Argument, *, in_list: bool = False) -> Iterator[int]:
         yield argument
 
 
-def _tensors(values: object) -> list[torch.Tensor]:
-    return [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
-
-
 def _nbytes(tensor: torch.Tensor) -> int:
     return max(tensor.numel(), 1) * tensor.dtype.itemsize
 
@@ -153,10 +149,10 @@ class _Sizes(TorchDispatchMode):
             raise TooLarge(f"leads to more than {MOST_CALLS:,} calls of ATen operators")
         _require_short_lists(func, args)
         returned = func(*args, **(kwargs or {}))
-        for tensor in _tensors(returned):
+        for tensor in tensors_in(returned):
             self._count(tensor)
         if not (isinstance(func, OpOverload) and func.is_view):
-            self.touched += sum(map(_nbytes, _tensors((args, kwargs, returned))))
+            self.touched += sum(map(_nbytes, tensors_in((args, kwargs, returned))))
         if self.touched > MOST_TOUCHED:
             raise TooLarge(f"is the call at which more than {MOST_TOUCHED:,} bytes are touched")
         return returned

@@ -39,6 +39,7 @@ from reference_pass.general_graphs import (
     template_of,
     with_dynamo_symbols,
 )
+from reference_pass.graph_copies import copied
 from reference_pass.input_layouts import (
     InputLayout,
     depends_on_location,
@@ -262,7 +263,7 @@ class Compiled:
         if anywhere and depends_on_location(compiled):
             return None
         if self.views == "alias" and _has_higher_peak(compiled):
-            compiled = _copy(captured)
+            compiled = copied(captured)
         compiled = detach_new_outputs(compiled, captured)
         # The graph takes its inputs out of a list, so that it can free them after their last use.
         compiled.graph.set_codegen(_BoxedCodeGen())
@@ -336,12 +337,6 @@ def _has_higher_peak(compiled: fx.GraphModule) -> bool:
     return captured.peak < footprint(compiled.graph).peak
 
 
-def _copy(graph_module: fx.GraphModule) -> fx.GraphModule:
-    graph = fx.Graph()
-    graph.output(graph.graph_copy(graph_module.graph, {}))
-    return fx.GraphModule(graph_module, graph)
-
-
 def _keep(cache: dict[Any, Any], key: Any, value: Any, most: int) -> None:
     """Add an entry to a cache; the oldest one leaves if there are more than `most`."""
     cache[key] = value
@@ -356,12 +351,12 @@ def _with_floats(
 
     With `dynamic=True`, Dynamo passes a float as a tensor `x`, and reads it by `x.item()`.
     """
-    copied = _copy(graph_module)
-    placeholders = copied.graph.find_nodes(op="placeholder")
+    changed = copied(graph_module)
+    placeholders = changed.graph.find_nodes(op="placeholder")
     for index in floats:
         for user in list(placeholders[index].users):
             if user.target == "item":
                 user.replace_all_uses_with(inputs[index].item())
-                copied.graph.erase_node(user)
-    copied.recompile()
-    return copied
+                changed.graph.erase_node(user)
+    changed.recompile()
+    return changed

@@ -13,6 +13,7 @@ import torch
 from torch import fx
 
 from reference_pass.exceptions import Refused
+from reference_pass.graph_copies import copied
 from reference_pass.operator_forms import writes
 
 CONTROL_FLOW: frozenset[object] = frozenset(
@@ -42,9 +43,7 @@ def functional_branches(
     }
     if not branches:
         return captured
-    graph = fx.Graph()
-    graph.output(graph.graph_copy(captured.graph, {}))
-    result = fx.GraphModule(captured, graph)
+    result = copied(captured)
     for name, branch in branches.items():
         inputs = [node.meta.get("val") for node in branch.graph.find_nodes(op="placeholder")]
         functional = functionalize(branch, *inputs)

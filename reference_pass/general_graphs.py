@@ -56,15 +56,19 @@ class Template:
         )
 
     @property
-    def env(self) -> ShapeEnv:
-        """The environment of the symbols."""
-        numbers = (
+    def numbers(self) -> list[Any]:
+        """The numbers of the inputs with symbols, in order: sizes and strides, or an int."""
+        return [
             number
             for index in self.symbolic
             for number in _numbers(self.layouts[index], self.values[index])
-        )
+        ]
+
+    @property
+    def env(self) -> ShapeEnv:
+        """The environment of the symbols."""
         env: ShapeEnv = next(
-            number.node.shape_env for number in numbers if isinstance(number, torch.SymInt)
+            number.node.shape_env for number in self.numbers if isinstance(number, torch.SymInt)
         )
         return env
 
@@ -90,11 +94,7 @@ class General:
 
     def __init__(self, graph_module: fx.GraphModule, template: Template) -> None:
         self.graph_module, self.symbolic = graph_module, template.symbolic
-        numbers = [
-            number
-            for index in self.symbolic
-            for number in _numbers(template.layouts[index], template.values[index])
-        ]
+        numbers = template.numbers
         names = [f"n{index}" for index in range(len(numbers))]
         self.guards = SizeGuards(template.env, names, numbers)
 

@@ -9,6 +9,7 @@ from torch._functorch._aot_autograd.descriptors import InputMutationAOTOutput
 from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
 
 from reference_pass.alias_analysis import storage_of
+from reference_pass.graph_copies import copied
 from reference_pass.nested import tensors_in
 from reference_pass.operator_forms import writes
 
@@ -26,7 +27,7 @@ def partition(
     written = _written_inputs(joint.graph)
     if not written:
         return min_cut_rematerialization_partition(joint, inputs, **options)
-    forward, backward = min_cut_rematerialization_partition(_copy(joint), inputs, **options)
+    forward, backward = min_cut_rematerialization_partition(copied(joint), inputs, **options)
     outputs: Any = forward.graph.output_node().args[0]
     nodes = [node for node in outputs[num_fwd_outputs:] if isinstance(node, fx.Node)]
     placeholders = forward.graph.find_nodes(op="placeholder")
@@ -34,13 +35,6 @@ def partition(
     if _storages(nodes) & overwritten:
         return default_partition(joint, inputs, **options)
     return forward, backward
-
-
-def _copy(joint: fx.GraphModule) -> fx.GraphModule:
-    graph = fx.Graph()
-    output = graph.output(graph.graph_copy(joint.graph, {}))
-    output.meta = dict(joint.graph.output_node().meta)
-    return fx.GraphModule(joint, graph)
 
 
 def _written_inputs(graph: fx.Graph) -> set[str]:
