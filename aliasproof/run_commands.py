@@ -18,6 +18,7 @@ from aliasproof.options import (
     Group,
     Jobs,
     Json,
+    OwnTarget,
     PastKnown,
     Profile,
     ProgramLimit,
@@ -149,9 +150,12 @@ def replay(
             " this one.",
         ),
     ] = None,
+    target: OwnTarget = None,
     json: Json = False,
 ) -> int:
     """Run reproducers again: each bug is still failing, fixed, changed, or has regressed.
+
+    They are written anew from the programs: what a folder has as reproducer is not run.
 
     A finding has regressed if its state is 'fixed' (see 'aliasproof triage') and it shows again. So
     has a known bug that shows in a torch in which it was fixed, as its file says.
@@ -160,4 +164,4 @@ def replay(
     """
     from aliasproof.commands.replay import replay_bugs
 
-    return int(replay_bugs(folder, torch or (), as_json=json))
+    return int(replay_bugs(folder, torch or (), target, as_json=json))

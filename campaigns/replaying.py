@@ -1,4 +1,7 @@
-"""`replay`: runs reproducers under several versions of torch: of findings, or of known bugs."""
+"""`replay`: runs reproducers under several versions of torch: of findings, or of known bugs.
+
+The scripts are written anew from the programs: what a folder has as reproducer is never run.
+"""
 
 from __future__ import annotations
 
@@ -12,24 +15,33 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from campaigns.finding import Finding
 from campaigns.known_reproducers import is_said_to_be_fixed, known_reproducer
-from campaigns.reproducer import Confirmation, confirm
+from campaigns.reproducer import confirm, render
+from campaigns.stored import read_stored
 from corpus.known_bugs import KNOWN_BUGS
 from corpus.shown_differences import shown_differences
 from programs.errors import UserError
+from targets.registry import is_importable
+from targets.registry import target as target_named
 
 STILL, FIXED, CHANGED, REGRESSED = "still failing", "fixed", "changed", "regressed"
+NOT_RUN = "not run"
 _VERSION = "import torch; print(torch.__version__)"
-_REPRODUCERS = ("findings/*/reproducer.py", "*/reproducer.py", "reproducer.py")
+_FINDINGS = ("findings/*/finding.json", "*/finding.json", "finding.json")
 
 
 @dataclass(frozen=True, slots=True)
 class Replayable:
-    """The reproducer of a bug, and whether the bug is said to be fixed in a version of torch."""
+    """The reproducers of a bug, and whether the bug is said to be fixed in a version of torch.
+
+    It shows if one of the scripts shows it. Without scripts, `reason` says why there are none.
+    """
 
     name: str
-    script: Path
+    scripts: Sequence[Path]
     said_to_be_fixed: Callable[[str], bool]
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,30 +54,52 @@ class Replayed:
     ending: str
 
 
+@contextmanager
 def findings_of(
     folder: Path, was_fixed: Callable[[str, str], bool] | None = None
-) -> list[Replayable]:
+) -> Iterator[list[Replayable]]:
     """The findings of a run, or those in a folder.
 
     `was_fixed` says whether a finding of a run was fixed before a version of torch. Raises
-    `UserError` if a folder that is no run has no findings.
+    `UserError` if a folder that is no run has no findings, or one that cannot be read.
     """
-    scripts = [script for pattern in _REPRODUCERS for script in sorted(folder.glob(pattern))]
-    if not scripts and was_fixed is None:
+    files = [file for pattern in _FINDINGS for file in sorted(folder.glob(pattern))]
+    if not files and was_fixed is None:
         raise UserError(
-            f"{folder} has no findings/*/reproducer.py and no */reproducer.py; name a run, a folder"
+            f"{folder} has no findings/*/finding.json and no */finding.json; name a run, a folder"
             " of findings, or nothing for the known bugs of torch"
         )
-    return [_finding(script, was_fixed or _never) for script in scripts]
+    with tempfile.TemporaryDirectory(prefix="aliasproof-") as temporary:
+        written = Path(temporary)
+        yield [_finding(file.parent, written, was_fixed or _never) for file in files]
 
 
 def _never(name: str, version: str) -> bool:
     return False
 
 
-def _finding(script: Path, was_fixed: Callable[[str, str], bool]) -> Replayable:
-    name = script.resolve().parent.name
-    return Replayable(name, script, functools.partial(was_fixed, name))
+def _finding(folder: Path, written: Path, was_fixed: Callable[[str, str], bool]) -> Replayable:
+    stored, name = read_stored(folder), folder.resolve().name
+    fixed = functools.partial(was_fixed, name)
+    assert isinstance(stored, Finding), "it has a finding.json"
+    if not is_importable(stored.target):
+        reason = f"a file names its code; give --target {stored.target}"
+        return Replayable(name, (), fixed, reason)
+    target = target_named(stored.target)
+    # As in a campaign: the literal one counts where the other does not show it.
+    texts = dict.fromkeys(
+        render(stored.program, target, stored.violation, exact=stored.exact, literal=literal)
+        for literal in (False, True)
+    )
+    return Replayable(name, _write(written / name, list(texts)), fixed)
+
+
+def _write(folder: Path, texts: Sequence[str]) -> list[Path]:
+    folder.mkdir()
+    scripts = [folder / f"reproducer{number}.py" for number, _ in enumerate(texts)]
+    for script, text in zip(scripts, texts, strict=True):
+        script.write_text(text, encoding="utf-8")
+    return scripts
 
 
 @contextmanager
@@ -75,11 +109,11 @@ def known_bugs() -> Iterator[list[Replayable]]:
     with tempfile.TemporaryDirectory(prefix="aliasproof-") as temporary:
         found = []
         for identifier, bug in KNOWN_BUGS.items():
-            script = Path(temporary) / identifier / "reproducer.py"
-            script.parent.mkdir()
-            script.write_text(known_reproducer(bug, shown[identifier]), encoding="utf-8")
+            text = known_reproducer(bug, shown[identifier])
             fixed = functools.partial(is_said_to_be_fixed, bug)
-            found.append(Replayable(identifier, script, fixed))
+            found.append(
+                Replayable(identifier, _write(Path(temporary) / identifier, [text]), fixed)
+            )
         yield found
 
 
@@ -93,18 +127,22 @@ def replay(bugs: Sequence[Replayable], interpreters: Sequence[Path]) -> Iterator
     versions = {python.absolute(): _torch_of(python) for python in interpreters}
     with ThreadPoolExecutor(os.cpu_count()) as executor:
         for python, version in versions.items():
-            run = functools.partial(confirm, interpreter=python)
-            confirmations = executor.map(run, [bug.script for bug in bugs])
-            for bug, confirmation in zip(bugs, confirmations, strict=True):
-                yield Replayed(
-                    bug.name, version, _word(bug, version, confirmation), confirmation.ending
-                )
+            run = functools.partial(_replayed, python=python, version=version)
+            yield from executor.map(run, bugs)
 
 
-def _word(bug: Replayable, version: str, confirmation: Confirmation) -> str:
-    if confirmation.shown:
-        return REGRESSED if bug.said_to_be_fixed(version) else STILL
-    return FIXED if confirmation.ending == "exits 0" else CHANGED
+def _replayed(bug: Replayable, python: Path, version: str) -> Replayed:
+    endings = []
+    for script in bug.scripts:
+        confirmation = confirm(script, interpreter=python)
+        if confirmation.shown:
+            word = REGRESSED if bug.said_to_be_fixed(version) else STILL
+            return Replayed(bug.name, version, word, confirmation.ending)
+        endings.append(confirmation.ending)
+    if not endings:
+        return Replayed(bug.name, version, NOT_RUN, bug.reason)
+    other = [ending for ending in endings if ending != "exits 0"]
+    return Replayed(bug.name, version, CHANGED if other else FIXED, (other or endings)[0])
 
 
 def _torch_of(python: Path) -> str:

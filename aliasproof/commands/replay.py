@@ -5,26 +5,42 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import corpus.known
 from aliasproof.commands.triage import history_of, keep_replays
-from campaigns.replaying import REGRESSED, Replayable, Replayed, findings_of, known_bugs, replay
+from campaigns.replaying import (
+    NOT_RUN,
+    REGRESSED,
+    Replayable,
+    Replayed,
+    findings_of,
+    known_bugs,
+    replay,
+)
 from campaigns.store import NAME
 from reports.console import new_table, notes, print_lines, print_table, results, write_json
+from targets.user_names import grant
 
 
-def replay_bugs(folder: Path | None, interpreters: Sequence[Path], *, as_json: bool) -> bool:
+def replay_bugs(
+    folder: Path | None, interpreters: Sequence[Path], own: str | None, *, as_json: bool
+) -> bool:
     """Run all reproducers, and print what became of the bugs. True if one regressed.
 
     They are those of a run, of a folder of findings, or by default of the known bugs of torch.
+    `own` is the target that the user named: nothing else that is code of theirs is imported.
     """
+    grant([] if own is None else [own])
     found = []
     with _bugs(folder) as bugs:
         for replayed in replay(bugs, interpreters or [Path(sys.executable)]):
             found.append(replayed)
-            print_lines(notes(), f"torch {replayed.torch}  {replayed.finding}: {replayed.word}")
+            why = f" ({replayed.ending})" if replayed.word == NOT_RUN else ""
+            print_lines(
+                notes(), f"torch {replayed.torch}  {replayed.finding}: {replayed.word}{why}"
+            )
     if folder is not None and _is_run(folder):
         keep_replays(folder, found)
     if as_json:
@@ -38,9 +54,7 @@ def _bugs(folder: Path | None) -> AbstractContextManager[Sequence[Replayable]]:
     known = Path(str(corpus.known.__file__)).parent
     if folder is None or folder.resolve() == known:
         return known_bugs()
-    return nullcontext(
-        findings_of(folder, history_of(folder).was_fixed if _is_run(folder) else None)
-    )
+    return findings_of(folder, history_of(folder).was_fixed if _is_run(folder) else None)
 
 
 def _is_run(folder: Path) -> bool:

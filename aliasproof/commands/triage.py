@@ -8,7 +8,7 @@ from pathlib import Path
 
 from campaigns.finding_states import STATES, History, Triaged, keep_replay, set_state, triaged
 from campaigns.full_disk import explained
-from campaigns.replaying import REGRESSED, STILL, Replayed
+from campaigns.replaying import NOT_RUN, REGRESSED, STILL, Replayed
 from campaigns.run_lock import RunLock
 from campaigns.store import NAME, Store
 from programs.errors import UserError
@@ -41,6 +41,8 @@ def keep_replays(run: Path, found: Sequence[Replayed]) -> None:
     """Keep what replays showed: the states of findings follow from them."""
     with _opened(run) as store:
         for each in found:
+            if each.word == NOT_RUN:
+                continue
             shown = each.word in (STILL, REGRESSED)
             keep_replay(store, each.finding, each.torch, each.ending, shown=shown)
 

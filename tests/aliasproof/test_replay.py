@@ -11,6 +11,7 @@ import corpus.known
 from campaigns.finding import Finding
 from campaigns.known_reproducers import known_reproducer
 from campaigns.reproducer import confirm
+from campaigns.run_folder import RunFolder
 from campaigns.run_lock import RunLock
 from campaigns.store import Store
 from corpus.known_bugs import KNOWN_BUGS
@@ -28,8 +29,7 @@ def stored(tmp_path):
     store.keep_finding(replace(finding, identifier="two"), "pass\n", "reproduced")
     store.close()
     for name in ("one", "two"):
-        (folder / "findings" / name).mkdir(parents=True)
-        (folder / "findings" / name / "reproducer.py").write_text("")
+        RunFolder(folder).write_confirmed(replace(finding, identifier=name), "", None)
     return folder
 
 
@@ -130,9 +130,36 @@ def test_a_folder_of_findings_is_replayed(call, stored, torch_of, tmp_path):
     assert "no findings" in call("replay", "run", "--torch", python).out
 
 
+def test_the_reproducer_in_a_folder_is_not_run(call, stored, torch_of):
+    (stored / "findings" / "one" / "reproducer.py").write_text("harm = 1\n")
+    python = torch_of("2.13", "grep -q harm $2 && echo 'BUG: harm' && exit 1; exit 0")
+    done = call("replay", "run/findings/one", "--torch", python, "--json")
+    assert replayed(done) == {("one", "2.13"): "fixed"}
+
+
+def test_the_literal_reproducer_counts_where_the_other_does_not_show_it(call, stored, torch_of):
+    python = torch_of("2.13", "grep -q torch.no_grad $2 && echo 'BUG: there' && exit 1; exit 0")
+    assert set(replayed(call("replay", "run", "--torch", python, "--json")).values()) == {
+        "still failing"
+    }
+
+
+def test_code_that_a_file_names_is_run_only_if_the_user_names_it(call, stored, torch_of, tmp_path):
+    (tmp_path / "passes.py").write_text("def wrong(gm):\n    return gm\n")
+    file = stored / "findings" / "one" / "finding.json"
+    named = json.loads(file.read_text()) | {"target": "passes.py:wrong"}
+    file.write_text(json.dumps(named))
+    python = torch_of("2.13", "echo 'BUG: there'; exit 1")
+    done = call("replay", "run", "--torch", python, "--json")
+    assert replayed(done) == {("one", "2.13"): "not run", ("two", "2.13"): "still failing"}
+    assert "give --target passes.py:wrong" in done.err.replace("\n", " ")
+    done = call("replay", "run", "--torch", python, "--target", "passes.py:wrong", "--json")
+    assert set(replayed(done).values()) == {"still failing"}
+
+
 def test_bad_input_is_one_line(call, stored, torch_of, tmp_path):
     for arguments, part in (
-        (["replay", "nowhere"], "nowhere has no findings/*/reproducer.py"),
+        (["replay", "nowhere"], "nowhere has no findings/*/finding.json"),
         (
             ["replay", "run", "--torch", "/bin/false"],
             "give an interpreter of Python that has torch",
