@@ -17,7 +17,7 @@ from aliasproof.check_request import Begun, CheckRequest
 from aliasproof.checking import DEFAULT_TARGETS, Prepared, check_target, prepare
 from aliasproof.user_file import FileNames, UserFunction
 from campaigns.run_folder import read_finding
-from programs.errors import UserError
+from programs.errors import UserError, out_of_memory
 from programs.execution import SEED
 from programs.program import Program
 from reports.console import output_for_results
@@ -26,7 +26,7 @@ from reports.shown_runs import ShownTarget
 from targets.registry import is_importable
 from targets.registry import target as target_named
 from targets.user_names import grant
-from trials.isolation import out_of_memory, step
+from trials.isolation import step
 from trials.worker import quiet_torch
 
 # A process serves one check. It keeps the tensors, and its callers know no more than names.
@@ -62,8 +62,6 @@ def begin(request: CheckRequest) -> Begun:
             raise MemoryError from error
         raise
     eager = _prepared.eager
-    if eager.observation is not None and out_of_memory(eager.observation.error):
-        raise MemoryError
     notes = (*_prepared.notes, *_own_target(request))
     after = {each.name: each.earlier[-1].name if each.earlier else None for each in chosen}
     return Begun(shown_eager(eager, notes), after)

@@ -42,7 +42,7 @@ from aliasproof.options import (
     Workers,
 )
 from aliasproof.startup import INTERRUPTED
-from programs.errors import DeviceLost, InternalError, UserError, printable
+from programs.errors import DeviceLost, InternalError, OutOfMemory, UserError, printable
 
 FOUND, BAD_INPUT, INTERNAL_ERROR = 1, 2, 3
 
@@ -323,6 +323,8 @@ def run(arguments: Sequence[str]) -> int:
         code = app(list(arguments), prog_name="aliasproof", standalone_mode=False) or 0
     except UserError as error:
         return _fail(str(error), BAD_INPUT)
+    except OutOfMemory as error:
+        return _fail(f"out of memory: {str(error).splitlines()[0][:200]}", FOUND)
     except DeviceLost as error:
         return _fail(f"{error}; nothing more can run on the device in this process", FOUND)
     except (KeyboardInterrupt, typer.Abort):

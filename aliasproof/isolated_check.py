@@ -17,7 +17,16 @@ from oracles.verdict import Report, Verdict, Violation, decided, not_applicable
 from programs.errors import UserError
 from reports.shown_runs import ShownTarget
 from trials.crew import Crew, RemoteCall
-from trials.isolation import CPU, TARGET_STEP, Death, Limits, Outcome, Raised, Returned
+from trials.isolation import (
+    CPU,
+    OUT_OF_MEMORY,
+    TARGET_STEP,
+    Death,
+    Limits,
+    Outcome,
+    Raised,
+    Returned,
+)
 
 # What processes have imported when they start. The first dispatch mode imports Dynamo.
 PRELOADED = ("aliasproof.check_session", "torch._dynamo")
@@ -68,7 +77,7 @@ class IsolatedCheck:
         """How it ended, which limit it met, and the line of the user's file."""
         path = self.request.path.resolve()
         line = next((frame.line for frame in death.stack if Path(frame.file) == path), None)
-        option = {"hangs": " (--limit)", "runs out of memory": self._memory}.get(death.kind, "")
+        option = {"hangs": " (--limit)", OUT_OF_MEMORY: self._memory}.get(death.kind, "")
         return death.describe() + option + (f", at line {line}" if line is not None else "")
 
     @property

@@ -24,7 +24,7 @@ from targets.registry import target as target_named
 from targets.target import Target
 from trials import time_limit
 from trials.examination import examine
-from trials.forked import forked
+from trials.forked import DEATHS, forked
 from trials.isolation import PREPARATION, Death, Raised
 from trials.trial import Case
 
@@ -34,7 +34,6 @@ HANG_LIMIT, LIMIT = 20.0, 60.0
 # Candidates that may hang. Counted, and not timed, so that equal reductions have equal results.
 MOST_HANGS = 25
 MOST_FRAMES = 5  # that the evidence has
-_SIGNALS = "dies", "hangs"  # the kinds of failures that end processes start so
 
 
 class EndedInFork(Exception):
@@ -72,7 +71,7 @@ class InForks:
 
 def ends_process(failure: Failure) -> bool:
     """Whether the program of a failure ends its process."""
-    return failure.symptom.oracle == "errors" and failure.symptom.kind.startswith(_SIGNALS)
+    return failure.symptom.oracle == "errors" and failure.symptom.kind.startswith(DEATHS)
 
 
 def reduce_carefully(failure: Failure) -> ReducedFailure | None:

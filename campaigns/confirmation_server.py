@@ -12,6 +12,7 @@ import ctypes
 import importlib
 import json
 import os
+import resource
 import runpy
 import select
 import signal
@@ -51,6 +52,7 @@ ENVIRONMENT = {
 }
 TRIES = 3  # of a script that is killed while it runs, or whose server is
 TIMEOUT = 120.0  # seconds. A script runs one small program, so one that takes longer hangs.
+MEMORY = 8 * 2**30  # bytes that a script may allocate (on Linux), for the same reason
 
 
 class Ran(NamedTuple):
@@ -229,6 +231,8 @@ def _become(path: Path, stdout: int, stderr: int) -> None:
     try:
         os.setsid()
         _die_with_the_server()
+        _, most = resource.getrlimit(resource.RLIMIT_DATA)
+        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, most))
         os.chdir(path.parent)
         with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - a device, not a path of ours
             os.dup2(nothing.fileno(), 0)

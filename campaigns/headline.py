@@ -7,6 +7,8 @@ import re
 from oracles.verdict import Violation
 from programs.ordinary_syntax import ordinary_source
 from programs.program import Program
+from trials.forked import DEATHS
+from trials.isolation import OUT_OF_MEMORY
 from trials.passes import FUNCTIONALIZATION
 
 LONGEST_CALL = 60  # characters of the call that a headline quotes
@@ -43,6 +45,7 @@ _EFFECTS = (
     ("input ends with another ", "leaves an input with another {rest}"),
     ("dies", "{kind}"),
     ("hangs", "hangs"),
+    (OUT_OF_MEMORY, OUT_OF_MEMORY),
 )
 
 
@@ -76,7 +79,7 @@ def name_of(compiler: str) -> str:
 def effect(violation: Violation) -> str:
     """What the compiled function does differently, as a verb phrase."""
     kind = violation.kind
-    if violation.oracle == "errors" and not kind.startswith(("dies", "hangs")):
+    if violation.oracle == "errors" and not kind.startswith(DEATHS):
         error = str(violation.evidence.get("type", "an error"))
         return f"does not raise {error}" if kind.startswith("does not") else f"raises {error}"
     for start, phrase in _EFFECTS:

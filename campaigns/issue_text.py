@@ -18,6 +18,7 @@ from corpus.known_bugs import KNOWN_BUGS
 from programs.devices import CPU, described
 from programs.ordinary_syntax import with_short_names
 from trials.code_generation import GENERATES_CODE, generated, without
+from trials.forked import DEATHS
 from trials.passes import FUNCTIONALIZATION
 
 LONGEST_LOG = 30  # lines
@@ -113,7 +114,7 @@ def _what_happens(finding: Finding) -> str:
     bug = KNOWN_BUGS.get(finding.known or "")
     if bug is not None:
         return f"It is known: {bug.title} ({bug.link or 'no issue was found in the tracker'})."
-    if finding.violation.kind.startswith(("dies", "hangs")):
+    if finding.violation.kind.startswith(DEATHS):
         return f"The process {finding.kind} in {part}."
     if finding.oracle == "errors":
         # The cause of an error is 'error in FILE: FUNCTION' where Python raised it.

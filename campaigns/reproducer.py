@@ -37,8 +37,9 @@ from targets import (
     settings,
 )
 from targets.target import Target
+from trials.forked import DEATHS
+from trials.isolation import OUT_OF_MEMORY
 
-DEATHS = ("dies", "hangs")  # the kind of a violation starts so if the target ends its process
 TIMEOUT = 120  # seconds. A script runs one small program, so one that takes longer hangs.
 COMPILED = "compiled(program, inputs())"  # how a script calls a recipe
 LONGEST_LINE = 100  # characters of a line that is joined from several
@@ -113,19 +114,19 @@ def script_for(
     no gradients are recorded. A method can be something else to Dynamo than its op.
 
     If the compiler dies or hangs, the script runs itself in a child process and reports how the
-    child ends.
+    child ends. If it runs out of memory, the script may allocate 4 GiB.
     """
     program = with_short_names(program)
     written = ordinary_source(program, near=compiler.near, literal=literal)
     # One block of imports at the top, as in any script, though a recipe brings its own.
     imports, recipe = _split(_for_program(compiler.recipe, program))
-    dies = violation.kind.startswith(DEATHS)
-    head = [
-        _docstring(headline(compiler.name, violation, program), program.device),
-        "\n".join(_imports(["contextlib", "subprocess", "sys"] if dies else [], imports)),
-    ]
-    if "aten." in written + recipe:
-        head.append("aten = torch.ops.aten")
+    title = headline(compiler.name, violation, program)
+    exhausts = violation.kind == OUT_OF_MEMORY
+    dies = violation.kind.startswith(DEATHS) and not exhausts
+    standard = ["contextlib", "subprocess", "sys"] if dies else ["resource"] if exhausts else []
+    head = [_docstring(title, program.device), "\n".join(_imports(standard, imports))]
+    head += ["aten = torch.ops.aten"] if "aten." in written + recipe else []
+    head += [_LIMIT] if exhausts else []
     if dies:
         rest = [_awaited(_CHILD.replace("CALL", compiler.call), program)]
     else:
@@ -200,6 +201,8 @@ def _on_one_line(arguments: re.Match[str]) -> str:
 # --- the comparison -------------------------------------------------------------------------------
 
 
+# Programs are small: far less is enough for one, and no computer is to be exhausted.
+_LIMIT = "limit = 4 * 2**30  # bytes\nresource.setrlimit(resource.RLIMIT_DATA, (limit, limit))"
 # What each oracle compares: see `StandaloneCheck`.
 _CHECKS = {oracle.name: oracle.check for oracle in ORACLES if oracle.check is not None}
 

@@ -15,7 +15,7 @@ from corpus.known_bugs import KNOWN_BUGS, mended
 from generators.features import swarm
 from generators.strategies import sample
 from programs.devices import on_device
-from programs.errors import require_no_loss
+from programs.errors import require_sound_process
 from programs.gluing import glue
 from programs.program import Program
 from targets.registry import target as target_named
@@ -150,7 +150,7 @@ def _add(program: Program, found: Examination, result: ShardResult) -> None:
         found = examine(Case.of(program), target_named(shard.target))
     for ended in (found.rejected, found.mistake):
         if ended is not None:  # it may quote an error after which no program runs in this process
-            require_no_loss(ended)
+            require_sound_process(ended)
     result.statistics.count(found)
     # After an error of ours no verdict of this shard is to be trusted.
     if found.mistake is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from campaigns.blame import Blame
 from campaigns.careful_reduction import reduce_carefully
@@ -17,9 +17,9 @@ from campaigns.failure import Failure, ReducedFailure, reduce_failure
 from campaigns.latent import reduce_latent
 from campaigns.pool import cleaned_worker
 from campaigns.shard import Shard, ShardResult, run_shard
-from programs.errors import DeviceLost, InternalError
+from programs.errors import DeviceLost, InternalError, OutOfMemory, out_of_memory
 from trials import time_limit
-from trials.forked import ZERO
+from trials.forked import NO_MEMORY, ZERO
 from trials.worker import processor_seconds
 
 # The exit status of a worker that lost its device. No other part of a worker exits with it.
@@ -37,11 +37,17 @@ def whose_end_is_told() -> Iterator[None]:
     os._exit = lambda status: exit_now(status or ZERO)
     try:
         yield
-    except InternalError:
+    except InternalError as error:
+        if out_of_memory(error):
+            exit_now(NO_MEMORY)
         raise
     except Exception as error:  # noqa: BLE001 - a mistake of aliasproof costs one task
+        if out_of_memory(error):
+            exit_now(NO_MEMORY)
         text = "".join(traceback.format_exception(error)[-3:])
         raise InternalError(f"{type(error).__name__}: {error}\n{text}") from None
+    except OutOfMemory:
+        exit_now(NO_MEMORY)
     except DeviceLost:
         exit_now(LOST)
     except SystemExit as exit_:
@@ -67,15 +73,18 @@ def run_with_blame(shard: Shard, blame: str) -> ShardResult:
 
 def timed_reduction(failure: Failure) -> tuple[ReducedFailure | None, float]:
     """Reduce a failure. The seconds are those of the processor."""
-    start = processor_seconds()
-    with whose_end_is_told(), cleaned_worker():
-        reduced = reduce_latent(failure) if failure.symptom.latent else reduce_failure(failure)
-    return reduced, processor_seconds() - start
+    return _timed(reduce_latent if failure.symptom.latent else reduce_failure, failure)
 
 
 def reduce_in_forks(failure: Failure) -> tuple[ReducedFailure | None, float]:
     """Reduce a failure at whose candidates processes end, in a worker that does nothing else."""
+    return _timed(reduce_carefully, failure)
+
+
+def _timed(
+    reduce: Callable[[Failure], ReducedFailure | None], failure: Failure
+) -> tuple[ReducedFailure | None, float]:
     start = processor_seconds()
     with whose_end_is_told(), cleaned_worker():
-        reduced = reduce_carefully(failure)
+        reduced = reduce(failure)
     return reduced, processor_seconds() - start

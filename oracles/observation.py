@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 from programs.custom_operators import NAMESPACE
 from programs.definedness import Watch
 from programs.devices import finish
-from programs.errors import InternalError, Rejected, require_no_loss
+from programs.errors import InternalError, Rejected, require_sound_process
 from programs.execution import ProgramFunction
 from programs.regions import Region
 from programs.schemas import is_composite, resolve
@@ -70,6 +70,7 @@ def observe(
     Raises:
         Rejected: A tensor is not dense.
         DeviceLost: An error of the function took the device with it.
+        OutOfMemory: The function needs more memory than this process may have.
 
     """
     # `detach` makes a view with metadata of its own, so `t_` on the input leaves it.
@@ -83,7 +84,7 @@ def observe(
     except (Rejected, InternalError):
         raise
     except Exception as error:  # noqa: BLE001 - any error of the function is part of its run
-        require_no_loss(error)
+        require_sound_process(error)
         observation.error = error
     # Regions describe strided memory only, so nothing else can be compared.
     for name, tensor in observation.tensors().items():

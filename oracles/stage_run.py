@@ -29,7 +29,7 @@ from oracles.node_call import (
 )
 from oracles.stage import Stage
 from programs.eager_call import tensors_in
-from programs.errors import InternalError, Rejected, require_no_loss
+from programs.errors import InternalError, Rejected, require_sound_process
 from programs.stored_values import same_values, value_stored
 from programs.values import clone_inputs
 
@@ -153,7 +153,7 @@ class _Runner:
             raise
         # A call that raised is recorded, too: its operands may explain the error.
         except Exception as error:  # noqa: BLE001 - whatever a node raises is part of the run
-            require_no_loss(error)
+            require_sound_process(error)
             self.record.error = (node, error)
             if call is not None:
                 self.record.nodes.append(NodeRun(node, None, (), call))

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from programs.custom_operators import NAMESPACE, READS_AGAIN, READS_LOCATION
 from programs.data_dependence import is_data_dependent
 from programs.eager_call import EagerCall, tensors_in
-from programs.errors import InternalError, Rejected, require_no_loss
+from programs.errors import InternalError, Rejected, require_sound_process
 from programs.foreach_calls import depends_on_their_order, is_foreach, one_by_one
 from programs.higher_order import eager_steps
 from programs.indexed_stores import stores_twice
@@ -390,5 +390,6 @@ def _operands_overlap(call: EagerCall) -> bool:
 
 def _watch_failed(op: OpOverload, reason: Exception) -> InternalError:
     """An exception in the watch itself is neither eager's error nor the program's."""
-    require_no_loss(reason)  # but that of a kernel arrives where its result is first looked at
+    # But that of a kernel arrives where its result is first looked at.
+    require_sound_process(reason)
     return InternalError(f"watching {op} failed: {type(reason).__name__}: {reason}")

@@ -1,6 +1,6 @@
 """The three kinds of error in aliasproof (the user's, the program's, ours), and message parts.
 
-A fourth one is of the hardware: a device is lost.
+Two others are of the process: its memory is at an end, or its device is lost.
 """
 
 from __future__ import annotations
@@ -34,6 +34,25 @@ class DeviceLost(BaseException):
     """
 
 
+class OutOfMemory(BaseException):
+    """This process could not allocate memory, whatever it did: what it did last may be innocent.
+
+    It is no `Exception`: only a new process can tell what is at fault.
+    """
+
+
+_NO_MEMORY = "MemoryError|can't allocate memory|not enough memory|bad_alloc|out of memory"
+
+
+def out_of_memory(error: BaseException | None) -> bool:
+    """Whether an error, or the message in it, says that memory could not be allocated."""
+    # Torch raises a plain RuntimeError for memory of the CPU.
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError | InternalError)
+        and re.search(_NO_MEMORY, str(error)) is not None
+    )
+
+
 # What CUDA says when "the process must be terminated and relaunched"
 # (https://docs.nvidia.com/cuda/cuda-runtime-api, `cudaError`).
 _LOST = re.compile(
@@ -42,8 +61,13 @@ _LOST = re.compile(
 )
 
 
-def require_no_loss(error: BaseException) -> None:
-    """Raises `DeviceLost` if an error, or the message in it, says that no call works any more."""
+def require_sound_process(error: BaseException) -> None:
+    """Raises an error of the process if this one, or the message in it, says that it is one.
+
+    Raises `OutOfMemory`, or `DeviceLost` if no call on the device works any more.
+    """
+    if out_of_memory(error):
+        raise OutOfMemory(str(error)) from error
     if found := _LOST.search(str(error)):
         raise DeviceLost(f"a CUDA kernel ends with: {found[1]}") from error
 

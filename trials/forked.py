@@ -18,13 +18,23 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, NoReturn
 
-from programs.errors import InternalError, Rejected, UserError
+from programs.errors import (
+    InternalError,
+    OutOfMemory,
+    Rejected,
+    UserError,
+    require_sound_process,
+)
 from trials import isolation, time_limit
-from trials.isolation import PREPARATION, Death, Frame, Outcome, Raised, Returned
+from trials.isolation import OUT_OF_MEMORY, PREPARATION, Death, Frame, Outcome, Raised, Returned
 
 # The exit status of a worker in which a program asked for status 0: a pool takes a worker that ends
 # with 0 for one that has done its work.
 ZERO = 72
+# The exit status of a process that could allocate no more memory.
+NO_MEMORY = 73
+# The kinds of violations start so whose target ends its process.
+DEATHS = ("dies", "hangs", OUT_OF_MEMORY)
 POLL = 0.05  # seconds between two looks at a fork that does not answer
 # Frames of these folders are on every stack, and say nothing about where it ended.
 _HARNESS = tuple(str(Path(__file__).parents[1] / room) for room in ("trials", "campaigns"))
@@ -51,6 +61,8 @@ def kind_of_end(exit_code: int) -> str:
     """How a process ended, as the kind of a violation. Negative for a signal."""
     if exit_code == -time_limit.HANGS:
         return "hangs"
+    if exit_code == NO_MEMORY:
+        return OUT_OF_MEMORY
     if exit_code >= 0:
         return f"dies with exit status {0 if exit_code == ZERO else exit_code}"
     return f"dies of signal {-exit_code}"
@@ -115,6 +127,8 @@ def _answer(call: Callable[[], object], pipe: Connection, stack: IO[str]) -> NoR
         pipe.send(_made(call))
     except SystemExit as exit_:
         status = exit_.code if isinstance(exit_.code, int) else int(exit_.code is not None)
+    except OutOfMemory:
+        status = NO_MEMORY
     finally:  # a fork must never go on as the process that it was forked from
         os._exit(status)
 
@@ -125,4 +139,5 @@ def _made(call: Callable[[], object]) -> Outcome:
     except (UserError, Rejected, InternalError) as error:
         return Raised(error)
     except Exception as error:  # noqa: BLE001 - the other side reports it
+        require_sound_process(error)
         return Raised(InternalError(f"{type(error).__name__}: {error}"))

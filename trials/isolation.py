@@ -37,17 +37,23 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
-from programs.errors import DeviceLost, InternalError, Rejected, UserError, require_no_loss
+from programs.errors import (
+    DeviceLost,
+    InternalError,
+    OutOfMemory,
+    Rejected,
+    UserError,
+    require_sound_process,
+)
 from trials.interrupts import sigint_deferred, sigint_handler
 
 CPU = "cpu"  # as in `programs.devices`, which imports torch
-DEVICE_LOST = "loses its device"  # the kind of a death
+DEVICE_LOST, OUT_OF_MEMORY = "loses its device", "runs out of memory"  # kinds of deaths
 PREPARATION = "aliasproof"  # the step of a call before it names another
 # The steps of a trial: a death in the first is the target's, one in the second is ours.
 TARGET_STEP, ORACLES_STEP = "the target", "the oracles"
 _DUMP_SIGNAL = signal.SIGUSR1  # asks a process for its stack
 _DUMP_SECONDS = 0.5  # that it may take to answer
-_OUT_OF_MEMORY = "can't allocate memory|not enough memory|bad_alloc|out of memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,12 +290,12 @@ def _made(function: str, arguments: Sequence[object]) -> Outcome:
     except (UserError, Rejected, InternalError) as error:
         return Raised(error)
     except Exception as error:  # noqa: BLE001 - the parent reports it
-        if out_of_memory(error):
-            return Death("runs out of memory", "")
         text = "".join(traceback.format_exception(error))
         return Raised(InternalError(f"{type(error).__name__}: {error}\n{text}"))
     except DeviceLost as error:
         return Death(DEVICE_LOST, "", str(error))
+    except OutOfMemory:
+        return Death(OUT_OF_MEMORY, "")
     except BaseException as error:  # noqa: BLE001 - the call must not end this process
         ending = f"sys.exit({error.code!r})" if isinstance(error, SystemExit) else repr(error)
         return Death(f"raises {type(error).__name__}", "", ending)
@@ -299,16 +305,8 @@ def _called(function: str, arguments: Sequence[object]) -> Returned:
     try:
         return Returned(pkgutil.resolve_name(function)(*arguments))
     except Exception as error:
-        require_no_loss(error)
+        require_sound_process(error)
         raise
-
-
-def out_of_memory(error: BaseException | None) -> bool:
-    """Whether an error says that memory could not be allocated."""
-    # Torch raises a plain RuntimeError for memory of the CPU.
-    return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and re.search(_OUT_OF_MEMORY, str(error)) is not None
-    )
 
 
 def _isolate(nbytes: int, dump: IO[str], device: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from campaigns.finding import Finding
-from campaigns.reproducer import DEATHS, confirm, render
+from campaigns.reproducer import confirm, render
 from campaigns.stored import StoredSuspicion, locate, read_stored
 from oracles.verdict import Violation
 from programs.devices import require_device
@@ -30,6 +30,7 @@ from targets.registry import target as target_named
 from targets.target import Target
 from targets.user_names import grant
 from trials.examination import Examination, examine
+from trials.forked import DEATHS
 from trials.isolation import DEVICE_LOST
 from trials.trial import Case
 from trials.worker import quiet_torch

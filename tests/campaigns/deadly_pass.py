@@ -1,4 +1,4 @@
-"""A pass that ends its process in three ways, each at one op, and gets another op wrong.
+"""A pass that ends its process in four ways, each at one op, and gets another op wrong.
 
 It also ends it where the wrong op has no `neg` beside it, as candidates of a reduction can.
 """
@@ -17,6 +17,10 @@ def cleanup(gm: fx.GraphModule) -> fx.GraphModule:
             ctypes.string_at(0)  # a segfault
         if op.startswith("aten.cos"):
             os._exit(3)
+        if op.startswith("aten.tan"):
+            kept = []
+            while True:  # tensors would be fake ones here
+                kept.append(b"1" * 2**26)
         if op.startswith("aten.abs"):
             while True:
                 pass

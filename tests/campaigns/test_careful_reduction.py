@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,20 +15,21 @@ from pebble import ProcessPool
 from campaigns.failure import Failure, ReducedFailure
 from campaigns.pool import start_pool
 from campaigns.worker_calls import reduce_in_forks, whose_end_is_told
-from programs.errors import InternalError
+from programs.errors import InternalError, OutOfMemory
 from programs.program import Program
 from trials.attribution import Symptom
-from trials.forked import ZERO
+from trials.forked import NO_MEMORY, ZERO
 
 TARGET = "deadly_pass.py:cleanup"
 
 
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessPool]:
-    """Workers that do one reduction each, with a limit of five seconds per program."""
+    """Workers that do one reduction each, with five seconds and 1 GiB per program."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(Path(__file__).parent)
-        pool = start_pool(1, tmp_path_factory.mktemp("compiled"), [TARGET], limit=5.0, tasks=1)
+        folder = tmp_path_factory.mktemp("compiled")
+        pool = start_pool(1, folder, [TARGET], memory=1.0, limit=5.0, tasks=1)
         yield pool
         pool.stop()
         pool.join()
@@ -42,7 +44,8 @@ def drawn(program: Callable[..., Program]) -> Program:
         "v2 = aten.sin.default(v0)\n"
         "v3 = aten.abs.default(v0)\n"
         "v4 = aten.add.Tensor(v0, v0)\n"
-        "return v0, v1, v2, v3, v4",
+        "v5 = aten.tan.default(v0)\n"
+        "return v0, v1, v2, v3, v4, v5",
         (4,),
     )
 
@@ -63,9 +66,10 @@ def reduced(pool: ProcessPool, program: Program, symptom: Symptom) -> ReducedFai
 @pytest.mark.parametrize(
     ("kind", "others", "op"),
     [
-        (f"dies of signal {signal.SIGSEGV:d}", ("cos", "abs"), "sin"),
-        ("dies with exit status 3", ("sin", "abs"), "cos"),
-        ("hangs", ("cos", "sin", "add"), "abs"),
+        (f"dies of signal {signal.SIGSEGV:d}", ("cos", "abs", "tan"), "sin"),
+        ("dies with exit status 3", ("sin", "abs", "tan"), "cos"),
+        ("hangs", ("cos", "sin", "add", "tan"), "abs"),
+        ("runs out of memory", ("cos", "sin", "abs"), "tan"),
     ],
 )
 def test_a_program_that_ends_its_process_is_reduced_to_the_op_that_does(
@@ -88,7 +92,7 @@ def test_one_that_ends_in_another_way_is_no_candidate(drawn: Program, pool: Proc
 
 
 def test_candidates_that_end_their_process_are_left_out(drawn: Program, pool: ProcessPool) -> None:
-    start = without(drawn, "cos", "sin", "abs")
+    start = without(drawn, "cos", "sin", "abs", "tan")
     found = reduced(pool, start, Symptom(TARGET, "values", "wrong value"))
     assert found is not None
     assert "not reduced" not in found.violation.evidence
@@ -122,5 +126,10 @@ def test_whatever_a_target_does_the_campaign_sees_an_end_or_a_mistake(
     ):
         end(how)
     assert ends == [3, ZERO, 1, 1, ZERO]
+    del ends[:]
+    for error in (MemoryError(), RuntimeError("can't allocate memory"), OutOfMemory()):
+        with suppress(InternalError):  # raised after the end, which a real one prevents
+            end(raises(error))
+    assert ends == [NO_MEMORY] * 3
     with pytest.raises(InternalError, match="IndexError: none"):
         end(raises(IndexError("none")))

@@ -165,6 +165,18 @@ def test_death_is_shown_by_a_child(how: str, kind: str, shown: bool, tmp_path: P
     assert confirmation.ending == f"exits {int(shown)}"
 
 
+@pytest.mark.parametrize(("amount", "shown"), [(2**50, True), (2**20, False)])
+def test_a_script_may_allocate_only_so_much(amount: int, shown: bool, tmp_path: Path) -> None:
+    recipe = f"def compiled(program, inputs):\n    torch.ones({amount})\n    return program"
+    target = replace(TARGETS["identity"], recipe=recipe)
+    violation = Violation("errors", "runs out of memory", "call")
+    path = tmp_path / "reproducer.py"
+    path.write_text(render(CLEARED, target, violation, exact=True))
+    confirmation = confirm(path)
+    assert confirmation.shown == shown, confirmation.output
+    assert "runs out of memory" in path.read_text().splitlines()[0]
+
+
 @pytest.mark.parametrize("name", TARGETS)
 def test_imports_only_torch_and_the_accused(name: str) -> None:
     text = render(

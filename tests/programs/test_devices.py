@@ -10,7 +10,7 @@ import torch
 from generators.features import swarm
 from generators.strategies import sample
 from programs.devices import on_device, require_device, unavailable, with_device
-from programs.errors import DeviceLost, InternalError, UserError, require_no_loss
+from programs.errors import DeviceLost, InternalError, OutOfMemory, UserError, require_sound_process
 from programs.lifting import lift_program
 from programs.ordinary_inputs import ordinary_inputs
 from programs.ordinary_syntax import ordinary_source
@@ -142,12 +142,25 @@ def test_source_on_a_device_is_that_of_the_cpu_with_the_device() -> None:
 def test_an_error_after_which_no_call_works_is_no_ordinary_one(message: str) -> None:
     for kind in (RuntimeError, InternalError):
         with pytest.raises(DeviceLost):
-            require_no_loss(kind(f"it failed: {message}\nCUDA kernel errors might be late"))
+            require_sound_process(kind(f"it failed: {message}\nCUDA kernel errors might be late"))
 
 
 def test_other_errors_leave_the_device() -> None:
-    require_no_loss(RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB"))
-    require_no_loss(ValueError("device-side assert"))
+    require_sound_process(ValueError("device-side assert"))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"),
+        InternalError("MemoryError: "),
+    ],
+)
+def test_memory_that_is_at_an_end_is_no_error_of_what_ran_last(error: Exception) -> None:
+    with pytest.raises(OutOfMemory):
+        require_sound_process(error)
 
 
 def test_tensors_of_two_devices_are_no_program() -> None:

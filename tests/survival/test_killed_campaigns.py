@@ -25,7 +25,16 @@ KILLS = int(os.environ.get("KILLS", "1"))  # of the driver, and of its workers
 PROGRAMS = os.environ.get("PROGRAMS", "50")
 # What differs between two equal runs.
 TIMES = ("seconds", "seconds of processor time", "worker deaths", "folder")
+FAULTS = os.environ.get("FAULTS", "segfault,memory,garbage,files")
+# What shows a fault. What is printed, and files that stay open, are no fault of the results.
+KINDS = {
+    "segfault": "dies of signal 11",
+    "hang": "hangs",
+    "memory": "runs out of memory",
+}
 COMMAND = ("fuzz", "--target", "faulty_pass.py:cleanup", "--programs", PROGRAMS, "--run", "run")
+# Faults are quick to show, and no memory of the machine is at an end.
+LIMITS = ("--limit", "20", "--memory", "1", "--workers", "2")
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(int(os.environ.get("LIMIT", "600")))]
 
@@ -41,9 +50,9 @@ class Campaigns:
     def start(self, *more: str) -> subprocess.Popen[str]:
         environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "aliasproof", *COMMAND, "--workers", "2", *more],
+            [sys.executable, "-P", "-m", "aliasproof", *COMMAND, *LIMITS, *more],
             cwd=self.folder,
-            env={"FAULTS": "segfault,memory,garbage,files"} | environment,
+            env=environment | {"FAULTS": FAULTS},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -104,7 +113,11 @@ def gone(pids: list[int]) -> bool:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return Campaigns(tmp_path_factory.mktemp("undisturbed") / "campaign").finish()
+    found = Campaigns(tmp_path_factory.mktemp("undisturbed") / "campaign").finish()
+    kinds = json.dumps(found)
+    shown = [fault for fault, kind in KINDS.items() if fault in FAULTS and kind in kinds]
+    assert int(PROGRAMS) < 200 or shown == [fault for fault in KINDS if fault in FAULTS]
+    return found
 
 
 @pytest.fixture
