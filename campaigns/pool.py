@@ -8,7 +8,6 @@ import os
 import re
 import resource
 import shutil
-import signal
 from collections.abc import Iterator, Sequence
 from multiprocessing import forkserver
 from pathlib import Path
@@ -17,7 +16,7 @@ from pebble import ProcessPool
 
 from targets.one_library import forget_compiled
 from trials import time_limit
-from trials.interrupts import sigint_handler
+from trials.interrupts import sigint_ignored_by_children
 from trials.isolation import CPU, limit_memory, memory_available, start_device
 from trials.worker import start_worker
 
@@ -70,7 +69,7 @@ def start_pool(
     modules = (*PRELOADED, *(PRELOADED_FOR_INDUCTOR if inductor else ()))
     multiprocessing.set_forkserver_preload(list(modules))
     # The server inherits the handler: Ctrl-C is for the parent, which ends the workers.
-    with sigint_handler(signal.SIG_IGN):
+    with sigint_ignored_by_children():
         forkserver.ensure_running()
     context = multiprocessing.get_context("forkserver")
     return ProcessPool(workers, tasks, initializer=_start, initargs=given, context=context)

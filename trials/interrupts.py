@@ -65,6 +65,18 @@ def sigint_handler(handler: Handler) -> contextlib.AbstractContextManager[None]:
 
 
 @contextlib.contextmanager
+def sigint_ignored_by_children() -> Iterator[None]:
+    """A process that starts in this context ignores Ctrl-C. This one handles it at the end."""
+    # A signal that is blocked waits, whatever its handler is.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        with sigint_handler(signal.SIG_IGN):
+            yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
 def sigint_deferred() -> Iterator[None]:
     """Handle Ctrl-C when the context ends."""
     pressed: list[int] = []

@@ -45,7 +45,7 @@ from programs.errors import (
     UserError,
     require_sound_process,
 )
-from trials.interrupts import sigint_deferred, sigint_handler
+from trials.interrupts import sigint_deferred, sigint_ignored_by_children
 
 CPU = "cpu"  # as in `programs.devices`, which imports torch
 DEVICE_LOST, OUT_OF_MEMORY = "loses its device", "runs out of memory"  # kinds of deaths
@@ -142,7 +142,7 @@ def start_server(preload: Sequence[str]) -> None:
     os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     multiprocessing.set_forkserver_preload(list(preload))
     # The server inherits the handler: Ctrl-C is for this process, which ends the others.
-    with sigint_handler(signal.SIG_IGN):
+    with sigint_ignored_by_children():
         forkserver.ensure_running()
 
 
@@ -314,6 +314,7 @@ def _isolate(nbytes: int, dump: IO[str], device: str) -> None:
     os.setsid()
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     # On the level of files: C code and processes of the user write to them as well.
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)
