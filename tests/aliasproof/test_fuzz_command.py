@@ -31,7 +31,7 @@ def fuzz(folder: Path, arguments: Sequence[object]) -> subprocess.CompletedProce
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=280,
         env=ENVIRONMENT,
     )
 
