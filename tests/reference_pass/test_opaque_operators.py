@@ -112,7 +112,14 @@ def of_an_expanded_input(x: Tensor) -> Any:
     return ops.strides(y)
 
 
+def without_its_optional_argument(x: Tensor) -> Any:
+    y = x[2:]
+    y.add_(1)
+    return ops.add_into(y, None)
+
+
 LAYOUTS = [
+    without_its_optional_argument,
     of_a_write_through_a_view,
     of_a_slice_that_was_written,
     of_an_operand_beside_spare_bytes,
