@@ -47,7 +47,7 @@ def _can_run(leaves: Sequence[object]) -> bool:
     )
 
 
-def _current(number: Any) -> Any:
+def current(number: Any) -> Any:
     """The current value of a number that may be a symbol."""
     return number.node.hint if isinstance(number, _SYMBOLS) else number
 
@@ -55,8 +55,8 @@ def _current(number: Any) -> Any:
 def _real(leaf: Any, fill: int) -> Any:
     """An argument of the real run: a CPU tensor of the same current sizes, strides and dtype."""
     if not isinstance(leaf, torch.Tensor):
-        return _current(leaf)
-    sizes, strides = map(_current, leaf.shape), map(_current, leaf.stride())
+        return current(leaf)
+    sizes, strides = map(current, leaf.shape), map(current, leaf.stride())
     real = torch.empty_strided(tuple(sizes), tuple(strides), dtype=leaf.dtype)
     count = real.untyped_storage().nbytes() // real.element_size()
     # Filled as one dimension: `fill_` refuses a tensor with a stride of zero.
@@ -71,7 +71,7 @@ def _guard_layout(tensor: torch.Tensor) -> None:
         for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
         if size != 1
     ]
-    dims.sort(key=lambda dim: (_current(dim[0]), _current(dim[1])))
+    dims.sort(key=lambda dim: (current(dim[0]), current(dim[1])))
     # To ask a symbol is to guard on the answer.
     expected: Size = 1
     for stride, size in dims:
@@ -84,7 +84,7 @@ def _guard_layout(tensor: torch.Tensor) -> None:
 def _with_layout_of(value: Any, real: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return tuple(_with_layout_of(one, other) for one, other in zip(value, real, strict=True))
-    strides = tuple(map(_current, value.stride()))
+    strides = tuple(map(current, value.stride()))
     if strides == real.stride() and value.dtype == real.dtype:
         return value
     wanted = value.stride() if strides == real.stride() else _strides_like(value.shape, real)
@@ -102,7 +102,7 @@ def _strides_like(sizes: Sequence[Size], real: torch.Tensor) -> tuple[Size, ...]
     step: Size = 1
     # Before a dim of the same stride comes one of size 1, over which no step is taken.
     for dim in sorted(range(real.dim()), key=lambda dim: (real.stride(dim), real.shape[dim])):
-        if real.shape[dim] > 1 or _current(step) == real.stride(dim):
-            assert _current(step) == real.stride(dim)
+        if real.shape[dim] > 1 or current(step) == real.stride(dim):
+            assert current(step) == real.stride(dim)
             strides[dim], step = step, step * sizes[dim]
     return tuple(strides)
