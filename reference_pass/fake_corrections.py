@@ -26,6 +26,27 @@ from reference_pass.regions import Size, known
 Correction = Callable[[OpOverload, dict[str, Any], Any], Any]
 
 
+def fake_result(op: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The result of the fake kernel of a call, before it is corrected."""
+    if copies_to_itself(op, args):
+        return args[0]
+    return args[0].clone() if has_no_fake_kernel(op, args) else op(*args, **kwargs)
+
+
+def copies_to_itself(op: object, args: tuple[Any, ...]) -> bool:
+    """True for `x.copy_(x)`, which does nothing; the fake kernel for symbols may refuse it."""
+    return op is aten.copy_.default and args[0] is args[1]
+
+
+def has_no_fake_kernel(op: object, args: tuple[Any, ...]) -> bool:
+    """True if a fake kernel refuses what eager accepts.
+
+    For symbolic sizes, `as_strided_scatter` must not store around its operand
+    (`_as_strided_scatter_meta` in torch/_prims/__init__.py).
+    """
+    return op is aten.as_strided_scatter.default and args[0]._has_symbolic_sizes_strides
+
+
 def true_result(op: object, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Any:
     """The result of a call on fakes, with the layout that it has in eager.
 

@@ -25,7 +25,15 @@ from reference_pass.alias_analysis import storage_of
 from reference_pass.control_flow_calls import CONTROL_FLOW
 from reference_pass.emission import contiguous_strides
 from reference_pass.exceptions import Refused
-from reference_pass.fake_corrections import CORRECTIONS, OutLayout, out_layouts, true_result
+from reference_pass.fake_corrections import (
+    CORRECTIONS,
+    OutLayout,
+    copies_to_itself,
+    fake_result,
+    has_no_fake_kernel,
+    out_layouts,
+    true_result,
+)
 from reference_pass.fake_execution import refuse_without_regions
 from reference_pass.nested import leaves_in, tensors_in
 from reference_pass.operator_forms import aten, bind, facts, writes_outs_alone
@@ -161,15 +169,17 @@ _CONTIGUOUS = {torch._C._nn.one_hot}
 def _traced(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call in the graph; the fakes that it returns have the layout and the dtype of eager."""
     mode = get_proxy_mode()
+    if copies_to_itself(op, args):
+        return args[0]
     if op not in CORRECTIONS or mode is None or _selects_by_mask(op, args):
         return op(*args, **kwargs)
     # A trace knows each size by the first tensor that had it as a size or as a stride. So it must
     # not see a fake that has others than the tensor in the run.
     with disable_proxy_modes_tracing():
-        value = op(*args, **kwargs)
+        value = fake_result(op, args, kwargs)
         true = true_result(op, args, kwargs, value)
         right = all(map(_is_alike, tensors_in(value), tensors_in(true)))
-    if right:
+    if right and not has_no_fake_kernel(op, args):
         return op(*args, **kwargs)
     tracer: Any = mode.tracer
     passed, named = pytree.tree_map(tracer.unwrap_proxy, (args, kwargs))

@@ -6,7 +6,9 @@ import copy
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 import programs.custom_operators  # noqa: F401 - it registers them
 from reference_pass import Refused, functionalize, pipeline, reinplace, remove_noops
@@ -92,6 +94,37 @@ def test_calls_without_a_fake_kernel_for_symbols_are_refused():
         pipeline(torch.geqrf, numbers(3, 3), sizes="symbolic")
     with pytest.raises(Refused, match=r"resize_ of a tensor of symbolic size"):
         pipeline(lambda x: x.resize_(2, 2), numbers(4, 3), sizes="symbolic")
+
+
+def copies_to_itself(x):
+    x.copy_(x)
+    return x + 1
+
+
+def scatters_around(x):
+    return x.as_strided_scatter(x.as_strided((9,), (1,), 0) * 2, (9,), (1,), 0)
+
+
+@pytest.mark.parametrize(
+    ("program", "layout"),
+    [
+        (copies_to_itself, numbers(3).expand(2, 3)),
+        (scatters_around, numbers(9)[3:].view(2, 3)),
+    ],
+)
+def test_fake_kernels_for_symbols_accept_what_eager_accepts(program, layout):
+    compiled = pipeline(program, layout, sizes="symbolic")
+    assert torch.equal(compiled(layout), program(layout))
+
+
+def test_a_graph_in_which_a_tensor_is_copied_to_itself_has_symbols_too():
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    graph.output(graph.call_function(torch.ops.aten.copy_.default, (x, x)))
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    compiled = pipeline(fx.GraphModule({}, graph), mode.from_tensor(numbers(3).expand(2, 3)))
+    given = numbers(3).expand(2, 3)
+    assert torch.equal(compiled(given), given)
 
 
 def test_a_copy_of_a_graph_has_its_guards_after_the_next_pass():
