@@ -32,7 +32,7 @@ from programs.stored_values import same_values, value_stored
 from programs.trace import InputLocation, StridedChains, Trace
 from programs.undefined_arithmetic import ARITHMETIC
 from programs.uninitialised import UninitialisedMemory
-from programs.wrong_kernels import writes_outside_noise
+from programs.wrong_kernels import WRONG_KERNELS
 
 aten = torch.ops.aten
 
@@ -138,7 +138,7 @@ RULES: tuple[Callable[[EagerCall], str | None], ...] = (
     stores_twice_by_index,
     *ARITHMETIC,
     reads_broken_bool,
-    writes_outside_noise,
+    *WRONG_KERNELS,
 )
 
 

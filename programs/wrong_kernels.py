@@ -1,10 +1,11 @@
-"""Calls whose kernel for CPU in eager writes to memory that is none of its arguments'."""
+"""Calls whose kernel for CPU in eager reads or writes memory that is none of its arguments'."""
 
 from __future__ import annotations
 
 import torch
 
 from programs.eager_call import EagerCall
+from programs.regions import Region
 
 aten = torch.ops.aten
 
@@ -17,4 +18,33 @@ def writes_outside_noise(call: EagerCall) -> str | None:
     return None if noise.is_contiguous() else "takes its noise for contiguous"
 
 
+def updates_outside_parameters(call: EagerCall) -> str | None:
+    """A fused optimizer walks over all tensors of a parameter as one row of numbers.
+
+    It takes as many numbers as the parameter has, from the first one on, and checks no size
+    (`aten/src/ATen/native/cpu/FusedAdamKernel.cpp` and its siblings).
+    """
+    if call.op.overloadpacket not in _FUSED_OPTIMIZERS:
+        return None
+    parameters = call.arguments["self"]
+    for name, states in call.arguments.items():
+        if name == "state_steps" or not isinstance(states, (list, tuple)):
+            continue
+        for parameter, state in zip(parameters, states, strict=False):
+            if state.shape != parameter.shape:
+                return "takes all tensors of a parameter to be of its size"
+            if not _has_no_gaps(state):
+                return "takes the numbers of a parameter to be without gaps"
+    return None
+
+
+def _has_no_gaps(tensor: torch.Tensor) -> bool:
+    start, end = Region.of(tensor).interval
+    return end - start == tensor.numel() * tensor.element_size()
+
+
+_FUSED_OPTIMIZERS = {
+    *(aten._fused_sgd_, aten._fused_adam_, aten._fused_adamw_, aten._fused_adagrad_),
+}
 _RRELU = {aten.rrelu_with_noise, aten.rrelu_with_noise_}
+WRONG_KERNELS = (writes_outside_noise, updates_outside_parameters)

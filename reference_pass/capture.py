@@ -23,6 +23,7 @@ from reference_pass.aten_graphs import DECOMPOSITIONS, composites_of_eager, is_a
 from reference_pass.exceptions import Refused
 from reference_pass.fake_execution import another_fake, refuse_without_regions
 from reference_pass.operator_forms import aten
+from reference_pass.real_runs import current
 from reference_pass.trace_modes import PythonGuard, Seeds, TraceGuard
 
 SizeMode = Literal["fixed", "symbolic"]
@@ -118,13 +119,14 @@ def _traced(
 ) -> fx.GraphModule:
     # New leaves, since a trace may change the metadata of its arguments, and there may be another.
     args = [_without_graph(argument) for argument in args]
+    nbytes = [_bytes_of_storage(arg) for arg in args]
     # Gradients are as the caller has them, since the function may take some (`torch.func.grad`).
     # They need autograd's record of views, so nothing is excluded here as in `on_fakes`.
     seeds = Seeds()
     with TraceGuard(seeds), PythonGuard(), composites_of_eager():
         # `x.data = y` goes past all modes; it only shows in the storage that x ends on.
         swapped: list[int] = []
-        watched = _watch_data(function, swapped)
+        watched = _watch_data(_in_whole_storages(function, nbytes), swapped)
         trace = make_fx(
             watched,
             decomposition_table=DECOMPOSITIONS,
@@ -200,6 +202,31 @@ def _reasons() -> Iterator[None]:
         else:
             raise
         raise Refused(f"{reason}; trace it with fixed sizes") from error
+
+
+def _bytes_of_storage(argument: object) -> int | None:
+    """The size of the storage of a real tensor; None for any other argument."""
+    if not isinstance(argument, torch.Tensor) or isinstance(argument, FakeTensor):
+        return None
+    return argument.untyped_storage().nbytes()
+
+
+def _in_whole_storages(
+    function: Callable[..., Any], nbytes: Sequence[int | None]
+) -> Callable[..., Any]:
+    """The function on fakes whose storages have as many bytes as those of the real arguments.
+
+    The storage of a fake ends where the tensor ends. as_strided may show what comes after that.
+    """
+
+    def called(*args: Any) -> Any:
+        for argument, size in zip(args, nbytes, strict=True):
+            storage = None if size is None else argument.untyped_storage()
+            if storage is not None and current(storage.nbytes()) < size:  # without a guard
+                storage.resize_(size)
+        return function(*args)
+
+    return called
 
 
 def _watch_data(function: Callable[..., Any], swapped: list[int]) -> Callable[..., Any]:

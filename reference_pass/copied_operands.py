@@ -19,8 +19,9 @@ def copy_with_strides(tensor: Any, *, located: bool) -> Any:
     """
     if not isinstance(tensor, torch.Tensor):
         return tensor
-    nbytes = tensor.untyped_storage().nbytes()
-    if located and isinstance(nbytes, int):
+    nbytes: Any = tensor.untyped_storage().nbytes()
+    # A data-dependent size is not known before the call.
+    if located and (isinstance(nbytes, int) or nbytes.node.has_hint()):
         memory = torch.empty(nbytes, dtype=torch.uint8, device=tensor.device)
         copy = view_in(memory, tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset())
     else:

@@ -9,22 +9,42 @@ For an operator without a correction that costs one look into a dictionary.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch._ops import OpOverload
-from torch.fx.node import map_aggregate
-from torch.utils._python_dispatch import _disable_current_modes
 
-from reference_pass.nested import leaves_in, tensors_in
+from reference_pass.nested import tensors_in
 from reference_pass.operand_access import COPIES_STORAGE
 from reference_pass.operator_forms import aten, bind, facts, functional_call, functional_form
+from reference_pass.real_runs import with_layout_of_run
 from reference_pass.regions import Size, known
 
 # (op, its arguments by name, the result of its fake kernel) -> the result as in eager
 Correction = Callable[[OpOverload, dict[str, Any], Any], Any]
+
+
+def fake_result(op: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The result of the fake kernel of a call, before it is corrected."""
+    if copies_to_itself(op, args):
+        return args[0]
+    return args[0].clone() if has_no_fake_kernel(op, args) else op(*args, **kwargs)
+
+
+def copies_to_itself(op: object, args: tuple[Any, ...]) -> bool:
+    """True for `x.copy_(x)`, which does nothing; the fake kernel for symbols may refuse it."""
+    return op is aten.copy_.default and args[0] is args[1]
+
+
+def has_no_fake_kernel(op: object, args: tuple[Any, ...]) -> bool:
+    """True if a fake kernel refuses what eager accepts.
+
+    For symbolic sizes, `as_strided_scatter` must not store around its operand
+    (`_as_strided_scatter_meta` in torch/_prims/__init__.py).
+    """
+    return op is aten.as_strided_scatter.default and args[0]._has_symbolic_sizes_strides
 
 
 def true_result(op: object, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Any:
@@ -44,47 +64,11 @@ def _by_a_run(
 ) -> Any:
     """The result with the strides and dtypes of a real run, on CPU tensors full of `fill`.
 
-    Their sizes and strides are those of the operands. There is no run where a size is a symbol, nor
-    without `always` where all operands are contiguous, since fakes mostly are right for them.
+    There is no run without `always` where all operands are contiguous, since fakes mostly are right
+    for them.
     """
     contiguous = all(known(tensor.is_contiguous()) for tensor in tensors_in(given))
-    if (contiguous and not always) or not _is_fixed(leaves_in(given)):
-        return value
-    # Outside of the fake mode and of a trace: these are real calls, of no concern to the graph.
-    with _disable_current_modes():
-        real_arguments = map_aggregate(
-            given, lambda leaf: _real(leaf, fill) if isinstance(leaf, torch.Tensor) else leaf
-        )
-        real = op(**real_arguments)
-    return _with_strides_of(value, real)
-
-
-def _is_fixed(leaves: Sequence[object]) -> bool:
-    """True if no argument of a call has a symbol in it, and all tensors are on the CPU."""
-    if any(isinstance(leaf, (torch.SymInt, torch.SymFloat, torch.SymBool)) for leaf in leaves):
-        return False
-    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-    sizes = [size for tensor in tensors for size in (*tensor.shape, *tensor.stride())]
-    return all(tensor.device.type == "cpu" for tensor in tensors) and all(
-        isinstance(size, int) for size in sizes
-    )
-
-
-def _real(fake: torch.Tensor, fill: int) -> torch.Tensor:
-    """A CPU tensor of the same sizes, strides and dtype."""
-    real = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype)
-    count = real.untyped_storage().nbytes() // real.element_size()
-    # Filled as one dimension: `fill_` refuses a tensor with a stride of zero.
-    real.as_strided((count,), (1,)).fill_(fill)
-    return real
-
-
-def _with_strides_of(value: Any, real: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        right = value.stride() == real.stride() and value.dtype == real.dtype
-        wanted = real.shape, real.stride()
-        return value if right else value.new_empty_strided(*wanted, dtype=real.dtype)
-    return tuple(_with_strides_of(one, other) for one, other in zip(value, real, strict=True))
+    return value if contiguous and not always else with_layout_of_run(op, given, value, fill)
 
 
 def _indexed(op: OpOverload, given: dict[str, Any], value: torch.Tensor) -> torch.Tensor:

@@ -21,7 +21,7 @@ from torch.fx.node import map_aggregate
 from torch.utils import _pytree as pytree
 
 from reference_pass.exceptions import Refused
-from reference_pass.fake_corrections import out_layouts, true_result
+from reference_pass.fake_corrections import fake_result, out_layouts, true_result
 from reference_pass.nested import on_values, tensors_in
 from reference_pass.operator_forms import aten, bind, copied_view, facts, unbind
 from reference_pass.regions import known
@@ -156,7 +156,7 @@ def run_call(node: fx.Node, values: Callable[[fx.Node], Any]) -> Any:
     assert callable(node.target)
     if node.target is aten.view.dtype:
         return _view_as(*args)
-    return true_result(node.target, args, kwargs, node.target(*args, **kwargs))
+    return true_result(node.target, args, kwargs, fake_result(node.target, args, kwargs))
 
 
 def _view_as(operand: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

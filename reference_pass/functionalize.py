@@ -75,12 +75,13 @@ from reference_pass.functional_storage import (
     is_current,
     must_apply,
 )
+from reference_pass.input_layouts import depends_on_location
 from reference_pass.nested import tensors_in
 from reference_pass.operand_access import overwrites
 from reference_pass.operator_forms import aten, facts, on_copies, view_form
 from reference_pass.regions import overlaps_itself
 from reference_pass.rules import Rules
-from reference_pass.size_guards import guard_sizes
+from reference_pass.size_guards import LOCATED, guard_sizes
 from reference_pass.undefined_calls import refuse_undefined
 from reference_pass.views import INVERSES, VIEW_STEPS, ViewCall, ViewStep, view_steps
 
@@ -151,6 +152,7 @@ def functionalize_by(
             graph.eliminate_dead_code(has_effect)
             made = fx.GraphModule(captured, graph)
             made.meta["captured_footprint"] = footprint(captured.graph, analysis.value)
+            made.meta[LOCATED] = depends_on_location(captured)
             return guard_sizes(made)
     except GuardOnDataDependentSymNode as error:
         raise Refused(

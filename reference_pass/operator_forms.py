@@ -387,4 +387,4 @@ def on_copies(
         if isinstance(returned, (list, tuple)) and len(op._schema.returns) > 1
         else (returned,)
     )
-    return (*(returns[index] for index in known.fresh), *(given[name] for name in known.writes))
+    return (*(returns[index] for index in known.fresh), *(given.get(name) for name in known.writes))

@@ -8,7 +8,7 @@ for inputs that meet all guards, so its module checks them at each call.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import CodeType
 from typing import Any
 
@@ -19,14 +19,19 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import SYMPY_INTERP, ShapeEnv, free_symbols
 
 from reference_pass.exceptions import Refused
+from reference_pass.input_layouts import depends_on_location
 from reference_pass.nested import tensors_in
+
+# In the `meta` of a graph module: whether its program depends on the memory around its inputs.
+LOCATED = "located"
 
 
 def guard_sizes(graph_module: fx.GraphModule) -> fx.GraphModule:
     """Let a graph module check its guards at each call, if its trace had symbolic sizes.
 
-    Changes the graph module and returns it. A copy of the graph module loses its hooks, so each
-    pass calls this for its result.
+    If the graph or its program depends on the memory around its inputs, the sizes of their storages
+    are guarded, too. Changes the graph module and returns it. A copy of the graph module loses its
+    hooks, so each pass calls this for its result.
     """
     placeholders = graph_module.graph.find_nodes(op="placeholder")
     values = [node.meta.get("val") for node in placeholders]
@@ -34,7 +39,8 @@ def guard_sizes(graph_module: fx.GraphModule) -> fx.GraphModule:
     hooks = graph_module._forward_pre_hooks.values()
     if env is not None and not any(isinstance(hook, SizeGuards) for hook in hooks):
         names = [str(node.target) for node in placeholders]
-        graph_module.register_forward_pre_hook(SizeGuards(env, names, values))
+        located = graph_module.meta.get(LOCATED, False) or depends_on_location(graph_module)
+        graph_module.register_forward_pre_hook(SizeGuards(env, names, values, located=located))
     return graph_module
 
 
@@ -57,11 +63,14 @@ def _shape_env(values: Sequence[object]) -> ShapeEnv | None:
 class SizeGuards:
     """A hook before the call of a graph module: raises `Refused` for inputs that break a guard.
 
-    `names` are those of the inputs, `values` their metadata.
+    `names` are those of the inputs, `values` their metadata. With `located`, the storage of each
+    input must have as many bytes as in the trace.
     """
 
-    def __init__(self, env: ShapeEnv, names: Sequence[str], values: Sequence[Any]) -> None:
-        self.env, self.names, self.values = env, names, values
+    def __init__(
+        self, env: ShapeEnv, names: Sequence[str], values: Sequence[Any], *, located: bool = False
+    ) -> None:
+        self.env, self.names, self.values, self.located = env, names, values, located
         self.guards: list[tuple[str, CodeType]] | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SizeGuards:
@@ -84,6 +93,8 @@ class SizeGuards:
                     f"{name} has {given[name].dim()} dimensions, and the graph was traced for"
                     f" {value.dim()}"
                 )
+        if self.located and (broken := self._other_storage(given)) is not None:
+            return broken
         # Noted at the first call, since a pass after this one may add guards.
         if self.guards is None:
             self.guards = [(text, compile(text, "<guard>", "eval")) for text in self._texts()]
@@ -91,6 +102,27 @@ class SizeGuards:
             # What torch printed from its own symbols, not what a user wrote.
             if not eval(code, SYMPY_INTERP, {"L": given}):  # noqa: S307
                 return f"the graph was traced for inputs with {_readable(text)}"
+        return None
+
+    def _other_storage(self, given: Mapping[str, Any]) -> str | None:
+        """What is wrong with the size of an input's storage; None if all are as in the trace."""
+        numbers: dict[Any, int] = {}
+        for name, value in zip(self.names, self.values, strict=True):
+            for number, now in zip(_numbers(value), _numbers(given[name]), strict=True):
+                if isinstance(number, torch.SymInt):
+                    numbers[number.node.expr] = now
+        for name, value in zip(self.names, self.values, strict=True):
+            if not isinstance(value, torch.Tensor):
+                continue
+            nbytes: Any = value.untyped_storage().nbytes()
+            if isinstance(nbytes, torch.SymInt):  # the storage ends where its tensors end
+                nbytes = nbytes.node.expr.xreplace(numbers)
+            found = given[name].untyped_storage().nbytes()
+            if found != nbytes:
+                return (
+                    f"{name} is in a storage of {found} bytes, and the graph, which uses memory"
+                    f" around it, was traced for {nbytes}"
+                )
         return None
 
     def _texts(self) -> list[str]:
@@ -113,6 +145,13 @@ class SizeGuards:
             ],
             ignore_static=False,
         )
+
+
+def _numbers(value: Any) -> tuple[Any, ...]:
+    """The numbers of an input, which are symbols in its metadata."""
+    if isinstance(value, torch.Tensor):
+        return (*value.shape, *value.stride(), value.storage_offset())
+    return (value,)
 
 
 def _readable(guard: str) -> str:

@@ -12,15 +12,28 @@ from torch._higher_order_ops.auto_functionalize import (
 )
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing, get_proxy_mode
+from torch.fx.experimental.proxy_tensor import (
+    disable_proxy_modes_tracing,
+    get_proxy_mode,
+    track_tensor_tree,
+)
 from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from reference_pass.alias_analysis import storage_of
 from reference_pass.control_flow_calls import CONTROL_FLOW
 from reference_pass.emission import contiguous_strides
 from reference_pass.exceptions import Refused
-from reference_pass.fake_corrections import CORRECTIONS, OutLayout, out_layouts, true_result
+from reference_pass.fake_corrections import (
+    CORRECTIONS,
+    OutLayout,
+    copies_to_itself,
+    fake_result,
+    has_no_fake_kernel,
+    out_layouts,
+    true_result,
+)
 from reference_pass.fake_execution import refuse_without_regions
 from reference_pass.nested import leaves_in, tensors_in
 from reference_pass.operator_forms import aten, bind, facts, writes_outs_alone
@@ -80,10 +93,9 @@ class TraceGuard(TorchDispatchMode):
                 )
         # Asked before the call, which may already give the fakes a wrong layout.
         layouts = _out_layouts(func, given)
-        result = func(*args, **(kwargs or {}))
+        result = _traced(func, args, kwargs or {})
         for leaf in leaves_in((args, kwargs, result)):
             refuse_without_regions(leaf)
-        _correct(func, args, kwargs or {}, result)
         if layouts is not None:
             _set_layouts(_outs(func, given), layouts)
         self.made |= {
@@ -154,22 +166,41 @@ def _set_by_a_view(
 _CONTIGUOUS = {torch._C._nn.one_hot}
 
 
-def _correct(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-    """Give the fake results of a traced call the layout of eager.
-
-    The tensors stay the objects that the trace knows.
-    """
-    if op not in CORRECTIONS or get_proxy_mode() is None:
-        return
-    # The corrections call operators, and those are not calls of the function.
+def _traced(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call in the graph; the fakes that it returns have the layout and the dtype of eager."""
+    mode = get_proxy_mode()
+    if copies_to_itself(op, args):
+        return args[0]
+    if op not in CORRECTIONS or mode is None or _selects_by_mask(op, args):
+        return op(*args, **kwargs)
+    # A trace knows each size by the first tensor that had it as a size or as a stride. So it must
+    # not see a fake that has others than the tensor in the run.
     with disable_proxy_modes_tracing():
-        true = true_result(op, args, kwargs, result)
-        for wrong, right in zip(tensors_in(result), tensors_in(true), strict=True):
-            same_offset = known(wrong.storage_offset() == right.storage_offset())
-            if not same_offset or not same_strides(
-                tuple(wrong.shape), wrong.stride(), right.stride()
-            ):
-                aten.set_.source_Tensor(wrong, right)
+        value = fake_result(op, args, kwargs)
+        true = true_result(op, args, kwargs, value)
+        right = all(map(_is_alike, tensors_in(value), tensors_in(true)))
+    if right and not has_no_fake_kernel(op, args):
+        return op(*args, **kwargs)
+    tracer: Any = mode.tracer
+    passed, named = pytree.tree_map(tracer.unwrap_proxy, (args, kwargs))
+    name = op.overloadpacket.__name__
+    call = tracer.create_proxy("call_function", op, passed, named, name=name)
+    return track_tensor_tree(true, call, constant=None, tracer=tracer)
+
+
+def _selects_by_mask(op: OpOverload, args: tuple[Any, ...]) -> bool:
+    """True for a call whose result has a new symbol for its size in each run, so it runs once."""
+    return torch.Tag.dynamic_output_shape in op.tags and any(
+        operand.dtype in (torch.bool, torch.uint8) for operand in tensors_in(args[1:])
+    )
+
+
+def _is_alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return (
+        one.dtype == other.dtype
+        and known(one.storage_offset() == other.storage_offset())
+        and same_strides(tuple(one.shape), one.stride(), other.stride())
+    )
 
 
 def _out_layouts(op: OpOverload, given: dict[str, Any]) -> list[OutLayout] | None:

@@ -80,10 +80,26 @@ def other_layouts(inputs: list[torch.Tensor]) -> Maker | None:
 
 
 def larger(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Larger tensors: each size of 2 or more grows by 1. The new elements are 0."""
-    made = [x.new_zeros([n + (n > 1) for n in x.shape]) for x in inputs]
-    for x, other in zip(inputs, made, strict=True):
-        other[tuple(map(slice, x.shape))] = x
+    """Larger tensors: each size of 2 or more grows by 1. The new elements are 0.
+
+    Dims have the same order in memory and the same gaps, and the offset in the storage stays.
+    """
+    made = []
+    for x in inputs:
+        sizes, strides = [n + (n > 1) for n in x.shape], list(x.stride())
+        reach = new_reach = 0  # what the dims of smaller stride take, in elements
+        for dim in sorted(range(x.dim()), key=lambda dim: (x.stride(dim), x.size(dim))):
+            if 0 < reach <= x.stride(dim):
+                strides[dim] += new_reach - reach
+            reach = x.stride(dim) * max(x.size(dim), 1)
+            new_reach = strides[dim] * max(sizes[dim], 1)
+        flat = x.new_empty(0).set_(x.untyped_storage())
+        ends = [
+            sum((n - 1) * step for n, step in zip(shape, steps, strict=True))
+            for shape, steps in ((x.shape, x.stride()), (sizes, strides))
+        ]
+        flat = torch.cat([flat, flat.new_zeros(max(ends[1] - ends[0], 0))])
+        made.append(flat.as_strided(sizes, strides, x.storage_offset()))
     return made
 
 

@@ -35,3 +35,33 @@ def test_what_the_kernel_does_right_is_defined(step: int, *, training: bool) -> 
     noise = torch.zeros(2 * step)[::step]
     observed, _ = observe_eager(lambda x: draws(x, noise, training=training), [torch.ones(2)])
     assert observed.error is None
+
+
+def updated(parameter: Tensor, gradient: Tensor, momentum: Tensor) -> Tensor:
+    sgd = {"weight_decay": 0.0, "momentum": 0.5, "lr": 1.0, "dampening": 0.0}
+    flags = dict.fromkeys(("nesterov", "maximize", "is_first_step"), False)
+    aten._fused_sgd_.default([parameter], [gradient], [momentum], **sgd, **flags)
+    return parameter
+
+
+def test_a_fused_optimizer_takes_a_parameter_for_one_row() -> None:
+    around = torch.zeros(8)
+    updated(around[::2], torch.ones(4), torch.zeros(4))
+    assert around[1] == -1, "no element of the parameter: mended in this torch, the rule can go"
+
+
+@pytest.mark.parametrize(
+    ("momentum", "reason"), [(torch.zeros(3), "of its size"), (torch.zeros(8)[::2], "without gaps")]
+)
+def test_a_fused_optimizer_on_states_of_another_layout_is_undefined(
+    momentum: Tensor, reason: str
+) -> None:
+    """It read past the end of the storage, and ended the process."""
+    with pytest.raises(Undefined, match=reason):
+        observe_eager(updated, [torch.zeros(4), torch.ones(4), momentum])
+
+
+def test_a_fused_optimizer_on_states_like_the_parameter_is_defined() -> None:
+    one, two, three = (torch.ones(3, 2).t() for _ in range(3))
+    observed, _ = observe_eager(updated, [one, two, three])
+    assert observed.error is None

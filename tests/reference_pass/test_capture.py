@@ -12,7 +12,7 @@ from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from oracles.contract import Contract
-from reference_pass.capture import capture
+from reference_pass.capture import SizeMode, capture
 from reference_pass.exceptions import Refused
 from reference_pass.pipeline import pipeline
 from targets.target import Build, Target
@@ -43,12 +43,14 @@ def graph_of(
     return fx.GraphModule({}, graph)
 
 
-def check(function: Callable[..., object], *inputs: torch.Tensor) -> None:
+def check(
+    function: Callable[..., object], *inputs: torch.Tensor, sizes: SizeMode = "fixed"
+) -> None:
     """The pipeline does what eager does, with views as aliases and as copies."""
     for views in ("alias", "copy"):
 
         def build(program, sample, views=views):
-            return Build(pipeline(program, *sample, views=views), [])
+            return Build(pipeline(program, *sample, views=views, sizes=sizes), [])
 
         target = Target("pipeline", "pipeline", Contract(), build, recipe="")
         assert run_trial(Case.of_function(function, inputs), target).judgement.violations == []
@@ -69,54 +71,65 @@ TURNED = numbered(2, 3).t()
 TALL = numbered(3, 1, 2)
 
 
-@pytest.mark.parametrize(
-    ("op", "inputs"),
-    [
+WHERE_STRIDES_MATTER: list[tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = [
+    (
+        lambda x: torch.nn.functional.batch_norm(x, torch.zeros(3), torch.ones(3)),
+        (numbered(2, 4, 3).transpose(1, 2),),
+    ),
+    (
+        lambda x: torch.nn.functional.batch_norm(x, torch.zeros(3), torch.ones(3), training=True),
+        (numbered(2, 4, 3).transpose(1, 2),),
+    ),
+    (lambda x, s: torch.div(x, s, rounding_mode="floor"), (TURNED, torch.tensor(2.0))),
+    (
+        lambda x, s: torch.div(x.int(), s.int(), rounding_mode="floor"),
+        (TURNED, torch.tensor(2.0)),
+    ),
+    (torch.floor_divide, (TURNED, torch.tensor(2.0))),
+    (torch.copysign, (TURNED, torch.tensor(-2.0))),
+    (lambda x, y: torch.logical_and(x, y).int(), (TALL, TURNED)),
+    (lambda x, y: torch.logical_or(x, y).int(), (TALL, TURNED)),
+    (lambda x, y: torch.logical_xor(x, y).int(), (TALL, TURNED)),
+    (torch.logaddexp, (TALL, TURNED)),
+    (torch.heaviside, (TALL, TURNED)),
+    (torch.ldexp, (TALL, TURNED)),
+    (lambda x, y: torch.lcm(x.int(), y.int()), (TALL, TURNED)),
+    (
+        lambda x, m: aten.native_dropout_backward.default(x, m > 2, 2.0),
+        (numbered(2, 3, 4).mT, numbered(2, 3, 4).mT),
+    ),
+    (lambda x: torch.nn.functional.one_hot(x.long(), 10), (TURNED,)),
+    (
+        lambda x: torch.nn.functional.channel_shuffle(x, 2),
+        (numbered(1, 4, 3, 3).contiguous(memory_format=torch.channels_last),),
+    ),
+    (torch.normal, (numbered(3, 4, 2).mT, torch.zeros(3, 4, 2).mT)),
+    (
+        lambda x, i: torch.nn.functional.max_unpool2d(x, i.long(), [3, 2]),
         (
-            lambda x: torch.nn.functional.batch_norm(x, torch.zeros(3), torch.ones(3)),
-            (numbered(2, 4, 3).transpose(1, 2),),
+            numbered(1, 2, 1, 3).contiguous(memory_format=torch.channels_last),
+            numbered(1, 2, 1, 3).contiguous(memory_format=torch.channels_last),
         ),
-        (
-            lambda x: torch.nn.functional.batch_norm(
-                x, torch.zeros(3), torch.ones(3), training=True
-            ),
-            (numbered(2, 4, 3).transpose(1, 2),),
-        ),
-        (lambda x, s: torch.div(x, s, rounding_mode="floor"), (TURNED, torch.tensor(2.0))),
-        (
-            lambda x, s: torch.div(x.int(), s.int(), rounding_mode="floor"),
-            (TURNED, torch.tensor(2.0)),
-        ),
-        (torch.floor_divide, (TURNED, torch.tensor(2.0))),
-        (torch.copysign, (TURNED, torch.tensor(-2.0))),
-        (lambda x, y: torch.logical_and(x, y).int(), (TALL, TURNED)),
-        (lambda x, y: torch.logical_or(x, y).int(), (TALL, TURNED)),
-        (lambda x, y: torch.logical_xor(x, y).int(), (TALL, TURNED)),
-        (torch.logaddexp, (TALL, TURNED)),
-        (torch.heaviside, (TALL, TURNED)),
-        (torch.ldexp, (TALL, TURNED)),
-        (lambda x, y: torch.lcm(x.int(), y.int()), (TALL, TURNED)),
-        (
-            lambda x, m: aten.native_dropout_backward.default(x, m > 2, 2.0),
-            (numbered(2, 3, 4).mT, numbered(2, 3, 4).mT),
-        ),
-        (lambda x: torch.nn.functional.one_hot(x.long(), 10), (TURNED,)),
-        (
-            lambda x: torch.nn.functional.channel_shuffle(x, 2),
-            (numbered(1, 4, 3, 3).contiguous(memory_format=torch.channels_last),),
-        ),
-        (torch.normal, (numbered(3, 4, 2).mT, torch.zeros(3, 4, 2).mT)),
-        (
-            lambda x, i: torch.nn.functional.max_unpool2d(x, i.long(), [3, 2]),
-            (
-                numbered(1, 2, 1, 3).contiguous(memory_format=torch.channels_last),
-                numbered(1, 2, 1, 3).contiguous(memory_format=torch.channels_last),
-            ),
-        ),
-    ],
-)
+    ),
+]
+
+
+@pytest.mark.parametrize(("op", "inputs"), WHERE_STRIDES_MATTER)
 def test_results_have_the_strides_of_eager_where_a_reshape_depends_on_them(op, inputs):
     check(reshaped_and_written(op), *inputs)
+
+
+@pytest.mark.parametrize(("op", "inputs"), WHERE_STRIDES_MATTER)
+def test_results_have_the_strides_of_eager_with_symbolic_sizes(op, inputs):
+    check(reshaped_and_written(op), *inputs, sizes="symbolic")
+
+
+@pytest.mark.parametrize("sizes", ["fixed", "symbolic"])
+def test_results_have_the_dtype_of_eager_where_a_conversion_depends_on_it(sizes):
+    def program(x: torch.Tensor, exponent: torch.Tensor) -> Any:
+        return aten.ldexp.Tensor(x, exponent).to(torch.float32)
+
+    check(program, TURNED.long(), torch.tensor(1.0).half(), sizes=sizes)
 
 
 @pytest.mark.parametrize(

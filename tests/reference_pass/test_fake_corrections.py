@@ -120,28 +120,59 @@ def test_a_mask_gives_a_data_dependent_size():
         assert true_result(aten.index.Tensor, given, {}, value) is value
 
 
-@pytest.mark.parametrize("op", [aten.copysign.Tensor, aten.floor_divide.default])
-def test_sizes_that_are_symbols_are_not_run(op):
+def symbolic_fakes_of(mode: FakeTensorMode, *values: torch.Tensor) -> list[torch.Tensor]:
+    """Fakes whose sizes are symbols."""
+
+    def fake(value: torch.Tensor) -> torch.Tensor:
+        dynamic: Any = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC] * value.dim())
+        return mode.from_tensor(value, symbolic_context=dynamic)
+
+    return [fake(value) for value in values]
+
+
+@pytest.mark.parametrize(
+    ("op", "args"),
+    [
+        (aten.copysign.Tensor, (GRID.t(), torch.ones(4, 1))),
+        (aten.xlogy.Tensor, (torch.ones(3, 4, 2).permute(2, 0, 1), torch.ones(1, 2).t()[:, None])),
+        (aten.floor_divide.default, (GRID.long().t(), torch.ones(3, 4, dtype=torch.long).t())),
+        (aten.index.Tensor, (GRID, [BESIDE])),
+        (aten.roll.default, (torch.ones(3, 1, 4).permute(2, 1, 0), [1])),
+        (aten.ldexp.Tensor, (torch.ones(2, dtype=torch.uint8), torch.tensor(1.0).half())),
+        (aten.addr.default, (torch.ones(4, 2).t(), torch.ones(2), torch.ones(4))),
+    ],
+)
+def test_sizes_that_are_symbols_have_their_current_values(op, args):
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    given = tree_map_only(torch.Tensor, lambda each: symbolic_fakes_of(mode, each)[0], args)
+    with mode:
+        value = true_result(op, given, {}, op(*given))
+    real = op(*args)
+    assert isinstance(value.shape[0], torch.SymInt)
+    assert [int(stride) for stride in value.stride()] == list(real.stride())
+    assert value.dtype == real.dtype
+
+
+def test_what_a_run_shows_is_guarded():
+    """Of two strides that are symbols, either may be the larger one."""
     shapes = ShapeEnv()
     mode = FakeTensorMode(shape_env=shapes)
-    dynamic: Any = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC] * 2)
-    one, other = (mode.from_tensor(each.clone(), symbolic_context=dynamic) for each in (GRID, GRID))
+    (one,) = symbolic_fakes_of(mode, torch.empty_strided((3, 4, 5), (100, 1, 7)))
     with mode:
-        given = (one.t(), other.t())
-        value = op(*given)
-        guards = len(shapes.guards)
-        assert true_result(op, given, {}, value) is value
-    assert len(shapes.guards) == guards
+        true_result(aten.roll.default, (one, [1]), {}, aten.roll.default(one, [1]))
+    outer, _, inner = map(str, one.stride())
+    assert any({outer, inner} <= {*map(str, guard.expr.free_symbols)} for guard in shapes.guards)
 
 
-def test_a_number_that_is_a_symbol_is_not_run():
-    dynamic: Any = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC])
+def test_a_number_that_is_a_symbol_has_its_current_value():
     mode = FakeTensorMode(shape_env=ShapeEnv())
-    groups = mode.from_tensor(torch.ones(2), symbolic_context=dynamic).shape[0]
-    given = (*fakes_of(mode, [torch.ones(2, 3, 3, 4).permute(0, 3, 1, 2)]), groups)
+    groups = symbolic_fakes_of(mode, torch.ones(2))[0].shape[0]
+    shuffled = torch.ones(2, 3, 3, 4).permute(0, 3, 1, 2)
+    given = (*fakes_of(mode, [shuffled]), groups)
     with mode:
         value = aten.channel_shuffle.default(*given)
-        assert true_result(aten.channel_shuffle.default, given, {}, value) is value
+        value = true_result(aten.channel_shuffle.default, given, {}, value)
+    assert layouts(value) == layouts(aten.channel_shuffle.default(shuffled, 2))
 
 
 def test_what_is_on_another_device_is_not_run():

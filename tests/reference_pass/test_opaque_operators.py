@@ -11,7 +11,9 @@ from torch import Tensor
 
 import programs.custom_operators  # noqa: F401 - it registers them
 from reference_pass import functionalize, pipeline, remove_noops
+from reference_pass.nested import tensors_in
 from reference_pass.noops import NOOP_RULES, no_use_of_location
+from reference_pass.operator_forms import on_copies
 from tests.reference_pass.graphs import X, Y, graph_of
 
 ops = torch.ops.aliasproof
@@ -110,7 +112,14 @@ def of_an_expanded_input(x: Tensor) -> Any:
     return ops.strides(y)
 
 
+def without_its_optional_argument(x: Tensor) -> Any:
+    y = x[2:]
+    y.add_(1)
+    return ops.add_into(y, None)
+
+
 LAYOUTS = [
+    without_its_optional_argument,
     of_a_write_through_a_view,
     of_a_slice_that_was_written,
     of_an_operand_beside_spare_bytes,
@@ -161,3 +170,15 @@ def test_layouts_may_be_symbols(program: Callable[..., Any]) -> None:
     eager, ours = longer.clone(), longer.clone()
     assert torch.equal(graph(ours), program(eager))
     assert torch.equal(ours, eager)
+
+
+def test_a_copy_in_a_storage_of_symbolic_size_is_where_its_original_is() -> None:
+    def program(x: Tensor) -> Any:
+        y = x * 2
+        ops.double(x[4:])
+        return y
+
+    graph = functionalize(program, line(), sizes="symbolic")
+    (call,) = (node for node in graph.graph.nodes if node.target is on_copies)
+    *_, copy = tensors_in(call.meta["val"])
+    assert copy.storage_offset() == 4

@@ -6,8 +6,11 @@ import copy
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+import programs.custom_operators  # noqa: F401 - it registers them
 from reference_pass import Refused, functionalize, pipeline, reinplace, remove_noops
 
 
@@ -93,6 +96,37 @@ def test_calls_without_a_fake_kernel_for_symbols_are_refused():
         pipeline(lambda x: x.resize_(2, 2), numbers(4, 3), sizes="symbolic")
 
 
+def copies_to_itself(x):
+    x.copy_(x)
+    return x + 1
+
+
+def scatters_around(x):
+    return x.as_strided_scatter(x.as_strided((9,), (1,), 0) * 2, (9,), (1,), 0)
+
+
+@pytest.mark.parametrize(
+    ("program", "layout"),
+    [
+        (copies_to_itself, numbers(3).expand(2, 3)),
+        (scatters_around, numbers(9)[3:].view(2, 3)),
+    ],
+)
+def test_fake_kernels_for_symbols_accept_what_eager_accepts(program, layout):
+    compiled = pipeline(program, layout, sizes="symbolic")
+    assert torch.equal(compiled(layout), program(layout))
+
+
+def test_a_graph_in_which_a_tensor_is_copied_to_itself_has_symbols_too():
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    graph.output(graph.call_function(torch.ops.aten.copy_.default, (x, x)))
+    mode = FakeTensorMode(shape_env=ShapeEnv())
+    compiled = pipeline(fx.GraphModule({}, graph), mode.from_tensor(numbers(3).expand(2, 3)))
+    given = numbers(3).expand(2, 3)
+    assert torch.equal(compiled(given), given)
+
+
 def test_a_copy_of_a_graph_has_its_guards_after_the_next_pass():
     functional = functionalize(branches, numbers(4, 3), sizes="symbolic")
     compiled = reinplace(copy.deepcopy(remove_noops(copy.deepcopy(functional))))
@@ -100,6 +134,58 @@ def test_a_copy_of_a_graph_has_its_guards_after_the_next_pass():
         assert torch.equal(graph_module(numbers(7, 2)), numbers(7, 2) + 1)
         with pytest.raises(Refused, match="4 <= "):
             graph_module(numbers(2, 3))
+
+
+def writes_around(x):
+    x.as_strided((6,), (1,)).add_(1)
+    return x * 2
+
+
+def test_a_graph_that_uses_the_memory_around_an_input_is_for_storages_of_one_size():
+    compiled = pipeline(writes_around, numbers(10)[:4], sizes="symbolic")
+    ours, eager = numbers(10), numbers(10)
+    assert torch.equal(compiled(ours[:5]), writes_around(eager[:5]))
+    assert torch.equal(ours, eager)
+    with pytest.raises(Refused, match=r"storage of 48 bytes, .* was traced for 40"):
+        compiled(numbers(12)[:4])
+
+    # The storage of the sample ends where the sample ends.
+    compiled = pipeline(writes_around, numbers(6), sizes="symbolic")
+    assert torch.equal(compiled(numbers(7)), writes_around(numbers(7)))
+    with pytest.raises(Refused, match=r"storage of 32 bytes, .* was traced for 28"):
+        compiled(numbers(8)[:7])
+
+
+def test_a_base_that_is_flattened_is_for_storages_of_one_size():
+    def writes(x):
+        x.add_(1)
+        return x * 2
+
+    # Whether these dims overlap each other is not known for all sizes.
+    compiled = pipeline(writes, torch.zeros(13).as_strided((2, 2, 2), (6, 3, 1)), sizes="symbolic")
+    with pytest.raises(Refused, match="uses memory around it"):
+        compiled(torch.zeros(37).as_strided((3, 3, 3), (12, 4, 1)))
+
+
+def test_inputs_that_share_a_storage_end_where_it_ends():
+    def program(x, y):
+        torch.ops.aliasproof.double(x)
+        return y * 2
+
+    compiled = pipeline(program, *slices(numbers(5)), sizes="symbolic")
+    assert torch.equal(compiled(*slices(numbers(7))), program(*slices(numbers(7))))
+    with pytest.raises(Refused, match=r"storage of 36 bytes, .* was traced for 28"):
+        compiled(*slices(numbers(9)[:7]))
+
+
+def slices(x):
+    return x[:-1], x[1:]
+
+
+def test_other_graphs_are_for_storages_of_all_sizes():
+    compiled = pipeline(lambda x: x * 2, numbers(10)[:4], sizes="symbolic")
+    for storage in (numbers(9), numbers(12)):
+        assert torch.equal(compiled(storage[:5]), storage[:5] * 2)
 
 
 def test_a_graph_of_fixed_sizes_checks_nothing():

@@ -101,6 +101,28 @@ def test_what_has_nothing_to_change_is_not_called_before() -> None:
     assert "nothing that the first call could have otherwise" in str(found.rejected)
 
 
+@pytest.mark.parametrize(
+    ("layout", "grown"),
+    [
+        (matrix(), ((3, 4), (4, 1), 0)),
+        (matrix().t(), ((4, 3), (1, 4), 0)),
+        (matrix()[:, 1:], ((3, 3), (4, 1), 1)),
+        (torch.zeros(2, 8)[:, ::2], ((3, 5), (10, 2), 0)),
+        (matrix()[:1].expand(4, 3), ((5, 4), (0, 1), 0)),
+        (torch.zeros(6).unfold(0, 3, 1), ((5, 4), (1, 1), 0)),
+        (torch.zeros(2, 1, 3), ((3, 1, 4), (4, 4, 1), 0)),
+        (torch.zeros(0, 3), ((0, 4), (4, 1), 0)),
+    ],
+)
+def test_larger_inputs_are_laid_out_alike(
+    layout: Tensor, grown: tuple[tuple[int, ...], tuple[int, ...], int]
+) -> None:
+    (x,) = larger([layout])
+    assert (tuple(x.shape), x.stride(), x.storage_offset()) == grown
+    # What is around the view stays, too.
+    assert x.numel() == 0 or x.untyped_storage().nbytes() >= layout.untyped_storage().nbytes()
+
+
 # --- wrong compilers ------------------------------------------------------------------------------
 
 

@@ -1,0 +1,108 @@
+"""The layout of a result, observed in a real run of its call.
+
+Sizes that are symbols have their current values in the run (their hints). What it shows is right
+for other sizes, too, if the operands are laid out alike: the dims have the same order in memory,
+and gaps at the same places. So these facts become guards of the graph.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.fx.node import map_aggregate
+from torch.utils._python_dispatch import _disable_current_modes
+
+from reference_pass.nested import leaves_in, tensors_in
+from reference_pass.regions import Size
+
+_SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def with_layout_of_run(op: OpOverload, given: dict[str, Any], value: Any, fill: int) -> Any:
+    """The result `value` of a call on fakes, with the strides and dtypes of a real run.
+
+    The operands of that run are CPU tensors full of `fill`. There is no run, and `value` is the
+    result, where an operand is on another device or a size is data-dependent.
+    """
+    if not _can_run(leaves_in(given)):
+        return value
+    for tensor in tensors_in(given):
+        _guard_layout(tensor)
+    # Outside of the fake mode and of a trace: these are real calls, of no concern to the graph.
+    with _disable_current_modes():
+        real = op(**map_aggregate(given, lambda leaf: _real(leaf, fill)))
+    return _with_layout_of(value, real)
+
+
+def _can_run(leaves: Sequence[object]) -> bool:
+    """True if all tensors are on the CPU, and all sizes and numbers have current values."""
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    sizes = [size for tensor in tensors for size in (*tensor.shape, *tensor.stride())]
+    return all(tensor.device.type == "cpu" for tensor in tensors) and all(
+        number.node.has_hint() for number in (*leaves, *sizes) if isinstance(number, _SYMBOLS)
+    )
+
+
+def current(number: Any) -> Any:
+    """The current value of a number that may be a symbol."""
+    return number.node.hint if isinstance(number, _SYMBOLS) else number
+
+
+def _real(leaf: Any, fill: int) -> Any:
+    """An argument of the real run: a CPU tensor of the same current sizes, strides and dtype."""
+    if not isinstance(leaf, torch.Tensor):
+        return current(leaf)
+    sizes, strides = map(current, leaf.shape), map(current, leaf.stride())
+    real = torch.empty_strided(tuple(sizes), tuple(strides), dtype=leaf.dtype)
+    count = real.untyped_storage().nbytes() // real.element_size()
+    # Filled as one dimension: `fill_` refuses a tensor with a stride of zero.
+    real.as_strided((count,), (1,)).fill_(fill)
+    return real
+
+
+def _guard_layout(tensor: torch.Tensor) -> None:
+    """Note guards on the order of a tensor's dims in memory, and on the gaps between them."""
+    dims = [
+        (stride, size)
+        for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+        if size != 1
+    ]
+    dims.sort(key=lambda dim: (current(dim[0]), current(dim[1])))
+    # To ask a symbol is to guard on the answer.
+    expected: Size = 1
+    for stride, size in dims:
+        bool(stride == expected)
+        expected = stride * size
+    for (stride, size), (next_stride, next_size) in itertools.pairwise(dims):
+        bool(size <= next_size if stride == next_stride else stride < next_stride)
+
+
+def _with_layout_of(value: Any, real: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return tuple(_with_layout_of(one, other) for one, other in zip(value, real, strict=True))
+    strides = tuple(map(current, value.stride()))
+    if strides == real.stride() and value.dtype == real.dtype:
+        return value
+    wanted = value.stride() if strides == real.stride() else _strides_like(value.shape, real)
+    return value.new_empty_strided(value.shape, wanted, dtype=real.dtype)
+
+
+def _strides_like(sizes: Sequence[Size], real: torch.Tensor) -> tuple[Size, ...]:
+    """The strides of a real tensor, for sizes that may be symbols: the dims in the same order.
+
+    Raises `AssertionError` if the tensor has gaps: a new tensor has none.
+    """
+    strides: list[Size] = list(real.stride())
+    if all(isinstance(size, int) for size in sizes) or 0 in real.shape:
+        return tuple(strides)
+    step: Size = 1
+    # Before a dim of the same stride comes one of size 1, over which no step is taken.
+    for dim in sorted(range(real.dim()), key=lambda dim: (real.stride(dim), real.shape[dim])):
+        if real.shape[dim] > 1 or current(step) == real.stride(dim):
+            assert current(step) == real.stride(dim)
+            strides[dim], step = step, step * sizes[dim]
+    return tuple(strides)
