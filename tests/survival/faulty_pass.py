@@ -1,27 +1,42 @@
-"""A pass that goes wrong on some programs, told by their text: the target of the fault tests.
+"""A pass that goes wrong at some operators: the target of the fault tests.
 
-The environment names its faults, `FAULTS=segfault,hang,...`, and `SHARE`: each fault is shown by
-one program in so many.
+The environment names its faults, `FAULTS=segfault,hang,...`. Each is shown by the programs with one
+operator, about one program in a hundred.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import signal
 import sys
 
 from torch import fx
 
+OPERATORS = {
+    "aten.atan": "segfault",
+    "aten.cosh": "hang",
+    "aten.lgamma": "memory",
+    "aten.tanh": "garbage",
+    "aten.sqrt": "files",
+}
 FAULTS = os.environ.get("FAULTS", "").split(",")
-SHARE = int(os.environ.get("SHARE", "100"))
 leaked: list[int] = []
 
 
 def cleanup(gm: fx.GraphModule) -> fx.GraphModule:
-    """Shows the fault whose number is the remainder of a hash of the graph."""
-    number = int.from_bytes(hashlib.sha256(gm.code.encode()).digest()[:4], "big") % SHARE
-    fault = FAULTS[number] if number < len(FAULTS) else ""
+    """Shows the faults of the operators in the graph."""
+    for node in gm.graph.nodes:
+        name = ".".join(str(node.target).split(".")[:2])
+        if OPERATORS.get(name) in FAULTS:
+            show(OPERATORS[name])
+        if name in ("aten.abs", "aten.relu", "aten.flip"):  # plainly wrong: these are left out
+            node.replace_all_uses_with(node.args[0])
+    gm.recompile()
+    return gm
+
+
+def show(fault: str) -> None:
+    """Show a fault."""
     if fault == "segfault":
         os.kill(os.getpid(), signal.SIGSEGV)
     elif fault == "hang":
@@ -36,9 +51,3 @@ def cleanup(gm: fx.GraphModule) -> fx.GraphModule:
         print("garbage", file=sys.stderr)
     elif fault == "files":
         leaked.append(os.open(os.devnull, os.O_RDONLY))
-    # Plainly wrong: these are left out.
-    for node in gm.graph.nodes:
-        if str(node.target).startswith(("aten.abs", "aten.relu", "aten.flip")):
-            node.replace_all_uses_with(node.args[0])
-    gm.recompile()
-    return gm
