@@ -27,6 +27,7 @@ from programs.program import Program
 from trials.attribution import Symptom
 
 POLL = 0.05  # seconds between two looks at results that are not there yet
+DONE_EARLY = 100  # shards that may be done before one that was scheduled earlier; about 1 MB
 # The share of the time of a campaign in which it draws programs, whatever waits; and the seconds
 # that are enough for what waits at the end of a long one.
 DRAWING, ENOUGH = 0.85, 300.0
@@ -96,10 +97,8 @@ class Scheduler:
         return bool(self._queue or self._reductions)
 
     def fill(self) -> bool:
-        """Schedule shards, two per worker. Returns False if the search is over."""
-        # One shard per worker runs, another one waits, so that no worker is idle while the parent
-        # writes. More would only make the end of a timed campaign longer.
-        while self._next is not None and len(self._queue) < 2 * self.tasks.executor.workers:
+        """Schedule shards. Returns False if the search is over."""
+        while self._next is not None and self._is_room():
             shard = self._with_mends(self._next)
             # What is in the store is taken, whatever the time: it is a part of the campaign.
             if shard is None or (self._time_is_up() and not self.tasks.has_result(shard)):
@@ -111,6 +110,17 @@ class Scheduler:
         seconds = self.campaign.plan.seconds
         later = self._next is not None and self.others_wait and seconds is not None
         return self.at_work or (later and self.elapsed <= (seconds or 0.0))
+
+    def _is_room(self) -> bool:
+        """Whether to schedule another shard: two per worker that are not done.
+
+        One shard per worker runs, another one waits, so that no worker is idle while the parent
+        writes. More would only make the end of a timed campaign longer. Shards that are done wait
+        for one before them that takes long, and no worker waits with them.
+        """
+        most = 2 * self.tasks.executor.workers
+        undone = sum(attempt.ticket.outcome is None for attempt in self._queue)
+        return undone < most and len(self._queue) < most + DONE_EARLY
 
     def take(self) -> FoundFailure | None:
         """Take the next shard or reduction that is done, or wait a moment if there is none.

@@ -135,6 +135,23 @@ def test_frequent_known_bugs_are_mended_in_later_shards(tmp_path: Path, workers:
     assert mended == {n: ("expand-inverse",) * (n >= 2 * BLOCK) for n in range(4 * BLOCK)}
 
 
+def test_no_worker_waits_for_a_shard_that_takes_long(tmp_path: Path) -> None:
+    subject, pool = scheduler(tmp_path, 30 * PROGRAMS_PER_SHARD, workers=2)
+    while subject.fill() and (
+        undone := [n for n, f in enumerate(pool.futures) if not f.done()][1:]
+    ):
+        assert len(undone) <= 3
+        shard = pool.scheduled[undone[0]]
+        pool.futures[undone[0]].set_result(ShardResult(shard, Statistics(programs=25)))
+        assert subject.take() is None
+    assert len(pool.scheduled) == 30, "all others were run"
+    assert subject.campaign.total.programs == 0, "results are taken in order"
+    pool.futures[0].set_result(ShardResult(pool.scheduled[0], Statistics(programs=25)))
+    while subject.fill():
+        subject.take()
+    assert subject.campaign.total.programs == 30 * 25
+
+
 def test_results_are_taken_in_the_order_of_the_shards(tmp_path: Path) -> None:
     subject, pool = scheduler(tmp_path, 2 * PROGRAMS_PER_SHARD)
     assert subject.fill()
