@@ -82,7 +82,9 @@ def outcome(run: Path) -> dict[str, Any]:
         for path in run.glob("findings/*/*")
         if path.name in ("program.json", "reproducer.py")
     }
-    return dict(found)
+    # Reproducers and evidence name the file of the pass, which is in the folder of the campaign.
+    anywhere = json.dumps(found).replace(json.dumps(str(run.parent))[1:-1], "")
+    return dict(json.loads(anywhere))
 
 
 def descendants(pid: int) -> dict[int, int]:
