@@ -108,7 +108,7 @@ def boxed(
     views: Views, strict: bool, graph_module: fx.GraphModule, example_inputs: Sequence[Any]
 ) -> Callable[[list[Any]], Any]:
     """The same as AOTAutograd calls it: with a list that is cleared, so that inputs are freed."""
-    compiled = Compiled(graph_module, example_inputs, views, strict)
+    compiled = Compiled(graph_module, example_inputs, views, strict, noted=True)
 
     def run(inputs: list[Any]) -> Any:
         return compiled.run(inputs)
@@ -133,8 +133,11 @@ class Compiled:
         example_inputs: Sequence[Any],
         views: Views = "alias",
         strict: bool = False,
+        *,
+        noted: bool = False,
     ) -> None:
         self.graph_module, self.views, self.strict = graph_module, views, strict
+        self.noted = noted  # whether the graph has the metadata of a run on fakes
         self.attributes = [*graph_module.parameters(), *graph_module.buffers()]
         self.graphs: dict[Any, fx.GraphModule] = {}
         self.general: dict[Any, General | None] = {}
@@ -259,7 +262,9 @@ class Compiled:
         anywhere = any(layout.location is None for layout in tensors)
         if anywhere and depends_on_location(captured):
             return None
-        compiled = pipeline(captured, *new_fakes(), views=self.views, strict=self.strict)
+        compiled = pipeline(
+            captured, *new_fakes(), views=self.views, strict=self.strict, noted=self.noted
+        )
         if anywhere and depends_on_location(compiled):
             return None
         if self.views == "alias" and _has_higher_peak(compiled):
