@@ -207,9 +207,9 @@ class Compiled:
         if general is not None and general.accepts(inputs):
             _keep(self.accepted, key, general.graph_module, self.MOST_LAYOUTS)
             return general.graph_module
-        compiled = self._built(inputs)
+        layouts, compiled = self._built(layouts, inputs)
         # The build may have found that more of the inputs matters.
-        key = self._key_of(self._layouts(inputs), inputs)
+        key = self._key_of(layouts, inputs)
         _keep(self.graphs, key, compiled, self.MOST_LAYOUTS)
         return compiled
 
@@ -226,20 +226,23 @@ class Compiled:
 
     def _layouts(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         layouts = self._input_layouts(inputs, self.by_location)
-        return self._input_layouts(inputs, True) if layouts in self.located else layouts
+        is_located = self.located and layouts in self.located
+        return self._input_layouts(inputs, True) if is_located else layouts
 
     def _input_layouts(self, inputs: Sequence[Any], located: bool) -> tuple[Any, ...]:
         # Only a trace asks who requires a gradient. The examples of AOTAutograd do not say it.
         return input_layouts(inputs, self.attributes, located, graded=not self.is_aten)
 
-    def _built(self, inputs: Sequence[Any]) -> fx.GraphModule:
-        """The compiled graph for such inputs."""
-        layouts = self._layouts(inputs)
+    def _built(
+        self, layouts: tuple[Any, ...], inputs: Sequence[Any]
+    ) -> tuple[tuple[Any, ...], fx.GraphModule]:
+        """The compiled graph for such inputs, and the layouts that it is right for."""
         if (compiled := self._built_for(layouts, inputs, None)) is None:
             _keep(self.located, layouts, True, self.MOST_LAYOUTS)
-            compiled = self._built_for(self._layouts(inputs), inputs, None)
+            layouts = self._layouts(inputs)
+            compiled = self._built_for(layouts, inputs, None)
         assert compiled is not None  # all inputs have a location now
-        return compiled
+        return layouts, compiled
 
     def _built_for(
         self, layouts: Sequence[Any], values: Sequence[Any], env: ShapeEnv | None
