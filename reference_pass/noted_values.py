@@ -26,7 +26,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_
 from reference_pass.fake_corrections import CORRECTIONS, may_be_corrected
 from reference_pass.fake_execution import fake_on
 from reference_pass.nested import leaves_in, on_values, tensors_in
-from reference_pass.operand_access import depends_on_location
+from reference_pass.operand_access import OTHER_ITEM_SIZE, depends_on_location
 from reference_pass.operator_forms import aten, bind, copied_view, facts, is_opaque
 
 
@@ -58,8 +58,9 @@ class NotedValues:
 
     def _from_note(self, node: fx.Node, op: Any) -> Any:
         note: Any = node.meta.get("val")
-        tensors = leaves_in(note)
-        if not _has_form_of_result(note, op) or not all(map(_is_plain, tensors)):
+        # A result that is not asked for is None.
+        tensors = [leaf for leaf in leaves_in(note) if leaf is not None]
+        if not tensors or not _has_form_of_result(note, op) or not all(map(_is_plain, tensors)):
             return None
         operands = tensors_in([operand.meta["val"] for operand in node.all_input_nodes])
         around = {operand.untyped_storage()._cdata for operand in operands}
@@ -88,7 +89,9 @@ class NotedValues:
         is_view = any(returned.alias_info for returned in op._schema.returns)
         return not is_view and isinstance(note.untyped_storage().nbytes(), int)
 
-    def _fake(self, note: torch.Tensor) -> FakeTensor:
+    def _fake(self, note: torch.Tensor | None) -> FakeTensor | None:
+        if note is None:
+            return None
         storage = note.untyped_storage()
         if storage._cdata not in self.storages:
             with in_kernel_invocation_manager(self.mode):
@@ -104,6 +107,8 @@ class NotedValues:
         return known and self.taken.setdefault(ours._cdata, noted) == noted
 
     def _agrees(self, note: Any, value: Any) -> bool:
+        if note is None and value is None:
+            return True
         if not isinstance(value, torch.Tensor):
             return type(note) is type(value) and isinstance(value, (int, float)) and note == value
         if not _is_plain(note) or not _is_plain(value) or not _same_layout(note, value):
@@ -121,7 +126,7 @@ def _is_as_noted(op: Callable[..., Any]) -> bool:
         and not facts(op).writes
         and copied_view(op) is None
         and not depends_on_location(op)
-        and op not in _OTHER_ITEM_SIZE
+        and op not in OTHER_ITEM_SIZE
     )
 
 
@@ -131,10 +136,6 @@ def _is_corrected(node: fx.Node, values: Callable[[fx.Node], Any]) -> bool:
     assert isinstance(node.target, OpOverload)
     given = on_values(bind(node.target, node.args, node.kwargs), values)
     return may_be_corrected(node.target, given)
-
-
-# Whether a view as another dtype is possible depends on the offset of its operand.
-_OTHER_ITEM_SIZE = {aten.view.dtype, aten.view_as_complex.default, aten.view_as_real.default}
 
 
 def _is_plain(note: Any) -> bool:
