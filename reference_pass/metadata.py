@@ -52,7 +52,8 @@ def _moved(node: fx.Node, mode: FakeTensorMode) -> Any:
     """
     if not isinstance(node.target, OpOverload) or not is_plain_view(node.target):
         return None
-    old, noted = node.meta.get("val"), node.meta.get("val_of")
+    old: Any = node.meta.get("val")
+    noted = node.meta.get("val_of")
     now = dependencies(node)
     if noted is None or not _same_leaves(noted[2:], now[2:]) or noted[0] is not now[0]:
         return None

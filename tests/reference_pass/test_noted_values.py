@@ -12,7 +12,7 @@ from torch import Tensor, fx, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from reference_pass import alias_analysis
+from reference_pass import fake_execution
 from reference_pass.alias_analysis import Analysis, analyse
 from reference_pass.backend import aliasproof
 from reference_pass.pipeline import pipeline
@@ -37,7 +37,7 @@ def described(graph_module: fx.GraphModule, analysis: Analysis) -> Any:
 def runs_of(graph_module: fx.GraphModule, *args: Any) -> list[str]:
     """The calls that run on fakes; the analysis must be that of a run of all."""
     expected = described(graph_module, analyse(graph_module, args))
-    with mock.patch.object(alias_analysis, "run_node", wraps=alias_analysis.run_node) as run:
+    with mock.patch.object(fake_execution, "run_call", wraps=fake_execution.run_call) as run:
         actual = described(graph_module, analyse(graph_module, args, noted=True))
     assert actual == expected
     return [str(call.args[0].target) for call in run.call_args_list]
@@ -124,7 +124,7 @@ def test_the_values_are_new_fakes():
 def test_a_training_step_runs_no_product_on_fakes():
     model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
     torch._dynamo.reset()
-    with mock.patch.object(alias_analysis, "run_node", wraps=alias_analysis.run_node) as run:
+    with mock.patch.object(fake_execution, "run_call", wraps=fake_execution.run_call) as run:
         torch.compile(model, backend=aliasproof)(torch.ones(5, 3)).sum().backward()
     assert not any("mm" in str(call.args[0].target) for call in run.call_args_list)
 
