@@ -25,7 +25,7 @@ from reference_pass.nested import tensors_in
 
 # What a side can be asked for. The first call is asked for before the others.
 FIRST, RESULTS, STEP, PEAK, END = "first", "results", "step", "peak", "end"
-STEP_SECONDS = 0.05  # of calls for one answer
+STEP_SECONDS = 0.2  # of calls for one answer
 
 Call: TypeAlias = Callable[[], Any]
 Array: TypeAlias = np.ndarray[Any, Any]

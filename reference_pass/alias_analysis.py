@@ -36,6 +36,7 @@ from reference_pass.fake_execution import (
     run_out_call,
 )
 from reference_pass.nested import leaves_in, on_values, tensors_in
+from reference_pass.noted_values import NotedValues
 from reference_pass.operator_forms import aten, bind, facts, on_copies, writes_outs_alone
 from reference_pass.regions import Region, Size, known
 
@@ -163,10 +164,12 @@ class Analysis:
     """What a graph does with storage, node by node, in the order of execution.
 
     `seen` has for each storage all geometries in which the program sees it, the first one first.
-    `written` are the storages that are written, `resized` those that are resized.
+    `written` are the storages that are written, `resized` those that are resized. `notes` are the
+    values that need no run.
     """
 
     mode: FakeTensorMode
+    notes: NotedValues | None = None
     effects: dict[fx.Node, Effect] = field(default_factory=dict)
     storages: Storages = field(default_factory=Storages)
     seen: list[list[Geometry]] = field(default_factory=list)
@@ -188,13 +191,16 @@ class Analysis:
         return self.effects[node].value
 
 
-def analyse(graph_module: fx.GraphModule, sample_args: Sequence[object]) -> Analysis:
+def analyse(
+    graph_module: fx.GraphModule, sample_args: Sequence[object], *, noted: bool = False
+) -> Analysis:
     """Run a graph of ATen calls on fake tensors and note what it does with storage.
 
-    Raises `Refused` for a node that is not an ATen call, and for data-dependent shapes.
+    With `noted`, the metadata of the graph are those of such a run (`noted_values`). Raises
+    `Refused` for a node that is not an ATen call, and for data-dependent shapes.
     """
     mode = fake_mode(graph_module, sample_args)
-    analysis = Analysis(mode)
+    analysis = Analysis(mode, NotedValues(mode) if noted else None)
     # Fakes of the sample arguments: the run must not change the metadata of the caller's tensors.
     inputs = iter(fake_inputs(mode, sample_args))
     nbytes: dict[int, int] = {}  # of the storages of inputs, before the graph runs
@@ -209,6 +215,8 @@ def analyse(graph_module: fx.GraphModule, sample_args: Sequence[object]) -> Anal
             # Noted now: a later node may change the metadata of these objects.
             effect.shows = {id(tensor): analysis.see(tensor) for tensor in tensors_in(effect.value)}
             analysis.effects[node] = effect
+            if analysis.notes is not None:
+                analysis.notes.compare(node, effect.value)
             if node.op == "placeholder":
                 nbytes |= {
                     geometry.storage: analysis.storages.by_number[geometry.storage].nbytes()
@@ -254,6 +262,10 @@ def _value(node: fx.Node, analysis: Analysis) -> Any:
         raise Refused(f"{node.target} is data-dependent, and one graph must be right for all data")
     if node.target in _CRASHES_ON_UNKNOWN_SIZE and _has_unknown_size(node, analysis):
         raise Refused(f"{node.target} asks for the sizes of its operand, and one is data-dependent")
+    if analysis.notes is not None:
+        value = analysis.notes.value(node, analysis.value)
+        if value is not None:
+            return value
     try:
         if writes_outs_alone(node.target):
             return run_out_call(node, analysis.value)

@@ -19,6 +19,7 @@ from torch._ops import OpOverload
 from reference_pass.alias_analysis import ARITHMETIC
 from reference_pass.control_flow_calls import CONTROL_FLOW
 from reference_pass.exceptions import Refused
+from reference_pass.graph_copies import with_graph
 from reference_pass.nested import nodes_in
 from reference_pass.operator_forms import aten, bind, on_copies, unbind
 
@@ -101,7 +102,7 @@ def normalised(graph_module: fx.GraphModule) -> fx.GraphModule:
     for node in copy.nodes:
         if (changed := _changed(node)) is not None:
             node.target, node.args, node.kwargs = changed
-    return fx.GraphModule(graph_module, copy)
+    return with_graph(graph_module, copy)
 
 
 def _changed(node: fx.Node) -> tuple[OpOverload, tuple[Any, ...], dict[str, Any]] | None:

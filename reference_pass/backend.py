@@ -108,7 +108,7 @@ def boxed(
     views: Views, strict: bool, graph_module: fx.GraphModule, example_inputs: Sequence[Any]
 ) -> Callable[[list[Any]], Any]:
     """The same as AOTAutograd calls it: with a list that is cleared, so that inputs are freed."""
-    compiled = Compiled(graph_module, example_inputs, views, strict)
+    compiled = Compiled(graph_module, example_inputs, views, strict, noted=True)
 
     def run(inputs: list[Any]) -> Any:
         return compiled.run(inputs)
@@ -133,8 +133,11 @@ class Compiled:
         example_inputs: Sequence[Any],
         views: Views = "alias",
         strict: bool = False,
+        *,
+        noted: bool = False,
     ) -> None:
         self.graph_module, self.views, self.strict = graph_module, views, strict
+        self.noted = noted  # whether the graph has the metadata of a run on fakes
         self.attributes = [*graph_module.parameters(), *graph_module.buffers()]
         self.graphs: dict[Any, fx.GraphModule] = {}
         self.general: dict[Any, General | None] = {}
@@ -204,9 +207,9 @@ class Compiled:
         if general is not None and general.accepts(inputs):
             _keep(self.accepted, key, general.graph_module, self.MOST_LAYOUTS)
             return general.graph_module
-        compiled = self._built(inputs)
+        layouts, compiled = self._built(layouts, inputs)
         # The build may have found that more of the inputs matters.
-        key = self._key_of(self._layouts(inputs), inputs)
+        key = self._key_of(layouts, inputs)
         _keep(self.graphs, key, compiled, self.MOST_LAYOUTS)
         return compiled
 
@@ -223,20 +226,23 @@ class Compiled:
 
     def _layouts(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         layouts = self._input_layouts(inputs, self.by_location)
-        return self._input_layouts(inputs, True) if layouts in self.located else layouts
+        is_located = self.located and layouts in self.located
+        return self._input_layouts(inputs, True) if is_located else layouts
 
     def _input_layouts(self, inputs: Sequence[Any], located: bool) -> tuple[Any, ...]:
         # Only a trace asks who requires a gradient. The examples of AOTAutograd do not say it.
         return input_layouts(inputs, self.attributes, located, graded=not self.is_aten)
 
-    def _built(self, inputs: Sequence[Any]) -> fx.GraphModule:
-        """The compiled graph for such inputs."""
-        layouts = self._layouts(inputs)
+    def _built(
+        self, layouts: tuple[Any, ...], inputs: Sequence[Any]
+    ) -> tuple[tuple[Any, ...], fx.GraphModule]:
+        """The compiled graph for such inputs, and the layouts that it is right for."""
         if (compiled := self._built_for(layouts, inputs, None)) is None:
             _keep(self.located, layouts, True, self.MOST_LAYOUTS)
-            compiled = self._built_for(self._layouts(inputs), inputs, None)
+            layouts = self._layouts(inputs)
+            compiled = self._built_for(layouts, inputs, None)
         assert compiled is not None  # all inputs have a location now
-        return compiled
+        return layouts, compiled
 
     def _built_for(
         self, layouts: Sequence[Any], values: Sequence[Any], env: ShapeEnv | None
@@ -259,7 +265,9 @@ class Compiled:
         anywhere = any(layout.location is None for layout in tensors)
         if anywhere and depends_on_location(captured):
             return None
-        compiled = pipeline(captured, *new_fakes(), views=self.views, strict=self.strict)
+        compiled = pipeline(
+            captured, *new_fakes(), views=self.views, strict=self.strict, noted=self.noted
+        )
         if anywhere and depends_on_location(compiled):
             return None
         if self.views == "alias" and _has_higher_peak(compiled):

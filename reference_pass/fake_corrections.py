@@ -8,7 +8,6 @@ For an operator without a correction that costs one look into a dictionary.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -59,16 +58,36 @@ def true_result(op: object, args: tuple[Any, ...], kwargs: dict[str, Any], value
     return correction(op, bind(op, args, kwargs), value)
 
 
-def _by_a_run(
-    op: OpOverload, given: dict[str, Any], value: Any, *, fill: int = 0, always: bool = False
-) -> Any:
+def may_be_corrected(op: OpOverload, given: dict[str, Any]) -> bool:
+    """True if `true_result` may be another result than that of the fake kernel."""
+    correction = CORRECTIONS.get(op)
+    if isinstance(correction, _ByARun):
+        return not correction.fakes_are_right(given)
+    return correction is not None
+
+
+@dataclass(frozen=True, slots=True)
+class _ByARun:
     """The result with the strides and dtypes of a real run, on CPU tensors full of `fill`.
 
-    There is no run without `always` where all operands are contiguous, since fakes mostly are right
-    for them.
+    There is no run where all operands are contiguous, since fakes mostly are right for them. With
+    `by_dtypes`, they are so for one dtype that is not a short one.
     """
-    contiguous = all(known(tensor.is_contiguous()) for tensor in tensors_in(given))
-    return value if contiguous and not always else with_layout_of_run(op, given, value, fill)
+
+    fill: int = 0
+    by_dtypes: bool = False
+
+    def __call__(self, op: OpOverload, given: dict[str, Any], value: Any) -> Any:
+        right = self.fakes_are_right(given)
+        return value if right else with_layout_of_run(op, given, value, self.fill)
+
+    def fakes_are_right(self, given: dict[str, Any]) -> bool:
+        """True if the fake kernel is known to be right for these arguments."""
+        tensors = tensors_in(given)
+        if not all(known(tensor.is_contiguous()) for tensor in tensors):
+            return False
+        dtypes = {tensor.dtype for tensor in tensors}
+        return not self.by_dtypes or dtypes in ({torch.float32}, {torch.float64})
 
 
 def _indexed(op: OpOverload, given: dict[str, Any], value: torch.Tensor) -> torch.Tensor:
@@ -82,7 +101,7 @@ def _indexed(op: OpOverload, given: dict[str, Any], value: torch.Tensor) -> torc
     # The size of what a mask selects is data-dependent, so a run on zeros cannot give it.
     if any(index.dtype == torch.bool for index in indices):
         return value
-    result: torch.Tensor = _by_a_run(op, given, value)
+    result: torch.Tensor = _ByARun()(op, given, value)
     return result
 
 
@@ -180,7 +199,7 @@ CORRECTIONS: dict[object, Correction] = {
             aten.channel_shuffle.default,
             aten.native_channel_shuffle.default,
         ),
-        _by_a_run,
+        _ByARun(),
     ),
     # By the suggested memory format in eager; the dtype of the means is that of the weights. The
     # dtype of `ldexp` is that of its exponents, where these alone are floating.
@@ -196,7 +215,7 @@ CORRECTIONS: dict[object, Correction] = {
             aten._batch_norm_with_update_functional.default,
             aten._batch_norm_no_update.default,
         ),
-        functools.partial(_by_a_run, always=True),
+        _ByARun(by_dtypes=True),
     ),
     # A bool to the power of a bool is a bool in eager.
     aten.pow.Tensor_Scalar: _power,
@@ -208,7 +227,7 @@ CORRECTIONS: dict[object, Correction] = {
             aten.lcm.default,
             aten.gcd.default,
         ),
-        functools.partial(_by_a_run, fill=1),
+        _ByARun(fill=1),
     ),
 }
 

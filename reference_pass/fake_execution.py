@@ -15,7 +15,12 @@ import torch
 from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch._subclasses.fake_tensor import (
+    FakeTensor,
+    FakeTensorMode,
+    in_kernel_invocation_manager,
+    unset_fake_temporarily,
+)
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.node import map_aggregate
 from torch.utils import _pytree as pytree
@@ -24,7 +29,7 @@ from reference_pass.exceptions import Refused
 from reference_pass.fake_corrections import fake_result, out_layouts, true_result
 from reference_pass.nested import on_values, tensors_in
 from reference_pass.operator_forms import aten, bind, copied_view, facts, unbind
-from reference_pass.regions import known
+from reference_pass.regions import Size, known
 
 # --- fake inputs ----------------------------------------------------------------------------------
 
@@ -33,9 +38,10 @@ def fake_mode(graph_module: fx.GraphModule, sample_args: Sequence[object]) -> Fa
     """The mode of the fakes among the sample arguments or in the graph's metadata, or a new one."""
     # Fakes of two modes cannot meet in one call.
     values = (node.meta.get("val") for node in graph_module.graph.nodes)
-    for tensor in itertools.chain(tensors_in(sample_args), *map(tensors_in, values)):
-        if isinstance(tensor, FakeTensor):
-            return tensor.fake_mode
+    for value in itertools.chain(sample_args, values):
+        for tensor in tensors_in(value):
+            if isinstance(tensor, FakeTensor):
+                return tensor.fake_mode
     return FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
 
 
@@ -75,8 +81,25 @@ def another_fake(fake: FakeTensor) -> Any:
     As to an input, all may be done to it: autograd has no record that it is a view, and it allows a
     change of its metadata.
     """
-    with fake.fake_mode, torch.no_grad(), without_record_of_views():
-        return aten.alias.default(fake)
+    return fake_on(fake.untyped_storage(), fake.storage_offset(), fake, fake.fake_mode)
+
+
+def fake_on(
+    storage: torch.UntypedStorage, offset: Size, like: torch.Tensor, mode: FakeTensorMode
+) -> FakeTensor:
+    """A new fake tensor on a storage, at an offset in elements; all else is as that of a fake.
+
+    It takes a sixth of the time of a call on fakes.
+    """
+    env = mode.shape_env
+    # `set_` compares symbols, and that must not add a guard.
+    no_guards = contextlib.nullcontext() if env is None else env.suppress_guards()
+    with in_kernel_invocation_manager(mode), no_guards:
+        meta = torch.empty(0, dtype=like.dtype, device="meta")
+        meta.set_(storage, offset, like.shape, like.stride())
+    torch._C._set_conj(meta, like.is_conj())
+    torch._C._set_neg(meta, like.is_neg())
+    return FakeTensor(mode, meta, like.device)
 
 
 def refuse_without_regions(leaf: object) -> None:

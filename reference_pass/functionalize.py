@@ -75,6 +75,7 @@ from reference_pass.functional_storage import (
     is_current,
     must_apply,
 )
+from reference_pass.graph_copies import with_graph
 from reference_pass.input_layouts import depends_on_location
 from reference_pass.nested import tensors_in
 from reference_pass.operand_access import overwrites
@@ -107,6 +108,7 @@ def functionalize(
     views: Views = "alias",
     sizes: SizeMode = "fixed",
     strict: bool = False,
+    noted: bool = False,
 ) -> fx.GraphModule:
     """The function, or graph module, as a graph module that mutates only its inputs, at its end.
 
@@ -116,9 +118,12 @@ def functionalize(
     storage is not a whole number of its elements). `sizes="symbolic"` traces a function for all
     sizes, not only those of the sample arguments. The sample arguments are not mutated. Raises
     `Refused`, with a reason, for a program that it cannot compile correctly; with `strict`, also
-    for calls that eager does not define (`undefined_calls`).
+    for calls that eager does not define (`undefined_calls`). `noted` says that the graph has the
+    metadata of a run on fakes of such inputs, as graphs of AOTAutograd have (`noted_values`).
     """
-    return functionalize_by(RULES, function, *sample_args, views=views, sizes=sizes, strict=strict)
+    return functionalize_by(
+        RULES, function, *sample_args, views=views, sizes=sizes, strict=strict, noted=noted
+    )
 
 
 def functionalize_by(
@@ -128,6 +133,7 @@ def functionalize_by(
     views: Views = "alias",
     sizes: SizeMode = "fixed",
     strict: bool = False,
+    noted: bool = False,
 ) -> fx.GraphModule:
     """`functionalize` by other rules than `RULES`: a wrong pass, planted on purpose."""
     if views not in ("alias", "copy"):
@@ -142,7 +148,7 @@ def functionalize_by(
     by_rules = functools.partial(functionalize_by, rules, views=views, strict=strict)
     captured = functional_branches(captured, by_rules)
     try:
-        analysis = analyse(captured, inputs)
+        analysis = analyse(captured, inputs, noted=noted)
         _refuse_mutated_twice(captured, analysis, sample_args)
         if strict:
             refuse_undefined(analysis)
@@ -150,7 +156,7 @@ def functionalize_by(
             graph = None if views == "copy" else unchanged(captured.graph, analysis)
             graph = graph or _rewrite(captured, analysis, inputs, rules, views == "copy")
             graph.eliminate_dead_code(has_effect)
-            made = fx.GraphModule(captured, graph)
+            made = with_graph(captured, graph)
             made.meta["captured_footprint"] = footprint(captured.graph, analysis.value)
             made.meta[LOCATED] = depends_on_location(captured)
             return guard_sizes(made)

@@ -1,8 +1,9 @@
-"""Copies of graph modules."""
+"""Copies of graph modules, and graph modules that passes make."""
 
 from __future__ import annotations
 
 from torch import fx
+from torch.fx._lazy_graph_module import _LazyGraphModule
 
 
 def copied(graph_module: fx.GraphModule) -> fx.GraphModule:
@@ -10,4 +11,12 @@ def copied(graph_module: fx.GraphModule) -> fx.GraphModule:
     graph = fx.Graph()
     output = graph.output(graph.graph_copy(graph_module.graph, {}))
     output.meta = dict(graph_module.graph.output_node().meta)
-    return fx.GraphModule(graph_module, graph)
+    return with_graph(graph_module, graph)
+
+
+def with_graph(graph_module: fx.GraphModule, graph: fx.Graph) -> fx.GraphModule:
+    """A graph module with the attributes of another one, and a new graph.
+
+    Its code is written when it is first called or read. So a module between two passes has none.
+    """
+    return _LazyGraphModule(graph_module, graph)

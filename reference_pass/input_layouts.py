@@ -63,48 +63,58 @@ def input_layouts(
     The attributes of a graph are inputs, too: an input may share a storage with one of them. With
     `located`, each layout has its location. With `graded`, it says who requires a gradient.
     """
+    storages, numbers, shared = _storages(inputs, attributes)
+    layouts: list[Any] = []
+    for value, storage in zip(inputs, storages, strict=True):
+        if storage is None:
+            layouts.append(type(value))
+            continue
+        number, nbytes = numbers[storage._cdata], storage.nbytes()
+        # A copy of the whole storage raises if the storage ends with a part of an element.
+        partial = not value._has_symbolic_sizes_strides and nbytes % value.itemsize != 0
+        is_located = located or partial or number in shared
+        layouts.append(
+            InputLayout(
+                number,
+                OffsetInStorage(value.storage_offset(), nbytes) if is_located else None,
+                value.shape,
+                value.stride(),
+                value.dtype,
+                value.device,
+                (value.is_conj(), value.is_neg()),
+                graded and value.requires_grad,
+            )
+        )
+    return tuple(layouts)
+
+
+# Two short loops, since they run at each call: a step of an optimizer has hundreds of inputs.
+
+
+def _storages(
+    inputs: Sequence[Any], attributes: Iterable[torch.Tensor]
+) -> tuple[list[torch.UntypedStorage | None], dict[int, int], set[int]]:
+    """The storage of each tensor among the inputs, the numbers of all, and those that are shared.
+
+    The key of a number is the address of the storage. Raises `Refused` for a tensor without one.
+    """
     numbers: dict[int, int] = {}
     shared: set[int] = set()
     for tensor in attributes:
         shared.add(numbers.setdefault(tensor.untyped_storage()._cdata, len(numbers)))
-    storages = []
+    storages: list[torch.UntypedStorage | None] = []
     for value in inputs:
-        if isinstance(value, torch.Tensor):
-            _require_storage(value)
-            address = value.untyped_storage()._cdata
-            if address in numbers:
-                shared.add(numbers[address])
-            storages.append(numbers.setdefault(address, len(numbers)))
-        else:
-            storages.append(-1)
-    return tuple(
-        _layout(value, storage, located or storage in shared, graded)
-        if isinstance(value, torch.Tensor)
-        else type(value)
-        for value, storage in zip(inputs, storages, strict=True)
-    )
-
-
-def _require_storage(value: torch.Tensor) -> None:
-    if value.layout is not torch.strided:
-        refuse_without_regions(value)
-
-
-def _layout(value: torch.Tensor, storage: int, located: bool, graded: bool) -> InputLayout:
-    nbytes = value.untyped_storage().nbytes()
-    # A copy of the whole storage raises if the storage ends with a part of an element.
-    partial = not value._has_symbolic_sizes_strides and nbytes % value.itemsize != 0
-    location = OffsetInStorage(value.storage_offset(), nbytes)
-    return InputLayout(
-        storage,
-        location if located or partial else None,
-        tuple(value.shape),
-        value.stride(),
-        value.dtype,
-        value.device,
-        (value.is_conj(), value.is_neg()),
-        graded and value.requires_grad,
-    )
+        if not isinstance(value, torch.Tensor):
+            storages.append(None)
+            continue
+        if value.layout is not torch.strided:
+            refuse_without_regions(value)
+        storages.append(storage := value.untyped_storage())
+        count = len(numbers)
+        number = numbers.setdefault(storage._cdata, count)
+        if number != count:
+            shared.add(number)
+    return storages, numbers, shared
 
 
 # --- fakes ----------------------------------------------------------------------------------------

@@ -21,12 +21,14 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from reference_pass.alias_analysis import encoding, operand_storages, storage_of, value_of
 from reference_pass.exceptions import Refused
-from reference_pass.fake_execution import fake_inputs, fake_mode, on_fakes, run_node
+from reference_pass.fake_execution import fake_inputs, fake_mode, fake_on, on_fakes, run_node
 from reference_pass.nested import leaves_in
+from reference_pass.operand_access import is_plain_view
 from reference_pass.operator_forms import aten, writes
 from reference_pass.regions import equal, known, same_strides
 
@@ -36,9 +38,52 @@ def set_value(node: fx.Node, mode: FakeTensorMode) -> Any:
 
     The caller has entered `on_fakes(mode)`.
     """
-    value = run(node, value_of, mode)
+    value = _moved(node, mode)
+    if value is None:
+        value = run(node, value_of, mode)
     note_value(node, value)
     return value
+
+
+def _moved(node: fx.Node, mode: FakeTensorMode) -> Any:
+    """The value of a view, if its operand has only moved since it was noted; else None.
+
+    The operand has the layout of before, at another offset or in another storage.
+    """
+    if not isinstance(node.target, OpOverload) or not is_plain_view(node.target):
+        return None
+    old: Any = node.meta.get("val")
+    noted = node.meta.get("val_of")
+    now = dependencies(node)
+    if noted is None or not _same_leaves(noted[2:], now[2:]) or noted[0] is not now[0]:
+        return None
+    before, operand = noted[1], now[1]
+    if not all(map(_is_fixed, (old, before, operand))) or not _same_layout(before, operand):
+        return None
+    if storage_of(old) != storage_of(before):
+        return None
+    offset = old.storage_offset() + operand.storage_offset() - before.storage_offset()
+    return fake_on(operand.untyped_storage(), offset, old, mode)
+
+
+def _same_leaves(noted: tuple[Any, ...], now: tuple[Any, ...]) -> bool:
+    """True if all leaves are constants, and equal."""
+    return not any(map(_is_value, (*noted, *now))) and noted == now
+
+
+def _is_fixed(value: Any) -> bool:
+    """True for a fake tensor without symbols."""
+    return isinstance(value, FakeTensor) and not value._has_symbolic_sizes_strides
+
+
+def _same_layout(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """True if two tensors without symbols have the same sizes and strides, and read bytes alike."""
+    return (
+        encoding(one) == encoding(other)
+        and one.device == other.device
+        and one.shape == other.shape
+        and one.stride() == other.stride()
+    )
 
 
 def note_value(node: fx.Node, value: Any) -> None:

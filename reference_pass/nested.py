@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.node import map_aggregate
 
 
@@ -22,11 +23,14 @@ def leaves_in(value: Any) -> list[Any]:
 
 
 # A plain recursion into one list: this runs for every node of every graph, and generators that
-# delegate to each other cost more.
+# delegate to each other cost more, as does one call per leaf.
 def _collect(value: Any, found: list[Any]) -> None:
     if isinstance(value, (list, tuple)):
         for item in value:
-            _collect(item, found)
+            if type(item) in _LEAVES:
+                found.append(item)
+            else:
+                _collect(item, found)
     elif isinstance(value, dict):
         for item in value.values():
             _collect(item, found)
@@ -37,6 +41,9 @@ def _collect(value: Any, found: list[Any]) -> None:
         found.append(value)
 
 
+_LEAVES = {fx.Node, FakeTensor, torch.Tensor, int, float, bool, type(None), torch.dtype}
+
+
 def nodes_in(argument: Any) -> list[fx.Node]:
     """All nodes in an argument, at any depth."""
     return [leaf for leaf in leaves_in(argument) if isinstance(leaf, fx.Node)]
@@ -44,6 +51,8 @@ def nodes_in(argument: Any) -> list[fx.Node]:
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
     """All tensors in a value, at any depth."""
+    if isinstance(value, torch.Tensor):
+        return [value]
     return [leaf for leaf in leaves_in(value) if isinstance(leaf, torch.Tensor)]
 
 

@@ -9,7 +9,6 @@ from torch._functorch._aot_autograd.descriptors import InputMutationAOTOutput
 from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
 
 from reference_pass.alias_analysis import storage_of
-from reference_pass.graph_copies import copied
 from reference_pass.nested import tensors_in
 from reference_pass.operator_forms import writes
 
@@ -25,9 +24,9 @@ def partition(
     """
     options["num_fwd_outputs"] = num_fwd_outputs
     written = _written_inputs(joint.graph)
+    forward, backward = min_cut_rematerialization_partition(joint, inputs, **options)
     if not written:
-        return min_cut_rematerialization_partition(joint, inputs, **options)
-    forward, backward = min_cut_rematerialization_partition(copied(joint), inputs, **options)
+        return forward, backward
     outputs: Any = forward.graph.output_node().args[0]
     nodes = [node for node in outputs[num_fwd_outputs:] if isinstance(node, fx.Node)]
     placeholders = forward.graph.find_nodes(op="placeholder")

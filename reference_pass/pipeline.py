@@ -104,14 +104,24 @@ class Functionalize(_Pass):
     )
     keeps_aliases: ClassVar[bool] = False  # a graph with mutation has no metadata to compare with
 
-    def __init__(self, *sample_args: object, views: Views = "alias", strict: bool = False) -> None:
+    def __init__(
+        self,
+        *sample_args: object,
+        views: Views = "alias",
+        strict: bool = False,
+        noted: bool = False,
+    ) -> None:
         super().__init__(*sample_args)
-        self.views, self.strict = views, strict
+        self.views, self.strict, self.noted = views, strict, noted
 
     def call(self, graph_module: fx.GraphModule) -> PassResult:
         """Functionalize the graph module."""
         self._made = functionalize(
-            graph_module, *self.sample_args, views=self.views, strict=self.strict
+            graph_module,
+            *self.sample_args,
+            views=self.views,
+            strict=self.strict,
+            noted=self.noted,
         )
         return PassResult(self._made, True)
 
@@ -162,11 +172,12 @@ def pipeline(
     views: Views = "alias",
     sizes: SizeMode = "fixed",
     strict: bool = False,
+    noted: bool = False,
 ) -> fx.GraphModule:
     """The function, or graph module, functionalized, without no-ops, and reinplaced.
 
-    Raises `Refused` if it cannot be compiled correctly; with `strict`, also for calls that eager
-    does not define (`undefined_calls`).
+    The keyword arguments are those of `functionalize`. Raises `Refused` if it cannot be compiled
+    correctly; with `strict`, also for calls that eager does not define (`undefined_calls`).
     """
     graph_module = capture(function, sample_args, sizes)
     if sizes == "symbolic":
@@ -175,7 +186,7 @@ def pipeline(
             node.meta["val"] for node in graph_module.graph.nodes if node.op == "placeholder"
         )
     # Only the first pass needs sample arguments: it leaves true metadata for the others.
-    first = Functionalize(*sample_args, views=views, strict=strict)
+    first = Functionalize(*sample_args, views=views, strict=strict, noted=noted)
     for graph_pass in (first, RemoveNoOps(), Reinplace()):
         result = graph_pass(graph_module)
         assert result is not None

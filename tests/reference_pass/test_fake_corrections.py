@@ -106,6 +106,16 @@ def test_dropout_that_drops_nothing_hands_back_what_eager_does(size):
         assert is_handed_back(fake) == (size == 0)
 
 
+def test_a_batch_norm_is_not_run_where_fakes_are_right():
+    given = (torch.ones(2, 3, 4, 4), *[torch.ones(3)] * 4, True, 0.1, 1e-5)
+    op = aten._native_batch_norm_legit_functional.default
+    assert layouts(corrected(op, *given)) == layouts(op(*given))
+    with FakeTensorMode() as mode:
+        fakes = fakes_of(mode, given)
+        value = op(*fakes)
+        assert true_result(op, fakes, {}, value) is value
+
+
 def test_an_index_out_of_an_empty_tensor_is_for_eager_to_refuse():
     with FakeTensorMode() as mode:
         given = fakes_of(mode, (torch.ones(0, 3), [BESIDE]))

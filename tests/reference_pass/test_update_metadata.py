@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import torch
 
-from reference_pass import functionalize, update_metadata
+from reference_pass import fake_execution, functionalize, update_metadata
 from reference_pass.alias_analysis import storage_of
 from reference_pass.invariants import metadata_is_true
 
@@ -59,6 +61,50 @@ def test_a_view_of_another_tensor_shares_the_storage_of_that_one():
     nodes["t"].replace_input_with(nodes["add"], nodes["view"])
     assert update_metadata(graph_module) >= 1
     assert storage_of(nodes["t"].meta["val"]) == storage_of(nodes["view"].meta["val"])
+    assert metadata_is_true(graph_module) is None
+
+
+def moved(x):
+    parts = (
+        x.view(2, 3),
+        x[1:4],
+        x.t(),
+        x.unsqueeze(0),
+        x.expand(2, 6),
+        aten.split.Tensor(x, 4)[1],
+    )
+    return (x + 1, x[2:].clone(), *(part * 2 for part in parts))
+
+
+def test_views_of_an_operand_that_moved_are_not_run():
+    graph_module = functionalize(moved, torch.arange(6.0))
+    nodes = {node.name: node for node in graph_module.graph.nodes}
+    (x,) = graph_module.graph.find_nodes(op="placeholder")
+    with graph_module.graph.inserting_after(x):
+        buffer = graph_module.graph.call_function(aten.new_zeros.default, (x, [9]))
+    with graph_module.graph.inserting_after(buffer):
+        part = graph_module.graph.call_function(aten.slice.Tensor, (buffer, 0, 3, 9))
+    for user in list(x.users):
+        if user is not buffer:
+            user.replace_input_with(x, part)
+    with mock.patch.object(fake_execution, "run_call", wraps=fake_execution.run_call) as run:
+        update_metadata(graph_module)
+    ran = {call.args[0].name for call in run.call_args_list}
+    assert not ran & {"view", "slice_1", "t", "unsqueeze", "expand"}
+    assert {"split", "add"} <= ran  # a list of views; a new tensor
+    assert nodes["slice_1"].meta["val"].storage_offset() == 4
+    assert metadata_is_true(graph_module) is None
+
+
+def test_views_of_an_operand_with_another_layout_are_run():
+    graph_module, nodes = graph_and_nodes()
+    (x,) = graph_module.graph.find_nodes(op="placeholder")
+    with graph_module.graph.inserting_after(x):
+        wide = graph_module.graph.call_function(aten.unsqueeze.default, (x, 0))
+    nodes["view"].replace_input_with(x, wide)
+    with mock.patch.object(fake_execution, "run_call", wraps=fake_execution.run_call) as run:
+        update_metadata(graph_module)
+    assert "view" in {call.args[0].name for call in run.call_args_list}
     assert metadata_is_true(graph_module) is None
 
 

@@ -1,0 +1,165 @@
+"""Values that are noted in a graph already, in place of one more run on fakes.
+
+AOTAutograd makes its graphs by a run on fakes, and notes each value (`meta["val"]`). For inputs of
+the same sizes, strides and dtypes, another run gives the same results, on storages that are shared
+in the same way. So a new fake with the noted layout takes the place of a call of a fake kernel,
+which takes six times as long.
+
+A node *agrees* with its note if its value has the layout that is noted, on a storage of its own for
+each noted one. If all operands of a call agree, so does its result. Other calls run: those that
+write, those whose result depends on where an operand is in its storage, and those whose fake kernel
+needs a correction. What they give is compared with the note.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
+
+from reference_pass.fake_corrections import CORRECTIONS, may_be_corrected
+from reference_pass.fake_execution import fake_on
+from reference_pass.nested import leaves_in, on_values, tensors_in
+from reference_pass.operand_access import OTHER_ITEM_SIZE, depends_on_location
+from reference_pass.operator_forms import aten, bind, copied_view, facts, is_opaque
+
+
+class NotedValues:
+    """Which nodes agree with their notes, and on which storages their values are.
+
+    `storages` has for each noted storage ours, and by how many bytes a tensor is further on in it:
+    the inputs may be at other offsets than those that are noted.
+    """
+
+    def __init__(self, mode: FakeTensorMode) -> None:
+        self.mode = mode
+        self.agree: set[fx.Node] = set()
+        self.storages: dict[int, tuple[torch.UntypedStorage, int]] = {}
+        self.taken: dict[int, int] = {}  # the noted storage for each of ours
+
+    def value(self, node: fx.Node, values: Callable[[fx.Node], Any]) -> Any:
+        """The value of a call, given those of its operands; None if the call must run."""
+        if not self.agree.issuperset(node.all_input_nodes):
+            return None
+        operand = node.args[0] if node.args else None
+        if node.target is aten.copy_.default and isinstance(operand, fx.Node):
+            return values(operand)  # it hands back what it writes
+        if node.target is operator.getitem and isinstance(operand, fx.Node):
+            return values(operand)[node.args[1]]
+        if not _is_as_noted(node.target) or _is_corrected(node, values):
+            return None
+        return self._from_note(node, node.target)
+
+    def _from_note(self, node: fx.Node, op: Any) -> Any:
+        note: Any = node.meta.get("val")
+        # A result that is not asked for is None.
+        tensors = [leaf for leaf in leaves_in(note) if leaf is not None]
+        if not tensors or not _has_form_of_result(note, op) or not all(map(_is_plain, tensors)):
+            return None
+        operands = tensors_in([operand.meta["val"] for operand in node.all_input_nodes])
+        around = {operand.untyped_storage()._cdata for operand in operands}
+        if not all(self._has_place(op, tensor, around) for tensor in tensors):
+            return None
+        self.agree.add(node)
+        if isinstance(note, (list, tuple)):
+            return type(note)(map(self._fake, note))
+        return self._fake(note)
+
+    def compare(self, node: fx.Node, value: Any) -> None:
+        """Note that a node agrees, if its value, which was given or made by a run, does."""
+        if node in self.agree:
+            return
+        notes, values = leaves_in(node.meta.get("val")), leaves_in(value)
+        if len(notes) == len(values) and all(map(self._agrees, notes, values)):
+            self.agree.add(node)
+
+    def _has_place(self, op: Any, note: torch.Tensor, around: set[int]) -> bool:
+        """True if it is clear on which of our storages a result is."""
+        storage = note.untyped_storage()._cdata
+        if storage in self.storages:
+            shift = self.storages[storage][1]
+            return storage in around and shift % note.itemsize == 0
+        # A view must be on a known storage.
+        is_view = any(returned.alias_info for returned in op._schema.returns)
+        return not is_view and isinstance(note.untyped_storage().nbytes(), int)
+
+    def _fake(self, note: torch.Tensor | None) -> FakeTensor | None:
+        if note is None:
+            return None
+        storage = note.untyped_storage()
+        if storage._cdata not in self.storages:
+            with in_kernel_invocation_manager(self.mode):
+                memory = torch.empty(storage.nbytes(), dtype=torch.uint8, device="meta")
+            self._take(storage._cdata, memory.untyped_storage(), 0)
+        ours, shift = self.storages[storage._cdata]
+        return fake_on(ours, note.storage_offset() + shift // note.itemsize, note, self.mode)
+
+    def _take(self, noted: int, ours: torch.UntypedStorage, shift: int) -> bool:
+        """Let one of our storages stand for a noted one; False if another one does, or differs."""
+        before = self.storages.setdefault(noted, (ours, shift))
+        known = before[0]._cdata == ours._cdata and before[1] == shift
+        return known and self.taken.setdefault(ours._cdata, noted) == noted
+
+    def _agrees(self, note: Any, value: Any) -> bool:
+        if note is None and value is None:
+            return True
+        if not isinstance(value, torch.Tensor):
+            return type(note) is type(value) and isinstance(value, (int, float)) and note == value
+        if not _is_plain(note) or not _is_plain(value) or not _same_layout(note, value):
+            return False
+        shift = (value.storage_offset() - note.storage_offset()) * note.itemsize
+        return self._take(note.untyped_storage()._cdata, value.untyped_storage(), shift)
+
+
+@functools.cache
+def _is_as_noted(op: Callable[..., Any]) -> bool:
+    """True for a call whose result depends on the layouts of its operands alone."""
+    return (
+        isinstance(op, OpOverload)
+        and not is_opaque(op)
+        and not facts(op).writes
+        and copied_view(op) is None
+        and not depends_on_location(op)
+        and op not in OTHER_ITEM_SIZE
+    )
+
+
+def _is_corrected(node: fx.Node, values: Callable[[fx.Node], Any]) -> bool:
+    if node.target not in CORRECTIONS:
+        return False
+    assert isinstance(node.target, OpOverload)
+    given = on_values(bind(node.target, node.args, node.kwargs), values)
+    return may_be_corrected(node.target, given)
+
+
+def _is_plain(note: Any) -> bool:
+    """True for a fake tensor without symbols."""
+    return (
+        isinstance(note, FakeTensor)
+        and note.layout is torch.strided
+        and not note._has_symbolic_sizes_strides
+    )
+
+
+def _has_form_of_result(note: Any, op: OpOverload) -> bool:
+    """True if a note is a tensor, a list or a tuple, as the schema says."""
+    returns = op._schema.returns
+    if len(returns) != 1:
+        return isinstance(note, tuple) and len(note) == len(returns)
+    is_tensor = isinstance(returns[0].type, torch.TensorType)
+    return isinstance(note, torch.Tensor if is_tensor else list)
+
+
+def _same_layout(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return (
+        (one.dtype, one.is_conj(), one.is_neg()) == (other.dtype, other.is_conj(), other.is_neg())
+        and one.device == other.device
+        and one.shape == other.shape
+        and one.stride() == other.stride()
+    )
