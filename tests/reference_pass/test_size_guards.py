@@ -110,6 +110,7 @@ def scatters_around(x):
     [
         (copies_to_itself, numbers(3).expand(2, 3)),
         (scatters_around, numbers(9)[3:].view(2, 3)),
+        (scatters_around, numbers(9)[:1]),
     ],
 )
 def test_fake_kernels_for_symbols_accept_what_eager_accepts(program, layout):
