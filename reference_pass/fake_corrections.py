@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._C import DispatchKey
 from torch._ops import OpOverload
 
 from reference_pass.nested import tensors_in
@@ -40,10 +41,13 @@ def copies_to_itself(op: object, args: tuple[Any, ...]) -> bool:
 def has_no_fake_kernel(op: object, args: tuple[Any, ...]) -> bool:
     """True if a fake kernel refuses what eager accepts.
 
-    For symbolic sizes, `as_strided_scatter` must not store around its operand
-    (`_as_strided_scatter_meta` in torch/_prims/__init__.py).
+    The kernel of `as_strided_scatter` in Python, which a trace with symbols uses, must not store
+    around its operand (`_as_strided_scatter_meta` in torch/_prims/__init__.py).
     """
-    return op is aten.as_strided_scatter.default and args[0]._has_symbolic_sizes_strides
+    if op is not aten.as_strided_scatter.default:
+        return False
+    in_python = torch._C._dispatch_tls_is_dispatch_key_included(DispatchKey.PythonDispatcher)
+    return in_python or args[0]._has_symbolic_sizes_strides
 
 
 def true_result(op: object, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Any:

@@ -152,9 +152,11 @@ def _set_by_a_view(
     """
     strides = stride or contiguous_strides(size)
     first = source.storage_offset() + storage_offset
-    last = first + sum((n - 1) * s for n, s in zip(size, strides, strict=True))
-    room = source.untyped_storage().nbytes() // source.itemsize
-    if not source.is_contiguous() or (0 not in size and not known(last < room)):
+    # The size of a storage is no value of the trace, so it cannot note a calculation with it.
+    with disable_proxy_modes_tracing():
+        last = first + sum((n - 1) * s for n, s in zip(size, strides, strict=True))
+        fits = 0 in size or known(last < source.untyped_storage().nbytes() // source.itemsize)
+    if not (fits and source.is_contiguous()):
         # Raises as in eager, or cannot be traced.
         aten.set_.source_Tensor_storage_offset(tensor, source, storage_offset, size, stride)
     else:

@@ -182,8 +182,8 @@ def _with_variants(plain: Mapping[str, Target], base: str, chosen: frozenset[str
         # Its backend trains through AOTAutograd, and promises no more than that.
         after = _with_variants(plain, "aot", chosen & {"grad"})
         contract = after.contract
-    if base in BY_BACKEND and chosen & {"buffers", "captured"}:
-        # Only through Dynamo is a module or a closure compiled.
+    if base in BY_BACKEND and chosen & {"buffers", "captured", "second-grad"}:
+        # Only through Dynamo is a module or a closure compiled, or a function for two grad modes.
         after = _applied(plain, plain["dynamo"], chosen)
     return Target(
         name=":".join((base, *ordered)),
@@ -237,7 +237,9 @@ def _build(base: str, chosen: frozenset[str]) -> tuple[BuildFunction, str]:
         build = functools.partial(_guarded, make, tracing)
     for name in chosen & second_calls.SECOND_CALLS.keys():
         second = second_calls.SECOND_CALLS[name]
-        if base in INDUCTOR:  # which compiles a program without Dynamo otherwise
+        # These compile a program without Dynamo otherwise. What AOTAutograd makes for inputs that
+        # require gradients is only for such inputs: that is a guard of Dynamo.
+        if base in INDUCTOR or (base in BY_BACKEND and name == "second-grad"):
             build = functools.partial(_by_dynamo, build)
         return functools.partial(second.build, build), second.recipe(recipe)
     for name in chosen & control_flow.FORMS.keys():

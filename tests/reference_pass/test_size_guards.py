@@ -110,11 +110,22 @@ def scatters_around(x):
     [
         (copies_to_itself, numbers(3).expand(2, 3)),
         (scatters_around, numbers(9)[3:].view(2, 3)),
+        (scatters_around, numbers(9)[:1]),
     ],
 )
 def test_fake_kernels_for_symbols_accept_what_eager_accepts(program, layout):
     compiled = pipeline(program, layout, sizes="symbolic")
     assert torch.equal(compiled(layout), program(layout))
+
+
+def test_a_tensor_is_set_to_a_part_of_a_storage_of_symbolic_size():
+    def program(x):
+        y = x * 1
+        set_to_part = torch.ops.aten.set_.source_Tensor_storage_offset
+        return set_to_part(y, x, 2, [2, 2], [2, 1]) + 1
+
+    compiled = pipeline(program, numbers(2, 4, 3, 3), sizes="symbolic")
+    assert torch.equal(compiled(numbers(2, 4, 3, 3)), program(numbers(2, 4, 3, 3)))
 
 
 def test_a_graph_in_which_a_tensor_is_copied_to_itself_has_symbols_too():
