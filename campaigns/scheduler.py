@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from campaigns.campaign import Campaign
 from campaigns.careful_reduction import ends_process
-from campaigns.executor import Mistake, WorkerEnd
+from campaigns.executor import ENDED_FROM_OUTSIDE, Mistake, WorkerEnd
 from campaigns.failure import Failure, ReducedFailure
 from campaigns.finding import Finding
 from campaigns.frequent_bugs import FrequentBugs
@@ -34,6 +34,8 @@ DRAWING, ENOUGH = 0.85, 300.0
 # How often a worker must end at a program, or in a reduction, before these are at fault. A user or
 # the kernel can end any worker, so that a few such ends say little.
 TRIES, TRIES_IF_FROM_OUTSIDE = 2, 5
+# Of a reduction, which takes long, such ends say nothing. It must only not go on for ever.
+TRIES_OF_REDUCTION_IF_FROM_OUTSIDE = 20
 
 
 class FoundFailure(NamedTuple):
@@ -189,7 +191,7 @@ class Scheduler:
         ends.append(end)
         alone = len(blamed) == 1
         enough = TRIES_IF_FROM_OUTSIDE if end.outside or not blamed else TRIES if alone else 1
-        if len(ends) < enough:  # the same again
+        if sum(each.outside == end.outside for each in ends) < enough:  # the same again
             self._queue.appendleft(self._attempt(shard, attempt.number + 1))
             return None
         if not blamed:
@@ -280,7 +282,9 @@ class Scheduler:
     def _handle_end_of_reduction(self, kept: KeptFailure, end: WorkerEnd) -> FoundFailure | None:
         """Reduce again. If workers end each time, keep the failure as it is."""
         self.campaign.deaths += 1
-        if len(kept.deaths) < (TRIES_IF_FROM_OUTSIDE if end.outside else TRIES):
+        from_outside = sum(death in ENDED_FROM_OUTSIDE for death in kept.deaths)
+        others = len(kept.deaths) - from_outside
+        if from_outside < TRIES_OF_REDUCTION_IF_FROM_OUTSIDE and others < TRIES:
             self._reductions.appendleft(self.tasks.reduce(kept))
             self.campaign.reducing = len(self._reductions)
             return None

@@ -23,6 +23,7 @@ from campaigns.run_folder import RunFolder
 from campaigns.scheduler import (
     TRIES,
     TRIES_IF_FROM_OUTSIDE,
+    TRIES_OF_REDUCTION_IF_FROM_OUTSIDE,
     FoundFailure,
     Scheduler,
     worth_reducing,
@@ -250,6 +251,13 @@ def test_a_reduction_that_ends_workers_leaves_the_failure_with_its_evidence(tmp_
     # No program that was reduced to its end has this identifier.
     assert found.finding.cause == "not reduced: a kind"
     assert not subject.fill()
+
+
+def test_ends_from_outside_say_nothing_of_a_reduction(tmp_path: Path) -> None:
+    subject, pool = reducing(tmp_path)
+    for status in (-9, -11, *(-9,) * (TRIES_OF_REDUCTION_IF_FROM_OUTSIDE - 2)):
+        assert dies(subject, pool, [], status) is None
+    assert dies(subject, pool, [], -9) is not None, "it does not go on for ever"
 
 
 def test_a_campaign_that_starts_again_takes_stored_results(tmp_path: Path) -> None:
