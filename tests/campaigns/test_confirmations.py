@@ -66,7 +66,7 @@ def add(confirming: Confirmations, task: str = "a task") -> None:
 
 
 def finish(confirming: Confirmations) -> None:
-    ends = time.monotonic() + 30
+    ends = time.monotonic() + 120
     while confirming.pending:
         assert time.monotonic() < ends
         confirming.take_finished()
