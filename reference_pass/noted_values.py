@@ -67,9 +67,7 @@ class NotedValues:
         if not all(self._has_place(op, tensor, around) for tensor in tensors):
             return None
         self.agree.add(node)
-        if isinstance(note, (list, tuple)):
-            return type(note)(map(self._fake, note))
-        return self._fake(note)
+        return self._fakes(note)
 
     def compare(self, node: fx.Node, value: Any) -> None:
         """Note that a node agrees, if its value, which was given or made by a run, does."""
@@ -89,7 +87,10 @@ class NotedValues:
         is_view = any(returned.alias_info for returned in op._schema.returns)
         return not is_view and isinstance(note.untyped_storage().nbytes(), int)
 
-    def _fake(self, note: torch.Tensor | None) -> FakeTensor | None:
+    def _fakes(self, note: Any) -> Any:
+        """Our fakes for noted ones: a result may have lists in it."""
+        if isinstance(note, (list, tuple)):
+            return type(note)(map(self._fakes, note))
         if note is None:
             return None
         storage = note.untyped_storage()

@@ -53,6 +53,16 @@ def test_no_call_runs_for_inputs_as_noted():
     assert runs_of(traced(views_and_sums, GRID), GRID) == []
 
 
+def unscaled(x: Tensor, found: Tensor, scale: Tensor) -> Any:
+    pairs, found = aten._amp_foreach_non_finite_check_and_unscale([x], found, scale)
+    return pairs[0] + 1, found + 1
+
+
+def test_a_list_within_a_result():
+    args = (GRID, torch.zeros(1), torch.ones(1))
+    assert runs_of(traced(unscaled, *args), *args) == []
+
+
 def test_an_input_at_another_offset():
     elsewhere = torch.zeros(100).as_strided((3, 4), (4, 1), 7)
     assert runs_of(traced(views_and_sums, GRID), elsewhere) == []
