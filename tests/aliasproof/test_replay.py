@@ -145,15 +145,15 @@ def test_the_literal_reproducer_counts_where_the_other_does_not_show_it(call, st
 
 
 def test_code_that_a_file_names_is_run_only_if_the_user_names_it(call, stored, torch_of, tmp_path):
-    (tmp_path / "passes.py").write_text("def wrong(gm):\n    return gm\n")
+    (tmp_path / "replayed_pass.py").write_text("def wrong(gm):\n    return gm\n")
     file = stored / "findings" / "one" / "finding.json"
-    named = json.loads(file.read_text()) | {"target": "passes.py:wrong"}
+    named = json.loads(file.read_text()) | {"target": "replayed_pass.py:wrong"}
     file.write_text(json.dumps(named))
     python = torch_of("2.13", "echo 'BUG: there'; exit 1")
     done = call("replay", "run", "--torch", python, "--json")
     assert replayed(done) == {("one", "2.13"): "not run", ("two", "2.13"): "still failing"}
-    assert "give --target passes.py:wrong" in done.err.replace("\n", " ")
-    done = call("replay", "run", "--torch", python, "--target", "passes.py:wrong", "--json")
+    assert "give --target replayed_pass.py:wrong" in done.err.replace("\n", " ")
+    done = call("replay", "run", "--torch", python, "--target", "replayed_pass.py:wrong", "--json")
     assert set(replayed(done).values()) == {"still failing"}
 
 
