@@ -27,7 +27,7 @@ from programs.program import Program
 from trials.attribution import Symptom
 
 POLL = 0.05  # seconds between two looks at results that are not there yet
-DONE_EARLY = 100  # shards that may be done before one that was scheduled earlier; about 1 MB
+DONE_EARLY = 100  # shards that may wait for one before them; about 1 MB
 # The share of the time of a campaign in which it draws programs, whatever waits; and the seconds
 # that are enough for what waits at the end of a long one.
 DRAWING, ENOUGH = 0.85, 300.0
@@ -114,15 +114,17 @@ class Scheduler:
         return self.at_work or (later and self.elapsed <= (seconds or 0.0))
 
     def _is_room(self) -> bool:
-        """Whether to schedule another shard: two per worker that are not done.
+        """Whether to schedule another shard: two per worker, and more if a worker would be idle.
 
         One shard per worker runs, another one waits, so that no worker is idle while the parent
-        writes. More would only make the end of a timed campaign longer. Shards that are done wait
-        for one before them that takes long, and no worker waits with them.
+        writes. More would only make the end of a timed campaign longer, and stand before the
+        reductions. But no worker waits for a shard or a reduction that takes long.
         """
-        most = 2 * self.tasks.executor.workers
-        undone = sum(attempt.ticket.outcome is None for attempt in self._queue)
-        return undone < most and len(self._queue) < most + DONE_EARLY
+        workers = self.tasks.executor.workers
+        tickets = [*(attempt.ticket for attempt in self._queue), *self._reductions]
+        undone = sum(ticket.outcome is None for ticket in tickets)
+        waiting = len(self._queue)
+        return waiting < 2 * workers or (undone < workers and waiting < DONE_EARLY)
 
     def take(self) -> FoundFailure | None:
         """Take the next shard or reduction that is done, or wait a moment if there is none.
