@@ -324,7 +324,7 @@ def run(arguments: Sequence[str]) -> int:
     except UserError as error:
         return _fail(str(error), BAD_INPUT)
     except OutOfMemory as error:
-        return _fail(f"out of memory: {str(error).splitlines()[0][:200]}", FOUND)
+        return _fail("out of memory: " + str(error).partition("\n")[0][:200], FOUND)
     except DeviceLost as error:
         return _fail(f"{error}; nothing more can run on the device in this process", FOUND)
     except (KeyboardInterrupt, typer.Abort):

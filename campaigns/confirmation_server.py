@@ -232,7 +232,8 @@ def _become(path: Path, stdout: int, stderr: int) -> None:
         os.setsid()
         _die_with_the_server()
         _, most = resource.getrlimit(resource.RLIMIT_DATA)
-        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, most))
+        least = MEMORY if most == resource.RLIM_INFINITY else min(MEMORY, most)
+        resource.setrlimit(resource.RLIMIT_DATA, (least, most))
         os.chdir(path.parent)
         with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - a device, not a path of ours
             os.dup2(nothing.fileno(), 0)

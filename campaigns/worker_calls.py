@@ -37,13 +37,11 @@ def whose_end_is_told() -> Iterator[None]:
     os._exit = lambda status: exit_now(status or ZERO)
     try:
         yield
-    except InternalError as error:
+    except Exception as error:
         if out_of_memory(error):
             exit_now(NO_MEMORY)
-        raise
-    except Exception as error:  # noqa: BLE001 - a mistake of aliasproof costs one task
-        if out_of_memory(error):
-            exit_now(NO_MEMORY)
+        if isinstance(error, InternalError):
+            raise
         text = "".join(traceback.format_exception(error)[-3:])
         raise InternalError(f"{type(error).__name__}: {error}\n{text}") from None
     except OutOfMemory:
