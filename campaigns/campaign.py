@@ -127,7 +127,7 @@ class Campaign:
                 for bug, count in known_in_order(self)
             ],
             "unconfirmed": dict(sorted(self.unconfirmed.items())),
-            "latent": [finding.to_json() for finding in self.latent.values()],
+            "latent": [finding.to_json() for _, finding in sorted(self.latent.items())],
             "suspicions": [suspicion.to_json() for suspicion in suspicions_in_order(self)],
             "not reduced": self.repeats,
             "not reproduced": self.not_reproduced,

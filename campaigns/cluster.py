@@ -9,7 +9,7 @@ knows the store.
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,7 +20,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from campaigns.cluster_node import ClusterNode, Exchanged
 from campaigns.cluster_versions import Versions, difference, looking
-from campaigns.executor import Result, Work
+from campaigns.executor import Result, WaitingTasks, Work
 from campaigns.plan import Plan
 from campaigns.run_folder import RunFolder
 from programs.errors import UserError
@@ -71,7 +71,7 @@ class ClusterWorkers:
     _joining: dict[str, _Joining] = field(default_factory=dict)
     _refused: dict[str, str] = field(default_factory=dict)
     _losses: Counter[str] = field(default_factory=Counter)
-    _waiting: deque[tuple[int, Work]] = field(default_factory=deque)
+    _waiting: WaitingTasks = field(default_factory=WaitingTasks)
     _looked: float = 0.0
     _with_nodes: float = field(default_factory=time.monotonic)
 
@@ -89,7 +89,7 @@ class ClusterWorkers:
 
     def start(self, number: int, work: Work) -> None:
         """Run a task, which this number names."""
-        self._waiting.append((number, work))
+        self._waiting.put(number, work)
 
     def finished(self) -> Iterator[tuple[int, Result]]:
         """The results that the nodes have sent. Raises `UserError` if there is no node."""
@@ -171,8 +171,8 @@ class ClusterWorkers:
         """Let others run the tasks of a node that does not answer."""
         self._nodes.remove(node)
         ray.kill(node.actor)  # it may live, and then keeps the CPUs
-        # First, since the fold waits for the oldest.
-        self._waiting.extendleft(reversed(node.tasks.items()))
+        for number, work in node.tasks.items():
+            self._waiting.put(number, work)
         again = f" (tasks to run again: {len(node.tasks)})"
         reason = f"node {node.name} is lost: {_said(error)}"
         self._count_loss(node.id, reason)
@@ -214,7 +214,7 @@ class ClusterWorkers:
         for number, _ in answer.results:
             del node.tasks[number]
         free = 2 * node.workers - len(node.tasks)  # one runs, another one waits
-        new = [self._waiting.popleft() for _ in range(min(free, len(self._waiting)))]
+        new = [self._waiting.pop() for _ in range(min(free, len(self._waiting)))]
         node.tasks.update(new)
         node.reply = node.actor.exchange.remote(new)
         return answer.results

@@ -32,9 +32,9 @@ class Confirmations:
     """Runs reproducers in fresh processes, and moves what they confirm to the findings.
 
     Each finding is then run under `torch.compile`, once, in the background: its issue says whether
-    it shows there. Reduced failures with equal signatures are one finding: the first is confirmed,
-    the others are counted. Results are taken in the order of the failures, not of the processes.
-    What the store knows of a finding is not run again. `before` are the seconds of processor time
+    it shows there. Reduced failures with equal signatures are one finding: the first that a shard
+    asked for is confirmed, even if it comes later; the others are counted. What the store knows of
+    a finding is not run again. `before` are the seconds of processor time
     of confirming and compiling until the campaign was started again.
     """
 
@@ -45,7 +45,8 @@ class Confirmations:
     executor: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(AT_ONCE))
     server: ConfirmationServer = field(default_factory=ConfirmationServer)
     _counts: Counter[str] = field(default_factory=Counter)
-    _pending: deque[tuple[Finding, Future[Confirmation]]] = field(default_factory=deque)
+    _numbers: dict[str, int] = field(default_factory=dict)  # of the failure that is the evidence
+    _pending: list[tuple[Finding, Future[Confirmation]]] = field(default_factory=list)
     # One at a time: it takes longer than a reproducer, and the search goes on meanwhile.
     _background: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
     _compilers: ConfirmationServer = field(default_factory=lambda: ConfirmationServer(COMPILERS))
@@ -61,15 +62,30 @@ class Confirmations:
         finding, name = found.finding, found.finding.identifier
         self._counts[name] += 1
         self.store.keep_occurrence(name, found.failure)
-        if finding.latent:  # no script that needs torch alone can show it
-            self.store.keep_finding(finding, "", "latent")
-            self.folder.write_latent(finding)
-            self.campaign.latent[name] = replace(finding, count=self._counts[name])
-        elif self._counts[name] == 1:
-            self._submit(finding)
-        elif name in self.campaign.findings:  # otherwise the count is set on confirmation
-            known = self.campaign.findings[name]
-            self.campaign.findings[name] = replace(known, count=self._counts[name])
+        if found.number < self._numbers.get(name, found.number + 1):
+            self._numbers[name] = found.number
+            self._withdraw(finding)
+            if not finding.latent:
+                self._submit(finding)
+            else:  # no script that needs torch alone can show it
+                self.store.keep_finding(finding, "", "latent")
+                self.folder.write_latent(finding)
+                self.campaign.latent[name] = finding
+        for findings in (self.campaign.findings, self.campaign.latent):
+            if name in findings:  # otherwise the count is set on confirmation
+                findings[name] = replace(findings[name], count=self._counts[name])
+
+    def _withdraw(self, finding: Finding) -> None:
+        """Remove what another failure with the signature of this one has as evidence."""
+        name, kept = finding.identifier, self.store.finding(finding.identifier)
+        if kept is None or kept.finding.same_evidence(finding):
+            return
+        self._pending = [it for it in self._pending if it[0].identifier != name]
+        self._compiled = deque(it for it in self._compiled if it[0].identifier != name)
+        self.campaign.findings.pop(name, None)
+        self.campaign.unconfirmed.pop(name, None)
+        self.folder.remove_finding(name)
+        self.store.remove_finding(name)
 
     def _submit(self, finding: Finding) -> None:
         script = _script(finding)
@@ -98,8 +114,7 @@ class Confirmations:
             return False
         self.store.keep_script(name, script)
         reproducer = self.folder.write_unconfirmed(finding, script)
-        # First, since results are taken in the order of the failures.
-        self._pending.appendleft((finding, self.executor.submit(self.confirm, reproducer)))
+        self._pending.append((finding, self.executor.submit(self.confirm, reproducer)))
         return True
 
     def confirm(self, script: Path) -> Confirmation:
@@ -111,8 +126,9 @@ class Confirmations:
         confirming, compiling = self.before
         self.campaign.spent.confirming = confirming + self.server.seconds
         self.campaign.spent.compiling = compiling + self._compilers.seconds
-        while self._pending and self._pending[0][1].done():
-            finding, future = self._pending.popleft()
+        done = [pending for pending in self._pending if pending[1].done()]
+        for finding, future in done:
+            self._pending.remove((finding, future))
             confirmation, name = future.result(), finding.identifier
             if not confirmation.shown and self._submit_literal(finding):
                 continue

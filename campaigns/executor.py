@@ -6,8 +6,10 @@ results in any order: the fold over the results (`campaigns.scheduler`) does not
 
 from __future__ import annotations
 
+import heapq
 import signal
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias
 
 from campaigns.failure import Failure, ReducedFailure
@@ -58,6 +60,32 @@ class Reduction(NamedTuple):
 
 
 Result: TypeAlias = ShardResult | Reduction | WorkerEnd | Mistake
+
+
+def _rank(work: Work) -> int:
+    """A known bug has its reduced program already. Other reductions are long, and then shards."""
+    if isinstance(work, Shard):
+        return 2
+    return 1 if isinstance(work, CarefulReduction) or work.known is None else 0
+
+
+@dataclass(slots=True)
+class WaitingTasks:
+    """Tasks for which no worker was free yet. Those that take less time for a finding go first."""
+
+    _heap: list[tuple[int, int, Work]] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def put(self, number: int, work: Work) -> None:
+        """Add a task, which this number names."""
+        heapq.heappush(self._heap, (_rank(work), number, work))
+
+    def pop(self) -> tuple[int, Work]:
+        """The task to run next: of tasks of one sort, the oldest."""
+        _, number, work = heapq.heappop(self._heap)
+        return number, work
 
 
 class Executor(Protocol):

@@ -100,6 +100,14 @@ class Finding:
         """What was found wrong."""
         return Violation(self.oracle, self.kind, self.place, self.evidence)
 
+    def same_evidence(self, other: Finding) -> bool:
+        """Whether both come from the same failure."""
+        return (self.seed, self.original, self.program) == (
+            other.seed,
+            other.original,
+            other.program,
+        )
+
     def to_json(self) -> dict[str, object]:
         """Everything except the reduced program, as JSON values."""
         return {

@@ -147,7 +147,10 @@ class _Loop:
 
     def _search(self) -> None:
         self._report()
-        while not self.interrupts.count and self.scheduler.fill() and not self._late():
+        while not self.interrupts.count and self.scheduler.fill():
+            # What is done is taken, whatever the time: all of it, if a run goes on that was over.
+            if self._late() and not self.scheduler.can_take:
+                break
             reduced = self.scheduler.take()
             if reduced is not None:
                 self.confirmations.add(reduced)

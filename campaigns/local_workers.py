@@ -20,6 +20,7 @@ from campaigns.executor import (
     Mistake,
     Reduction,
     Result,
+    WaitingTasks,
     Work,
     WorkerEnd,
 )
@@ -38,6 +39,7 @@ TASK_TIMEOUT = 600.0
 # A careful reduction starts a process per candidate, some of which hang.
 CAREFUL_TIMEOUT = 1800.0
 PATIENCE = 60.0  # seconds in which a worker must have begun with a task that waits
+AHEAD = 1  # tasks that the pool holds beside those that run, so that no worker is idle
 
 
 class _Running(NamedTuple):
@@ -60,6 +62,7 @@ class LocalWorkers:
     note: Callable[[str], None]
     pool: ProcessPool | None = None
     careful_pool: ProcessPool | None = None
+    _waiting: WaitingTasks = field(default_factory=WaitingTasks)
     _running: dict[int, _Running] = field(default_factory=dict)
     _progress: float = field(default_factory=time.monotonic)
 
@@ -75,12 +78,19 @@ class LocalWorkers:
 
     def start(self, number: int, work: Work) -> None:
         """Run a task, which this number names."""
-        try:
-            future = self._schedule(work)
-        except RuntimeError as error:  # the pool broke since
-            future = ProcessFuture()
-            future.set_exception(BrokenProcessPool(str(error)))
-        self._running[number] = _Running(work, future)
+        self._waiting.put(number, work)
+        self._fill()
+
+    def _fill(self) -> None:
+        """Give the pool as many tasks as keep its workers busy. It runs them in their order."""
+        while self._waiting and len(self._running) < self.workers + AHEAD:
+            number, work = self._waiting.pop()
+            try:
+                future = self._schedule(work)
+            except RuntimeError as error:  # the pool broke since
+                future = ProcessFuture()
+                future.set_exception(BrokenProcessPool(str(error)))
+            self._running[number] = _Running(work, future)
 
     def _schedule(self, work: Work) -> ProcessFuture[Any]:
         if isinstance(work, CarefulReduction):
@@ -113,6 +123,7 @@ class LocalWorkers:
                 self.folder.blame_file(task.work).unlink(missing_ok=True)
             del self._running[number]
             yield number, result
+        self._fill()
         self._look_at_the_pool()
 
     def _end(self, work: Work, death: ProcessExpired | TimeoutError) -> WorkerEnd:
@@ -138,7 +149,8 @@ class LocalWorkers:
         self.pool = self.careful_pool = None
         running, self._running = self._running, {}
         for number, task in running.items():
-            self.start(number, task.work)
+            self._waiting.put(number, task.work)
+        self._fill()
         self._progress = time.monotonic()
 
     def stop(self) -> None:

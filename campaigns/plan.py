@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import os
 from collections.abc import Iterator
@@ -57,22 +58,30 @@ class Plan:
                 )
 
     def shards(self) -> Iterator[Shard]:
-        """The shards in order."""
+        """The shards in order.
+
+        The targets take turns, so that a campaign that ends early has tried all of them. A target
+        that takes long has as many turns fewer, and its first one later.
+        """
         index, of = self.share
-        for number in itertools.count(index - 1, of):
-            left = (
-                PROGRAMS_PER_SHARD
-                if self.programs is None
-                else self.programs - number * PROGRAMS_PER_SHARD
-            )
-            if left <= 0:
+        sources = (self._shards_of(name, index - 1, of) for name in self.targets)
+        for _, shard in heapq.merge(*sources, key=lambda turn: turn[0]):
+            yield shard
+
+    def _shards_of(self, name: str, first: int, step: int) -> Iterator[tuple[float, Shard]]:
+        """The shards of a target, each with the time at which it is half done in equal shares."""
+        target = target_named(name)
+        numbers = itertools.count(first, step)
+        for turn, number in enumerate(numbers):
+            count = PROGRAMS_PER_SHARD
+            if self.programs is not None:
+                count = min(count, self.programs - number * PROGRAMS_PER_SHARD)
+            if count <= 0:
                 return
-            # Equal seeds for all targets, so that they get the same programs. The targets take
-            # turns, so that a campaign that ends early has tried all of them.
-            for target in self.targets:
-                seed, count = self.seed * SEEDS_APART + number, min(left, PROGRAMS_PER_SHARD)
-                group = self.group or target_named(target).group
-                yield Shard(seed, target, count, frozenset(), self.past_known, self.device, group)
+            # Equal seeds for all targets, so that they get the same programs.
+            seed, group = self.seed * SEEDS_APART + number, self.group or target.group
+            shard = Shard(seed, name, count, frozenset(), self.past_known, self.device, group)
+            yield (turn + 0.5) * target.cost, shard
 
 
 def _shown(value: object) -> str:

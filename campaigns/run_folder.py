@@ -106,6 +106,11 @@ class RunFolder:
         if issue is not None:
             _write_text(folder / "issue.md", issue)
 
+    def remove_finding(self, identifier: str) -> None:
+        """Remove a finding, confirmed or not."""
+        for folder in (self.finding_folder(identifier), self.unconfirmed_folder(identifier)):
+            shutil.rmtree(folder, ignore_errors=True)
+
     def rewrite_finding(self, finding: Finding) -> None:
         """Write a confirmed finding again, with its final count."""
         # While a campaign runs, the count on disk is 1: it is not worth a write per violation.

@@ -1,12 +1,15 @@
-"""`Scheduler`: the fold of a campaign over the results of shards and reductions, in a fixed order.
+"""`Scheduler`: the fold of a campaign over the results of shards and reductions.
 
-Shards are taken in the order of the plan, and reductions in the order in which shards asked for
-them, whichever ends first. So a campaign with the same seed and number of programs finds the same,
-whatever the number of workers and their speed, and however often it was ended and started again.
+Shards are taken in the order of the plan, whichever ends first. Reductions are numbered in the
+order in which these shards asked for them, and taken as they end: the number decides which of two
+with one signature is the evidence. So a campaign with the same seed and number of programs finds
+the same, whatever the number of workers and their speed, and however often it was ended and started
+again.
 """
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import Counter, deque
 from collections.abc import Hashable, Iterator
@@ -39,10 +42,19 @@ TRIES_OF_REDUCTION_IF_FROM_OUTSIDE = 20
 
 
 class FoundFailure(NamedTuple):
-    """A failure, reduced as far as it goes."""
+    """A failure, reduced as far as it goes. Shards asked for its reduction as the `number`-th."""
 
     finding: Finding
     failure: KeptFailure
+    number: int
+
+
+@dataclass(slots=True, eq=False)
+class _Asked:
+    """A reduction that a shard asked for."""
+
+    number: int
+    ticket: Ticket
 
 
 class _Attempt(NamedTuple):
@@ -80,7 +92,8 @@ class Scheduler:
     _scheduled: int = 0
     _frequent: FrequentBugs = field(default_factory=FrequentBugs)
     _queue: deque[_Attempt] = field(default_factory=deque)
-    _reductions: deque[Ticket] = field(default_factory=deque)
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+    _reductions: list[_Asked] = field(default_factory=list)
     _violations: Counter[Hashable] = field(default_factory=Counter)
     _ends: dict[_Blamed, list[WorkerEnd]] = field(default_factory=dict)
 
@@ -97,6 +110,17 @@ class Scheduler:
     def at_work(self) -> bool:
         """Whether shards or reductions are under way."""
         return bool(self._queue or self._reductions)
+
+    @property
+    def can_take(self) -> bool:
+        """Whether a result is there."""
+        reduced = any(asked.ticket.outcome is not None for asked in self._reductions)
+        return self._can_take_shard or reduced
+
+    @property
+    def _can_take_shard(self) -> bool:
+        # Only the first one is looked at: this makes the order independent of timing.
+        return bool(self._queue) and self._queue[0].ticket.outcome is not None
 
     def fill(self) -> bool:
         """Schedule shards. Returns False if the search is over."""
@@ -121,7 +145,10 @@ class Scheduler:
         reductions. But no worker waits for a shard or a reduction that takes long.
         """
         workers = self.tasks.executor.workers
-        tickets = [*(attempt.ticket for attempt in self._queue), *self._reductions]
+        tickets = [
+            *(attempt.ticket for attempt in self._queue),
+            *(asked.ticket for asked in self._reductions),
+        ]
         undone = sum(ticket.outcome is None for ticket in tickets)
         waiting = len(self._queue)
         return waiting < 2 * workers or (undone < workers and waiting < DONE_EARLY)
@@ -132,15 +159,16 @@ class Scheduler:
         Returns the failure to confirm, if the shard or reduction led to one.
         """
         self.tasks.settle()
-        # Only the first of each queue is looked at: this makes the order independent of timing.
-        if self._queue and self._queue[0].ticket.outcome is not None:
+        if self._can_take_shard:
             waiting = len(self._queue)
             found = self._take_shard(self._queue.popleft())
             if len(self._queue) < waiting:  # no further attempt
                 self._frequent.take()
             return found
-        if self._reductions and self._reductions[0].outcome is not None:
-            return self._take_reduction(self._reductions.popleft())
+        for asked in self._reductions:
+            if asked.ticket.outcome is not None:
+                self._reductions.remove(asked)
+                return self._take_reduction(asked)
         time.sleep(POLL)
         return None
 
@@ -229,7 +257,8 @@ class Scheduler:
         failure = Failure(symptom, program, shard.seed, company=company, violation=violation)
         kept = self.tasks.store.keep_failure(attempt.ticket.name, failure)
         if not self.tasks.careful:
-            return _unreduced(kept, f"each candidate could end its process on {program.device}")
+            reason = f"each candidate could end its process on {program.device}"
+            return _unreduced(kept, reason, next(self._numbers))
         self._reduce(kept)
         return None
 
@@ -253,16 +282,16 @@ class Scheduler:
             self.campaign.repeats += failure.known is None
             return
         self.campaign.deaths += len(kept.deaths)
-        self._reductions.append(self.tasks.reduce(kept))
+        self._reductions.append(_Asked(next(self._numbers), self.tasks.reduce(kept)))
         self.campaign.reducing = len(self._reductions)
 
-    def _take_reduction(self, ticket: Ticket) -> FoundFailure | None:
+    def _take_reduction(self, asked: _Asked) -> FoundFailure | None:
         self.campaign.reducing = len(self._reductions)
-        kept, result = ticket.work, ticket.outcome
+        kept, result = asked.ticket.work, asked.ticket.outcome
         assert isinstance(kept, KeptFailure)
         failure = kept.failure
         if isinstance(result, WorkerEnd):
-            return self._handle_end_of_reduction(kept, result)
+            return self._handle_end_of_reduction(asked.number, kept)
         if isinstance(result, Mistake):
             kind = failure.symptom.kind
             self._note_mistake(f"reduction of {kind} from shard {failure.seed}: {result.text}")
@@ -270,7 +299,7 @@ class Scheduler:
         assert isinstance(result, FinishedReduction)
         self.campaign.spent.reducing += result.seconds
         if result.finding is None and ends_process(failure):
-            return _unreduced(kept, "it does not end a new process in this way")
+            return _unreduced(kept, "it does not end a new process in this way", asked.number)
         if result.finding is None:
             self.campaign.not_reproduced += 1
             return None
@@ -279,25 +308,25 @@ class Scheduler:
             # Only the reduced program told that it is known.
             if self.campaign.plan.past_known:
                 return None
-        return FoundFailure(result.finding, kept)
+        return FoundFailure(result.finding, kept, asked.number)
 
-    def _handle_end_of_reduction(self, kept: KeptFailure, end: WorkerEnd) -> FoundFailure | None:
+    def _handle_end_of_reduction(self, number: int, kept: KeptFailure) -> FoundFailure | None:
         """Reduce again. If workers end each time, keep the failure as it is."""
         self.campaign.deaths += 1
         from_outside = sum(death in ENDED_FROM_OUTSIDE for death in kept.deaths)
         others = len(kept.deaths) - from_outside
         if from_outside < TRIES_OF_REDUCTION_IF_FROM_OUTSIDE and others < TRIES:
-            self._reductions.appendleft(self.tasks.reduce(kept))
+            self._reductions.append(_Asked(number, self.tasks.reduce(kept)))
             self.campaign.reducing = len(self._reductions)
             return None
-        found = _unreduced(kept, f"each worker that reduced it {kept.deaths[-1]}")
+        found = _unreduced(kept, f"each worker that reduced it {kept.deaths[-1]}", number)
         self.tasks.give_up(kept, found.finding)
         return found
 
 
-def _unreduced(kept: KeptFailure, reason: str) -> FoundFailure:
+def _unreduced(kept: KeptFailure, reason: str, number: int) -> FoundFailure:
     """A failure as it was drawn, and why it was not reduced."""
-    return FoundFailure(Finding.of(ReducedFailure.unreduced(kept.failure, reason)), kept)
+    return FoundFailure(Finding.of(ReducedFailure.unreduced(kept.failure, reason)), kept, number)
 
 
 def worth_reducing(failure: Failure, number: int) -> bool:

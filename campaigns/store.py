@@ -291,6 +291,10 @@ class Store:
             )
             self.events.note("reduced", finding=finding.identifier, size=len(finding.program))
 
+    def remove_finding(self, identifier: str) -> None:
+        """Remove a finding, but not its occurrences: there will be other evidence."""
+        self.write("DELETE FROM findings WHERE identifier = ?", identifier)
+
     def keep_occurrence(self, identifier: str, kept: KeptFailure) -> None:
         """Keep that a failure is one of a finding."""
         self._keep_occurrence(identifier, kept.task, kept.number)
@@ -308,9 +312,7 @@ class Store:
 
     def occurrences(self) -> dict[str, int]:
         """How many failures each finding has."""
-        return dict(
-            self._connection.execute("SELECT finding, count(*) FROM occurrences GROUP BY finding")
-        )
+        return dict(self.all("SELECT finding, count(*) FROM occurrences GROUP BY finding"))
 
     def keep_script(self, identifier: str, script: str) -> None:
         """Keep another script for a finding that is not confirmed."""

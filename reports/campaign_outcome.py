@@ -31,7 +31,8 @@ def print_outcome(console: Console, campaign: Campaign) -> None:
         _print_findings(console, campaign, findings)
         _print_shortest(console, campaign, findings)
     else:
-        print_lines(console, "No findings.", "bold")
+        waits = campaign.reducing or campaign.confirming
+        print_lines(console, "No findings yet." if waits else "No findings.", "bold")
     for name, reason in sorted(campaign.unconfirmed.items()):
         print_lines(console, f"not shown by its reproducer: {name}: {reason}", "yellow")
     _print_known(console, campaign)
@@ -86,7 +87,7 @@ def _print_latent(console: Console, campaign: Campaign) -> None:
         " were tried show it. 'aliasproof show NAME' has both expressions:",
         "bold",
     )
-    for finding in campaign.latent.values():
+    for _, finding in sorted(campaign.latent.items()):
         print_lines(console, f"    {len(finding.program)} instructions  {finding.identifier}")
 
 

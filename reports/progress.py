@@ -147,7 +147,7 @@ def _time_left(campaign: Campaign) -> str:
     return (
         f"about {clock(campaign.elapsed * (1 - share) / share)} left"
         if share
-        else "starting workers"
+        else "waiting for the first programs"
     )
 
 

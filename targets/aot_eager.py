@@ -72,4 +72,5 @@ TARGET = Target(
     recipe=recipe(),
     after=aot.AOT,
     layer=dynamo.TARGET,
+    cost=3,
 )

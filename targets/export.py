@@ -160,4 +160,5 @@ TARGET = Target(
     recipe=RECIPE,
     # Its functionalization is that of AOTAutograd, called in another way.
     layer=aot.AOT,
+    cost=3,
 )

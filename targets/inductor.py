@@ -89,4 +89,5 @@ TARGET = Target(
     after=inductor_fx.TARGET,
     unavailable=unavailable,
     group=25,
+    cost=6,
 )

@@ -180,4 +180,5 @@ TARGET = Target(
     build=build,
     recipe=recipe(),
     after=inductor_reinplace.TARGET,
+    cost=3,
 )

@@ -63,6 +63,7 @@ class Target:
     they change a program, the recipe defines `conditions(program, inputs)` as well. `unavailable`
     says in one line why the target cannot run on this machine, and what to install; None if it can.
     `group` is how many programs a campaign compiles as one: above 1 where a compile costs much.
+    `cost` is about how many times as long a program takes as in most targets.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Target:
     conditions: Conditions | None = None
     unavailable: Callable[[], str | None] = _available
     group: int = 1
+    cost: float = 1.0
 
     @property
     def earlier(self) -> tuple[Target, ...]:

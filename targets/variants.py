@@ -199,6 +199,7 @@ def _with_variants(plain: Mapping[str, Target], base: str, chosen: frozenset[str
         unavailable=target.unavailable,
         # Of several programs as one, only one part would be inside of the operator.
         group=1 if chosen & control_flow.FORMS.keys() else target.group,
+        cost=target.cost,
     )
 
 

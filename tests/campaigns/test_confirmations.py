@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -58,19 +59,28 @@ def confirming_in(folder: Path) -> Confirmations:
     return Confirmations(Campaign(Plan(("aot",)), folder), Store.open(folder), files)
 
 
-def add(confirming: Confirmations, task: str = "a task") -> None:
-    """Add the reduced failure, as one that a task found."""
-    reduced, store = REDUCED, confirming.store
+def add(
+    confirming: Confirmations,
+    task: str = "a task",
+    number: int = 0,
+    reduced: ReducedFailure = REDUCED,
+) -> None:
+    """Add the reduced failure, as one that a task found, which asked as the `number`-th."""
+    store = confirming.store
     failure = Failure(reduced.signature.symptom, reduced.original, reduced.seed)
-    confirming.add(FoundFailure(Finding.of(reduced), store.keep_failure(task, failure)))
+    confirming.add(FoundFailure(Finding.of(reduced), store.keep_failure(task, failure), number))
 
 
 def finish(confirming: Confirmations) -> None:
+    wait(confirming)
+    confirming.stop()
+
+
+def wait(confirming: Confirmations) -> None:
     ends = time.monotonic() + 120
     while confirming.pending:
         assert time.monotonic() < ends
         confirming.take_finished()
-    confirming.stop()
 
 
 def test_a_finding_says_what_torch_compile_does(confirming: Confirmations) -> None:
@@ -142,6 +152,38 @@ def test_what_the_store_knows_is_not_run_again(
     assert again.campaign.findings == confirming.campaign.findings
     assert again.store.occurrences() == dict.fromkeys(again.campaign.findings, 1)
     assert contents(folder) == before
+
+
+@pytest.mark.parametrize("confirmed", [False, True])
+def test_what_was_asked_for_first_is_the_evidence_whenever_it_comes(
+    confirming: Confirmations, *, confirmed: bool
+) -> None:
+    first, second, third = (replace(REDUCED, seed=seed) for seed in (1, 2, 3))
+    add(confirming, "second", 2, second)
+    if confirmed:
+        wait(confirming)
+    add(confirming, "third", 3, third)
+    add(confirming, "first", 1, first)
+    finish(confirming)
+    [finding] = confirming.campaign.findings.values()
+    assert (finding.seed, finding.count) == (1, 3)
+    [stored] = read_findings(confirming.folder.folder)
+    kept = confirming.store.finding(finding.identifier)
+    assert kept is not None
+    assert (stored.seed, kept.finding.seed) == (1, 1)
+    assert stored.user_level == finding.user_level != {}
+
+
+def test_evidence_is_replaced_after_a_kill_too(confirming: Confirmations) -> None:
+    add(confirming, "second", 2, replace(REDUCED, seed=2))
+    finish(confirming)
+    again = confirming_in(confirming.folder.folder)
+    add(again, "first", 1, replace(REDUCED, seed=1))
+    add(again, "second", 2, replace(REDUCED, seed=2))
+    finish(again)
+    [finding] = again.campaign.findings.values()
+    [stored] = read_findings(again.folder.folder)
+    assert (finding.seed, finding.count, stored.seed) == (1, 2, 1)
 
 
 def test_a_folder_that_was_removed_is_made_again(confirming: Confirmations) -> None:

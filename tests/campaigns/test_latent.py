@@ -97,7 +97,7 @@ def test_it_is_stored_without_a_reproducer(planted, written, tmp_path: Path) -> 
     confirmations = Confirmations(campaign, store, files)
     for task in ("one", "another"):
         kept = store.keep_failure(task, Failure(LATENT, reduced.original, reduced.seed))
-        confirmations.add(FoundFailure(Finding.of(reduced), kept))
+        confirmations.add(FoundFailure(Finding.of(reduced), kept, 0))
     confirmations.stop()
     assert not confirmations.pending
     assert not campaign.findings

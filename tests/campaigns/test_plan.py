@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
+
 import pytest
 
 from campaigns.plan import Plan
@@ -25,3 +28,13 @@ def test_each_target_has_its_size_of_groups_unless_the_plan_says_another() -> No
     for group, sizes in ((None, [1, 25]), (4, [4, 4])):
         shards = Plan(targets, programs=1, group=group).shards()
         assert [shard.group for shard in shards] == sizes
+
+
+def test_a_target_that_takes_long_has_fewer_turns_and_the_same_programs() -> None:
+    targets = ("inductor", "aot", "identity")
+    shards = [*Plan(targets, programs=500).shards()]
+    assert [shard.target for shard in shards[:8]] == ["aot", "identity"] * 3 + ["inductor", "aot"]
+    seeds = {name: [it.seed for it in shards if it.target == name] for name in targets}
+    assert seeds["inductor"] == seeds["aot"] == seeds["identity"] == [*range(20)]
+    endless = itertools.islice(Plan(targets).shards(), 1300)
+    assert Counter(it.target for it in endless) == {"aot": 600, "identity": 600, "inductor": 100}

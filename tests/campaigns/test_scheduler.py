@@ -15,7 +15,7 @@ from pebble import ProcessExpired
 from campaigns.blame import Blame
 from campaigns.campaign import Campaign
 from campaigns.confirmations import Confirmations
-from campaigns.failure import Failure
+from campaigns.failure import Failure, ReducedFailure
 from campaigns.frequent_bugs import BLOCK, OFTEN
 from campaigns.local_workers import LocalWorkers
 from campaigns.plan import Plan
@@ -167,6 +167,38 @@ def test_results_are_taken_in_the_order_of_the_shards(tmp_path: Path) -> None:
     subject.take()
     assert counts.programs == 3
     assert not subject.fill(), "all shards are done"
+
+
+def test_reductions_run_before_shards_that_wait(tmp_path: Path) -> None:
+    subject, pool = scheduler(tmp_path, 20 * PROGRAMS_PER_SHARD, workers=4)
+    subject.fill()
+    assert [shard.seed for shard in pool.scheduled] == [0, 1, 2, 3, 4], "the last one is ahead"
+    for seed in (0, 1):
+        failures = [Failure(SYMPTOM, PROGRAM, 0)] * (1 - seed)
+        result = ShardResult(pool.scheduled[seed], Statistics(programs=25), failures)
+        pool.futures[seed].set_result(result)
+        subject.take()
+        subject.fill()
+    assert isinstance(pool.scheduled[6], Failure), "the fifth shard was given before it was known"
+
+
+def test_reductions_are_taken_as_they_end_with_the_numbers_that_they_were_asked_with(
+    tmp_path: Path,
+) -> None:
+    subject, pool = scheduler(tmp_path, PROGRAMS_PER_SHARD, workers=3)
+    subject.fill()
+    failures = [Failure(SYMPTOM, PROGRAM, seed) for seed in (0, 1)]
+    result = ShardResult(pool.scheduled[0], Statistics(programs=25), failures)
+    pool.futures[0].set_result(result)
+    subject.take()
+    numbers = []
+    for position in (2, 1):
+        reduced = ReducedFailure.unreduced(pool.scheduled[position], "a reason")
+        pool.futures[position].set_result((reduced, 0.0))
+        found = subject.take()
+        assert found is not None
+        numbers.append((found.number, found.finding.seed))
+    assert numbers == [(1, 1), (0, 0)]
 
 
 def test_a_worker_that_dies_twice_costs_one_program_and_is_no_finding_unless_it_dies_again(
