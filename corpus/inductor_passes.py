@@ -109,11 +109,21 @@ def copied(node: fx.Node, index: int, **kwargs: Any) -> None:
 
     operand: Any = node.args[index]
     with node.graph.inserting_before(node):
-        if index == 0 and scatters_by_strides(node):
+        if index == 0 and (scatters_by_strides(node) or _has_gaps(operand.meta["val"])):
             copy = copy_with_storage(operand)
         else:
             copy = reinplace.graph_call_function(node.graph, aten.clone.default, operand, **kwargs)
     node.update_arg(index, copy)
+
+
+def _has_gaps(value: torch.Tensor) -> bool:
+    """Whether a tensor has other strides than its clone, though it does not overlap itself."""
+    extent = 1
+    for stride, size in sorted(zip(value.stride(), value.shape, strict=True)):
+        if size > 1 and stride < extent:
+            return False
+        extent += (size - 1) * stride
+    return extent > max(value.numel(), 1)
 
 
 def scatters_by_strides(node: fx.Node) -> bool:

@@ -176,6 +176,20 @@ def test_a_mend_removes_the_other_forms_of_the_bug(identifier: str) -> None:
         assert not tried(bug, target, bug).judgement.violations
 
 
+def test_a_copy_before_reinplacing_has_the_gaps_of_the_operand() -> None:
+    program = written(
+        """
+        v0 = aten.slice_scatter.default(x0, x1, 0, 1)
+        aten.add_.Scalar(x0, 1)
+        return (v0,)
+        """,
+        view(2, strides=(2,)),
+        view(1),
+    )
+    bug = replace(KNOWN_BUGS["reinplaced-result-outlives"], program=program)
+    assert not tried(bug, "inductor-reinplace", bug).judgement.violations
+
+
 def test_the_mended_inverse_of_unfold_keeps_the_strides_of_the_base() -> None:
     body = """
     v0 = aten.add.Scalar(x0, 1)
