@@ -3,7 +3,8 @@
 They would go on to hide what else a program shows. What is mended in a shard must not depend on
 the number of workers or their speed. So it is decided at fixed places of the plan: the shards of a
 block have those bugs mended that were hit often in all blocks but the one before it. The block
-between is under way meanwhile, so that no worker waits.
+between is under way meanwhile, so that no worker waits. Each block is as long as all before it, so
+that this holds for many workers soon.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 
 from corpus.known_bugs import KNOWN_BUGS
 
-BLOCK = 40  # shards
+BLOCK = 40  # shards of the first block
 OFTEN = 20  # hits
 
 
@@ -34,14 +35,19 @@ class FrequentBugs:
     def take(self) -> None:
         """The next shard of the plan was taken, with all its attempts."""
         self._taken += 1
-        if self._taken % BLOCK == 0:
+        if _block(self._taken) > _block(self._taken - 1):
             often = (name for name, hits in self._hits.items() if hits >= OFTEN)
             self._decided.append(tuple(sorted(filter(_can_be_mended, often))))
 
     def mended(self, position: int) -> tuple[str, ...] | None:
         """What is mended in the shard at a position of the plan; None if that is open yet."""
-        blocks = max(position // BLOCK - 1, 0)
+        blocks = max(_block(position) - 1, 0)
         return self._decided[blocks] if blocks < len(self._decided) else None
+
+
+def _block(position: int) -> int:
+    """The block that a position is in: 40 shards, 40, 80, 160, ..."""
+    return (position // BLOCK).bit_length()
 
 
 def _can_be_mended(bug: str) -> bool:

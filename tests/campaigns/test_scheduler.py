@@ -118,7 +118,7 @@ def test_known_bugs_are_counted_and_reduced_once_or_past_them_never(tmp_path: Pa
 
 @pytest.mark.parametrize("workers", [1, 4])
 def test_frequent_known_bugs_are_mended_in_later_shards(tmp_path: Path, workers: int) -> None:
-    subject, pool = scheduler(tmp_path, 4 * BLOCK * PROGRAMS_PER_SHARD, workers=workers)
+    subject, pool = scheduler(tmp_path, 5 * BLOCK * PROGRAMS_PER_SHARD, workers=workers)
     often, seldom = (
         Failure(SYMPTOM, PROGRAM, 0, known=name) for name in ("expand-inverse", "lost-strides")
     )
@@ -133,7 +133,18 @@ def test_frequent_known_bugs_are_mended_in_later_shards(tmp_path: Path, workers:
                 pool.futures[number].set_result((None, 0.0))  # a reduction
         subject.take()
     mended = {each.seed: each.mended for each in pool.scheduled if isinstance(each, Shard)}
-    assert mended == {n: ("expand-inverse",) * (n >= 2 * BLOCK) for n in range(4 * BLOCK)}
+    assert mended == {n: ("expand-inverse",) * (n >= 2 * BLOCK) for n in range(5 * BLOCK)}
+
+
+def test_many_workers_wait_only_at_the_first_blocks(tmp_path: Path) -> None:
+    subject, pool = scheduler(tmp_path, 40 * BLOCK * PROGRAMS_PER_SHARD, workers=5 * BLOCK)
+    subject.fill()
+    assert len(pool.scheduled) == 2 * BLOCK
+    for number in range(10 * BLOCK):
+        pool.futures[number].set_result(ShardResult(pool.scheduled[number]))
+        subject.take()
+        subject.fill()
+    assert len(pool.scheduled) >= 10 * BLOCK + 5 * BLOCK, "all workers have a shard"
 
 
 def test_no_worker_waits_for_a_shard_that_takes_long(tmp_path: Path) -> None:
