@@ -78,19 +78,25 @@ class LocalWorkers:
 
     def start(self, number: int, work: Work) -> None:
         """Run a task, which this number names."""
-        self._waiting.put(number, work)
-        self._fill()
+        if isinstance(work, CarefulReduction):
+            self._hand_over(number, work)
+        else:
+            self._waiting.put(number, work)
+            self._fill()
 
     def _fill(self) -> None:
         """Give the pool as many tasks as keep its workers busy. It runs them in their order."""
-        while self._waiting and len(self._running) < self.workers + AHEAD:
-            number, work = self._waiting.pop()
-            try:
-                future = self._schedule(work)
-            except RuntimeError as error:  # the pool broke since
-                future = ProcessFuture()
-                future.set_exception(BrokenProcessPool(str(error)))
-            self._running[number] = _Running(work, future)
+        careful = sum(isinstance(task.work, CarefulReduction) for task in self._running.values())
+        while self._waiting and len(self._running) - careful < self.workers + AHEAD:
+            self._hand_over(*self._waiting.pop())
+
+    def _hand_over(self, number: int, work: Work) -> None:
+        try:
+            future = self._schedule(work)
+        except RuntimeError as error:  # the pool broke since
+            future = ProcessFuture()
+            future.set_exception(BrokenProcessPool(str(error)))
+        self._running[number] = _Running(work, future)
 
     def _schedule(self, work: Work) -> ProcessFuture[Any]:
         if isinstance(work, CarefulReduction):
@@ -149,8 +155,7 @@ class LocalWorkers:
         self.pool = self.careful_pool = None
         running, self._running = self._running, {}
         for number, task in running.items():
-            self._waiting.put(number, task.work)
-        self._fill()
+            self.start(number, task.work)
         self._progress = time.monotonic()
 
     def stop(self) -> None:

@@ -15,6 +15,7 @@ from pebble import ProcessExpired
 from campaigns.blame import Blame
 from campaigns.campaign import Campaign
 from campaigns.confirmations import Confirmations
+from campaigns.executor import CarefulReduction
 from campaigns.failure import Failure, ReducedFailure
 from campaigns.frequent_bugs import BLOCK, OFTEN
 from campaigns.local_workers import LocalWorkers
@@ -191,6 +192,15 @@ def test_reductions_run_before_shards_that_wait(tmp_path: Path) -> None:
         subject.take()
         subject.fill()
     assert isinstance(pool.scheduled[6], Failure), "the fifth shard was given before it was known"
+
+
+def test_careful_reductions_keep_no_worker_from_shards(tmp_path: Path) -> None:
+    subject, pool = scheduler(tmp_path, PROGRAMS_PER_SHARD, workers=1)
+    workers = subject.tasks.executor
+    for number in range(5):
+        workers.start(number, CarefulReduction(Failure(SYMPTOM, PROGRAM, number)))
+    workers.start(5, next(subject.campaign.plan.shards()))
+    assert isinstance(pool.scheduled[-1], Shard)
 
 
 def test_reductions_are_taken_as_they_end_with_the_numbers_that_they_were_asked_with(
