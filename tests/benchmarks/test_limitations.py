@@ -14,7 +14,7 @@ from benchmarks.tables import plain
 
 @pytest.fixture(scope="module")
 def figures() -> limitations.LimitationFigures:
-    return limitations.measure(0.0, ("functionalize", "aot"), least=120)
+    return limitations.measure(0.0, ("functionalize", "aot"), least=40)
 
 
 def test_every_program_that_differs_is_flagged(figures) -> None:

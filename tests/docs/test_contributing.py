@@ -78,37 +78,53 @@ def follow(edit: re.Match[str], scratch: Path) -> None:
     path.write_text("\n".join(lines), encoding="utf-8")
 
 
-def run(command: str, scratch: Path) -> None:
-    """Run a command of the text in the copy: `aliasproof ...` or `make test ARGS='...'`."""
-    words = shlex.split(command)
-    if words[0] == "make":
-        arguments = shlex.split(words[2].removeprefix("ARGS="))
-        words = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider"]
-        words += arguments
-    else:
-        assert words[0] == "aliasproof"
-        words = [sys.executable, "-m", *words]
+def run(words: list[str], scratch: Path) -> None:
+    """Run a module of Python in the copy."""
     environment = os.environ | {"PYTHONPATH": str(scratch)}
     done = subprocess.run(
-        words, cwd=scratch, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-m", *words],
+        cwd=scratch,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    assert done.returncode == 0, f"{words}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
 
 
 def test_the_walk_throughs_are_those_that_a_newcomer_needs() -> None:
     assert tuple(SECTIONS) == NAMES
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_a_walk_through_works(name: str, scratch: Path) -> None:
+def test_each_block_of_code_says_where_it_goes(name: str, scratch: Path) -> None:
     edits = list(EDIT.finditer(SECTIONS[name]))
-    blocks = re.findall(r"^```(?:python|text)$", SECTIONS[name], re.MULTILINE)
     assert edits
-    assert len(edits) == len(blocks), "a block of code without a sentence that says where it goes"
+    assert len(edits) == len(re.findall(r"^```(?:python|text)$", SECTIONS[name], re.MULTILINE))
     for edit in edits:
         follow(edit, scratch)
-    commands = re.findall(r"^\$ (.+)$", SECTIONS[name], re.MULTILINE)
-    assert commands
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_walk_throughs_work(scratch: Path) -> None:
+    """All in one copy, one after the other, each command once: most of the time is imports."""
+    tests: list[list[str]] = []
+    for section in SECTIONS.values():
+        for edit in EDIT.finditer(section):
+            follow(edit, scratch)
+    commands = dict.fromkeys(re.findall(r"^\$ (.+)$", "".join(SECTIONS.values()), re.MULTILINE))
     for command in commands:
-        run(command, scratch)
+        words = shlex.split(command)
+        if words[0] == "make":  # make test ARGS='...'
+            tests.append(shlex.split(words[2].removeprefix("ARGS=")))
+        else:
+            run(words, scratch)
+    whole = [part for part in tests if "-k" not in part]
+    selected = [part for part in tests if "-k" in part]
+    assert len(whole) + len(selected) == len(tests) > 4
+    options = ["pytest", "-q", "-n", "0", "-p", "no:cacheprovider"]
+    run([*options, *(path for part in whole for path in part)], scratch)
+    paths = [path for part in selected for path in part[: part.index("-k")]]
+    names = " or ".join(f"({part[part.index('-k') + 1]})" for part in selected)
+    run([*options, *paths, "-k", names], scratch)

@@ -25,7 +25,7 @@ KILLS = int(os.environ.get("KILLS", "1"))  # of the driver, and of its workers
 PROGRAMS = os.environ.get("PROGRAMS", "50")
 # What differs between two equal runs.
 TIMES = ("seconds", "seconds of processor time", "worker deaths", "folder")
-FAULTS = os.environ.get("FAULTS", "segfault,memory,garbage,files")
+FAULTS = os.environ.get("FAULTS", "segfault,garbage,files")
 # What shows a fault. What is printed, and files that stay open, are no fault of the results.
 KINDS = {
     "segfault": "dies of signal 11",
@@ -216,17 +216,17 @@ def mount_memory(folder: Path, options: str) -> None:
         pytest.skip("no file system can be mounted here")
 
 
+def one_after_the_other(campaigns: Campaigns, chance: random.Random) -> None:
+    for disturb in (fill_disk, kill_drivers, kill_workers):
+        disturb(campaigns, chance)
+
+
 @pytest.mark.parametrize(
     "disturb",
-    [
-        kill_drivers,
-        kill_workers,
-        pytest.param(
-            end_by_signals,
-            marks=pytest.mark.skipif(KILLS < 2, reason="takes long: make survival"),
-        ),
-        fill_disk,
-    ],
+    # Each takes as long as an undisturbed campaign, and that is long.
+    [one_after_the_other]
+    if KILLS == 1
+    else [kill_drivers, kill_workers, end_by_signals, fill_disk],
     ids=lambda each: each.__name__,
 )
 def test_the_outcome_is_that_of_an_undisturbed_campaign(
