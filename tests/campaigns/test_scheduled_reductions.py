@@ -1,0 +1,90 @@
+"""Which failures are reduced, and when: before shards that wait, and again if a worker ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from campaigns.executor import CarefulReduction
+from campaigns.failure import Failure, ReducedFailure
+from campaigns.scheduler import TRIES, TRIES_OF_REDUCTION_IF_FROM_OUTSIDE, worth_reducing
+from campaigns.shard import PROGRAMS_PER_SHARD, Shard, ShardResult
+from campaigns.statistics import Statistics
+from tests.campaigns.test_scheduler import ERROR, PROGRAM, SYMPTOM, dies, reducing, scheduler
+
+
+@pytest.mark.parametrize(
+    ("failure", "reduced"),
+    [
+        (Failure(ERROR, PROGRAM, 0), 2),
+        (Failure(SYMPTOM, PROGRAM, 0), 12 + 22),
+        (Failure(SYMPTOM, PROGRAM, 0, known="expand-inverse"), 1),
+        (Failure(SYMPTOM, PROGRAM, 0, suspected="as-strided-of-new-base"), 2 + 12),
+    ],
+)
+def test_what_is_nearly_told_already_is_reduced_less_often(failure: Failure, reduced: int) -> None:
+    assert sum(worth_reducing(failure, number) for number in range(1, 101)) == reduced
+
+
+def test_reductions_run_before_shards_that_wait(tmp_path: Path) -> None:
+    subject, pool = scheduler(tmp_path, 20 * PROGRAMS_PER_SHARD, workers=4)
+    subject.fill()
+    assert [shard.seed for shard in pool.scheduled] == [0, 1, 2, 3, 4], "the last one is ahead"
+    for seed in (0, 1):
+        failures = [Failure(SYMPTOM, PROGRAM, 0)] * (1 - seed)
+        result = ShardResult(pool.scheduled[seed], Statistics(programs=25), failures)
+        pool.futures[seed].set_result(result)
+        subject.take()
+        subject.fill()
+    assert isinstance(pool.scheduled[6], Failure), "the fifth shard was given before it was known"
+
+
+def test_careful_reductions_keep_no_worker_from_shards(tmp_path: Path) -> None:
+    subject, pool = scheduler(tmp_path, PROGRAMS_PER_SHARD, workers=1)
+    workers = subject.tasks.executor
+    for number in range(5):
+        workers.start(number, CarefulReduction(Failure(SYMPTOM, PROGRAM, number)))
+    workers.start(5, next(subject.campaign.plan.shards()))
+    assert isinstance(pool.scheduled[-1], Shard)
+
+
+def test_reductions_are_taken_as_they_end_with_the_numbers_that_they_were_asked_with(
+    tmp_path: Path,
+) -> None:
+    subject, pool = scheduler(tmp_path, PROGRAMS_PER_SHARD, workers=3)
+    subject.fill()
+    failures = [Failure(SYMPTOM, PROGRAM, seed) for seed in (0, 1)]
+    result = ShardResult(pool.scheduled[0], Statistics(programs=25), failures)
+    pool.futures[0].set_result(result)
+    subject.take()
+    numbers = []
+    for position in (2, 1):
+        reduced = ReducedFailure.unreduced(pool.scheduled[position], "a reason")
+        pool.futures[position].set_result((reduced, 0.0))
+        found = subject.take()
+        assert found is not None
+        numbers.append((found.number, found.finding.seed))
+    assert numbers == [(1, 1), (0, 0)]
+
+
+def test_a_reduction_that_ends_workers_leaves_the_failure_with_its_evidence(tmp_path: Path) -> None:
+    subject, pool = reducing(tmp_path)
+    for _ in range(TRIES - 1):
+        assert dies(subject, pool, []) is None
+    found = dies(subject, pool, [])
+    assert found is not None
+    assert (found.finding.program, found.finding.place) == (PROGRAM, "output 0")
+    assert found.finding.evidence["target"] == "1"
+    told = "each worker that reduced it dies of signal 11"
+    assert found.finding.evidence["not reduced"] == told
+    # No program that was reduced to its end has this identifier.
+    assert found.finding.cause == "not reduced: a kind"
+    assert not subject.fill()
+
+
+def test_ends_from_outside_say_nothing_of_a_reduction(tmp_path: Path) -> None:
+    subject, pool = reducing(tmp_path)
+    for status in (-9, -11, *(-9,) * (TRIES_OF_REDUCTION_IF_FROM_OUTSIDE - 2)):
+        assert dies(subject, pool, [], status) is None
+    assert dies(subject, pool, [], -9) is not None, "it does not go on for ever"
