@@ -92,7 +92,7 @@ def _uses(node: fx.Node) -> Iterator[fx.Node]:
 BUG = KnownBug(
     "reinplaced-result-outlives",
     "Inductor puts a result into an input that is overwritten while the result is still needed",
-    "",
+    "https://github.com/pytorch/pytorch/issues/198094",
     written(
         """
         v0 = aten.diagonal_scatter.default(x0, x1)
