@@ -23,7 +23,7 @@ def mended() -> Iterator[None]:
 
 BUG = KnownBug(
     "long-scatter-of-number",
-    "Inductor raises RuntimeError for x.scatter(0, index, 1, reduce='add') if index is longer than x",
+    "Inductor raises RuntimeError for x.scatter(0, i, 1, reduce='add') if i is longer than x",
     "",
     written(
         """

@@ -21,7 +21,7 @@ yaml = pytest.importorskip("yaml")
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = ROOT / ".github" / "workflows"
-# Those that need a network, or the 93 known bugs. `tests/aliasproof/test_replay.py` has the latter.
+# Those that need a network, or all known bugs. `tests/aliasproof/test_replay.py` has the latter.
 LEFT_OUT = {"Install", "Replay the known bugs"}
 
 
