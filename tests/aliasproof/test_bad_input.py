@@ -5,7 +5,7 @@ import json
 import pytest
 
 import aliasproof.commands.ops
-from programs.errors import InternalError
+from programs.errors import InternalError, OutOfMemory
 
 GOOD = "import torch\ndef program(x):\n    return x\ndef inputs():\n    return torch.ones(3)\n"
 
@@ -223,3 +223,14 @@ def test_interrupted(call, monkeypatch):
     monkeypatch.setattr(aliasproof.commands.ops, "list_ops", interrupted)
     outcome = call("ops")
     assert (outcome.code, outcome.err) == (130, "aliasproof: interrupted\n")
+
+
+@pytest.mark.parametrize("message", ["", "no memory\nin two lines"])
+def test_a_lack_of_memory_is_one_line(call, monkeypatch, message):
+    def without_memory(**options):
+        raise OutOfMemory(message)
+
+    monkeypatch.setattr(aliasproof.commands.ops, "list_ops", without_memory)
+    outcome = call("ops")
+    assert outcome.code == 1
+    assert outcome.err == f"aliasproof: out of memory: {message[:9]}".rstrip() + "\n"
