@@ -11,6 +11,7 @@ from unittest import mock
 import torch
 from torch._ops import OpOverload
 from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
+from torch.utils._pytree import tree_leaves
 
 from corpus.known_bug import KnownBug, Mark, calls, view, written
 from programs.program import Program
@@ -55,7 +56,7 @@ def _written(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     for index, argument in enumerate(arguments):
         if argument.name in kwargs:
             given[index] = kwargs[argument.name]
-    found = [given.get(index) for index in facts(op).writes]
+    found = tree_leaves([given.get(index) for index in facts(op).writes])  # may be lists
     return [each.elem for each in found if isinstance(each, FunctionalTensor)]
 
 

@@ -123,6 +123,20 @@ OTHER_FORMS = {
             ),
         ),
     ],
+    "lost-strides": [
+        (
+            "aot",
+            written(
+                """
+                aten._foreach_zero_.default([x0])
+                v0 = aten.select_scatter.default(x0, x1, 0, 0)
+                return (v0,)
+                """,
+                view(2, 2, strides=(3, 1)),
+                view(2),
+            ),
+        ),
+    ],
     "metadata-taken-for-data": [
         (
             "functionalize",
