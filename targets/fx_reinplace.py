@@ -11,6 +11,7 @@ from torch import fx
 from torch.fx.passes.reinplace import reinplace
 
 from oracles.stage import Stage
+from programs.values import clone_inputs
 from targets import torch_functionalize
 from targets.target import Build, Function, Target
 from targets.torch_functionalize import DATA_DEPENDENT_SHAPE
@@ -35,7 +36,8 @@ def compiled(program, inputs):
 
 def build(function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing = PLAIN) -> Build:
     """Functionalize, keep that stage, and reinplace a copy of it."""
-    functional = torch_functionalize.build(function, inputs, tracing).stages[0]
+    # The trace may change the metadata of its inputs, and the pass needs them as they are.
+    functional = torch_functionalize.build(function, clone_inputs(inputs), tracing).stages[0]
     module: fx.GraphModule = copy.deepcopy(functional.graph)  # the pass changes its argument
     reinplaced = reinplace(module, *inputs)
     return Build(reinplaced, [functional, Stage("reinplaced", reinplaced, functional=False)])

@@ -114,6 +114,15 @@ def test_a_recipe_does_what_build_does_for_inputs_of_any_layout(
         )
 
 
+@pytest.mark.parametrize("call", ["aten.squeeze_.dims(x, [1])", "aten.transpose_.default(x, 0, 1)"])
+def test_a_recipe_does_what_build_does_if_an_input_gets_another_layout(
+    direct: Target, call: str
+) -> None:
+    view = Input("x", 0, torch.float32, (2, 1), (1, 1))
+    text = f"def program(x):\n    {call}\n    return ()\n"
+    check_recipe(direct, parse_source(text, (Storage(torch.float32, 2),), (view,)))
+
+
 @pytest.mark.parametrize("name", ["reference", "reference-copy"])
 @pytest.mark.parametrize("offset", [0, 1])
 @pytest.mark.parametrize("strides", ["[2, 1]", "[]"])
