@@ -136,7 +136,10 @@ class PassWatch:
             values = (returned, variable)
             root = next((each for each in values if isinstance(each, fx.GraphModule)), None)
             part, name = named(_with_callers(frame)) if event == "return" else CAPTURE
-            self.versions.append(Version(part, name, copied(graph, root)))
+            # Torch can write code for a graph that Python does not read. Such a graph cannot run:
+            # the first version after it that can is asked.
+            with contextlib.suppress(SyntaxError):
+                self.versions.append(Version(part, name, copied(graph, root)))
         self._last[names] = text
 
 
