@@ -51,6 +51,8 @@ _OP = re.compile(rf"\b(?:aten|prims|{NAMESPACE})::\w+(?:\.\w+)?(?:\(.*?\) -> (?:
 _DTYPE = re.compile(
     r"\b(?:Byte|Char|Short|Int|Long|Half|Float|Double|Bool|BFloat16|Complex(?:Half|Float|Double))\b"
 )
+# As fake tensors print themselves: `FakeTensor(..., size=(2,), dtype=torch.int64)`.
+_FAKE = re.compile(r"\bFakeTensor\((?:[^()]|\([^()]*\))*\)")
 
 
 def skeleton(error: BaseException) -> str:
@@ -63,7 +65,8 @@ def skeleton(error: BaseException) -> str:
         return f"{type(error).__name__} by {skeleton(inner)}"
     # Later lines often hold a graph or a stack, which differ from program to program.
     lines = str(error).strip().splitlines()
-    text = _DTYPE.sub("#", _OP.sub("#", lines[0] if lines else ""))
+    text = _FAKE.sub("FakeTensor", lines[0] if lines else "")
+    text = _DTYPE.sub("#", _OP.sub("#", text))
     text = re.sub(r"0x[0-9a-f]+|\bv?\d+\b|\[[^\]]*\]", "#", text)
     text = re.sub(r"-?\d+|-#", "#", text)
     text = re.sub(r"(?<!\w)\(#?(, ?#)*,?\)", "(#)", text)  # shapes of any rank

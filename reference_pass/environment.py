@@ -183,9 +183,9 @@ class Environment:
             self.views[identity] = self.at_start[identity] = view
 
     # The program makes a storage together with a tensor. If the storage is flattened, there are two
-    # ways to its base. If the new value has eager's offset in it, and nothing around the value is
-    # seen, the base is the storage of the value. Otherwise the base is made first, and the value is
-    # written to it.
+    # ways to its base. If the new value has eager's offset in it, its storage has all that eager's
+    # has, and nothing around the value is seen, the base is the storage of the value. Otherwise the
+    # base is made first, and the value is written to it.
 
     def new_storage(self, value: fx.Node, geometry: Geometry) -> FunctionalView:
         """Add a storage that the program makes. Returns the view of the tensor that made it."""
@@ -197,7 +197,9 @@ class Environment:
         if kind is not BaseKind.FLATTENED:
             storage.base = FunctionalView(storage, geometry, value=value)
             return storage.base
-        if keeps_offset and index not in self.uses.copied_whole:
+        nbytes = self.analysis.storages.by_number[index].nbytes()
+        has_all = known(tensor.untyped_storage().nbytes() >= nbytes)
+        if keeps_offset and has_all and index not in self.uses.copied_whole:
             flatten(storage, value)
             view = storage.register(view_of_geometry(storage, geometry, storage.base))
             view.note(value)

@@ -111,3 +111,16 @@ def test_an_as_strided_copy_of_a_conjugated_view_is_as_in_eager(written, views) 
         compiled(complex_counted(6)), module(complex_counted(6)), strict=True
     ):
         assert torch.equal(actual, expected)
+
+
+@pytest.mark.parametrize("views", ["alias", "copy"])
+def test_a_scatter_by_as_strided_has_the_memory_behind_its_operand(views) -> None:
+    graph = fx.Graph()
+    real = graph.call_function(aten.real.default, (graph.placeholder("x"),))
+    scatter = graph.call_function(aten.as_strided_scatter.default, (real, real, [2], [2], 1))
+    # What this composite does is not known, so all of the storage must be as in eager.
+    graph.call_function(aten.feature_alpha_dropout.default, (scatter, 0.0, False))
+    graph.output(scatter)
+    module = fx.GraphModule(torch.nn.Module(), graph)
+    compiled = pipeline(module, complex_counted(2), views=views)
+    assert torch.equal(compiled(complex_counted(2)), module(complex_counted(2)))
