@@ -188,7 +188,8 @@ def end_by_signals(campaigns: Campaigns, chance: random.Random) -> None:
                 time.sleep(0.2)
         _, err = process.communicate(timeout=120)
         assert "Traceback" not in err
-        assert process.returncode in (0, 130, -signal.SIGTERM), err
+        # The third one ends the process at once.
+        assert process.returncode in (0, 130, -number), err
 
 
 def fill_disk(campaigns: Campaigns, chance: random.Random) -> None:
