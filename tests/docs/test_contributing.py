@@ -35,6 +35,7 @@ EDIT = re.compile(
     r":\n\n```\w+\n(?P<text>.*?)```",
     re.DOTALL,
 )
+COMMAND = re.compile(r"^\$ (.+)$", re.MULTILINE)
 # What a walk-through needs of the repository.
 COPIED = ("docs", "pyproject.toml", "tests", "README.md", "CONTRIBUTING.md")
 PACKAGES = sorted(path.parent.name for path in ROOT.glob("*/__init__.py"))
@@ -99,8 +100,10 @@ def test_the_walk_throughs_are_those_that_a_newcomer_needs() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_each_block_of_code_says_where_it_goes(name: str, scratch: Path) -> None:
     edits = list(EDIT.finditer(SECTIONS[name]))
+    blocks = re.findall(r"^```(?:python|text)$", SECTIONS[name], re.MULTILINE)
     assert edits
-    assert len(edits) == len(re.findall(r"^```(?:python|text)$", SECTIONS[name], re.MULTILINE))
+    assert len(edits) == len(blocks), "a block of code without a sentence that says where it goes"
+    assert COMMAND.findall(SECTIONS[name])
     for edit in edits:
         follow(edit, scratch)
 
@@ -113,12 +116,12 @@ def test_the_walk_throughs_work(scratch: Path) -> None:
     for section in SECTIONS.values():
         for edit in EDIT.finditer(section):
             follow(edit, scratch)
-    commands = dict.fromkeys(re.findall(r"^\$ (.+)$", "".join(SECTIONS.values()), re.MULTILINE))
-    for command in commands:
+    for command in dict.fromkeys(COMMAND.findall("".join(SECTIONS.values()))):
         words = shlex.split(command)
         if words[0] == "make":  # make test ARGS='...'
             tests.append(shlex.split(words[2].removeprefix("ARGS=")))
         else:
+            assert words[0] == "aliasproof"
             run(words, scratch)
     whole = [part for part in tests if "-k" not in part]
     selected = [part for part in tests if "-k" in part]
