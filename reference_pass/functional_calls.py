@@ -175,15 +175,24 @@ def call_with_writes(env: Environment, node: fx.Node, effect: Effect, op: OpOver
         _call_item_by_item(env, node, op, views)
         return
     if not is_opaque(op):
-        _refuse_two_writes(op, views)
+        _refuse_two_writes(op, [view for view in views if not _has_lazy_bits(view)])
     results = _parts(env, _functional(env, op, (node.args, node.kwargs), views))
     fresh = facts(op).fresh
     returned = effect.value if len(op._schema.returns) > 1 else (effect.value,)
     for result, index in zip(results, fresh, strict=False):
         env.define(node, effect, returned[index], result)
     contents = [leaf for result in results[len(fresh) :] for leaf in _tensors(env, result)]
-    for view, value in zip(views, contents, strict=True):
+    writes = zip(views, contents, strict=True)
+    for view, value in sorted(writes, key=lambda write: _has_lazy_bits(write[0])):
         view.storage.write(view, value)
+
+
+def _has_lazy_bits(view: FunctionalView) -> bool:
+    """True if eager gives the kernel a copy, since it does not take lazy bits.
+
+    After the call, it copies these back (aten/src/ATen/native/MathBitsFallback.h).
+    """
+    return view.geometry is not None and (view.geometry.conj or view.geometry.neg)
 
 
 def _functional(

@@ -124,3 +124,29 @@ def test_a_scatter_by_as_strided_has_the_memory_behind_its_operand(views) -> Non
     module = fx.GraphModule(torch.nn.Module(), graph)
     compiled = pipeline(module, complex_counted(2), views=views)
     assert torch.equal(compiled(complex_counted(2)), module(complex_counted(2)))
+
+
+@pytest.mark.parametrize(
+    ("op", "options"),
+    [
+        (aten.rrelu_with_noise_.default, (0.1, 0.3, False)),
+        (aten.rrelu_with_noise_.default, (0.1, 0.3, True)),
+        (aten.aminmax.out, ()),
+    ],
+)
+def test_a_call_may_write_a_tensor_and_a_lazily_negative_view_of_it(op, options) -> None:
+    graph = fx.Graph()
+    x, operand = graph.placeholder("x"), graph.placeholder("operand")
+    negative = graph.call_function(aten._neg_view.default, (x,))
+    if op is aten.aminmax.out:
+        graph.call_function(op, (operand,), {"dim": 0, "min": negative, "max": x})
+    else:
+        graph.call_function(op, (negative, x, *options))
+    graph.output((negative, graph.call_function(aten.mul.Tensor, (x, 2))))
+    module = fx.GraphModule(torch.nn.Module(), graph)
+    inputs = torch.tensor(-3.0), torch.tensor([-1.0, 2.0])
+    ends = []
+    for program in (module, pipeline(module, *inputs)):
+        torch.manual_seed(0)
+        ends.append(seen_at_end(program, [each.clone() for each in inputs]))
+    assert ends[0] == ends[1]
