@@ -20,7 +20,7 @@ from reference_pass.alias_analysis import ARITHMETIC
 from reference_pass.control_flow_calls import CONTROL_FLOW
 from reference_pass.exceptions import Refused
 from reference_pass.graph_copies import with_graph
-from reference_pass.nested import nodes_in
+from reference_pass.nested import nodes_in, tensors_in
 from reference_pass.operator_forms import aten, bind, on_copies, unbind
 
 # --- what is a graph of ATen calls ----------------------------------------------------------------
@@ -207,3 +207,22 @@ _in_python = aten.dropout.default.py_kernels[_COMPOSITE]
 def _dropout_or_operand(x: torch.Tensor, p: float, train: bool) -> torch.Tensor:
     result: torch.Tensor = _in_python(x, p, train) if train and p != 0 else x
     return result
+
+
+@contextlib.contextmanager
+def differentiable_lstm() -> Iterator[None]:
+    """A trace in which each layer of an LSTM that is trained has a gradient.
+
+    Traces take the kernel of oneDNN unless the input requires a gradient. They call it for
+    inference, so it keeps nothing for the gradients of the weights.
+    """
+    select = torch._decomp.decompositions.select_one_layer_lstm_function
+
+    def selected(*operands: Any) -> Any:
+        trained = any(tensor.requires_grad for tensor in tensors_in(operands))
+        return torch._decomp.decompositions.one_layer_lstm if trained else select(*operands)
+
+    with mock.patch.object(
+        torch._decomp.decompositions, "select_one_layer_lstm_function", selected
+    ):
+        yield

@@ -26,7 +26,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.graph import _BoxedCodeGen
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from reference_pass.aten_graphs import is_aten, normalised
+from reference_pass.aten_graphs import differentiable_lstm, is_aten, normalised
 from reference_pass.backtracking import Footprint, footprint
 from reference_pass.capture import capture
 from reference_pass.exceptions import Refused
@@ -82,7 +82,10 @@ def aliasproof(
         graph.output((graph.graph_copy(graph_module.graph, {}),))
         graph_module = fx.GraphModule(graph_module, graph)
     # The backward graph is compiled now, so that what is refused in it is refused now.
-    with torch._functorch.config.patch(force_non_lazy_backward_lowering=True):
+    with (
+        torch._functorch.config.patch(force_non_lazy_backward_lowering=True),
+        differentiable_lstm(),
+    ):
         compiled = compile_both(graph_module, example_inputs)
     return compiled if is_tuple else lambda *inputs: compiled(*inputs)[0]
 

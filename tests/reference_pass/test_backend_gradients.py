@@ -189,6 +189,21 @@ def test_a_boxed_call_frees_its_inputs_before_it_ends():
     assert (freed, inputs) == ([True], [])
 
 
+def test_an_lstm_is_trained_on_an_input_that_requires_no_gradient():
+    # `aot_eager` raises an AssertionError for it, unless the input requires a gradient.
+    def gradients(backend, input_requires_grad):
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        lstm, x = nn.LSTM(4, 8, num_layers=2), torch.randn(3, 2, 4)
+        compiled = torch.compile(lstm, backend=backend, fullgraph=True)
+        compiled(x.requires_grad_(input_requires_grad))[0].sum().backward()
+        return [parameter.grad for parameter in lstm.parameters()]
+
+    with torch._dynamo.config.patch(allow_rnn=True):
+        trained, expected = gradients("aliasproof", False), gradients("aot_eager", True)
+    assert all(map(torch.equal, trained, expected))
+
+
 def test_each_graph_of_a_training_step_is_built_once():
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     with mock.patch.object(backend, "pipeline", wraps=pipeline) as pipelines:
