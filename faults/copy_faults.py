@@ -27,12 +27,20 @@ from reference_pass.noops import (
 )
 from reference_pass.operand_access import SCATTERS
 from reference_pass.operator_forms import facts
-from reference_pass.regions import Region
+from reference_pass.regions import Region, overlap
 
 
 def copy_of_a_mutated_input_is_dropped(duplicate: Duplicate) -> bool:
     """A copy is dropped although the epilogue overwrites the original before the copy is read."""
     return True
+
+
+def copy_is_dropped_before_it_is_stored_elsewhere(duplicate: Duplicate) -> bool:
+    """A copy is dropped although the copy_ that reads it overwrites other bytes of the original."""
+    live, region = duplicate.liveness, Region.of(duplicate.replacement)
+    made, last = live.position[duplicate.node], live.last_read(duplicate.node)
+    writes = [] if duplicate.is_view else live.memory(duplicate.replacement).writes
+    return not any(made < write.at < last and overlap(write.region, region) for write in writes)
 
 
 def returned_copy_is_dropped(duplicate: Duplicate) -> bool:
@@ -121,6 +129,11 @@ def out_calls_are_dead_code(graph_module: fx.GraphModule) -> None:
 FAULTS: tuple[Fault, ...] = (
     weaker_noop_rule(
         original_is_not_overwritten, copy_of_a_mutated_input_is_dropped, "pytorch/pytorch#198131"
+    ),
+    weaker_noop_rule(
+        original_is_not_overwritten,
+        copy_is_dropped_before_it_is_stored_elsewhere,
+        "rule of remove_noops: the epilogue does not overwrite what it reads",
     ),
     weaker_noop_rule(copy_is_not_returned, returned_copy_is_dropped, "pytorch/pytorch#114464"),
     weaker_noop_rule(

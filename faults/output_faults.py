@@ -10,10 +10,9 @@ from torch import fx
 
 from faults.fault import Fault, after_functionalize, by_rule
 from reference_pass.alias_analysis import Geometry, storage_of
-from reference_pass.emission import contiguous_strides
 from reference_pass.nested import nodes_in
 from reference_pass.operator_forms import aten
-from reference_pass.regions import Size
+from reference_pass.regions import Size, contiguous_strides
 
 
 def _instead(

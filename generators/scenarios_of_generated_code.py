@@ -63,7 +63,10 @@ def read_elsewhere(pick: Pick, scene: Scene) -> None:
     if scene.values[read].untyped_storage().data_ptr() == (
         scene.values[name].untyped_storage().data_ptr()
     ):
-        read = fresh(pick, scene, read)
+        if pick.chance(40):
+            read = scene.call("aten.clone.default", Ref(read))[0]
+        else:
+            read = fresh(pick, scene, read)
     add = "aten.add_.Tensor" if is_arithmetic(scene.values[name]) else "aten.copy_.default"
     scene.call(pick.one(("aten.copy_.default", add)), Ref(name), Ref(read))
     if pick.chance(30):

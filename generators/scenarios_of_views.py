@@ -119,11 +119,11 @@ def shift(pick: Pick, scene: Scene) -> None:
     behind = scene.call("aten.slice.Tensor", Ref(name), 0, 0, -1)[0]
     if pick.chance(50):
         ahead, behind = behind, ahead
-    if pick.chance(30):
+    if pick.chance(50):
         saved = scene.call("aten.clone.default", Ref(behind))[0]
     else:
         saved = fresh(pick, scene, behind)
-    write = pick.one(("aten.copy_.default", "aten.add_.Tensor"))
+    write = "aten.copy_.default" if pick.chance(70) else "aten.add_.Tensor"
     scene.call(write, Ref(ahead), Ref(saved))
 
 

@@ -5,6 +5,8 @@ Each rule takes a call that is about to run and says what is wrong with it, or N
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from programs.eager_call import EagerCall
@@ -109,6 +111,43 @@ _CUTS = {
 }
 
 
+def kernels_disagree(call: EagerCall) -> str | None:
+    """The vectorised kernel and that for other layouts give different numbers, not only bits.
+
+    On the CPU of torch 2.13: `gelu` of infinity is NaN or infinity, `fmod(1e20, 1e-38)` is NaN or
+    0, and `logit_backward` at 0 is infinity of either sign.
+    """
+    disagree = _DISAGREEMENTS.get(rounding_name(call.op))
+    if disagree is None or not disagree(call):
+        return None
+    return "is called where its result depends on the layout: its kernels disagree"
+
+
+def _gelu_is_too_large(call: EagerCall) -> bool:
+    operand = call.arguments["self"].double()
+    # The vectorised kernel doubles its operand.
+    return bool((operand > torch.finfo(call.arguments["self"].dtype).max / 2).any())
+
+
+def _quotient_is_too_large(call: EagerCall) -> bool:
+    dividend, divisor = _operands(call)
+    if not dividend.is_floating_point():
+        return False
+    return bool((dividend.isfinite() & (divisor != 0) & (dividend / divisor).isinf()).any())
+
+
+def _logit_is_infinite(call: EagerCall) -> bool:
+    return bool((call.arguments["self"] == 0).any())
+
+
+_DISAGREEMENTS: dict[str, Callable[[EagerCall], bool]] = {
+    "gelu": _gelu_is_too_large,
+    "fmod": _quotient_is_too_large,
+    "remainder": _quotient_is_too_large,
+    "logit_backward": _logit_is_infinite,
+}
+
+
 def _operands(call: EagerCall) -> tuple[torch.Tensor, torch.Tensor]:
     """The two operands in the dtype of the result."""
     one, other = call.arguments["self"], call.arguments["other"]
@@ -144,4 +183,5 @@ ARITHMETIC = (
     takes_divisor_of_lowest,
     shifts_out_of_range,
     lies_on_branch_cut,
+    kernels_disagree,
 )

@@ -163,9 +163,9 @@ class Effect:
 class Analysis:
     """What a graph does with storage, node by node, in the order of execution.
 
-    `seen` has for each storage all geometries in which the program sees it, the first one first.
-    `written` are the storages that are written, `resized` those that are resized. `notes` are the
-    values that need no run.
+    `seen` has for each storage all geometries in which the program sees it, the first one first,
+    and `nbytes` its size in bytes at that time. `written` are the storages that are written,
+    `resized` those that are resized. `notes` are the values that need no run.
     """
 
     mode: FakeTensorMode
@@ -173,6 +173,7 @@ class Analysis:
     effects: dict[fx.Node, Effect] = field(default_factory=dict)
     storages: Storages = field(default_factory=Storages)
     seen: list[list[Geometry]] = field(default_factory=list)
+    nbytes: dict[int, Size] = field(default_factory=dict)
     written: set[int] = field(default_factory=set)
     resized: set[int] = field(default_factory=set)
 
@@ -184,6 +185,7 @@ class Analysis:
         while len(self.seen) < len(self.storages):
             self.seen.append([])
         self.seen[geometry.storage].append(geometry)
+        self.nbytes.setdefault(geometry.storage, tensor.untyped_storage().nbytes())
         return geometry
 
     def value(self, node: fx.Node) -> Any:
@@ -203,7 +205,7 @@ def analyse(
     analysis = Analysis(mode, NotedValues(mode) if noted else None)
     # Fakes of the sample arguments: the run must not change the metadata of the caller's tensors.
     inputs = iter(fake_inputs(mode, sample_args))
-    nbytes: dict[int, int] = {}  # of the storages of inputs, before the graph runs
+    of_inputs: set[int] = set()
     with on_fakes(mode):
         for node in graph_module.graph.nodes:
             if node.op == "placeholder":
@@ -218,13 +220,10 @@ def analyse(
             if analysis.notes is not None:
                 analysis.notes.compare(node, effect.value)
             if node.op == "placeholder":
-                nbytes |= {
-                    geometry.storage: analysis.storages.by_number[geometry.storage].nbytes()
-                    for geometry in effect.shows.values()
-                }
+                of_inputs |= {geometry.storage for geometry in effect.shows.values()}
         # Fake inputs share their storages with the caller's fakes, so these get their size back.
-        for number in analysis.resized & nbytes.keys():
-            analysis.storages.by_number[number].resize_(nbytes[number])
+        for number in analysis.resized & of_inputs:
+            analysis.storages.by_number[number].resize_(analysis.nbytes[number])
     return analysis
 
 

@@ -21,7 +21,7 @@ from reference_pass.metadata import set_value
 from reference_pass.nested import leaves_in
 from reference_pass.operand_access import COPIES_STORAGE
 from reference_pass.operator_forms import aten, copy_form
-from reference_pass.regions import Size
+from reference_pass.regions import Size, contiguous_strides
 
 
 @dataclass(slots=True)
@@ -143,15 +143,6 @@ class Emitter:
         # `copy` keeps the layout of its first operand, and reads nothing else of it.
         destination = self.call(aten.new_empty_strided.default, value, list(sizes), list(strides))
         return self.call(aten.copy.default, destination, value)
-
-
-def contiguous_strides(sizes: Sequence[Size]) -> list[Size]:
-    """The strides of a contiguous tensor."""
-    strides: list[Size] = [1] if len(sizes) else []
-    for size in reversed(sizes[1:]):
-        # As in torch, a size of zero counts as one. A symbol is not compared: that adds a guard.
-        strides.insert(0, strides[0] * (max(size, 1) if isinstance(size, int) else size))
-    return strides
 
 
 def has_partial_element(tensor: torch.Tensor) -> bool:

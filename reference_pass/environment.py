@@ -46,7 +46,8 @@ def result_strides(geometry: Geometry) -> Sequence[Size]:
 class Environment:
     """What each storage, tensor and other value of the program is in the new graph.
 
-    The key of `storages` is the index of a storage in the analysis. The key of `views`, `inputs`
+    The key of `storages` is the index of a storage in the analysis, and so is that of `nbytes`, the
+    size that it has in eager by now. The key of `views`, `inputs`
     and `at_start` is the identity of a tensor object: the view that it is now, the node of the new
     graph if it is an input, and the view that this input was before the program changed its
     metadata. `plain` has the values that contain no tensor, by node of the captured graph.
@@ -56,6 +57,7 @@ class Environment:
     uses: StorageUses
     rules: Rules
     emit: Emitter
+    nbytes: dict[int, Size]
     storages: dict[int, FunctionalStorage] = field(default_factory=dict)
     views: dict[int, FunctionalView] = field(default_factory=dict)
     inputs: dict[int, fx.Node] = field(default_factory=dict)
@@ -197,8 +199,7 @@ class Environment:
         if kind is not BaseKind.FLATTENED:
             storage.base = FunctionalView(storage, geometry, value=value)
             return storage.base
-        nbytes = self.analysis.storages.by_number[index].nbytes()
-        has_all = known(tensor.untyped_storage().nbytes() >= nbytes)
+        has_all = known(tensor.untyped_storage().nbytes() >= self.nbytes[index])
         if keeps_offset and has_all and index not in self.uses.copied_whole:
             flatten(storage, value)
             view = storage.register(view_of_geometry(storage, geometry, storage.base))
@@ -221,8 +222,7 @@ class Environment:
             if known(tensor.numel() == 0):
                 return self.emit.call(aten.clone.default, contents)
             return contents
-        nbytes = self.analysis.storages.by_number[index].nbytes()
-        count = nbytes // tensor.element_size()
+        count = self.nbytes[index] // tensor.element_size()
         return self.emit.call(aten.new_zeros.default, value, [count])
 
 

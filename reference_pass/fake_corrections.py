@@ -8,6 +8,7 @@ For an operator without a correction that costs one look into a dictionary.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,12 +16,13 @@ from typing import Any
 import torch
 from torch._C import DispatchKey
 from torch._ops import OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from reference_pass.nested import tensors_in
 from reference_pass.operand_access import COPIES_STORAGE
 from reference_pass.operator_forms import aten, bind, facts, functional_call, functional_form
 from reference_pass.real_runs import with_layout_of_run
-from reference_pass.regions import Size, known
+from reference_pass.regions import Size, contiguous_strides, equal, known
 
 # (op, its arguments by name, the result of its fake kernel) -> the result as in eager
 Correction = Callable[[OpOverload, dict[str, Any], Any], Any]
@@ -30,7 +32,25 @@ def fake_result(op: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
     """The result of the fake kernel of a call, before it is corrected."""
     if copies_to_itself(op, args):
         return args[0]
-    return args[0].clone() if has_no_fake_kernel(op, args) else op(*args, **kwargs)
+    if has_no_fake_kernel(op, args):
+        return args[0].clone()
+    if not isinstance(op, OpOverload) or not _is_composite(op):
+        return op(*args, **kwargs)
+    with _CorrectedCalls():
+        return op(*args, **kwargs)
+
+
+@functools.cache
+def _is_composite(op: OpOverload) -> bool:
+    return torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd")
+
+
+class _CorrectedCalls(TorchDispatchMode):
+    """Corrects the results of the operators that a composite calls."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        named = kwargs or {}
+        return true_result(func, args, named, func(*args, **named))
 
 
 def copies_to_itself(op: object, args: tuple[Any, ...]) -> bool:
@@ -65,7 +85,7 @@ def true_result(op: object, args: tuple[Any, ...], kwargs: dict[str, Any], value
 def may_be_corrected(op: OpOverload, given: dict[str, Any]) -> bool:
     """True if `true_result` may be another result than that of the fake kernel."""
     correction = CORRECTIONS.get(op)
-    if isinstance(correction, _ByARun):
+    if isinstance(correction, (_ByARun, _View)):
         return not correction.fakes_are_right(given)
     return correction is not None
 
@@ -134,6 +154,57 @@ def _copy_of_storage(op: OpOverload, given: dict[str, Any], value: torch.Tensor)
     return whole.as_strided(operand.shape, operand.stride(), operand.storage_offset())
 
 
+@dataclass(frozen=True, slots=True)
+class _View:
+    """The result of `view` with the strides of eager, where its operand is not laid out in order.
+
+    Fakes keep other strides of dimensions of size one, and of tensors without elements.
+    """
+
+    def __call__(self, op: OpOverload, given: dict[str, Any], value: torch.Tensor) -> torch.Tensor:
+        operand = given["self"]
+        strides = _view_strides(operand.shape, operand.stride(), value.shape)
+        if strides is None or equal(strides, value.stride()):
+            return value
+        return value.as_strided(value.shape, strides, value.storage_offset())
+
+    def fakes_are_right(self, given: dict[str, Any]) -> bool:
+        """True if the fake kernel is known to be right for these arguments."""
+        operand = given["self"]
+        return equal(tuple(contiguous_strides(operand.shape)), operand.stride())
+
+
+def _view_strides(
+    sizes: tuple[Size, ...], strides: tuple[Size, ...], viewed: tuple[Size, ...]
+) -> tuple[Size, ...] | None:
+    """The strides of a view in eager; None if they depend on the value of a symbol.
+
+    The rule of `computeStride` (aten/src/ATen/TensorUtils.cpp). Dimensions of the operand that
+    follow each other in memory are one chunk, and dimensions of the view split each chunk.
+    """
+    if any(known(size == 0) for size in sizes):
+        return strides if equal(sizes, viewed) else tuple(contiguous_strides(viewed))
+    found: list[Size] = []
+    left = list(viewed)
+    chunk, step = 1, strides[-1] if strides else 1
+    for index in reversed(range(len(sizes))):
+        chunk *= sizes[index]
+        if index and known(sizes[index - 1] == 1):
+            continue
+        if index and known(strides[index - 1] == chunk * step):
+            continue
+        if index and not known(strides[index - 1] != chunk * step):
+            return None
+        taken: Size = 1
+        while left and (known(left[-1] == 1) or not known(taken == chunk)):
+            found.insert(0, taken * step)
+            taken *= left.pop()
+        if not known(taken == chunk):
+            return None
+        chunk, step = 1, strides[index - 1]
+    return (*[1] * len(left), *found)
+
+
 def _dropped_out(op: OpOverload, given: dict[str, Any], value: Any) -> Any:
     """The result of `native_dropout`, which is a new tensor.
 
@@ -183,6 +254,7 @@ CORRECTIONS: dict[object, Correction] = {
     **dict.fromkeys((aten.index_fill.int_Scalar, aten.index_fill.int_Tensor), _clone),
     aten.index.Tensor: _indexed,
     aten.native_dropout.default: _dropped_out,
+    **dict.fromkeys((aten.view.default, aten._unsafe_view.default), _View()),
     **dict.fromkeys(COPIES_STORAGE, _copy_of_storage),
     # In eager the strides of all operands count; fakes ignore some, or count scalar operands.
     **dict.fromkeys(

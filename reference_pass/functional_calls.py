@@ -22,7 +22,6 @@ from reference_pass.alias_analysis import Effect, Geometry, operand_storages, wr
 from reference_pass.bases import BaseKind
 from reference_pass.control_flow_calls import CONTROL_FLOW
 from reference_pass.copied_operands import Layout
-from reference_pass.emission import contiguous_strides
 from reference_pass.environment import Environment
 from reference_pass.exceptions import Refused
 from reference_pass.flattening import view_of_geometry
@@ -41,7 +40,7 @@ from reference_pass.operator_forms import (
     rounds_its_scalar,
     unbind,
 )
-from reference_pass.regions import known, overlap, same_strides
+from reference_pass.regions import contiguous_strides, known, overlap, same_strides
 
 # --- calls that write nothing ---------------------------------------------------------------------
 #
@@ -323,8 +322,7 @@ def layouts_in_eager(
     for view in views:
         assert view.geometry is not None
         seen = view.geometry
-        # Not by the operand: a later `set_` has given its fake another storage.
-        nbytes = env.analysis.storages.by_number[seen.storage].nbytes()
+        nbytes = env.nbytes[seen.storage]
         layouts.append(
             (seen.storage, nbytes, seen.offset, tuple(seen.strides), seen.conj, seen.neg)
         )

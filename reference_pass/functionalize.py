@@ -205,7 +205,9 @@ def _rewrite(
     """The new graph. The caller has entered `on_fakes(analysis.mode)`."""
     graph = fx.Graph()
     uses = storage_uses(captured, analysis, copies, rules.view_steps)
-    env = Environment(analysis, uses, rules, Emitter(graph, analysis.mode, copies))
+    env = Environment(
+        analysis, uses, rules, Emitter(graph, analysis.mode, copies), dict(analysis.nbytes)
+    )
     nodes = list(captured.graph.nodes)
     _inputs(env, nodes, sample_args)
     for node in nodes:
@@ -269,6 +271,7 @@ def _call(env: Environment, node: fx.Node, effect: Effect) -> None:
         return
     for identity, geometry in effect.mutated_metadata.items():
         _mutate_metadata(env, node, effect, identity, geometry)
+    env.nbytes |= effect.resized
     if facts(op).writes and not _mutates_only_metadata(op):
         call_with_writes(env, node, effect, op)
     results = list(tensors_in(effect.value))

@@ -14,6 +14,7 @@ questions of fake storages.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -28,7 +29,7 @@ from reference_pass.emission import has_partial_element
 from reference_pass.fake_execution import fake_mode, on_fakes
 from reference_pass.functionalize import has_effect
 from reference_pass.layout_uses import at_same_offset, location_use
-from reference_pass.liveness import Liveness, stored_over
+from reference_pass.liveness import Liveness, Write, stored_over
 from reference_pass.metadata import update_metadata
 from reference_pass.operand_access import COPIES_STORAGE, SCATTERS
 from reference_pass.operator_forms import EPILOGUE, aten, bind
@@ -178,17 +179,32 @@ def no_use_of_location(duplicate: Duplicate) -> bool:
 
 
 def original_is_not_overwritten(duplicate: Duplicate) -> bool:
-    """The epilogue does not overwrite the original before the last read of the copy."""
+    """The epilogue does not overwrite the original before the last read of the copy.
+
+    A `copy_` may do both, if it would read each element from where it writes it.
+    """
     if duplicate.is_view:
         return True
     # After the last read, the copy would be dead anyway.
     live, region = duplicate.liveness, Region.of(duplicate.replacement)
-    # A write at the last read itself reads the copy before it writes.
     made, last = live.position[duplicate.node], live.last_read(duplicate.node)
     return not any(
-        made < write.at < last and overlap(write.region, region)
+        made < write.at <= last
+        and overlap(write.region, region)
+        and not (write.at == last and _reads_where_it_writes(write, duplicate))
         for write in live.memory(duplicate.replacement).writes
     )
+
+
+def _reads_where_it_writes(write: Write, duplicate: Duplicate) -> bool:
+    """True for a `copy_` that reads a copy, or a view of it, and would read what it overwrites."""
+    if write.by.target is not aten.copy_.default:
+        return False
+    source = write.by.args[1]
+    assert isinstance(source, fx.Node)
+    read = Region.of(source.meta["val"])
+    moved = Region.of(duplicate.replacement).start - Region.of(duplicate.value).start
+    return dataclasses.replace(read, start=read.start + moved).same(write.region)
 
 
 # A duplicate is erased if all of these hold.

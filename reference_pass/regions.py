@@ -14,6 +14,7 @@ neither contains the other, each overlaps itself.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import gcd, prod
 from typing import Any, TypeAlias
@@ -49,6 +50,15 @@ def same_strides(sizes: tuple[Size, ...], one: tuple[Size, ...], other: tuple[Si
     return all(
         known(size == 1) or known(a == b) for size, a, b in zip(sizes, one, other, strict=True)
     )
+
+
+def contiguous_strides(sizes: Sequence[Size]) -> list[Size]:
+    """The strides of a contiguous tensor."""
+    strides: list[Size] = [1] if len(sizes) else []
+    for size in reversed(sizes[1:]):
+        # As in torch, a size of zero counts as one. A symbol is not compared: that adds a guard.
+        strides.insert(0, strides[0] * (max(size, 1) if isinstance(size, int) else size))
+    return strides
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,6 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from reference_pass.alias_analysis import storage_of
 from reference_pass.control_flow_calls import CONTROL_FLOW
-from reference_pass.emission import contiguous_strides
 from reference_pass.exceptions import Refused
 from reference_pass.fake_corrections import (
     CORRECTIONS,
@@ -31,13 +30,14 @@ from reference_pass.fake_corrections import (
     copies_to_itself,
     fake_result,
     has_no_fake_kernel,
+    may_be_corrected,
     out_layouts,
     true_result,
 )
 from reference_pass.fake_execution import refuse_without_regions
 from reference_pass.nested import leaves_in, tensors_in
 from reference_pass.operator_forms import aten, bind, facts, writes_outs_alone
-from reference_pass.regions import known, same_strides
+from reference_pass.regions import contiguous_strides, known, same_strides
 
 
 class Seeds:
@@ -174,6 +174,8 @@ def _traced(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     if copies_to_itself(op, args):
         return args[0]
     if op not in CORRECTIONS or mode is None or _selects_by_mask(op, args):
+        return op(*args, **kwargs)
+    if not may_be_corrected(op, bind(op, args, kwargs)):
         return op(*args, **kwargs)
     # A trace knows each size by the first tensor that had it as a size or as a stride. So it must
     # not see a fake that has others than the tensor in the run.

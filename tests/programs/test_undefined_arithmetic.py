@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -11,17 +12,32 @@ from torch import Tensor
 from oracles.observation import observe_eager
 from programs.definedness import Undefined
 
-LOWEST, DIVISOR, SHIFT, CONVERSION, CUT = (
+LOWEST, DIVISOR, SHIFT, CONVERSION, CUT, DISAGREE = (
     "divides the lowest integer by -1",
     "takes a common divisor of the lowest integer",
     "shifts by a number of bits that is out of range",
     "converts a value that the integer dtype cannot represent",
     "is called on its branch cut, where the sign of a zero decides",
+    "is called where its result depends on the layout: its kernels disagree",
 )
 
 
 def lowest(dtype: torch.dtype) -> Tensor:
     return torch.tensor([torch.iinfo(dtype).min], dtype=dtype)
+
+
+DISAGREEMENTS = [
+    (torch.nn.functional.gelu, torch.full((64,), math.inf)),
+    (lambda x: x.fmod(0.5), torch.full((64,), 3e38)),
+    (lambda x: x.remainder(torch.full_like(x, 1e-38)), torch.full((64,), 1e20)),
+    (lambda x: torch.ops.aten.logit_backward(torch.ones_like(x), x), torch.full((64,), -0.0)),
+]
+
+
+@pytest.mark.parametrize(("function", "x"), DISAGREEMENTS)
+def test_kernels_disagree(function: Callable[[Tensor], Tensor], x: Tensor) -> None:
+    apart = torch.stack([x, x], 1)[:, 0]
+    assert not torch.equal(function(x).nan_to_num(5), function(apart).nan_to_num(5))
 
 
 @pytest.mark.parametrize(
@@ -40,6 +56,7 @@ def lowest(dtype: torch.dtype) -> Tensor:
         (CUT, lambda x: torch._foreach_log([-x])[0], torch.ones(9, dtype=torch.complex64)),
         (CUT, lambda x: x.atan_(), torch.tensor([2j])),
         (CUT, lambda x: x.acosh(), torch.tensor([0j])),
+        *((DISAGREE, function, x) for function, x in DISAGREEMENTS),
     ],
 )
 def test_undefined(reason: str, function: Callable[[Tensor], Tensor], x: Tensor) -> None:
@@ -57,6 +74,9 @@ def test_undefined(reason: str, function: Callable[[Tensor], Tensor], x: Tensor)
         (lambda x: x.to(torch.int8), torch.tensor([-128.5])),
         (lambda x: x.rsqrt(), torch.tensor([1 + 0j, 2 - 1j])),
         (lambda x: x.acosh(), torch.tensor([2 + 0j])),
+        (torch.nn.functional.gelu, torch.tensor([-math.inf, 1e38])),
+        (lambda x: x.fmod(2), torch.tensor([math.inf, 7])),
+        (lambda x: x.fmod(2), torch.tensor([7])),
     ],
 )
 def test_defined(function: Callable[[Tensor], Tensor], x: Tensor) -> None:

@@ -262,6 +262,14 @@ def local_tensor_is_resized_to_more(x):
 # --- random numbers -------------------------------------------------------------------------------
 
 
+@on(counted(2))
+def out_is_resized_and_then_resized_again(x):
+    new = x.new_empty(0)
+    torch.sum(x, 0, out=new)
+    new.resize_(4)[1:].copy_(x[0])
+    return new
+
+
 @on(counted(40))
 def random_numbers_in_place(x):
     x.uniform_()

@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 from torch.utils._pytree import tree_map, tree_map_only
 
-from reference_pass.fake_corrections import true_result
+from reference_pass.fake_corrections import fake_result, true_result
 
 aten = torch.ops.aten
 GRID = torch.arange(12.0).view(3, 4)
@@ -29,7 +29,7 @@ def corrected(op: OpOverload, *args: Any) -> Any:
     with FakeTensorMode() as mode:
         given = fakes_of(mode, args)
         op(*given)
-        return true_result(op, given, {}, op(*given))
+        return true_result(op, given, {}, fake_result(op, given, {}))
 
 
 def layouts(value: Any) -> Any:
@@ -71,6 +71,13 @@ def layouts(value: Any) -> Any:
         ),
         (aten.index.Tensor, (torch.ones(1, 1), [None, BESIDE])),
         (aten.index.Tensor, (GRID, [torch.zeros(2, 0, dtype=torch.long).t()])),
+        # Strides of dimensions of size one, or of no elements
+        (aten.view.default, (torch.ones(2).as_strided((1, 1), (2, 1)), [1, 1])),
+        (aten.view.default, (GRID[:1].t(), [4, 1, 1])),
+        (aten.view.default, (GRID[:, :1], [1, 3, 1])),
+        (aten.view.default, (torch.ones(0, 5)[:, :3], [0, 3])),
+        (aten.view_as.default, (torch.ones(2).as_strided((1, 1), (2, 1)), torch.ones(1, 1))),
+        (aten._unsafe_view.default, (torch.ones(2, 9)[:, :2].unsqueeze(1), [2, 1, 2])),
         # The location in the storage
         (aten.copy.default, (GRID[1:], torch.ones(2, 4))),
         (aten.slice_scatter.default, (torch._neg_view(GRID[:, ::2]), torch.ones(3, 2))),

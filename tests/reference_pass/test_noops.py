@@ -128,6 +128,24 @@ def test_views_that_show_all_of_their_operand_are_erased(view):
     assert calls_left(lambda x: view(x) + 1, X) == ["add.Tensor"]
 
 
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: x[1:].copy_(x[:-1].clone()),
+        lambda x: x[1:].copy_(x.clone()[:-1]),
+        lambda x: x.copy_(x.t().clone()),
+        lambda x: x.copy_(x.clone().t()),
+        lambda x: x[0].copy_(x.clone()[:, 0]),
+    ],
+)
+def test_a_copy_stays_if_it_is_stored_elsewhere_in_its_original(program):
+    assert "clone.default" in calls_left(program, torch.arange(9.0).view(3, 3))
+
+
+def test_a_copy_that_is_stored_where_it_came_from_is_erased():
+    assert "clone.default" not in calls_left(lambda x: x[1:].copy_(x.clone()[1:]), X)
+
+
 def test_a_view_that_is_returned_stays_another_object():
     assert calls_left(lambda x: (x, x.view(6)), X) == ["view.default"]
 
