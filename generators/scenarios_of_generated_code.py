@@ -225,7 +225,8 @@ def rounded_quotients(pick: Pick, scene: Scene) -> None:
         op, number = pick.one(changes)
         divisor = scene.call(op, Ref(divisor), number)[0]
     name, divisor = lengthened(pick, scene, name), lengthened(pick, scene, divisor)
-    kind = pick.integer(0, 3)
+    # Integers have no decimals.
+    kind = pick.integer(0, 3 if scene.values[name].is_floating_point() else 2)
     if kind == 0:
         mode = pick.one(("floor", "trunc"))
         args = (Ref(name), Ref(divisor))

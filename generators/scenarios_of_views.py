@@ -28,6 +28,7 @@ from generators.scenario_steps import (
     overwrite,
     same_view,
     some,
+    some_input,
     viewed_as,
     write_somewhere,
 )
@@ -114,7 +115,8 @@ def shift(pick: Pick, scene: Scene) -> None:
 
     The copy is read before the rows are written; without it, eager would be undefined.
     """
-    name = some(pick, scene, has_rows)
+    among = some_input if pick.chance(50) else some
+    name = among(pick, scene, has_rows)
     ahead = scene.call("aten.slice.Tensor", Ref(name), 0, 1, OPEN_END)[0]
     behind = scene.call("aten.slice.Tensor", Ref(name), 0, 0, -1)[0]
     if pick.chance(50):

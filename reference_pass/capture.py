@@ -180,6 +180,14 @@ _SIZE_QUESTIONS = {
 }
 
 
+def is_data_dependent(error: RuntimeError) -> bool:
+    """True if a fake kernel cannot tell whether a size that depends on data is broadcast.
+
+    Then it raises the error that it has for sizes that do not fit; `u0` is the symbol of such one.
+    """
+    return re.search(r"Attempting to broadcast.*\bu\d", str(error)) is not None
+
+
 @contextlib.contextmanager
 def _reasons() -> Iterator[None]:
     """Turns what torch raises where it cannot trace into `Refused`, with a reason for users."""
@@ -197,6 +205,10 @@ def _reasons() -> Iterator[None]:
     except RuntimeError as error:
         if "tried to directly modify sizes" in str(error):
             reason = "a resize_ of a tensor of symbolic size cannot be traced"
+        elif is_data_dependent(error):
+            raise Refused(
+                f"a size is data-dependent, and the trace depends on it: {error}"
+            ) from error
         elif why := re.search(_NEEDS_NUMBERS, str(error)):
             reason = f"an operator has no kernel for symbolic sizes ({why[0]})"
         else:

@@ -43,9 +43,10 @@ called on copies; metadata mutation of inputs is part of the epilogue.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import torch
@@ -58,7 +59,7 @@ from torch.utils._pytree import tree_leaves
 from reference_pass.alias_analysis import Analysis, Effect, Geometry, analyse
 from reference_pass.backtracking import footprint
 from reference_pass.bases import BaseKind, is_base, storage_uses
-from reference_pass.capture import SizeMode, capture, without_fake_kernel
+from reference_pass.capture import SizeMode, capture, is_data_dependent, without_fake_kernel
 from reference_pass.control_flow_calls import functional_branches
 from reference_pass.emission import Emitter
 from reference_pass.environment import Environment, is_plain, result_strides
@@ -147,7 +148,7 @@ def functionalize_by(
         )
     by_rules = functools.partial(functionalize_by, rules, views=views, strict=strict)
     captured = functional_branches(captured, by_rules)
-    try:
+    with _refusals():
         analysis = analyse(captured, inputs, noted=noted)
         _refuse_mutated_twice(captured, analysis, sample_args)
         if strict:
@@ -159,13 +160,25 @@ def functionalize_by(
             made = with_graph(captured, graph)
             made.meta["captured_footprint"] = footprint(captured.graph, analysis.value)
             made.meta[LOCATED] = depends_on_location(captured)
-            return guard_sizes(made)
+            guard_sizes(made)
+    return made
+
+
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    """Turns what fake kernels raise, and eager does not, into `Refused`."""
+    try:
+        yield
     except GuardOnDataDependentSymNode as error:
         raise Refused(
             f"a size is data-dependent, and the graph depends on it: whether {error.cond}"
         ) from error
     except UnsupportedOperatorException as error:
         raise Refused(without_fake_kernel(error)) from error
+    except RuntimeError as error:
+        if not is_data_dependent(error):
+            raise
+        raise Refused(f"a size is data-dependent, and the graph depends on it: {error}") from error
 
 
 # A tensor object that is passed as two arguments is two inputs of the graph. A metadata mutation of

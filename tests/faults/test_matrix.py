@@ -44,6 +44,17 @@ KILLED_ON = {
         """,
         (2, 2),
     ),
+    "copy is dropped before it is stored elsewhere": (
+        "errors",
+        """
+        v0 = aten.slice.Tensor(x0, 0, 0, 3)
+        v1 = aten.slice.Tensor(x0, 0, 1, 4)
+        v2 = aten.clone.default(v1)
+        aten.copy_.default(v0, v2)
+        return ()
+        """,
+        (4,),
+    ),
     "result is computed into an overlapping view": (
         "clobbers",
         """

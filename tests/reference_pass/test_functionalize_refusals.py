@@ -87,6 +87,18 @@ def test_a_wrong_number_of_sample_arguments_is_refused():
         functionalize(graph_module, counted(3), counted(3))
 
 
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x, mask: x.masked_scatter_(mask[mask], x.clone()),
+        lambda x, mask: torch.where(mask[mask], x, 0),
+    ],
+)
+def test_a_data_dependent_size_that_may_be_broadcast_is_refused(program):
+    with pytest.raises(Refused, match="^a size is data-dependent"):
+        functionalize(program, counted(2), torch.tensor([True]))
+
+
 def test_writes_to_the_same_memory_through_two_arguments_are_refused():
     with pytest.raises(Refused, match="writes the same memory"):
         functionalize(
