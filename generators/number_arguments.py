@@ -149,6 +149,15 @@ def offset_of_diagonal(draft: Draft) -> Argument:
     return draft.pick.one((0, 1, -1))
 
 
+def wrap_of_diagonal(draft: Draft) -> Argument:
+    """Whether a diagonal goes on behind a square.
+
+    Not where the rows there have gaps: eager then fills some of these, outside of its argument.
+    """
+    rows = draft.self.stride(0), draft.self.stride(1) * draft.self.shape[1]
+    return rows[0] == rows[1] and flag(draft)
+
+
 def dtype_of_other_size(draft: Draft) -> Argument:
     """A dtype to read the same bytes as. Bool is left out: most bytes are not a bool."""
     own = (torch.bool, draft.self.dtype)

@@ -106,6 +106,8 @@ ADDS_IN_ANY_ORDER = {
     *_PRODUCTS,
     *_TRAINING,
 }
+# These round to a short dtype on the way, and then subtract, in some kernels only.
+CANCELS_IN_SHORT_DTYPES = {"_native_batch_norm_legit", "_batch_norm_with_update"}
 MULTIPLIES = {"mul", "square", "pow", "div", "reciprocal", "ldexp", *ADDS_IN_ANY_ORDER}
 # Of two kernels, one gives 0 where the other gives NaN.
 MAY_DROP_NAN = {"_add_relu"}

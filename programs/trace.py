@@ -14,6 +14,7 @@ from programs.regions import Region
 from programs.rounding_tables import (
     ADDS_IN_ANY_ORDER,
     ANY_ZERO,
+    CANCELS_IN_SHORT_DTYPES,
     JUMPS,
     MAY_DROP_NAN,
     MAY_SKIP_ZEROS,
@@ -167,6 +168,8 @@ class Rounding:
         of the zero. The floor of a number near 2 is 1 or 2. The parts of a complex infinity decide
         what `expm1` of it is.
         """
+        if name in CANCELS_IN_SHORT_DTYPES and any(tensor.itemsize == 2 for tensor in read):
+            return True
         complex_ = any(tensor.is_complex() for tensor in read)
         orders = factor or name in ADDS_IN_ANY_ORDER or (complex_ and name in MULTIPLIES)
         inexact = self.inexact.any(read)

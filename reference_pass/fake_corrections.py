@@ -42,7 +42,10 @@ def fake_result(op: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
 
 @functools.cache
 def _is_composite(op: OpOverload) -> bool:
-    return torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd")
+    # `aten.size`, which traces with symbols call, has a schema, and no kernel of the dispatcher.
+    return torch._C._dispatch_has_kernel(
+        op.name()
+    ) and torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "CompositeImplicitAutograd")
 
 
 class _CorrectedCalls(TorchDispatchMode):

@@ -155,8 +155,14 @@ def same_metadata(duplicate: Duplicate) -> bool:
 
 
 def view_is_not_returned(duplicate: Duplicate) -> bool:
-    """A view is not returned: the caller could tell it from its operand as an object."""
-    return not duplicate.is_view or duplicate.node not in duplicate.liveness.returned
+    """A view is not returned: the caller could tell it from its operand as an object.
+
+    A composite may return the view that it is given: `contiguous(alias(x))`.
+    """
+    returned = duplicate.liveness.returned
+    return not duplicate.is_view or not any(
+        node.meta["val"] is duplicate.value for node in returned
+    )
 
 
 def copy_is_not_returned(duplicate: Duplicate) -> bool:

@@ -19,7 +19,7 @@ MATRICES: tuple[Operator, ...] = (
             "matrix",
             "fill_diagonal_.default",
             fill_value=numbers.number_for_distinct,
-            wrap=numbers.flag,
+            wrap=numbers.wrap_of_diagonal,
         ),
     ),
     *of_rank(exactly(3), line("matrix", "baddbmm_.default", multiplies, **BADDBMM)),

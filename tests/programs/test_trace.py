@@ -221,6 +221,11 @@ INF = float("inf")
 MIXED = lambda x: x.view(torch.int32)  # noqa: E731
 
 
+def normalized(x: Tensor) -> Tensor:
+    result: Tensor = aten._native_batch_norm_legit.no_stats(x[:, None], None, None, True, 0.5, 1)[0]
+    return result
+
+
 @pytest.mark.parametrize(
     ("function", "is_open"),
     [
@@ -247,6 +252,8 @@ MIXED = lambda x: x.view(torch.int32)  # noqa: E731
         ),
         pytest.param(lambda x: (x.to(torch.complex64) + 2).exp(), False, id="exp of numbers"),
         pytest.param(lambda x: (x.mul_(1e20).sum(), 0)[0], True, id="overwritten operands"),
+        pytest.param(lambda x: normalized(x.half()), True, id="a normalization in 16 bits"),
+        pytest.param(normalized, False, id="a normalization in 32 bits"),
     ],
 )
 def test_a_value_is_open_where_a_small_difference_may_have_become_a_large_one(

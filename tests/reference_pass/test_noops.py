@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, fx
 
 from oracles.contract import Contract
-from reference_pass import checked, functionalize, remove_noops
+from reference_pass import checked, functionalize, pipeline, remove_noops
 from reference_pass.noops import (
     NOOP_RULES,
     copy_is_not_returned,
@@ -148,6 +148,15 @@ def test_a_copy_that_is_stored_where_it_came_from_is_erased():
 
 def test_a_view_that_is_returned_stays_another_object():
     assert calls_left(lambda x: (x, x.view(6)), X) == ["view.default"]
+
+
+@pytest.mark.parametrize("same", [aten.contiguous.default, aten.resolve_neg.default])
+def test_a_view_stays_that_a_composite_hands_on(same):
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    graph.output(graph.call_function(same, (graph.call_function(aten.alias.default, (x,)),)))
+    compiled = pipeline(fx.GraphModule(torch.nn.Module(), graph), X)
+    assert compiled(X) is not X
 
 
 def test_a_scatter_of_its_own_view_is_erased():
