@@ -70,7 +70,10 @@ def _without_graph(argument: object) -> Any:
 
 
 # What kernels in C++, and their replacements in Python, raise for symbolic sizes only.
-_NEEDS_NUMBERS = r"Cannot call \w+\(\) on tensor with symbolic|^Expected out tensor to have.*"
+_NEEDS_NUMBERS = (
+    r"Cannot call \w+\(\) on tensor with symbolic|^Expected out tensor to have.*"
+    r"|nbytes % dtype_size == 0 INTERNAL ASSERT FAILED|^Expected !size_bytes_is_heap_allocated_"
+)
 # What torch raises where a fake tensor would need data.
 _DATA_DEPENDENT = (
     DataDependentOutputException,
@@ -180,12 +183,17 @@ _SIZE_QUESTIONS = {
 }
 
 
-def is_data_dependent(error: RuntimeError) -> bool:
-    """True if a fake kernel cannot tell whether a size that depends on data is broadcast.
-
-    Then it raises the error that it has for sizes that do not fit; `u0` is the symbol of such one.
-    """
-    return re.search(r"Attempting to broadcast.*\bu\d", str(error)) is not None
+def reason_of(error: RuntimeError) -> str | None:
+    """Why fakes raise an error where eager does not; None for any other error."""
+    text = str(error)
+    if "tried to directly modify sizes" in text:
+        return "a resize_ of a tensor of symbolic size cannot be traced; trace it with fixed sizes"
+    if why := re.search(_NEEDS_NUMBERS, text):
+        return f"an operator has no kernel for symbolic sizes ({why[0]}); trace it with fixed sizes"
+    # Whether a size is broadcast depends on data; `u0` is the symbol of such a size.
+    if re.search(r"Attempting to broadcast.*\bu\d", text):
+        return f"a size is data-dependent, and the graph depends on it: {text}"
+    return None
 
 
 @contextlib.contextmanager
@@ -203,17 +211,9 @@ def _reasons() -> Iterator[None]:
     except (NotImplementedError, SyntaxError) as error:
         raise Refused(f"the function cannot be traced: {error}") from error
     except RuntimeError as error:
-        if "tried to directly modify sizes" in str(error):
-            reason = "a resize_ of a tensor of symbolic size cannot be traced"
-        elif is_data_dependent(error):
-            raise Refused(
-                f"a size is data-dependent, and the trace depends on it: {error}"
-            ) from error
-        elif why := re.search(_NEEDS_NUMBERS, str(error)):
-            reason = f"an operator has no kernel for symbolic sizes ({why[0]})"
-        else:
+        if (reason := reason_of(error)) is None:
             raise
-        raise Refused(f"{reason}; trace it with fixed sizes") from error
+        raise Refused(reason) from error
 
 
 def _bytes_of_storage(argument: object) -> int | None:

@@ -355,8 +355,17 @@ def _refuse_two_writes(op: OpOverload, views: list[FunctionalView]) -> None:
     together: dict[FunctionalStorage, list[FunctionalView]] = {}
     for view in views:
         others = together.setdefault(view.storage, [])
-        if any(_may_overlap(view, other) for other in others):
-            raise Refused(f"{op} writes the same memory through two arguments: undefined in eager")
+        for other in others:
+            if not _may_overlap(view, other):
+                continue
+            if all(each.geometry and each.geometry.region.fixed for each in (view, other)):
+                raise Refused(
+                    f"{op} writes the same memory through two arguments: undefined in eager"
+                )
+            raise Refused(
+                f"whether {op} writes the same memory through two arguments depends on symbolic"
+                " sizes; trace it with fixed sizes"
+            )
         others.append(view)
 
 

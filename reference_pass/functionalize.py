@@ -59,7 +59,7 @@ from torch.utils._pytree import tree_leaves
 from reference_pass.alias_analysis import Analysis, Effect, Geometry, analyse
 from reference_pass.backtracking import footprint
 from reference_pass.bases import BaseKind, is_base, storage_uses
-from reference_pass.capture import SizeMode, capture, is_data_dependent, without_fake_kernel
+from reference_pass.capture import SizeMode, capture, reason_of, without_fake_kernel
 from reference_pass.control_flow_calls import functional_branches
 from reference_pass.emission import Emitter
 from reference_pass.environment import Environment, is_plain, result_strides
@@ -176,9 +176,9 @@ def _refusals() -> Iterator[None]:
     except UnsupportedOperatorException as error:
         raise Refused(without_fake_kernel(error)) from error
     except RuntimeError as error:
-        if not is_data_dependent(error):
+        if (reason := reason_of(error)) is None:
             raise
-        raise Refused(f"a size is data-dependent, and the graph depends on it: {error}") from error
+        raise Refused(reason) from error
 
 
 # A tensor object that is passed as two arguments is two inputs of the graph. A metadata mutation of

@@ -155,7 +155,8 @@ def _set_by_a_view(
     # The size of a storage is no value of the trace, so it cannot note a calculation with it.
     with disable_proxy_modes_tracing():
         last = first + sum((n - 1) * s for n, s in zip(size, strides, strict=True))
-        fits = 0 in size or known(last < source.untyped_storage().nbytes() // source.itemsize)
+        # A guard, if these are symbols.
+        fits = 0 in size or bool(last < source.untyped_storage().nbytes() // source.itemsize)
     if not (fits and source.is_contiguous()):
         # Raises as in eager, or cannot be traced.
         aten.set_.source_Tensor_storage_offset(tensor, source, storage_offset, size, stride)

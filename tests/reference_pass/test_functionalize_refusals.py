@@ -99,6 +99,42 @@ def test_a_data_dependent_size_that_may_be_broadcast_is_refused(program):
         functionalize(program, counted(2), torch.tensor([True]))
 
 
+def two_parameters_are_updated(x, y):
+    rates = {"lr": 1.0, "beta1": 0.0, "beta2": 0.0, "weight_decay": 0.0, "eps": 1.0}
+    flags = {"amsgrad": True, "maximize": False}
+    states = [x * 1], [x * 1], [x[0] * 1]
+    aten._fused_adam_.default([x], [x * 2], [y], *states, **rates, **flags)
+
+
+def half_of_an_odd_storage_is_read(x, y):
+    y.copy_(torch.ones(()))
+    return x + 1
+
+
+LINE = counted(5)
+HALF = torch.arange(3).bfloat16()
+NUMBER = torch.empty(0, dtype=torch.int32).set_(HALF.untyped_storage(), 0, (), ())
+
+
+@pytest.mark.parametrize(
+    ("program", "inputs"),
+    [
+        (two_parameters_are_updated, (LINE[3:4], LINE[4:5])),
+        (half_of_an_odd_storage_is_read, (HALF[::2], NUMBER)),
+    ],
+)
+def test_what_depends_on_symbolic_sizes_is_refused_with_that_reason(program, inputs):
+    functionalize(program, *inputs)
+    with pytest.raises(Refused, match="trace it with fixed sizes"):
+        functionalize(program, *inputs, sizes="symbolic")
+
+
+def test_a_tensor_is_set_to_a_view_of_symbolic_size():
+    op, x = aten.set_.source_Tensor_storage_offset, counted(4)
+    compiled = functionalize(lambda x: op(x, x, 0, []), x[3:], sizes="symbolic")
+    assert compiled(x[2:3]).tolist() == 2
+
+
 def test_writes_to_the_same_memory_through_two_arguments_are_refused():
     with pytest.raises(Refused, match="writes the same memory"):
         functionalize(
