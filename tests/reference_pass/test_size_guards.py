@@ -201,3 +201,13 @@ def test_other_graphs_are_for_storages_of_all_sizes():
 
 def test_a_graph_of_fixed_sizes_checks_nothing():
     assert not pipeline(branches, numbers(4, 3))._forward_pre_hooks
+
+
+def test_the_storage_of_an_input_stays_as_it_is_where_a_view_is_tried_out():
+    def program(x):
+        y = x + 1
+        y.view(torch.int64)
+        return y.add_(1)
+
+    x = torch.arange(3.0).as_strided((2, 2, 2), (0, 1, 1))
+    assert torch.equal(pipeline(program, x, sizes="symbolic")(x), x + 2)
