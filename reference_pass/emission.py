@@ -147,5 +147,5 @@ class Emitter:
 
 def has_partial_element(tensor: torch.Tensor) -> bool:
     """True if the storage size of a tensor is not a multiple of its element size."""
-    nbytes: Any = tensor.untyped_storage().nbytes()  # a symbol, where sizes are symbols
-    return isinstance(nbytes, int) and nbytes % tensor.element_size() != 0
+    # A guard, if the size is a symbol and this is not known.
+    return bool(tensor.untyped_storage().nbytes() % tensor.element_size() != 0)

@@ -122,7 +122,8 @@ def flattened(emit: Emitter, shown: fx.Node, nbytes: Any, view: Callable[..., fx
     """
     dtype = shown.meta["val"].dtype
     shown = clear_lazy_bits(shown, emit.call)
-    if isinstance(nbytes, int) and nbytes % dtype.itemsize != 0:
+    # A guard, if the size is a symbol and this is not known.
+    if nbytes % dtype.itemsize != 0:
         dtype = torch.uint8
         shown = emit.call(aten.as_strided.default, shown, [0], [1], 0)
         shown = emit.call(aten.view.dtype, shown, dtype)

@@ -211,3 +211,18 @@ def test_the_storage_of_an_input_stays_as_it_is_where_a_view_is_tried_out():
 
     x = torch.arange(3.0).as_strided((2, 2, 2), (0, 1, 1))
     assert torch.equal(pipeline(program, x, sizes="symbolic")(x), x + 2)
+
+
+def test_inputs_of_two_dtypes_in_a_storage_of_symbolic_size_that_is_no_multiple_of_either():
+    def program(x, y):
+        y.add_(1)
+        return x + 1
+
+    def inputs():
+        x = torch.arange(3).bfloat16()
+        y = torch.empty(0, dtype=torch.int32).set_(x.untyped_storage(), 0, (), ())
+        return x[::2], y
+
+    compiled, given, expected = pipeline(program, *inputs(), sizes="symbolic"), inputs(), inputs()
+    assert torch.equal(compiled(*given), program(*expected))
+    assert all(map(torch.equal, given, expected))
