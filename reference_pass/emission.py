@@ -119,9 +119,9 @@ class Emitter:
         nodes: dict[Any, Any] = asked | {size.node.expr: node for size, node in sizes}
         tracer = GraphAppendingTracer(self.graph)
         proxies = {symbol: fx.Proxy(node, tracer) for symbol, node in nodes.items()}
-        return [
-            sympy_interp(PythonReferenceAnalysis, proxies, value.node.expr).node for value in values
-        ]
+        made = [sympy_interp(PythonReferenceAnalysis, proxies, x.node.expr) for x in values]
+        # Guards may have made a number of a symbol.
+        return [each.node if isinstance(each, fx.Proxy) else int(each) for each in made]
 
     def _stride_questions(self, values: Sequence[torch.SymInt]) -> dict[Any, fx.Node]:
         """A new node for each symbol in the values that only strides or offsets of inputs show."""

@@ -226,3 +226,18 @@ def test_inputs_of_two_dtypes_in_a_storage_of_symbolic_size_that_is_no_multiple_
     compiled, given, expected = pipeline(program, *inputs(), sizes="symbolic"), inputs(), inputs()
     assert torch.equal(compiled(*given), program(*expected))
     assert all(map(torch.equal, given, expected))
+
+
+def test_a_symbol_that_a_guard_has_made_a_number_is_that_number_in_the_graph():
+    def program(x, y):
+        y.add_(1)
+        torch.ops.aliasproof.add_twice(y, x)
+        x.resize_as_(y)
+
+    def inputs():
+        return torch.tensor([1.0, 2.0]), torch.arange(11.0, 45.0)[32:34]
+
+    compiled, given, expected = pipeline(program, *inputs(), sizes="symbolic"), inputs(), inputs()
+    compiled(*given)
+    program(*expected)
+    assert all(map(torch.equal, given, expected))
