@@ -29,7 +29,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from reference_pass.aten_graphs import differentiable_lstm, is_aten, normalised
 from reference_pass.backtracking import Footprint, footprint
 from reference_pass.capture import capture
-from reference_pass.exceptions import Refused
+from reference_pass.exceptions import DataDependent, Refused
 from reference_pass.functionalize import Views
 from reference_pass.general_graphs import (
     General,
@@ -64,6 +64,18 @@ def aliasproof(
     `views` and `strict` are those of `functionalize`. Raises `Refused` for a graph that cannot be
     compiled correctly.
     """
+    try:
+        return _compile(graph_module, example_inputs, views, strict)
+    except Refused as error:
+        # With this phrase, the passes refuse what one graph cannot do, and two can.
+        if "data-dependent" not in str(error):
+            raise
+        raise DataDependent(str(error)) from error
+
+
+def _compile(
+    graph_module: fx.GraphModule, example_inputs: Sequence[Any], views: Views, strict: bool
+) -> Callable[..., Any]:
     # Parameters are inputs, or attributes of the graph (`install_free_tensors`, `symbolic_trace`).
     tensors = [*tensors_in(example_inputs), *graph_module.parameters(), *graph_module.buffers()]
     trains = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)

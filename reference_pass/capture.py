@@ -73,6 +73,7 @@ def _without_graph(argument: object) -> Any:
 _NEEDS_NUMBERS = (
     r"Cannot call \w+\(\) on tensor with symbolic|^Expected out tensor to have.*"
     r"|nbytes % dtype_size == 0 INTERNAL ASSERT FAILED|^Expected !size_bytes_is_heap_allocated_"
+    r"|SymIntArrayRef expected to contain only concrete integers"
 )
 # What torch raises where a fake tensor would need data.
 _DATA_DEPENDENT = (
@@ -129,7 +130,9 @@ def _traced(
     with TraceGuard(seeds), PythonGuard(), composites_of_eager():
         # `x.data = y` goes past all modes; it only shows in the storage that x ends on.
         swapped: list[int] = []
-        watched = _watch_data(_in_whole_storages(function, nbytes), swapped)
+        watched = _watch_data(
+            _in_whole_storages(function, nbytes, symbolic=mode == "symbolic"), swapped
+        )
         trace = make_fx(
             watched,
             decomposition_table=DECOMPOSITIONS,
@@ -224,19 +227,32 @@ def _bytes_of_storage(argument: object) -> int | None:
 
 
 def _in_whole_storages(
-    function: Callable[..., Any], nbytes: Sequence[int | None]
+    function: Callable[..., Any], nbytes: Sequence[int | None], *, symbolic: bool
 ) -> Callable[..., Any]:
     """The function on fakes whose storages have as many bytes as those of the real arguments.
 
     The storage of a fake ends where the tensor ends. as_strided may show what comes after that.
+    With symbolic sizes, a storage must not grow: the fakes of the trace are the inputs of the
+    graph, and would have its later size.
     """
 
     def called(*args: Any) -> Any:
-        for argument, size in zip(args, nbytes, strict=True):
-            storage = None if size is None else argument.untyped_storage()
+        storages = [
+            None if size is None else argument.untyped_storage()
+            for argument, size in zip(args, nbytes, strict=True)
+        ]
+        for storage, size in zip(storages, nbytes, strict=True):
             if storage is not None and current(storage.nbytes()) < size:  # without a guard
                 storage.resize_(size)
-        return function(*args)
+        before = [None if storage is None else storage.nbytes() for storage in storages]
+        result = function(*args)
+        for index, (storage, size) in enumerate(zip(storages, before, strict=True)):
+            if symbolic and storage is not None and current(storage.nbytes()) > current(size):
+                raise Refused(
+                    f"a resize_ of input {index} past its storage cannot be traced with symbolic"
+                    " sizes; trace it with fixed sizes"
+                )
+        return result
 
     return called
 

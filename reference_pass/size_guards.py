@@ -18,6 +18,7 @@ from torch._dynamo.source import LocalSource
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import SYMPY_INTERP, ShapeEnv, free_symbols
 
+from reference_pass.alias_analysis import storage_of, value_of, written_tensors
 from reference_pass.exceptions import Refused
 from reference_pass.input_layouts import depends_on_location
 from reference_pass.nested import tensors_in
@@ -40,7 +41,10 @@ def guard_sizes(graph_module: fx.GraphModule) -> fx.GraphModule:
     if env is not None and not any(isinstance(hook, SizeGuards) for hook in hooks):
         names = [str(node.target) for node in placeholders]
         located = graph_module.meta.get(LOCATED, False) or depends_on_location(graph_module)
-        graph_module.register_forward_pre_hook(SizeGuards(env, names, values, located=located))
+        guards = SizeGuards(
+            env, names, values, located=located, writes=_writes_inputs(graph_module)
+        )
+        graph_module.register_forward_pre_hook(guards)
     return graph_module
 
 
@@ -64,13 +68,21 @@ class SizeGuards:
     """A hook before the call of a graph module: raises `Refused` for inputs that break a guard.
 
     `names` are those of the inputs, `values` their metadata. With `located`, the storage of each
-    input must have as many bytes as in the trace.
+    input must have as many bytes as in the trace. If the graph `writes` inputs, only those may
+    share a storage that did so in the trace.
     """
 
     def __init__(
-        self, env: ShapeEnv, names: Sequence[str], values: Sequence[Any], *, located: bool = False
+        self,
+        env: ShapeEnv,
+        names: Sequence[str],
+        values: Sequence[Any],
+        *,
+        located: bool = False,
+        writes: bool = False,
     ) -> None:
-        self.env, self.names, self.values, self.located = env, names, values, located
+        self.env, self.names, self.values = env, names, values
+        self.located, self.writes = located, writes
         self.guards: list[tuple[str, CodeType]] | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SizeGuards:
@@ -88,11 +100,10 @@ class SizeGuards:
         """What these inputs do not meet; None if the graph is right for them."""
         given = dict(zip(self.names, inputs, strict=False))
         for name, value in zip(self.names, self.values, strict=True):
-            if isinstance(value, torch.Tensor) and given[name].dim() != value.dim():
-                return (
-                    f"{name} has {given[name].dim()} dimensions, and the graph was traced for"
-                    f" {value.dim()}"
-                )
+            if isinstance(value, torch.Tensor) and (other := _other_kind(given[name], value)):
+                return f"{name} {other}"
+        if (broken := self._otherwise_shared(given)) is not None:
+            return broken
         if self.located and (broken := self._other_storage(given)) is not None:
             return broken
         # Noted at the first call, since a pass after this one may add guards.
@@ -102,6 +113,33 @@ class SizeGuards:
             # What torch printed from its own symbols, not what a user wrote.
             if not eval(code, SYMPY_INTERP, {"L": given}):  # noqa: S307
                 return f"the graph was traced for inputs with {_readable(text)}"
+        return None
+
+    def _otherwise_shared(self, given: Mapping[str, Any]) -> str | None:
+        """Which inputs share a storage here or in the trace alone, if that matters; else None."""
+        tensors = {
+            name: (value, given[name])
+            for name, value in zip(self.names, self.values, strict=True)
+            if isinstance(value, torch.Tensor)
+        }
+        then, now = (
+            {name: pair[side].untyped_storage()._cdata for name, pair in tensors.items()}
+            for side in (0, 1)
+        )
+        # For each storage, the first input that is on it.
+        first_then, first_now = (
+            {storage: name for name, storage in reversed(storages.items())}
+            for storages in (then, now)
+        )
+        for name in tensors:
+            traced, found = first_then[then[name]], first_now[now[name]]
+            if traced != name and now[traced] != now[name]:
+                return f"{name} shared a storage with {traced} in the trace, and does not here"
+            if self.writes and found != name and then[found] != then[name]:
+                return (
+                    f"{name} shares a storage with {found}, and the graph, which writes inputs, was"
+                    " traced for separate ones"
+                )
         return None
 
     def _other_storage(self, given: Mapping[str, Any]) -> str | None:
@@ -145,6 +183,25 @@ class SizeGuards:
             ],
             ignore_static=False,
         )
+
+
+def _other_kind(given: torch.Tensor, traced: torch.Tensor) -> str | None:
+    """In what two tensors differ that no symbol shows; None if in nothing."""
+    if given.dim() != traced.dim():
+        return f"has {given.dim()} dimensions, and the graph was traced for {traced.dim()}"
+    if given.dtype != traced.dtype:
+        return f"is {given.dtype}, and the graph was traced for {traced.dtype}"
+    if (given.is_conj(), given.is_neg()) != (traced.is_conj(), traced.is_neg()):
+        return "has another lazy conjugate or negative bit than in the trace"
+    return None
+
+
+def _writes_inputs(graph_module: fx.GraphModule) -> bool:
+    """True if a call of the graph writes an input, or a view of one."""
+    nodes = graph_module.graph.nodes
+    tensors = tensors_in([node.meta.get("val") for node in nodes if node.op == "placeholder"])
+    storages = set(map(storage_of, tensors))
+    return any(storage_of(x) in storages for node in nodes for x in written_tensors(node, value_of))
 
 
 def _numbers(value: Any) -> tuple[Any, ...]:

@@ -160,6 +160,18 @@ def test_dynamo_falls_back_to_eager_where_the_passes_refuse():
         assert torch.equal(compiled(numbers()), quantizes(numbers()))
 
 
+def test_dynamo_breaks_the_graph_where_it_depends_on_data():
+    def write_at(x, index, value):
+        x[index] = value
+        return x + x[index]
+
+    given = numbers(), torch.tensor(1), torch.ones(3)
+    assert_as_eager(lambda compiled: compiled(write_at)(given[0].clone(), *given[1:]))
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="data-dependent"):
+        torch.compile(write_at, backend=aliasproof, fullgraph=True)(*given)
+
+
 def test_the_cache_of_layouts_is_bounded():
     graph = fx.symbolic_trace(lambda x: x + 1)
     compiled = Compiled(graph, [torch.ones(4)])

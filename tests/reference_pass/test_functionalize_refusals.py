@@ -113,6 +113,15 @@ def test_a_call_that_may_write_twice_is_refused_with_symbolic_sizes():
         functionalize(two_parameters_are_updated, line[3:4], line[4:5], sizes="symbolic")
 
 
+@pytest.mark.parametrize(
+    "program", [lambda x, y: torch.add(x, 1, out=y), lambda x, y: y.resize_(5).copy_(x)]
+)
+def test_an_input_that_grows_is_refused_with_symbolic_sizes(program):
+    functionalize(program, counted(5), counted(0))
+    with pytest.raises(Refused, match="a resize_ of input 1 past its storage"):
+        functionalize(program, counted(5), counted(0), sizes="symbolic")
+
+
 def test_a_tensor_is_set_to_a_view_of_symbolic_size():
     op, x = aten.set_.source_Tensor_storage_offset, counted(4)
     compiled = functionalize(lambda x: op(x, x, 0, []), x[3:], sizes="symbolic")

@@ -241,3 +241,31 @@ def test_a_symbol_that_a_guard_has_made_a_number_is_that_number_in_the_graph():
     compiled(*given)
     program(*expected)
     assert all(map(torch.equal, given, expected))
+
+
+def adds_to_the_second(x, y):
+    y.add_(1)
+    return x * 2
+
+
+SHARED = torch.ones(3)
+
+
+@pytest.mark.parametrize(
+    ("program", "traced", "given", "reason"),
+    [
+        (adds_to_the_second, (SHARED, SHARED), (torch.ones(3), torch.ones(3)), "shared a storage"),
+        (adds_to_the_second, (torch.ones(3), torch.ones(3)), (SHARED, SHARED), "shares a storage"),
+        (lambda x: x.float().add_(1), (SHARED.double(),), (SHARED,), "is torch.float32"),
+        (lambda x: x.resolve_conj().mul_(2), (SHARED + 0j,), ((SHARED + 0j).conj(),), "conjugate"),
+    ],
+)
+def test_inputs_of_another_kind_than_in_the_trace_are_refused(program, traced, given, reason):
+    compiled = pipeline(program, *traced, sizes="symbolic")
+    with pytest.raises(Refused, match=reason):
+        compiled(*given)
+
+
+def test_a_graph_that_writes_no_input_takes_one_tensor_for_two():
+    compiled = pipeline(lambda x, y: x + y, torch.ones(3), torch.ones(3), sizes="symbolic")
+    assert torch.equal(compiled(SHARED, SHARED), SHARED * 2)
