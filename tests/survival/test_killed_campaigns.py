@@ -148,6 +148,7 @@ def kill_drivers(campaigns: Campaigns, chance: random.Random) -> None:
     for _ in range(KILLS):
         process = campaigns.start()
         if not wait(campaigns, process, chance.uniform(0, 15)):
+            process.communicate()  # which closes its pipes
             break
         others = list(descendants(process.pid))
         os.kill(process.pid, signal.SIGKILL)
