@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 import warnings
 from collections.abc import Iterable
 from typing import Any
@@ -53,7 +52,8 @@ def _small_arguments(
         if name in ("mask", "condition"):
             yield name, torch.ones(1, 1, dtype=torch.bool)
         elif name == "index":
-            sizes = (1, 1) if _INDEXED_LIKE_SELF.search(op) else (1,)
+            # As many dimensions as `self` has, for these.
+            sizes = (1, 1) if op.startswith(("aten.scatter", "aten.gather")) else (1,)
             yield name, torch.zeros(sizes, dtype=torch.int64)
         elif name in _TEXTS:
             yield name, _TEXTS[name]
@@ -66,7 +66,6 @@ def _small_arguments(
             )
 
 
-_INDEXED_LIKE_SELF = re.compile(r"\b(scatter|gather)")
 _TEXTS = {"rounding_mode": "trunc", "approximate": "none", "reduce": "amax"}
 
 # By the type in the schema.

@@ -47,10 +47,10 @@ class Environment:
     """What each storage, tensor and other value of the program is in the new graph.
 
     The key of `storages` is the index of a storage in the analysis, and so is that of `nbytes`, the
-    size that it has in eager by now. The key of `views`, `inputs`
-    and `at_start` is the identity of a tensor object: the view that it is now, the node of the new
-    graph if it is an input, and the view that this input was before the program changed its
-    metadata. `plain` has the values that contain no tensor, by node of the captured graph.
+    size that it has in eager by now. The key of `views`, `inputs` and `at_start` is the identity of
+    a tensor object: the view that it is now, the node of the new graph if it is an input, and the
+    view that this input was before the program changed its metadata. `plain` has the values that
+    contain no tensor, by node of the captured graph.
     """
 
     analysis: Analysis

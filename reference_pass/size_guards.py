@@ -83,6 +83,8 @@ class SizeGuards:
     ) -> None:
         self.env, self.names, self.values = env, names, values
         self.located, self.writes = located, writes
+        tensors = {n: x for n, x in zip(names, values, strict=True) if isinstance(x, torch.Tensor)}
+        self.first = _first_on_storage(tensors)
         self.guards: list[tuple[str, CodeType]] | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SizeGuards:
@@ -117,25 +119,12 @@ class SizeGuards:
 
     def _otherwise_shared(self, given: Mapping[str, Any]) -> str | None:
         """Which inputs share a storage here or in the trace alone, if that matters; else None."""
-        tensors = {
-            name: (value, given[name])
-            for name, value in zip(self.names, self.values, strict=True)
-            if isinstance(value, torch.Tensor)
-        }
-        then, now = (
-            {name: pair[side].untyped_storage()._cdata for name, pair in tensors.items()}
-            for side in (0, 1)
-        )
-        # For each storage, the first input that is on it.
-        first_then, first_now = (
-            {storage: name for name, storage in reversed(storages.items())}
-            for storages in (then, now)
-        )
-        for name in tensors:
-            traced, found = first_then[then[name]], first_now[now[name]]
-            if traced != name and now[traced] != now[name]:
+        now = _first_on_storage({name: given[name] for name in self.first})
+        for name, traced in self.first.items():
+            found = now[name]
+            if now[traced] != found:
                 return f"{name} shared a storage with {traced} in the trace, and does not here"
-            if self.writes and found != name and then[found] != then[name]:
+            if self.writes and self.first[found] != traced:
                 return (
                     f"{name} shares a storage with {found}, and the graph, which writes inputs, was"
                     " traced for separate ones"
@@ -183,6 +172,15 @@ class SizeGuards:
             ],
             ignore_static=False,
         )
+
+
+def _first_on_storage(tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
+    """For each tensor, the first one that is on its storage, by name."""
+    first: dict[int, str] = {}
+    return {
+        name: first.setdefault(tensor.untyped_storage()._cdata, name)
+        for name, tensor in tensors.items()
+    }
 
 
 def _other_kind(given: torch.Tensor, traced: torch.Tensor) -> str | None:
