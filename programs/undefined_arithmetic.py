@@ -124,9 +124,9 @@ def kernels_disagree(call: EagerCall) -> str | None:
 
 
 def _gelu_is_too_large(call: EagerCall) -> bool:
-    operand = call.arguments["self"].double()
+    operand = call.arguments["self"]
     # The vectorised kernel doubles its operand.
-    return bool((operand > torch.finfo(call.arguments["self"].dtype).max / 2).any())
+    return bool((operand > torch.finfo(operand.dtype).max / 2).any())
 
 
 def _quotient_is_too_large(call: EagerCall) -> bool:

@@ -237,17 +237,16 @@ def _in_whole_storages(
     """
 
     def called(*args: Any) -> Any:
-        storages = [
-            None if size is None else argument.untyped_storage()
-            for argument, size in zip(args, nbytes, strict=True)
-        ]
-        for storage, size in zip(storages, nbytes, strict=True):
-            if storage is not None and current(storage.nbytes()) < size:  # without a guard
-                storage.resize_(size)
-        before = [None if storage is None else storage.nbytes() for storage in storages]
+        storages = {
+            i: args[i].untyped_storage() for i, size in enumerate(nbytes) if size is not None
+        }
+        for index, storage in storages.items():
+            if current(storage.nbytes()) < nbytes[index]:  # without a guard
+                storage.resize_(nbytes[index])
+        before = {index: current(storage.nbytes()) for index, storage in storages.items()}
         result = function(*args)
-        for index, (storage, size) in enumerate(zip(storages, before, strict=True)):
-            if symbolic and storage is not None and current(storage.nbytes()) > current(size):
+        for index, storage in storages.items():
+            if symbolic and current(storage.nbytes()) > before[index]:
                 raise Refused(
                     f"a resize_ of input {index} past its storage cannot be traced with symbolic"
                     " sizes; trace it with fixed sizes"
