@@ -26,7 +26,7 @@ from torch._subclasses.fake_tensor import (
 from torch.fx.experimental.sym_node import METHOD_TO_OPERATOR
 
 from reference_pass.control_flow_calls import CONTROL_FLOW
-from reference_pass.exceptions import Refused
+from reference_pass.exceptions import DataDependent, Refused
 from reference_pass.fake_execution import (
     fake_inputs,
     fake_mode,
@@ -256,11 +256,15 @@ def _run(node: fx.Node, analysis: Analysis) -> Effect:
 
 
 def _value(node: fx.Node, analysis: Analysis) -> Any:
-    """The value of a node; raises `Refused` where it is data-dependent."""
+    """The value of a node; raises `DataDependent` where it is data-dependent."""
     if node.target in _READS_DATA_UNNOTICED:
-        raise Refused(f"{node.target} is data-dependent, and one graph must be right for all data")
+        raise DataDependent(
+            f"{node.target} is data-dependent, and one graph must be right for all data"
+        )
     if node.target in _CRASHES_ON_UNKNOWN_SIZE and _has_unknown_size(node, analysis):
-        raise Refused(f"{node.target} asks for the sizes of its operand, and one is data-dependent")
+        raise DataDependent(
+            f"{node.target} asks for the sizes of its operand, and one is data-dependent"
+        )
     if analysis.notes is not None:
         value = analysis.notes.value(node, analysis.value)
         if value is not None:
@@ -270,16 +274,16 @@ def _value(node: fx.Node, analysis: Analysis) -> Any:
             return run_out_call(node, analysis.value)
         return run_node(node, analysis.value, analysis.mode)
     except DataDependentOutputException as error:
-        raise Refused(
+        raise DataDependent(
             f"{node.target} is data-dependent ({error}), and one graph must be right for all data"
         ) from error
     except DynamicOutputShapeException as error:
-        raise Refused(f"the shape of what {node.target} returns is data-dependent") from error
+        raise DataDependent(f"the shape of what {node.target} returns is data-dependent") from error
     except RuntimeError as error:
         # An error of eager stays as it is. But on a size that is unknown until the run, the fake
         # kernel may fail where eager would not.
         if _has_unknown_size(node, analysis):
-            raise Refused(
+            raise DataDependent(
                 f"{node.target} may not support an operand of data-dependent size: {error}"
             ) from error
         raise

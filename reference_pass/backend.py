@@ -21,7 +21,11 @@ from typing import Any
 import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
-from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    FakeTensorMode,
+    unset_fake_temporarily,
+)
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.graph import _BoxedCodeGen
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
@@ -66,11 +70,15 @@ def aliasproof(
     """
     try:
         return _compile(graph_module, example_inputs, views, strict)
-    except Refused as error:
-        # With this phrase, the passes refuse what one graph cannot do, and two can.
-        if "data-dependent" not in str(error):
-            raise
-        raise DataDependent(str(error)) from error
+    except DataDependent as error:
+        raise _BreaksGraph(str(error)) from error
+
+
+class _BreaksGraph(DataDependent, DataDependentOutputException):
+    """What one graph cannot do, and two can. Dynamo breaks the graph where it sees this class."""
+
+    def __init__(self, reason: str) -> None:
+        Exception.__init__(self, reason)
 
 
 def _compile(

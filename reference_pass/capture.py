@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
 from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensor,
-    UnsupportedOperatorException,
-)
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from reference_pass.aten_graphs import DECOMPOSITIONS, composites_of_eager, is_aten, normalised
-from reference_pass.exceptions import Refused
+from reference_pass.exceptions import DataDependent, Refused, refusals
 from reference_pass.fake_execution import another_fake, refuse_without_regions
 from reference_pass.operator_forms import aten
 from reference_pass.real_runs import current
@@ -69,32 +62,9 @@ def _without_graph(argument: object) -> Any:
     return leaf.requires_grad_() if keeps else leaf
 
 
-# What kernels in C++, and their replacements in Python, raise for symbolic sizes only.
-_NEEDS_NUMBERS = (
-    r"Cannot call \w+\(\) on tensor with symbolic|^Expected out tensor to have.*"
-    r"|nbytes % dtype_size == 0 INTERNAL ASSERT FAILED|^Expected !size_bytes_is_heap_allocated_"
-    r"|SymIntArrayRef expected to contain only concrete integers"
-)
-# What torch raises where a fake tensor would need data.
-_DATA_DEPENDENT = (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    GuardOnDataDependentSymNode,
-)
-
-
 def _trace(function: Callable[..., Any], args: Sequence[object], sizes: SizeMode) -> fx.GraphModule:
     for argument in args:
         refuse_without_regions(argument)
-    try:
-        return _trace_once_or_twice(function, args, sizes)
-    except _DataDependentError as error:
-        raise Refused(str(error)) from error
-
-
-def _trace_once_or_twice(
-    function: Callable[..., Any], args: Sequence[object], sizes: SizeMode
-) -> fx.GraphModule:
     # Where a composite reads a size as a number, it may have a decomposition that does not. With
     # `sizes="symbolic"`, make_fx asks for these itself.
     if any(map(_is_symbolic, args)):
@@ -102,7 +72,7 @@ def _trace_once_or_twice(
             return _traced(function, args, "fake")
     if sizes == "symbolic":
         return _traced(function, args, "symbolic")
-    with contextlib.suppress(_DataDependentError):
+    with contextlib.suppress(DataDependent):
         return _traced(function, args, "fake")
     with enable_python_dispatcher():
         return _traced(function, args, "fake")
@@ -112,10 +82,6 @@ def _is_symbolic(argument: object) -> bool:
     if isinstance(argument, torch.Tensor):
         return argument._has_symbolic_sizes_strides
     return isinstance(argument, torch.SymInt)
-
-
-class _DataDependentError(Exception):
-    """The trace came to a call that needs data."""
 
 
 def _traced(
@@ -139,8 +105,12 @@ def _traced(
             tracing_mode=mode,
             _allow_non_fake_inputs=True,
         )
-        with _reasons():
-            graph_module = trace(*args)
+        try:
+            with refusals():
+                graph_module = trace(*args)
+        # Storages as arguments; an overload that is named `from`, which is no Python name.
+        except (NotImplementedError, SyntaxError) as error:
+            raise Refused(f"the function cannot be traced: {error}") from error
     seeds.refuse()
     # `set_` is a call in the graph. An assignment to `.data` leaves no call, so it would be lost.
     if swapped and not any(
@@ -153,14 +123,6 @@ def _traced(
         )
     _ask_sizes_at_once(graph_module.graph)
     return graph_module
-
-
-def without_fake_kernel(error: UnsupportedOperatorException) -> str:
-    """What to tell of an operator that fakes run on real zeros, which need sizes as numbers."""
-    return (
-        f"{error} has no kernel for tensors without data of symbolic size; trace it with fixed"
-        " sizes"
-    )
 
 
 def _ask_sizes_at_once(graph: fx.Graph) -> None:
@@ -184,39 +146,6 @@ _SIZE_QUESTIONS = {
     *(aten.sym_size.int, aten.sym_stride.int),
     *(aten.sym_numel.default, aten.sym_storage_offset.default),
 }
-
-
-def reason_of(error: RuntimeError) -> str | None:
-    """Why fakes raise an error where eager does not; None for any other error."""
-    text = str(error)
-    if "tried to directly modify sizes" in text:
-        return "a resize_ of a tensor of symbolic size cannot be traced; trace it with fixed sizes"
-    if why := re.search(_NEEDS_NUMBERS, text):
-        return f"an operator has no kernel for symbolic sizes ({why[0]}); trace it with fixed sizes"
-    # Whether a size is broadcast depends on data; `u0` is the symbol of such a size.
-    if re.search(r"Attempting to broadcast.*\bu\d", text):
-        return f"a size is data-dependent, and the graph depends on it: {text}"
-    return None
-
-
-@contextlib.contextmanager
-def _reasons() -> Iterator[None]:
-    """Turns what torch raises where it cannot trace into `Refused`, with a reason for users."""
-    try:
-        yield
-    except _DATA_DEPENDENT as error:
-        raise _DataDependentError(
-            f"the function is data-dependent, and one graph must be right for all data: {error}"
-        ) from error
-    except UnsupportedOperatorException as error:
-        raise Refused(without_fake_kernel(error)) from error
-    # Storages as arguments; an overload that is named `from`, which is no Python name.
-    except (NotImplementedError, SyntaxError) as error:
-        raise Refused(f"the function cannot be traced: {error}") from error
-    except RuntimeError as error:
-        if (reason := reason_of(error)) is None:
-            raise
-        raise Refused(reason) from error
 
 
 def _bytes_of_storage(argument: object) -> int | None:

@@ -16,7 +16,7 @@ from torch.fx.proxy import GraphAppendingTracer
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
-from reference_pass.exceptions import Refused
+from reference_pass.exceptions import DataDependent
 from reference_pass.metadata import set_value
 from reference_pass.nested import leaves_in
 from reference_pass.operand_access import COPIES_STORAGE
@@ -80,7 +80,7 @@ class Emitter:
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments with a node for each symbol: the graph computes it from input sizes.
 
-        Raises `Refused` if no tensor in the graph has the size that is asked for.
+        Raises `DataDependent` if no tensor in the graph has the size that is asked for.
         """
         # By text: two symbols are different objects even if they are one expression.
         symbols = [leaf for leaf in leaves_in(arguments) if isinstance(leaf, torch.SymInt)]
@@ -89,7 +89,7 @@ class Emitter:
             try:
                 nodes = self._computed(missing)
             except (AssertionError, KeyError, RuntimeError, ValueError) as error:
-                raise Refused(
+                raise DataDependent(
                     f"the size {missing[0]} is data-dependent, and the graph cannot compute it"
                 ) from error
             self.symbols |= {str(symbol): node for symbol, node in zip(missing, nodes, strict=True)}

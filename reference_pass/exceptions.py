@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from torch._subclasses.fake_tensor import DataDependentOutputException
+import contextlib
+import re
+from collections.abc import Iterator
+
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedOperatorException,
+)
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 
 class Refused(Exception):
@@ -12,12 +21,58 @@ class Refused(Exception):
     """
 
 
-class DataDependent(Refused, DataDependentOutputException):
-    """The program depends on data. Where a backend raises this class, Dynamo breaks the graph."""
-
-    def __init__(self, reason: str) -> None:
-        Exception.__init__(self, reason)
+class DataDependent(Refused):
+    """What the program computes, or its sizes, depends on data; one graph must be right for all."""
 
 
 class Broken(Exception):
     """A graph breaks an invariant that a pass requires of its input or ensures for its output."""
+
+
+@contextlib.contextmanager
+def refusals() -> Iterator[None]:
+    """Turns what fakes raise, and eager does not, into `Refused`, with a reason for users."""
+    try:
+        yield
+    except GuardOnDataDependentSymNode as error:
+        raise DataDependent(
+            f"a size is data-dependent, and the graph depends on it: whether {error.cond}"
+        ) from error
+    except (DataDependentOutputException, DynamicOutputShapeException) as error:
+        raise DataDependent(
+            f"the function is data-dependent, and one graph must be right for all data: {error}"
+        ) from error
+    except UnsupportedOperatorException as error:
+        # Fakes run such an operator on real zeros, which need sizes as numbers.
+        raise Refused(
+            f"{error} has no kernel for tensors without data of symbolic size; trace it with fixed"
+            " sizes"
+        ) from error
+    except RuntimeError as error:
+        if (refused := _refused(str(error))) is None:
+            raise
+        raise refused from error
+
+
+# What kernels in C++, and their replacements in Python, raise for symbolic sizes only.
+_NEEDS_NUMBERS = (
+    r"Cannot call \w+\(\) on tensor with symbolic|^Expected out tensor to have.*"
+    r"|nbytes % dtype_size == 0 INTERNAL ASSERT FAILED|^Expected !size_bytes_is_heap_allocated_"
+    r"|SymIntArrayRef expected to contain only concrete integers"
+)
+
+
+def _refused(text: str) -> Refused | None:
+    """Why fakes raise an error where eager does not; None for any other error."""
+    if "tried to directly modify sizes" in text:
+        return Refused(
+            "a resize_ of a tensor of symbolic size cannot be traced; trace it with fixed sizes"
+        )
+    if why := re.search(_NEEDS_NUMBERS, text):
+        return Refused(
+            f"an operator has no kernel for symbolic sizes ({why[0]}); trace it with fixed sizes"
+        )
+    # Whether a size is broadcast depends on data; `u0` is the symbol of such a size.
+    if re.search(r"Attempting to broadcast.*\bu\d", text):
+        return DataDependent(f"a size is data-dependent, and the graph depends on it: {text}")
+    return None

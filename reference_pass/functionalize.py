@@ -43,28 +43,25 @@ called on copies; metadata mutation of inputs is part of the epilogue.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
 from torch import fx
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import UnsupportedOperatorException
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils._pytree import tree_leaves
 
 from reference_pass.alias_analysis import Analysis, Effect, Geometry, analyse
 from reference_pass.backtracking import footprint
 from reference_pass.bases import BaseKind, is_base, storage_uses
-from reference_pass.capture import SizeMode, capture, reason_of, without_fake_kernel
+from reference_pass.capture import SizeMode, capture
 from reference_pass.control_flow_calls import functional_branches
 from reference_pass.emission import Emitter
 from reference_pass.environment import Environment, is_plain, result_strides
 from reference_pass.epilogue import finish
-from reference_pass.exceptions import Refused
+from reference_pass.exceptions import Refused, refusals
 from reference_pass.fake_execution import attribute, fake_inputs, fake_value, on_fakes
 from reference_pass.flattening import as_strided_offset, resize, view_of_geometry
 from reference_pass.functional_already import unchanged
@@ -148,7 +145,7 @@ def functionalize_by(
         )
     by_rules = functools.partial(functionalize_by, rules, views=views, strict=strict)
     captured = functional_branches(captured, by_rules)
-    with _refusals():
+    with refusals():
         analysis = analyse(captured, inputs, noted=noted)
         _refuse_mutated_twice(captured, analysis, sample_args)
         if strict:
@@ -162,23 +159,6 @@ def functionalize_by(
             made.meta[LOCATED] = depends_on_location(captured)
             guard_sizes(made)
     return made
-
-
-@contextlib.contextmanager
-def _refusals() -> Iterator[None]:
-    """Turns what fake kernels raise, and eager does not, into `Refused`."""
-    try:
-        yield
-    except GuardOnDataDependentSymNode as error:
-        raise Refused(
-            f"a size is data-dependent, and the graph depends on it: whether {error.cond}"
-        ) from error
-    except UnsupportedOperatorException as error:
-        raise Refused(without_fake_kernel(error)) from error
-    except RuntimeError as error:
-        if (reason := reason_of(error)) is None:
-            raise
-        raise Refused(reason) from error
 
 
 # A tensor object that is passed as two arguments is two inputs of the graph. A metadata mutation of
