@@ -1,4 +1,4 @@
-"""Calls whose kernel for CPU in eager reads or writes memory that is none of its arguments'."""
+"""Calls whose kernel for CPU in eager reads or writes memory that it should not."""
 
 from __future__ import annotations
 
@@ -38,6 +38,22 @@ def updates_outside_parameters(call: EagerCall) -> str | None:
     return None
 
 
+def squeezes_a_copy(call: EagerCall) -> str | None:
+    """`squeeze_` of some dimensions of a tensor with a lazy conjugate or negative bit.
+
+    Torch has no kernel for it (`aten/src/ATen/native/MathBitFallThroughLists.h` has `squeeze_` of
+    all dimensions only), so it squeezes a copy, resizes the tensor to be contiguous, and copies
+    back. On other strides, that writes memory, which `squeeze_` must not. Only the resize tells.
+    """
+    if call.op is not aten.resize_.default:
+        return None
+    tensor, size = call.written[0], call.arguments["size"]
+    if not (tensor.is_conj() or tensor.is_neg()) or len(size) >= tensor.dim():
+        return None
+    same = [n for n in tensor.shape if n != 1] == [n for n in size if n != 1]
+    return "writes what squeeze_ should only view" if same else None
+
+
 def _has_no_gaps(tensor: torch.Tensor) -> bool:
     start, end = Region.of(tensor).interval
     return end - start == tensor.numel() * tensor.element_size()
@@ -47,4 +63,4 @@ _FUSED_OPTIMIZERS = {
     *(aten._fused_sgd_, aten._fused_adam_, aten._fused_adamw_, aten._fused_adagrad_),
 }
 _RRELU = {aten.rrelu_with_noise, aten.rrelu_with_noise_}
-WRONG_KERNELS = (writes_outside_noise, updates_outside_parameters)
+WRONG_KERNELS = (writes_outside_noise, updates_outside_parameters, squeezes_a_copy)

@@ -116,11 +116,11 @@ def _scatter_by_geometry(env: Environment, node: fx.Node, effect: Effect) -> Non
     offset = given.get("storage_offset")
     offset = operand.geometry.offset if offset is None else offset
     target = (given["size"], given["stride"], offset)
-    if _has_layout_of_eager(env, node.args[0], operand.geometry, given["self"]):
+    if _has_layout_of_eager(env, operand.geometry, given["self"]):
         scatter = aten.as_strided_scatter.default
         new = env.emit.call(scatter, given["self"], given["src"], *target)
     else:
-        new = _scatter_into_zeros(env, node, operand.geometry, given, target)
+        new = _scatter_into_zeros(env, operand.geometry, given, target)
     env.define(node, effect, effect.value, new)
     (view,) = env.views_of(node)
     if view.storage.kind is BaseKind.FLATTENED:
@@ -131,27 +131,22 @@ def _scatter_by_geometry(env: Environment, node: fx.Node, effect: Effect) -> Non
         view.storage.write(stored, given["src"])
 
 
-def _has_layout_of_eager(env: Environment, node: Any, geometry: Geometry, value: fx.Node) -> bool:
+def _has_layout_of_eager(env: Environment, geometry: Geometry, value: fx.Node) -> bool:
     """True if a value has the strides, the offset and the storage size of a tensor in eager."""
-    (tensor,), here = tensors_in(env.shown(node)), value.meta["val"]
+    here = value.meta["val"]
     return (
         same_strides(geometry.sizes, geometry.strides, here.stride())
         and known(geometry.offset == here.storage_offset())
-        and known(here.untyped_storage().nbytes() == tensor.untyped_storage().nbytes())
+        and known(here.untyped_storage().nbytes() == env.nbytes[geometry.storage])
     )
 
 
 def _scatter_into_zeros(
-    env: Environment,
-    node: fx.Node,
-    geometry: Geometry,
-    given: dict[str, Any],
-    target: tuple[Any, Any, Any],
+    env: Environment, geometry: Geometry, given: dict[str, Any], target: tuple[Any, Any, Any]
 ) -> fx.Node:
     """The same scatter, into a storage of zeros of the size that the operand's has in eager."""
-    (tensor,), operand = tensors_in(env.shown(node.args[0])), given["self"]
-    scatter, emit = aten.as_strided_scatter.default, env.emit
-    count = tensor.untyped_storage().nbytes() // operand.meta["val"].element_size()
+    scatter, emit, operand = aten.as_strided_scatter.default, env.emit, given["self"]
+    count = env.nbytes[geometry.storage] // operand.meta["val"].element_size()
     own = (list(geometry.sizes), list(geometry.strides), geometry.offset)
     storage = emit.call(aten.new_zeros.default, operand, [count])
     storage = emit.call(scatter, storage, operand, *own)

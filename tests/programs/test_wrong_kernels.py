@@ -65,3 +65,26 @@ def test_a_fused_optimizer_on_states_like_the_parameter_is_defined() -> None:
     one, two, three = (torch.ones(3, 2).t() for _ in range(3))
     observed, _ = observe_eager(updated, [one, two, three])
     assert observed.error is None
+
+
+def squeezed_conjugate(x: Tensor) -> Tensor:
+    with torch.no_grad():
+        x.conj().squeeze_(1)
+    return x
+
+
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+def test_a_squeeze_of_a_conjugate_writes_memory() -> None:
+    memory = torch.tensor([1j, 2j, 3j, 4j])
+    squeezed_conjugate(memory.as_strided((2, 1, 2), (1, 1, 2)))
+    assert memory[1] == 3j, "no element was moved: mended in this torch, and the rule can go"
+
+
+def test_a_squeeze_of_a_conjugate_is_undefined() -> None:
+    with pytest.raises(Undefined, match="should only view"):
+        observe_eager(squeezed_conjugate, [torch.tensor([[1j, 2j], [3j, 4j]]).unsqueeze(1)])
+
+
+def test_a_squeeze_of_all_dimensions_of_a_conjugate_is_defined() -> None:
+    observed, _ = observe_eager(lambda x: x.conj().squeeze_(), [torch.ones(2, 1) * 1j])
+    assert observed.error is None

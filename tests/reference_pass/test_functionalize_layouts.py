@@ -126,6 +126,19 @@ def test_a_scatter_by_as_strided_has_the_memory_behind_its_operand(views) -> Non
     assert torch.equal(compiled(complex_counted(2)), module(complex_counted(2)))
 
 
+@pytest.mark.parametrize("views", ["alias", "copy"])
+def test_a_scatter_by_as_strided_has_the_memory_that_its_operand_had(views) -> None:
+    """The operand shows another storage afterwards, which has no bytes."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        scattered = x.as_strided_scatter(x[:1] + 5, [1], [0])
+        x.set_()
+        return scattered
+
+    compiled = pipeline(program, counted(2), views=views)
+    assert torch.equal(compiled(counted(2)), program(counted(2)))
+
+
 @pytest.mark.parametrize(
     ("op", "options"),
     [
