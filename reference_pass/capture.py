@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
 import torch
@@ -52,9 +52,10 @@ def capture(
 
 
 def _without_graph(argument: object) -> Any:
-    """An argument of the trace: a tensor as a leaf, so that the trace reaches no other graph."""
+    """An argument of the trace: a tensor as a new leaf, so that it reaches no other graph."""
     if not isinstance(argument, torch.Tensor):
         return argument
+    # A new one, since a trace may change the metadata of its arguments, and there may be another.
     leaf = another_fake(argument) if isinstance(argument, FakeTensor) else argument.detach()
     # Some composites ask whether an operand requires a gradient: `matmul` folds other dimensions.
     # With gradients, the trace would be one of autograd, too, and writes to leaves would raise.
@@ -65,6 +66,11 @@ def _without_graph(argument: object) -> Any:
 def _trace(function: Callable[..., Any], args: Sequence[object], sizes: SizeMode) -> fx.GraphModule:
     for argument in args:
         refuse_without_regions(argument)
+        if isinstance(argument, (list, tuple, dict)):
+            raise Refused(
+                f"an argument is a {type(argument).__name__}; pass each tensor in it as an argument"
+                " of its own, or call torch.compile"
+            )
     # Where a composite reads a size as a number, it may have a decomposition that does not. With
     # `sizes="symbolic"`, make_fx asks for these itself.
     if any(map(_is_symbolic, args)):
@@ -87,9 +93,8 @@ def _is_symbolic(argument: object) -> bool:
 def _traced(
     function: Callable[..., Any], args: Sequence[object], mode: Literal["symbolic", "fake"]
 ) -> fx.GraphModule:
-    # New leaves, since a trace may change the metadata of its arguments, and there may be another.
-    args = [_without_graph(argument) for argument in args]
-    nbytes = [_bytes_of_storage(arg) for arg in args]
+    leaves = [_without_graph(argument) for argument in args]
+    nbytes = [_bytes_of_storage(leaf) for leaf in leaves]
     # Gradients are as the caller has them, since the function may take some (`torch.func.grad`).
     # They need autograd's record of views, so nothing is excluded here as in `on_fakes`.
     seeds = Seeds()
@@ -105,12 +110,8 @@ def _traced(
             tracing_mode=mode,
             _allow_non_fake_inputs=True,
         )
-        try:
-            with refusals():
-                graph_module = trace(*args)
-        # Storages as arguments; an overload that is named `from`, which is no Python name.
-        except (NotImplementedError, SyntaxError) as error:
-            raise Refused(f"the function cannot be traced: {error}") from error
+        with _refusals(args):
+            graph_module = trace(*leaves)
     seeds.refuse()
     # `set_` is a call in the graph. An assignment to `.data` leaves no call, so it would be lost.
     if swapped and not any(
@@ -146,6 +147,25 @@ _SIZE_QUESTIONS = {
     *(aten.sym_size.int, aten.sym_stride.int),
     *(aten.sym_numel.default, aten.sym_storage_offset.default),
 }
+
+
+@contextlib.contextmanager
+def _refusals(args: Sequence[object]) -> Iterator[None]:
+    """Turns what a trace with these arguments raises, and eager does not, into `Refused`."""
+    try:
+        with refusals():
+            yield
+    # Storages as arguments; an overload that is named `from`, which is no Python name.
+    except (NotImplementedError, SyntaxError) as error:
+        raise Refused(f"the function cannot be traced: {error}") from error
+    except RuntimeError as error:
+        graded = any(isinstance(each, torch.Tensor) and each.requires_grad for each in args)
+        if not (graded and "does not require grad and does not have a grad_fn" in str(error)):
+            raise
+        raise Refused(
+            "the function takes gradients of its arguments, which the trace passes without any;"
+            " call torch.func.grad, or torch.compile"
+        ) from error
 
 
 def _bytes_of_storage(argument: object) -> int | None:

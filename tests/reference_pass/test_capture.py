@@ -262,3 +262,19 @@ def test_arguments_may_be_given_by_name(op, given, inputs):
 def test_a_graph_that_has_nothing_to_change_is_taken_as_it_is():
     graph_module = make_fx(lambda x: x.t().add_(1, alpha=2))(numbered(2, 3))
     assert capture(graph_module, (numbered(2, 3),)) is graph_module
+
+
+@pytest.mark.parametrize("argument", [[numbered(2)], (numbered(2),), {"x": numbered(2)}, [0]])
+def test_a_list_as_an_argument_is_refused(argument) -> None:
+    with pytest.raises(Refused, match="pass each tensor in it as an argument of its own"):
+        capture(lambda x, y: x + 1, [numbered(2), argument])
+
+
+def test_a_gradient_of_an_argument_is_refused() -> None:
+    def gradient(x: torch.Tensor) -> torch.Tensor:
+        return torch.autograd.grad((x * x).sum(), x)[0]
+
+    with pytest.raises(Refused, match=r"torch\.func\.grad"):
+        capture(gradient, [numbered(2).requires_grad_()])
+    with pytest.raises(RuntimeError, match="does not require grad"):  # as in eager
+        capture(gradient, [numbered(2)])
