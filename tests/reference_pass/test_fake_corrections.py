@@ -64,6 +64,10 @@ def layouts(value: Any) -> Any:
         (aten.ldexp.Tensor, (torch.ones(2, dtype=torch.uint8), torch.tensor(1.0).half())),
         # Strides that depend on those of indices
         (aten.index.Tensor, (GRID, [BESIDE])),
+        (
+            aten.index.Tensor,
+            (torch.ones(24).as_strided((1, 2, 3, 4), (1, 12, 4, 1)), [None, torch.zeros(5).long()]),
+        ),
         (aten.index.Tensor, (torch.ones(1), [BESIDE])),
         (
             aten.index.Tensor,
