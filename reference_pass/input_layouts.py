@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import fx
-from torch._ops import OpOverload
+from torch._ops import OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 
 from reference_pass import operand_access
@@ -166,22 +166,25 @@ def _elements(layout: InputLayout) -> int:
 
 def depends_on_location(graph_module: fx.GraphModule) -> bool:
     """True if a graph may compute something else where an input is elsewhere in its storage."""
-    return any(map(_depends, graph_module.graph.nodes))
+    return any(_depends(node, node.target) for node in graph_module.graph.nodes)
 
 
-def _depends(node: fx.Node) -> bool:
+def _depends(node: fx.Node, target: Any) -> bool:
     if node.op in ("call_module", "call_method"):
-        return node.op == "call_module" or node.target in _ASKS_LOCATION
+        return node.op == "call_module" or target in _ASKS_LOCATION
     if node.op != "call_function":
         return False
-    if node.target is on_copies:
+    # In a graph of Python calls. A custom operator has one overload.
+    if isinstance(target, OpOverloadPacket):
+        return all(_depends(node, getattr(target, name)) for name in target.overloads())
+    if target is on_copies:
         return is_opaque(node.args[0]) or "layouts" in node.kwargs
-    if node.target in CONTROL_FLOW or is_opaque(node.target):
+    if target in CONTROL_FLOW or is_opaque(target):
         return True
-    return isinstance(node.target, OpOverload) and (
-        operand_access.depends_on_location(node.target)
-        or node.target in _NEEDS_ALIGNMENT
-        or node.target.overloadpacket in _OTHERS
+    return isinstance(target, OpOverload) and (
+        operand_access.depends_on_location(target)
+        or target in _NEEDS_ALIGNMENT
+        or target.overloadpacket in _OTHERS
     )
 
 

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from reference_pass import Refused, reinplace, remove_noops
 from reference_pass.backend import aliasproof
+from reference_pass.capture import capture
 
 
 @pytest.fixture(autouse=True)
@@ -62,6 +63,19 @@ def calls_a_custom_operator(x: Tensor) -> Tensor:
 )
 def test_higher_order_operators_of_aot_autograd(function):
     assert_trains_as_eager(function)
+
+
+def test_a_graph_with_a_custom_operator_is_captured_once(monkeypatch):
+    """What such an operator does depends on locations; Dynamo's graph names a packet of it."""
+    captured = []
+    monkeypatch.setattr(
+        "reference_pass.backend.capture", lambda *args: captured.append(args) or capture(*args)
+    )
+    x = torch.ones(3)
+    scale_packet = torch.ops.reference_pass_tests.scale
+    compiled = torch.compile(lambda x: scale_packet(x, x + 1), backend=aliasproof)
+    assert torch.equal(compiled(x), x * 2)
+    assert len(captured) == 1
 
 
 def test_an_error_that_is_an_effect_is_raised():

@@ -112,7 +112,7 @@ TRIGGERS: dict[str, list[tuple[Function, Callable[[], list[Tensor]]]]] = {
         (masked, lambda: [matrix()]),
         (read_data, lambda: [matrix()]),
     ],
-    "data-dependent": [(read_data, lambda: [matrix()])],
+    "^DataDependent: ": [(read_data, lambda: [matrix()])],
     "goes past the dispatcher": [(assigns_data, lambda: [matrix()])],
     "schema does not say so": [
         (symbolic_trace(batch_norm), lambda: [matrix(), torch.zeros(3), torch.ones(3)])
