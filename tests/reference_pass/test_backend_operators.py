@@ -68,9 +68,12 @@ def test_higher_order_operators_of_aot_autograd(function):
 def test_a_graph_with_a_custom_operator_is_captured_once(monkeypatch):
     """What such an operator does depends on locations; Dynamo's graph names a packet of it."""
     captured = []
-    monkeypatch.setattr(
-        "reference_pass.backend.capture", lambda *args: captured.append(args) or capture(*args)
-    )
+
+    def noted(*args: Any) -> fx.GraphModule:
+        captured.append(args)
+        return capture(*args)
+
+    monkeypatch.setattr("reference_pass.backend.capture", noted)
     x = torch.ones(3)
     scale_packet = torch.ops.reference_pass_tests.scale
     compiled = torch.compile(lambda x: scale_packet(x, x + 1), backend=aliasproof)
