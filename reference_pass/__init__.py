@@ -3,8 +3,8 @@
 It is written to be read, in this order:
 
 1. `regions`: which bytes of its storage a tensor covers
-2. `nested`, `operator_forms`, `operand_access`: what the schema of an operator says, its other
-   forms (functional, in-place, out=), and what it reads of its operands
+2. `nested`, `prims`, `operator_forms`, `operand_access`: what the schema of an operator says, its
+   other forms (functional, in-place, out=), and what it reads of its operands
 3. `fake_corrections`, `fake_execution`, `alias_analysis`: which tensor of a graph sees which
    storage, and how
 4. `control_flow_calls`, `aten_graphs`, `capture`: from a function to a graph of ATen calls

@@ -34,6 +34,7 @@ from reference_pass.operator_forms import (
     unbind,
     writes,
 )
+from reference_pass.prims import called_in_eager
 
 
 class How(Enum):
@@ -96,7 +97,8 @@ def candidates(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
     else:
         if op is aten.copy.default:
             yield from _copy(node, op, liveness)
-        yield from _ordered(node, list(_into_operands(node, op, liveness)), liveness)
+        in_operands = list(_into_operands(node, called_in_eager(node), liveness))
+        yield from _ordered(node, in_operands, liveness)
 
 
 def _into_operands(node: fx.Node, op: OpOverload, liveness: Liveness) -> Iterator[Candidate]:
@@ -138,7 +140,7 @@ def _ordered(
 
 def _into_input(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
     """The result, straight into the input that the epilogue copies it to."""
-    op, value = node.target, node.meta["val"]
+    op, value = called_in_eager(node), node.meta["val"]
     for copy in node.users:
         if copy.target is not aten.copy_.default or copy.args[1] is not node:
             continue

@@ -29,6 +29,7 @@ from reference_pass.exceptions import Refused
 from reference_pass.fake_corrections import fake_result, out_layouts, true_result
 from reference_pass.nested import on_values, tensors_in
 from reference_pass.operator_forms import aten, bind, copied_view, facts, unbind
+from reference_pass.prims import called_in_eager
 from reference_pass.regions import Size, known
 
 # --- fake inputs ----------------------------------------------------------------------------------
@@ -179,7 +180,9 @@ def run_call(node: fx.Node, values: Callable[[fx.Node], Any]) -> Any:
     assert callable(node.target)
     if node.target is aten.view.dtype:
         return _view_as(*args)
-    return true_result(node.target, args, kwargs, fake_result(node.target, args, kwargs))
+    # The fake kernel of a prim that eager calls on integers may give them another dtype.
+    op = called_in_eager(node)
+    return true_result(op, args, kwargs, fake_result(op, args, kwargs))
 
 
 def _view_as(operand: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -24,6 +24,7 @@ from torch.fx.node import map_aggregate
 
 from reference_pass.copied_operands import Layout, copy_with_strides, laid_out
 from reference_pass.nested import tensors_in
+from reference_pass.prims import aten_of_prim, called_in_eager
 
 aten = torch.ops.aten
 
@@ -281,7 +282,7 @@ def rounds_in_place(node: fx.Node) -> bool:
     """
     value = node.meta["val"]
     return (
-        node.target in _COMPLEX_PRODUCTS
+        called_in_eager(node) in _COMPLEX_PRODUCTS
         and isinstance(value, torch.Tensor)
         and value.is_complex()
         and not node.meta.get(WRITTEN_IN_PLACE)
@@ -305,7 +306,7 @@ def is_pointwise(op: OpOverload) -> bool:
 
     So the result may overwrite an operand.
     """
-    return torch.Tag.pointwise in op.tags
+    return torch.Tag.pointwise in aten_of_prim(op).tags
 
 
 def _functional_names(op: OpOverload) -> list[str]:

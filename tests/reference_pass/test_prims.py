@@ -1,0 +1,99 @@
+"""Pointwise prims are put in place by the ATen operators that they call in eager."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch._inductor.inductor_prims  # registers `fma`
+from torch import Tensor, fx
+from torch._ops import OpOverload
+
+from reference_pass import How, decisions, pipeline, reinplace
+from reference_pass.operator_forms import in_place_form
+from reference_pass.prims import aten_of_prim
+
+aten, prims = torch.ops.aten, torch.ops.prims
+
+
+def all_prims() -> list[OpOverload]:
+    packets = (getattr(prims, name) for name in dir(torch._prims) if hasattr(prims, name))
+    return [packet.default for packet in packets if hasattr(packet, "default")]
+
+
+IN_PLACE = [op for op in all_prims() if in_place_form(aten_of_prim(op)) is not None]
+
+
+def of_a_new_tensor(op: OpOverload) -> fx.GraphModule:
+    """A call on a copy of the first input that nothing else reads."""
+    graph = fx.Graph()
+    inputs = [graph.placeholder(name) for name in "xyz"[: len(op._schema.arguments)]]
+    copied = graph.call_function(aten.clone.default, (inputs[0],))
+    graph.output(graph.call_function(op, (copied, *inputs[1:])))
+    return fx.GraphModule(torch.nn.Module(), graph)
+
+
+def operands(op: OpOverload, dtype: torch.dtype) -> list[Tensor]:
+    values = torch.tensor([0.5, -1.5, 3.0, 0.0, 2.0, 7.25, -3.0, 1.0, 12.0]) * 2
+    given = [values, values.flip(0).abs() + 1, values * 2]
+    return [each.to(dtype) for each in given[: len(op._schema.arguments)]]
+
+
+def accepts(op: OpOverload, dtype: torch.dtype) -> bool:
+    try:
+        op(*operands(op, dtype))
+    except (RuntimeError, TypeError, ValueError):
+        return False
+    return True
+
+
+DTYPES = (torch.float32, torch.int64, torch.bool, torch.complex64)
+CASES = [(op, dtype) for op in IN_PLACE for dtype in DTYPES if accepts(op, dtype)]
+
+
+@pytest.mark.parametrize(("op", "dtype"), CASES, ids=str)
+def test_a_prim_in_place_has_the_bits_of_eager(op: OpOverload, dtype: torch.dtype) -> None:
+    given = operands(op, dtype)
+    expected = of_a_new_tensor(op)(*given)
+    compiled = of_a_new_tensor(op)
+    found = decisions(reinplace(compiled, *given))
+    assert compiled(*given).dtype == expected.dtype
+    assert torch.equal(compiled(*given).nan_to_num(), expected.nan_to_num())
+    # A product of complex numbers may be rounded otherwise in place.
+    rounds = dtype.is_complex and op is prims.mul.default
+    is_in_place = any(decision.how is How.IN_PLACE for decision in found)
+    assert is_in_place == (expected.dtype == dtype and not rounds)
+
+
+def test_most_pointwise_prims_have_an_in_place_form() -> None:
+    assert len(IN_PLACE) > 40
+    assert len(CASES) > 3 * len(IN_PLACE)
+    assert {prims.add.default, prims.exp.default, prims.pow.default} <= set(IN_PLACE)
+
+
+@pytest.mark.parametrize("op", [prims.fma.default, prims.div.default, prims.sum.default], ids=str)
+def test_a_prim_that_is_no_single_call_in_eager_stays(op: OpOverload) -> None:
+    """`fma` rounds once in a compiled program; two calls in place would round twice."""
+    assert aten_of_prim(op) is op
+
+
+def test_the_other_operand_may_hold_the_result() -> None:
+    def program(x: Tensor, y: Tensor) -> Tensor:
+        doubled = prims.mul(y, y)
+        result: Tensor = prims.sub(x, doubled)
+        return result
+
+    given = [torch.arange(3.0), torch.arange(3.0) + 5]
+    compiled = pipeline(program, *given)
+    assert torch.equal(compiled(*given), program(*given))
+    targets = [node.target for node in compiled.graph.nodes if node.op == "call_function"]
+    assert targets[1:] == [aten.sub.out]
+
+
+def test_a_prim_by_name_stays() -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    copied = graph.call_function(aten.clone.default, (x,))
+    graph.output(graph.call_function(prims.exp.default, (), {"self": copied}))
+    compiled = fx.GraphModule(torch.nn.Module(), graph)
+    reinplace(compiled, torch.ones(2))
+    assert torch.equal(compiled(torch.zeros(2)), torch.ones(2))
