@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.debugging import boxed_nop
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from benchmarks.sweep_subjects import SampleCall, at_other_sizes
 from oracles.contract import Contract
@@ -49,7 +50,7 @@ class SweepAnswer(StrEnum):
     CRASH = "crash"
     REFUSED = "refused"
     EAGER_DIFFERS = "eager differs"  # from itself, from run to run
-    LIKE_AOT_EAGER = "as aot_eager"  # which differs from eager in the same way
+    LIKE_AOT_EAGER = "as aot_eager"  # or torch's own trace: it differs from eager in the same way
     UNDEFINED = "undefined"  # in eager
     NOT_COMPILED = "not compiled"  # Dynamo runs the call in Python
     EAGER_RAISES = "eager raises"
@@ -107,6 +108,21 @@ def _aot_graphs(function: Function, sample: Tensors) -> Function:
     return _by_dynamo(backend, function, sample, dynamic=False)
 
 
+def _trace_of_torch(function: Function, sample: Tensors) -> Function:
+    """Torch's own trace with symbolic sizes, as it is, of the tensors that it then runs on.
+
+    Not of the sample: such a trace forgets its guards, and may be wrong for other sizes.
+    """
+
+    def run(*tensors: torch.Tensor) -> object:
+        trace = make_fx(function, tracing_mode="symbolic", _allow_non_fake_inputs=True)
+        traced = trace(*clone_inputs(tensors))
+        torch.manual_seed(SEED)
+        return traced(*tensors)
+
+    return run
+
+
 def with_gradients(compiler: Compiler) -> Compiler:
     """The compiler for functions that also return gradients."""
 
@@ -118,7 +134,7 @@ def with_gradients(compiler: Compiler) -> Compiler:
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """A way to compile, and how `aot_eager` is compiled beside it.
+    """A way to compile, and other ways beside it, which show what is due to torch itself.
 
     `trains`: inputs require gradients, and gradients are results. `resizes`: the graph runs on
     inputs of other sizes than it was traced for.
@@ -126,7 +142,7 @@ class Mode:
 
     name: str
     compiler: Compiler
-    beside: Compiler
+    beside: tuple[Compiler, ...]
     trains: bool = False
     resizes: bool = False
 
@@ -134,13 +150,14 @@ class Mode:
 _BY_BACKEND: Compiler = functools.partial(_by_dynamo, aliasproof, dynamic=False)
 
 MODES = (
-    Mode("direct", _directly, _aot_eager),
-    Mode("inference", _BY_BACKEND, _aot_eager),
-    Mode("training", with_gradients(_BY_BACKEND), with_gradients(_aot_graphs), trains=True),
+    Mode("direct", _directly, (_aot_eager,)),
+    Mode("inference", _BY_BACKEND, (_aot_eager,)),
+    Mode("training", with_gradients(_BY_BACKEND), (with_gradients(_aot_graphs),), trains=True),
     Mode(
         "symbolic sizes",
         functools.partial(_directly, sizes="symbolic"),
-        functools.partial(_aot_eager, dynamic=True),
+        # Dynamo runs some modules in Python.
+        (functools.partial(_aot_eager, dynamic=True), _trace_of_torch),
         resizes=True,
     ),
 )
@@ -226,9 +243,10 @@ class _Comparison:
         if (undefined := self._undefined()) is not None:
             return Outcome(SweepAnswer.UNDEFINED, undefined)
         step("aot_eager")
-        others = _violations(self.eager, self._compiled(mode.beside))
-        if _symptoms(violations) <= _symptoms(others):
-            return Outcome(SweepAnswer.LIKE_AOT_EAGER, shown)
+        for compiler in mode.beside:
+            others = _violations(self.eager, self._compiled(compiler))
+            if _symptoms(violations) <= _symptoms(others):
+                return Outcome(SweepAnswer.LIKE_AOT_EAGER, shown)
         return Outcome(SweepAnswer.CRASH if found.error is not None else SweepAnswer.WRONG, shown)
 
     def _undefined(self) -> str | None:

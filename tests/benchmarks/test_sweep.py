@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from benchmarks import sweep
 from benchmarks.sweep import Sample, SweepTable, Swept, measure
@@ -24,6 +25,7 @@ from benchmarks.sweep_modes import (
 )
 from benchmarks.sweep_subjects import LAYOUTS, OfTensors, SampleCall, calls_of, dtypes_of, subjects
 from programs.errors import UserError
+from programs.values import clone_inputs
 from reference_pass import Refused, functionalize, reinplace
 from trials.isolation import Death, Returned
 
@@ -140,8 +142,19 @@ def test_what_eager_or_aot_eager_do_as_well_is_not_called_wrong():
         SweepAnswer.UNDEFINED,
         SweepAnswer.EAGER_DIFFERS,
     )
-    both = replace(wrong, beside=wrong.compiler)
+    both = replace(wrong, beside=(wrong.compiler,))
     assert answer_of(call_of(torch.exp, one), both) == SweepAnswer.LIKE_AOT_EAGER
+
+
+def test_a_lost_guard_is_wrong_though_the_trace_of_torch_loses_it_too():
+    def branches(x):
+        return x + 1 if x.shape[0] > 4 else x * 2
+
+    def without_guards(function, sample):
+        return make_fx(function, tracing_mode="symbolic")(*clone_inputs(sample))
+
+    symbolic = replace(MODES[3], compiler=without_guards)
+    assert answer_of(call_of(branches, torch.ones(4) + 2), symbolic) == SweepAnswer.WRONG
 
 
 # --- the process and the file ---------------------------------------------------------------------
