@@ -16,7 +16,10 @@ def moves(op: OpOverload, tensors: Sequence[torch.Tensor]) -> bool:
     numbers = {each.dtype for each in tensors if each.is_floating_point() or each.is_complex()}
     # A lazy conjugate or negative bit is resolved on the way, which may change the sign of a NaN.
     lazy = any(each.is_conj() or each.is_neg() for each in tensors)
-    return rounding_name(op) in MOVES and len(numbers) <= 1 and not lazy
+    name = rounding_name(op)
+    if name in CHANGES_NANS_IN_SHORT_DTYPES and numbers & {torch.bfloat16, torch.float16}:
+        return False
+    return name in MOVES and len(numbers) <= 1 and not lazy
 
 
 def rounds_alike(op: OpOverload, tensors: Sequence[torch.Tensor]) -> bool:
@@ -108,6 +111,8 @@ ADDS_IN_ANY_ORDER = {
 }
 # These round to a short dtype on the way, and then subtract, in some kernels only.
 CANCELS_IN_SHORT_DTYPES = {"_native_batch_norm_legit", "_batch_norm_with_update"}
+# In the kernel for tensors without gaps, elements of a short dtype that are not moved change, too.
+CHANGES_NANS_IN_SHORT_DTYPES = {"scatter"}
 MULTIPLIES = {"mul", "square", "pow", "div", "reciprocal", "ldexp", *ADDS_IN_ANY_ORDER}
 # Of two kernels, one gives 0 where the other gives NaN.
 MAY_DROP_NAN = {"_add_relu"}

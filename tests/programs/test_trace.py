@@ -221,6 +221,12 @@ INF = float("inf")
 MIXED = lambda x: x.view(torch.int32)  # noqa: E731
 
 
+def scattered(dtype: torch.dtype) -> Tensor:
+    """The bits of a NaN that a scatter leaves as it is."""
+    nan = torch.empty(4, dtype=dtype).fill_(NAN)
+    return nan.scatter_(0, torch.zeros(1, dtype=torch.int64), 1).view(torch.int32)
+
+
 def normalized(x: Tensor) -> Tensor:
     result: Tensor = aten._native_batch_norm_legit.no_stats(x[:, None], None, None, True, 0.5, 1)[0]
     return result
@@ -241,6 +247,8 @@ def normalized(x: Tensor) -> Tensor:
         pytest.param(lambda x: x / (x - x), False, id="division by a zero of known sign"),
         pytest.param(lambda x: MIXED((x - x).relu()), True, id="bits of a zero of either sign"),
         pytest.param(lambda x: MIXED(x.fill_(NAN)), False, id="bits of a NaN that was moved"),
+        pytest.param(lambda x: scattered(torch.half), True, id="bits of a NaN beside a store"),
+        pytest.param(lambda x: scattered(torch.float), False, id="the same in 32 bits"),
         pytest.param(
             lambda x: torch.view_as_real(x.to(torch.complex64) * INF), True, id="parts of NaN"
         ),
