@@ -25,7 +25,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.fx.experimental.sym_node import METHOD_TO_OPERATOR
 
-from reference_pass.control_flow_calls import CONTROL_FLOW
+from reference_pass.control_flow_calls import HIGHER_ORDER
 from reference_pass.exceptions import DataDependent, Refused
 from reference_pass.fake_execution import (
     fake_inputs,
@@ -337,7 +337,7 @@ def _check_target(node: fx.Node) -> None:
     # `on_copies` is in graphs of this pass, `getitem` picks results; neither writes.
     if isinstance(target, OpOverload) or target is on_copies or target is operator.getitem:
         return
-    if target in ARITHMETIC or target in CONTROL_FLOW:
+    if target in ARITHMETIC or target in HIGHER_ORDER:
         return
     raise Refused(
         f"{node.format_node()}: {target} is not an ATen operator, so what it reads and writes is"

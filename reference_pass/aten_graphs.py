@@ -17,11 +17,12 @@ from torch._C import DispatchKey
 from torch._ops import OpOverload
 
 from reference_pass.alias_analysis import ARITHMETIC
-from reference_pass.control_flow_calls import CONTROL_FLOW
+from reference_pass.control_flow_calls import HIGHER_ORDER
 from reference_pass.exceptions import Refused
 from reference_pass.graph_copies import with_graph
 from reference_pass.nested import nodes_in, tensors_in
 from reference_pass.operator_forms import aten, bind, on_copies, unbind
+from reference_pass.prims import called_in_eager
 
 # --- what is a graph of ATen calls ----------------------------------------------------------------
 #
@@ -61,7 +62,7 @@ def _other_call(graph_module: fx.GraphModule, sample_args: Sequence[object]) -> 
 
 
 def _is_call(node: fx.Node, tensors: dict[fx.Node, bool]) -> bool:
-    if isinstance(node.target, OpOverload) or node.target in {on_copies, *CONTROL_FLOW}:
+    if isinstance(node.target, OpOverload) or node.target in {on_copies, *HIGHER_ORDER}:
         return True
     if node.target is not operator.getitem and node.target not in ARITHMETIC:
         return False
@@ -107,8 +108,9 @@ def normalised(graph_module: fx.GraphModule) -> fx.GraphModule:
 
 def _changed(node: fx.Node) -> tuple[OpOverload, tuple[Any, ...], dict[str, Any]] | None:
     """The call that replaces a node's call; None if there is nothing to change."""
-    op = node.target
-    if not isinstance(op, OpOverload) or not (op in _UPDATES or node.kwargs):
+    op = called_in_eager(node)
+    is_prim = op is not node.target
+    if not isinstance(op, OpOverload) or not (is_prim or op in _UPDATES or node.kwargs):
         return None
     given = bind(op, node.args, node.kwargs)
     # Such a call would look functional to every pass, and its update would be reordered or lost.
@@ -122,7 +124,8 @@ def _changed(node: fx.Node) -> tuple[OpOverload, tuple[Any, ...], dict[str, Any]
             aten._native_batch_norm_legit.default, given
         )
     by_position = {argument.name for argument in op._schema.arguments if not argument.kwarg_only}
-    return (op, *unbind(op, given)) if by_position & node.kwargs.keys() else None
+    is_changed = is_prim or by_position & node.kwargs.keys()
+    return (op, *unbind(op, given)) if is_changed else None
 
 
 # --- operators whose schemas hide a mutation ------------------------------------------------------

@@ -8,7 +8,12 @@ from typing import Any, Literal
 
 import torch
 from torch import fx
+from torch._C._functorch import (
+    get_dynamic_layer_stack_depth,
+    pop_dynamic_layer_stack_and_undo_to_depth,
+)
 from torch._dispatch.python import enable_python_dispatcher
+from torch._functorch import eager_transforms
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -110,7 +115,7 @@ def _traced(
             tracing_mode=mode,
             _allow_non_fake_inputs=True,
         )
-        with _refusals(args):
+        with _refusals(args), _levels_left():
             graph_module = trace(*leaves)
     seeds.refuse()
     # `set_` is a call in the graph. An assignment to `.data` leaves no call, so it would be lost.
@@ -166,6 +171,31 @@ def _refusals(args: Sequence[object]) -> Iterator[None]:
             "the function takes gradients of its arguments, which the trace passes without any;"
             " call torch.func.grad, or torch.compile"
         ) from error
+
+
+@contextlib.contextmanager
+def _levels_left() -> Iterator[None]:
+    """Where a trace raises, leave the levels of `torch.func` that a graph of Dynamo has entered."""
+    depth, nesting = get_dynamic_layer_stack_depth(), eager_transforms.JVP_NESTING
+    was_dual = _is_in_dual_level()
+    try:
+        yield
+    except BaseException:
+        pop_dynamic_layer_stack_and_undo_to_depth(depth)
+        eager_transforms.JVP_NESTING = nesting
+        if not was_dual and _is_in_dual_level():
+            torch._C._exit_dual_level(level=0)
+        raise
+
+
+def _is_in_dual_level() -> bool:
+    """True if forward-mode AD is on."""
+    try:
+        level = torch._C._enter_dual_level()
+    except RuntimeError:  # levels cannot be nested
+        return True
+    torch._C._exit_dual_level(level=level)
+    return False
 
 
 def _bytes_of_storage(argument: object) -> int | None:

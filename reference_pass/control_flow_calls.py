@@ -1,8 +1,10 @@
-"""Control flow operators: calls whose arguments are graphs (`torch.cond`, `while_loop`, `scan`).
+"""Higher-order operators: calls whose arguments are graphs, or an operator.
 
 The passes take such a call as one functional call: it reads its operands, and returns new tensors.
-That is so if none of its graphs writes to an operand. A graph that writes to its own tensors is
-functionalized first.
+That is so if none of its graphs (`torch.cond`, `while_loop`, `scan`) writes to an operand. A graph
+that writes to its own tensors is functionalized first. AOTAutograd calls a random operator by
+another one, which keeps the state of the generator, where the backward graph runs it again
+(`torch.utils.checkpoint`).
 """
 
 from __future__ import annotations
@@ -24,6 +26,10 @@ CONTROL_FLOW: frozenset[object] = frozenset(
         torch.ops.higher_order.flex_attention,
     }
 )
+WITH_RNG_STATE: frozenset[object] = frozenset(
+    {torch.ops.higher_order.run_and_save_rng_state, torch.ops.higher_order.run_with_rng_state}
+)
+HIGHER_ORDER = CONTROL_FLOW | WITH_RNG_STATE
 
 
 def functional_branches(
@@ -32,8 +38,11 @@ def functional_branches(
     """The graph module with functional graphs as arguments of its control flow calls.
 
     The given one stays as it is. `functionalize` takes a graph and its inputs. Raises `Refused` if
-    one of the graphs writes to an operand.
+    one of the graphs, or an operator, writes to an operand.
     """
+    for node in captured.graph.nodes:
+        if node.target in WITH_RNG_STATE and any(map(writes, node.args)):
+            raise Refused(f"{node.format_node()} calls an operator that writes to its operand")
     branches = {
         str(operand.target): branch
         for node in captured.graph.nodes

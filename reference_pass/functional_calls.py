@@ -20,7 +20,7 @@ from torch._ops import OpOverload
 
 from reference_pass.alias_analysis import Effect, Geometry, operand_storages, written_tensors
 from reference_pass.bases import BaseKind
-from reference_pass.control_flow_calls import CONTROL_FLOW
+from reference_pass.control_flow_calls import HIGHER_ORDER
 from reference_pass.copied_operands import Layout
 from reference_pass.environment import Environment
 from reference_pass.exceptions import Refused
@@ -78,7 +78,7 @@ def call_without_writes(env: Environment, node: fx.Node, effect: Effect) -> None
         env.define(node, effect, effect.value, new if several else _picked(env, new)[0])
         return
     # The graph of a branch was traced for the strides that its operands have in eager.
-    exact = op in CONTROL_FLOW or (isinstance(op, OpOverload) and facts(op).random)
+    exact = op in HIGHER_ORDER or (isinstance(op, OpOverload) and facts(op).random)
     args, kwargs = env.arguments(node.args, exact), env.arguments(node.kwargs, exact)
     new = env.emit.call(op, *args, **kwargs)
     if isinstance(effect.value, torch.Tensor):

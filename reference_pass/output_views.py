@@ -10,12 +10,13 @@ memory without a base.
 from __future__ import annotations
 
 import operator
+from typing import Any
 
 from torch import fx
 from torch._ops import OpOverload
 
-from reference_pass.nested import leaves_in, nodes_in
-from reference_pass.operator_forms import aten, bind, facts
+from reference_pass.nested import leaves_in
+from reference_pass.operator_forms import aten, bind
 
 
 def detach_new_outputs(compiled: fx.GraphModule, captured: fx.GraphModule) -> fx.GraphModule:
@@ -42,19 +43,32 @@ def detach_new_outputs(compiled: fx.GraphModule, captured: fx.GraphModule) -> fx
 def _is_tracked_view(node: object) -> bool:
     """True if autograd notes a base for the value of a node, and follows its chain to there."""
     is_view = False
+    picks: list[Any] = []  # by `getitem`, the last one first
     while isinstance(node, fx.Node) and node.op == "call_function":
-        if node.target is operator.getitem:
-            (node,) = nodes_in(node.args)  # one of the results of a call
-            continue
-        if not isinstance(node.target, OpOverload) or node.target is aten.detach.default:
-            return False
         op = node.target
-        given = bind(op, node.args, node.kwargs)
-        if facts(op).writes:
-            # A mutating call hands back the tensor that it writes.
-            node = given[facts(op).writes[0]]
-        elif any(returned.alias_info is not None for returned in op._schema.returns):
-            node, is_view = given[facts(op).names[0]], True
-        else:
-            break
+        if op is operator.getitem:
+            picks.append(node.args[1])
+            node = node.args[0]
+            continue
+        if not isinstance(op, OpOverload) or op is aten.detach.default:
+            return False
+        returns = op._schema.returns
+        returned = returns[picks.pop() if len(returns) > 1 and picks else 0]
+        if returned.alias_info is None:
+            break  # a new tensor
+        # A mutating call hands back the tensor that it writes.
+        is_view = is_view or not returned.alias_info.is_write
+        node = bind(op, node.args, node.kwargs).get(_aliased(op, returned.alias_info))
     return is_view
+
+
+def _aliased(op: OpOverload, alias_info: Any) -> str:
+    """The name of the argument that a result is, or is a view of."""
+    named = (
+        argument.name
+        for argument in op._schema.arguments
+        if argument.alias_info is not None
+        and argument.alias_info.before_set & alias_info.before_set
+    )
+    # Of a list of views, as of `split`, the schema names no argument. It is the first one.
+    return next(named, op._schema.arguments[0].name)

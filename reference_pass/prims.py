@@ -1,4 +1,8 @@
-"""The pointwise operators of `torch._prims`, as the ATen operators that they call in eager."""
+"""The operators of `torch._prims`, as the ATen operators that they call in eager.
+
+A prim has no in-place form, no tag says that it is pointwise, and the fakes of some have other
+strides, or another dtype, than in eager (`prims.real`). Its ATen operator has all of that right.
+"""
 
 from __future__ import annotations
 
@@ -21,32 +25,30 @@ def called_in_eager(node: fx.Node) -> Any:
 
 @functools.cache
 def aten_of_prim(op: OpOverload) -> OpOverload:
-    """The pointwise ATen operator whose kernel a prim calls with its arguments; else the operator.
-
-    A prim has no in-place form, and no tag says that it is pointwise; its ATen operator has both.
-    """
+    """The ATen operator that a prim calls in eager, with the same arguments; else the operator."""
     if op.namespace != "prims":
         return op
-    prim: object = getattr(torch._prims, op.overloadpacket.__name__, None)
-    in_eager = getattr(op, "impl_aten", None) if prim is op else None
+    name = op.overloadpacket.__name__
+    if name == "as_strided":  # its schema says that it writes
+        return aten.as_strided.default
+    in_eager = getattr(op, "impl_aten", None) if getattr(torch._prims, name, None) is op else None
     if not inspect.isbuiltin(in_eager):
         return op  # a Python function may do more than one call
     packet = getattr(aten, in_eager.__name__, None)
     if not isinstance(packet, OpOverloadPacket):
         return op
-    for name in packet.overloads():
-        overload: OpOverload = getattr(packet, name)
+    for overload_name in packet.overloads():
+        overload: OpOverload = getattr(packet, overload_name)
         if _takes_arguments_of(overload, op):
             return overload
     return op
 
 
 def _takes_arguments_of(op: OpOverload, prim: OpOverload) -> bool:
-    """True for a pointwise functional operator that takes the arguments of a prim by position."""
+    """True for an operator that takes the arguments of a prim by position, and writes none."""
     given, taken = prim._schema.arguments, op._schema.arguments
     return (
-        torch.Tag.pointwise in op.tags
-        and not any(argument.alias_info for argument in taken)
+        not any(argument.is_write for argument in taken)
         and [str(argument.type) for argument in given]
         == [str(argument.type) for argument in taken[: len(given)]]
         and not any(argument.kwarg_only for argument in given)

@@ -148,7 +148,7 @@ class SizeGuards:
             if found != nbytes:
                 return (
                     f"{name} is in a storage of {found} bytes, and the graph, which uses memory"
-                    f" around it, was traced for {nbytes}"
+                    f" around it, was traced for storages of {nbytes} with such sizes and strides"
                 )
         return None
 

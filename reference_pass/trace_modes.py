@@ -22,7 +22,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from reference_pass.alias_analysis import storage_of
-from reference_pass.control_flow_calls import CONTROL_FLOW
+from reference_pass.control_flow_calls import HIGHER_ORDER
 from reference_pass.exceptions import Refused
 from reference_pass.fake_corrections import (
     CORRECTIONS,
@@ -37,6 +37,7 @@ from reference_pass.fake_corrections import (
 from reference_pass.fake_execution import refuse_without_regions
 from reference_pass.nested import leaves_in, tensors_in
 from reference_pass.operator_forms import aten, bind, facts, writes_outs_alone
+from reference_pass.prims import aten_of_prim
 from reference_pass.regions import contiguous_strides, known, same_strides
 
 
@@ -74,12 +75,14 @@ class TraceGuard(TorchDispatchMode):
         if func in _UNFOLDED:
             with self:  # what it calls is seen, too
                 return _UNFOLDED[func](*args, **(kwargs or {}))
-        if func in CONTROL_FLOW:
+        if func in HIGHER_ORDER:
             return func(*args, **(kwargs or {}))
         if not isinstance(func, OpOverload):
             raise Refused(
                 f"{func} is a higher-order operator; what its branches write is not analysed"
             )
+        if not kwargs:
+            func = aten_of_prim(func)
         # A function may seed, draw, and restore the state (`torch.random.fork_rng`).
         if facts(func).random:
             self.seeds.refuse()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -158,6 +159,20 @@ def test_dynamo_falls_back_to_eager_where_the_passes_refuse():
     with torch._dynamo.config.patch(suppress_errors=True):
         compiled = torch.compile(quantizes, backend=aliasproof)
         assert torch.equal(compiled(numbers()), quantizes(numbers()))
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # imported by torch's jvp
+def test_a_trace_that_is_given_up_leaves_forward_mode_ad(caplog):
+    """For the second size, the trace with symbols fails, and one for that size comes after it."""
+
+    def program(x):
+        return torch.func.jvp(torch.sin, (x,), (torch.ones_like(x),))[1]
+
+    compiled = torch.compile(program, backend="aliasproof")
+    for size in (4, 2, 3):
+        x = torch.arange(1.0, 1 + size)
+        assert torch.equal(compiled(x), x.cos())
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 def test_dynamo_breaks_the_graph_where_it_depends_on_data():

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from reference_pass import Refused, reinplace, remove_noops
 from reference_pass.backend import aliasproof
@@ -47,6 +48,31 @@ def _(x: Tensor, y: Tensor) -> Tensor:
     return torch.empty_like(x)
 
 
+@torch.library.custom_op("reference_pass_tests::add_if_given", mutates_args=("y",))
+def add_if_given(x: Tensor, y: Tensor | None = None) -> Tensor:
+    if y is not None:
+        y.add_(x)
+    return x * 2
+
+
+@add_if_given.register_fake
+def _(x: Tensor, y: Tensor | None = None) -> Tensor:
+    return torch.empty_like(x)
+
+
+def test_a_written_argument_may_be_omitted():
+    def program(x: Tensor) -> Tensor:
+        first: Tensor = add_if_given(x)
+        add_if_given(x[:2], x[2:])
+        return first
+
+    given, expected = torch.ones(4), torch.ones(4)
+    result = torch.compile(program, backend=aliasproof)(given)
+    assert torch.equal(result, program(expected))
+    assert torch.equal(given, expected)
+    result.add_(1)  # a new tensor, no view
+
+
 def calls_a_custom_operator(x: Tensor) -> Tensor:
     y = x.detach() * 1
     z: Tensor = scale(x.detach(), y)
@@ -79,6 +105,32 @@ def test_a_graph_with_a_custom_operator_is_captured_once(monkeypatch):
     compiled = torch.compile(lambda x: scale_packet(x, x + 1), backend=aliasproof)
     assert torch.equal(compiled(x), x * 2)
     assert len(captured) == 1
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: functional.dropout(x * 2, 0.5).sin(),
+        lambda x: functional.dropout(x.t() * 2, 0.5).sin() + torch.rand_like(x),
+        lambda x: functional.dropout(functional.dropout(x).relu_()).exp(),
+    ],
+)
+def test_random_numbers_are_drawn_again_in_the_backward(function):
+    """AOTAutograd keeps the state of the generator, by operators of a higher order."""
+    found = []
+    for compiled in (None, aliasproof):
+        torch.manual_seed(0)
+        x = torch.ones(3, 3, requires_grad=True)
+
+        def checkpointed(x: Tensor) -> Tensor:
+            result: Tensor = checkpoint(function, x, use_reentrant=False)
+            return result * torch.rand(3)
+
+        call = checkpointed if compiled is None else torch.compile(checkpointed, backend=compiled)
+        result = call(x)
+        result.sum().backward()
+        found.append([result.detach(), x.grad, torch.rand(3)])
+    assert all(map(torch.equal, *found))
 
 
 def test_an_error_that_is_an_effect_is_raised():

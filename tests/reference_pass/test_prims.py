@@ -7,6 +7,7 @@ import torch
 import torch._inductor.inductor_prims  # registers `fma`
 from torch import Tensor, fx
 from torch._ops import OpOverload
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from reference_pass import How, decisions, pipeline, reinplace
 from reference_pass.operator_forms import in_place_form
@@ -97,3 +98,43 @@ def test_a_prim_by_name_stays() -> None:
     compiled = fx.GraphModule(torch.nn.Module(), graph)
     reinplace(compiled, torch.ones(2))
     assert torch.equal(compiled(torch.zeros(2)), torch.ones(2))
+
+
+def added_to_real(z: Tensor) -> Tensor:
+    result: Tensor = prims.real(z).add_(1)
+    return result
+
+
+def added_to_imag(z: Tensor) -> Tensor:
+    result: Tensor = prims.imag(z * 1).add_(1)
+    return result
+
+
+def read_after_a_write(z: Tensor) -> Tensor:
+    real = prims.real(z)
+    z.mul_(2)
+    result: Tensor = real * 1
+    return result
+
+
+def every_other(z: Tensor) -> Tensor:
+    result: Tensor = prims.as_strided(z, [2], [2], 1).add_(1)
+    return result
+
+
+@pytest.mark.parametrize("views", ["alias", "copy"])
+@pytest.mark.parametrize("program", [added_to_real, added_to_imag, read_after_a_write, every_other])
+@pytest.mark.filterwarnings("ignore:TypedStorage")  # of the prim itself
+@pytest.mark.parametrize("given_as", ["a function", "a graph of packets", "a graph of ATen calls"])
+def test_views_by_prims_are_those_of_eager(program, views, given_as: str) -> None:
+    """The fakes of `prims.real` have other strides; the schema of `as_strided` says it writes."""
+    z = torch.tensor([1 + 2j, 3 + 4j, 5 + 6j, 7 + 8j])
+    function = program
+    if given_as == "a graph of packets":
+        function = fx.symbolic_trace(program)
+    elif given_as == "a graph of ATen calls":
+        function = make_fx(program, tracing_mode="fake")(z.clone())
+    given, expected = [z.clone(), z.clone()]
+    compiled = pipeline(function, z.clone(), views=views)
+    assert torch.equal(compiled(given), program(expected))
+    assert torch.equal(given, expected)
