@@ -90,6 +90,8 @@ class OpHashes:
             return [self.memory.constant(tensor) for tensor in results]
         if op in PRODUCTS:
             return [self._product(op, given, results[0])]
+        if op is aten.native_dropout.default and not (given["p"] and given["train"] is not False):
+            return self._undropped(given, *results)
         if op in WITH_ADDEND and is_plain_sum(given):
             return [self._with_addend(op, args, results[0])]
         if len(results) == 1 and (by_law := self._by_law(op, given, results[0])) is not None:
@@ -170,6 +172,20 @@ class OpHashes:
         (total,) = self.computed(aten.add.Tensor, (alone, addend), {}, result)
         assert total is not None
         return total
+
+    def _undropped(
+        self, given: Mapping[str, Any], result: torch.Tensor, mask: torch.Tensor
+    ) -> list[Array | None]:
+        """`native_dropout` where it drops nothing: a copy and ones, or what its kernel calls."""
+        operand = given["input"]
+        if given["train"] is False:
+            return [self.memory.read(operand), self.memory.constant(mask)]
+        # With a probability of zero, a mask is drawn, too.
+        (drawn,) = self.computed(aten.bernoulli.p, (mask, 1.0), {}, mask)
+        self.memory.make(mask, drawn)
+        masked = operand * mask
+        self.memory.make(masked, self.computed(aten.mul.Tensor, (operand, mask), {}, masked)[0])
+        return [*self.computed(aten.mul.Tensor, (masked, 1.0), {}, result), drawn]
 
     def _per_item(
         self, op: OpOverload, given: dict[str, Any], result: Any

@@ -62,9 +62,13 @@ def _other_call(graph_module: fx.GraphModule, sample_args: Sequence[object]) -> 
 
 
 def _is_call(node: fx.Node, tensors: dict[fx.Node, bool]) -> bool:
-    if isinstance(node.target, OpOverload) or node.target in {on_copies, *HIGHER_ORDER}:
+    op = node.target
+    if isinstance(op, OpOverload):
+        hides = op in _COMPOSITE_UPDATES and _updates(op, bind(op, node.args, node.kwargs))
+        return not hides
+    if op in {on_copies, *HIGHER_ORDER}:
         return True
-    if node.target is not operator.getitem and node.target not in ARITHMETIC:
+    if op is not operator.getitem and op not in ARITHMETIC:
         return False
     return not any(tensors[operand] for operand in nodes_in((node.args, node.kwargs)))
 
@@ -118,7 +122,7 @@ def _changed(node: fx.Node) -> tuple[OpOverload, tuple[Any, ...], dict[str, Any]
         if op is not aten.native_batch_norm.default:
             raise Refused(
                 f"{node.format_node()} updates statistics, and its schema does not say so;"
-                " use native_batch_norm"
+                " trace with torch.backends.cudnn.flags(enabled=False)"
             )
         return aten._native_batch_norm_legit.default, *unbind(
             aten._native_batch_norm_legit.default, given
@@ -138,6 +142,12 @@ _UPDATES: dict[OpOverload, str] = {
     aten.cudnn_batch_norm.default: "training",
     aten.miopen_batch_norm.default: "training",
     aten.instance_norm.default: "use_input_stats",
+}
+
+
+# Composites, so a trace has other calls, which say it.
+_COMPOSITE_UPDATES: set[object] = {
+    *(aten.batch_norm.default, aten._batch_norm_impl_index.default, aten.instance_norm.default)
 }
 
 

@@ -1,10 +1,11 @@
-"""Higher-order operators: calls whose arguments are graphs, or an operator.
+"""Higher-order operators: calls whose arguments are graphs, or an operator; and `print`.
 
 The passes take such a call as one functional call: it reads its operands, and returns new tensors.
-That is so if none of its graphs (`torch.cond`, `while_loop`, `scan`) writes to an operand. A graph
-that writes to its own tensors is functionalized first. AOTAutograd calls a random operator by
+That is so if none of its graphs (`torch.cond`, `while_loop`, `scan`, `map`) writes to an operand. A
+graph that writes to its own tensors is functionalized first. AOTAutograd calls a random operator by
 another one, which keeps the state of the generator, where the backward graph runs it again
-(`torch.utils.checkpoint`).
+(`torch.utils.checkpoint`). Operators that only run a graph are no calls of the passes: the trace
+has what the graph calls (`trace_modes`).
 """
 
 from __future__ import annotations
@@ -18,18 +19,20 @@ from reference_pass.exceptions import Refused
 from reference_pass.graph_copies import copied
 from reference_pass.operator_forms import writes
 
+_ops = torch.ops.higher_order
+
 CONTROL_FLOW: frozenset[object] = frozenset(
     {
-        torch.ops.higher_order.cond,
-        torch.ops.higher_order.while_loop,
-        torch.ops.higher_order.scan,
-        torch.ops.higher_order.flex_attention,
+        *(_ops.cond, _ops.while_loop, _ops.while_loop_stack_output, _ops.scan, _ops.map_impl),
+        *(_ops.flex_attention, _ops.flex_attention_backward),
     }
 )
-WITH_RNG_STATE: frozenset[object] = frozenset(
-    {torch.ops.higher_order.run_and_save_rng_state, torch.ops.higher_order.run_with_rng_state}
+OF_AN_OPERATOR: frozenset[object] = frozenset(
+    {_ops.run_and_save_rng_state, _ops.run_with_rng_state, _ops.out_dtype}
 )
-HIGHER_ORDER = CONTROL_FLOW | WITH_RNG_STATE
+# It returns nothing, so nothing uses a call of it.
+PRINT: object = _ops.print
+HIGHER_ORDER = CONTROL_FLOW | OF_AN_OPERATOR | {PRINT}
 
 
 def functional_branches(
@@ -41,7 +44,7 @@ def functional_branches(
     one of the graphs, or an operator, writes to an operand.
     """
     for node in captured.graph.nodes:
-        if node.target in WITH_RNG_STATE and any(map(writes, node.args)):
+        if node.target in OF_AN_OPERATOR and any(map(writes, node.args)):
             raise Refused(f"{node.format_node()} calls an operator that writes to its operand")
     branches = {
         str(operand.target): branch

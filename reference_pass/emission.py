@@ -36,7 +36,7 @@ class Emitter:
     copies: bool = False
     symbols: dict[str, Any] = field(default_factory=dict)
 
-    def call(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
+    def call(self, target: Any, /, *args: Any, **kwargs: Any) -> fx.Node:
         """A call and its metadata.
 
         Raises what the operator raises if it does not accept these arguments.

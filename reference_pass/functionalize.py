@@ -57,7 +57,7 @@ from reference_pass.alias_analysis import Analysis, Effect, Geometry, analyse
 from reference_pass.backtracking import footprint
 from reference_pass.bases import BaseKind, is_base, storage_uses
 from reference_pass.capture import SizeMode, capture
-from reference_pass.control_flow_calls import functional_branches
+from reference_pass.control_flow_calls import PRINT, functional_branches
 from reference_pass.emission import Emitter
 from reference_pass.environment import Environment, is_plain, result_strides
 from reference_pass.epilogue import finish
@@ -212,7 +212,7 @@ def _rewrite(
 
 def has_effect(node: fx.Node) -> bool:
     """True if a node must stay although nothing uses it."""
-    if node.op in ("placeholder", "output") or node.target is on_copies:
+    if node.op in ("placeholder", "output") or node.target in (on_copies, PRINT):
         return True
     if not isinstance(node.target, OpOverload):
         return False

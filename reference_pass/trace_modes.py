@@ -10,6 +10,7 @@ from torch._higher_order_ops.auto_functionalize import (
     auto_functionalized_dense,
     auto_functionalized_v2_dense,
 )
+from torch._higher_order_ops.base_hop import BaseHOP
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import (
@@ -72,9 +73,9 @@ class TraceGuard(TorchDispatchMode):
         self.made: dict[int, torch.UntypedStorage] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in _UNFOLDED:
+        if (unfolded := _unfolded(func)) is not None:
             with self:  # what it calls is seen, too
-                return _UNFOLDED[func](*args, **(kwargs or {}))
+                return unfolded(*args, **(kwargs or {}))
         if func in HIGHER_ORDER:
             return func(*args, **(kwargs or {}))
         if not isinstance(func, OpOverload):
@@ -113,12 +114,23 @@ def _without_token(token: Any, op: Callable[..., Any], *args: Any, **kwargs: Any
     return (token, *result) if isinstance(result, tuple) else (token, result)
 
 
-# Higher-order operators that AOTAutograd wraps around single calls.
+# Higher-order operators that AOTAutograd wraps around calls, and those that only run a graph.
 _UNFOLDED: dict[object, Callable[..., Any]] = {
     torch.ops.higher_order.with_effects: _without_token,
     torch.ops.higher_order.auto_functionalized: auto_functionalized_dense,
     torch.ops.higher_order.auto_functionalized_v2: auto_functionalized_v2_dense,
+    # A region that a compiler may compile once for all calls (`nested_compile_region`).
+    torch.ops.higher_order.invoke_subgraph: lambda graph, name, *operands: graph(*operands),
+    torch.ops.higher_order.hints_wrapper: lambda graph, operands, named, hints: graph(*operands),
+    torch.ops.higher_order.strict_mode: lambda graph, operands: graph(*operands),
 }
+
+
+def _unfolded(func: Any) -> Callable[..., Any] | None:
+    """What a higher-order operator calls, as a function of its arguments; None for others."""
+    if isinstance(func, BaseHOP):  # `foreach_map`, `invoke_quant`: options are for the compiler
+        return lambda graph, *operands, **options: graph(*operands)
+    return _UNFOLDED.get(func)
 
 
 class PythonGuard(TorchFunctionMode):

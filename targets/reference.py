@@ -66,8 +66,8 @@ CONTRACT = Contract(
         Refusal(
             "operator whose schema hides what it writes",
             r"^Refused: .*(its schema does not say so|no functional form that tells)",
-            "batch_norm in training and out= arguments of another size change what their schemas do"
-            " not tell (docs/reference_pass.md)",
+            "cudnn_batch_norm in training and out= arguments of another size change what their"
+            " schemas do not tell (docs/reference_pass.md)",
             _anything,
         ),
         DATA_OF_A_TRACER,

@@ -157,6 +157,17 @@ SAME: dict[str, tuple[Function, Function, tuple[Tensor, ...]]] = {
         lambda x: x + 1,
         (X,),
     ),
+    "a dropout without training": (
+        lambda x: aten.native_dropout(x, 0.5, False),
+        lambda x: (x.clone(), torch.ones(6, dtype=torch.bool)),
+        (X,),
+    ),
+    # The generator advances, so the next draw is another one.
+    "a dropout of probability zero, and what is drawn after it": (
+        lambda x, y: (aten.native_dropout(x, 0.0, True)[0], y.bernoulli_(0.5)),
+        lambda x, y: (x * x.bool().bernoulli(1.0) * 1.0, y.bernoulli_(0.5)),
+        (X, X.clone()),
+    ),
     "running statistics of a batch norm in evaluation": (
         lambda m, x, y: aten._native_batch_norm_legit(m, x, x, x, y, False, 0.5, 1.0)[0],
         lambda m, x, y: aten._native_batch_norm_legit_functional(
@@ -260,6 +271,11 @@ HIDDEN: dict[str, tuple[Function, Function, tuple[Tensor, ...]]] = {
         (torch.ones(2, dtype=torch.complex64),),
     ),
     "by an operand that does not commute": (lambda x, y: x - y, lambda x, y: y - x, (X, X.clone())),
+    "by a mask that drops nothing": (
+        lambda x, y: (aten.native_dropout(x, 0.0, True)[0], y.bernoulli_(0.5))[1],
+        lambda x, y: (x.clone(), y.bernoulli_(0.5))[1],
+        (X, X.clone()),
+    ),
     "by an argument without effect here": (
         lambda x: x.clamp(min=-1),
         lambda x: x.clamp(min=-2),

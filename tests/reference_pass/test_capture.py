@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import fx
+from torch._ops import OpOverload
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from oracles.contract import Contract
@@ -214,12 +215,25 @@ def test_a_batch_norm_that_updates_nothing_stays_as_it_is():
     assert capture(graph_module, inputs) is graph_module
 
 
-@pytest.mark.parametrize("op", [aten.batch_norm.default, aten.instance_norm.default])
-def test_a_hidden_update_without_an_honest_form_is_refused(op):
+@pytest.mark.parametrize(
+    "op",
+    [aten.batch_norm.default, aten._batch_norm_impl_index.default, aten.instance_norm.default],
+)
+def test_a_composite_that_hides_an_update_is_traced(op: OpOverload):
     inputs = (numbered(2, 3, 4), torch.zeros(3), torch.ones(3))
     args = ("x0", None, None, "x1", "x2", True, 0.5, 1e-5, False)
+    graph_module = graph_of(op, *args, inputs=3, returned=lambda node, _: node)
+    check(graph_module, *inputs)
+    assert op not in [node.target for node in capture(graph_module, inputs).graph.nodes]
+
+
+def test_a_hidden_update_without_an_honest_form_is_refused():
+    inputs = (numbered(2, 3, 4), torch.zeros(3), torch.ones(3))
+    args = ("x0", None, None, "x1", "x2", True, 0.5, 1e-5)
+    op = aten.cudnn_batch_norm.default
+    graph_module = graph_of(op, *args, inputs=3, returned=lambda node, _: node)
     with pytest.raises(Refused, match="its schema does not say so"):
-        capture(graph_of(op, *args, inputs=3, returned=lambda node, _: node), inputs)
+        capture(graph_module, inputs)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Control flow operators are functional calls, and their graphs are made functional."""
+"""Higher-order operators: functional calls, with functional graphs, or the calls of a graph."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch._higher_order_ops import foreach_map, hints_wrapper, out_dtype, strict_mode
+from torch._higher_order_ops import print as show
 from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
+from torch.compiler import nested_compile_region
 from torch.nn.attention.flex_attention import flex_attention
 from torch.utils._pytree import tree_leaves
 
 from reference_pass import pipeline
 from reference_pass.backend import aliasproof
-from reference_pass.operator_forms import writes
+from reference_pass.operator_forms import aten, writes
 
 
 @pytest.fixture(autouse=True)
@@ -63,10 +66,20 @@ def scans(x: Tensor) -> Any:
     return scan(lambda carried, row: (carried + row, carried * row), torch.zeros(3), x)
 
 
+map_rows: Callable[..., Any] = torch._higher_order_ops.map
+
+
+def maps(x: Tensor) -> Any:
+    y = x * 2
+    result: Tensor = map_rows(lambda row, first: row * first, y, y[0].clone())
+    y.add_(1)  # after the call has read it
+    return result.mul_(2), y
+
+
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize(
     "function",
-    [chooses, chooses_by_layout, writes_its_own, loops, scans],
+    [chooses, chooses_by_layout, writes_its_own, loops, scans, maps],
     ids=lambda f: f.__name__,
 )
 def test_a_control_flow_call_does_what_it_does_in_eager(function: Callable[..., Any], sign: int):
@@ -95,15 +108,103 @@ def test_a_branch_that_writes_its_operand_is_refused():
         torch.compile(program, backend=aliasproof)(torch.ones(3))
 
 
-def test_gradients_go_through_a_branch():
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)),
+        lambda x: while_loop(lambda x: x.sum() < 1000, lambda x: (x * x,), (x,))[0],
+        lambda x: scan(lambda c, row: (c * row, c + row), torch.ones(()), x)[1],
+        lambda x: map_rows(lambda row, y: row * y, x, x.clone()),
+    ],
+    ids=["cond", "while_loop", "scan", "map"],
+)
+def test_gradients_go_through_control_flow(function: Callable[..., Any]):
     gradients: list[Tensor] = []
-    for backend in ("eager", aliasproof):
+    for backend in ("aot_eager", aliasproof):
         x = torch.arange(1.0, 4).requires_grad_()
-        program = torch.compile(
-            lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)), backend=backend
-        )
-        gradients += torch.autograd.grad(program(x).sum(), x)
+        compiled = torch.compile(function, backend=backend)
+        gradients += torch.autograd.grad(compiled(x).sum(), x)
+    assert gradients[0].any()
     assert torch.equal(*gradients)
+
+
+# --- operators that only run a graph --------------------------------------------------------------
+
+
+@nested_compile_region
+def region(x: Tensor, y: Tensor) -> Any:
+    z = x * y
+    z[0].add_(1)
+    return z, x + y
+
+
+def runs_a_region_twice(x: Tensor) -> Any:
+    y = x * 3
+    first, second = region(x, y)
+    y = y.mul(second)
+    return region(first, y), y
+
+
+def maps_over_lists(x: Tensor) -> Any:
+    y = x * 2
+    first, second = foreach_map(torch.add, [y, y * 2], [y * 3, x])
+    y = y.add(1)
+    return first * y, second
+
+
+def gives_hints(x: Tensor) -> Any:
+    return hints_wrapper(lambda x: x.mul(2), (x.sin(),), {}, hints={"hint": 1})
+
+
+def is_strict(x: Tensor) -> Any:
+    return strict_mode(lambda x: x.mul(2), (x.sin(),))
+
+
+@pytest.mark.parametrize(
+    ("function", "trains"),
+    [
+        *((runs_a_region_twice, trains) for trains in (False, True)),
+        *((maps_over_lists, trains) for trains in (False, True)),
+        *((gives_hints, False), (is_strict, False)),  # torch has no gradient of these
+    ],
+)
+def test_an_operator_that_runs_a_graph_is_the_calls_of_the_graph(
+    function: Callable[..., Any], trains: bool
+):
+    results: list[list[Tensor]] = []
+    for backend in ("aot_eager", aliasproof):
+        x = torch.arange(1.0, 7).view(2, 3).requires_grad_(trains)
+        outputs = tree_leaves(torch.compile(function, backend=backend)(x))
+        total = torch.stack([output.sum() for output in outputs]).sum()
+        results.append([*outputs, *(torch.autograd.grad(total, x) if trains else ())])
+    assert all(map(torch.equal, *results))
+
+
+# --- operators on operators, and `print` ----------------------------------------------------------
+
+
+def test_a_product_with_another_dtype_is_a_functional_call():
+    x = torch.arange(6, dtype=torch.int8).view(2, 3)
+    compiled = pipeline(lambda x: out_dtype(aten.mm.default, torch.int32, x, x.t()).add_(1), x)
+    assert torch.equal(compiled(x), x.int() @ x.int().t() + 1)
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_print_shows_the_values_of_its_time(capsys: pytest.CaptureFixture[str], trains: bool):
+    def program(x: Tensor) -> Tensor:
+        y = x * 2
+        show("first {} {target}", y.detach(), target=y.detach()[0])
+        y.add_(1)
+        show("then {}", y.detach())
+        return y * 2
+
+    def x() -> Tensor:
+        return torch.arange(3.0).requires_grad_(trains)
+
+    program(x())
+    expected = capsys.readouterr().out
+    torch.compile(program, backend=aliasproof, fullgraph=True)(x())
+    assert capsys.readouterr().out == expected
 
 
 def attends(x: Tensor) -> Any:
