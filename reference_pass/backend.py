@@ -43,17 +43,20 @@ from reference_pass.general_graphs import (
     is_int,
     template_of,
     with_dynamo_symbols,
+    with_floats,
 )
 from reference_pass.graph_copies import copied
 from reference_pass.input_layouts import (
     InputLayout,
+    are_batched,
     depends_on_location,
     fakes_of,
     input_layouts,
 )
+from reference_pass.list_inputs import with_flat_inputs
 from reference_pass.nested import tensors_in
 from reference_pass.output_views import detach_new_outputs
-from reference_pass.partitioning import partition
+from reference_pass.partitioning import donate_nothing, partition
 from reference_pass.pipeline import pipeline
 
 
@@ -69,6 +72,9 @@ def aliasproof(
     `views` and `strict` are those of `functionalize`. Raises `Refused` for a graph that cannot be
     compiled correctly.
     """
+    if any(isinstance(each, list) for each in example_inputs):
+        compiler = functools.partial(aliasproof, views=views, strict=strict)
+        return with_flat_inputs(graph_module, example_inputs, compiler)
     try:
         return _compile(graph_module, example_inputs, views, strict)
     except DataDependent as error:
@@ -133,6 +139,7 @@ def boxed(
 ) -> Callable[[list[Any]], Any]:
     """The same as AOTAutograd calls it: with a list that is cleared, so that inputs are freed."""
     compiled = Compiled(graph_module, example_inputs, views, strict, noted=True)
+    donate_nothing()
 
     def run(inputs: list[Any]) -> Any:
         return compiled.run(inputs)
@@ -194,10 +201,11 @@ class Compiled:
 
     def run(self, inputs: list[Any]) -> Any:
         """Run on these inputs, and clear the list."""
-        compiled = self._compiled(inputs)
         # The casts of autocast are calls of the graph, so a call must not cast once more.
         with torch._C._DisableAutocast():
-            return compiled(inputs)
+            if are_batched(inputs):
+                return self.graph_module(*inputs)
+            return self._compiled(inputs)(inputs)
 
     def _compile_examples(self, inputs: Sequence[Any]) -> None:
         layouts = with_dynamo_symbols(
@@ -317,7 +325,7 @@ class Compiled:
                 if not self.floats:
                     raise
                 self.by_value = True
-        graph_module = _with_floats(self.graph_module, self.floats, inputs)
+        graph_module = with_floats(self.graph_module, self.floats, inputs)
         return capture(graph_module, new_fakes())
 
     def _general(self, layouts: tuple[Any, ...], inputs: Sequence[Any]) -> General | None:
@@ -376,21 +384,3 @@ def _keep(cache: dict[Any, Any], key: Any, value: Any, most: int) -> None:
     cache[key] = value
     if len(cache) > most:
         del cache[next(iter(cache))]
-
-
-def _with_floats(
-    graph_module: fx.GraphModule, floats: Sequence[int], inputs: Sequence[Any]
-) -> fx.GraphModule:
-    """A copy of a graph module with numbers for inputs that are floats in the program.
-
-    With `dynamic=True`, Dynamo passes a float as a tensor `x`, and reads it by `x.item()`.
-    """
-    changed = copied(graph_module)
-    placeholders = changed.graph.find_nodes(op="placeholder")
-    for index in floats:
-        for user in list(placeholders[index].users):
-            if user.target == "item":
-                user.replace_all_uses_with(inputs[index].item())
-                changed.graph.erase_node(user)
-    changed.recompile()
-    return changed

@@ -78,7 +78,7 @@ def _trace(function: Callable[..., Any], args: Sequence[object], sizes: SizeMode
             )
     # Where a composite reads a size as a number, it may have a decomposition that does not. With
     # `sizes="symbolic"`, make_fx asks for these itself.
-    if any(map(_is_symbolic, args)):
+    if any(map(is_symbolic, args)):
         with enable_python_dispatcher():
             return _traced(function, args, "fake")
     if sizes == "symbolic":
@@ -89,7 +89,8 @@ def _trace(function: Callable[..., Any], args: Sequence[object], sizes: SizeMode
         return _traced(function, args, "fake")
 
 
-def _is_symbolic(argument: object) -> bool:
+def is_symbolic(argument: object) -> bool:
+    """True for an argument of a trace that is a symbol, or has symbolic sizes or strides."""
     if isinstance(argument, torch.Tensor):
         return argument._has_symbolic_sizes_strides
     return isinstance(argument, torch.SymInt)
@@ -115,7 +116,8 @@ def _traced(
             tracing_mode=mode,
             _allow_non_fake_inputs=True,
         )
-        with _refusals(args), _levels_left():
+        symbolic = mode == "symbolic" or any(map(is_symbolic, args))
+        with _refusals(args, symbolic=symbolic), _levels_left():
             graph_module = trace(*leaves)
     seeds.refuse()
     # `set_` is a call in the graph. An assignment to `.data` leaves no call, so it would be lost.
@@ -155,10 +157,10 @@ _SIZE_QUESTIONS = {
 
 
 @contextlib.contextmanager
-def _refusals(args: Sequence[object]) -> Iterator[None]:
+def _refusals(args: Sequence[object], *, symbolic: bool) -> Iterator[None]:
     """Turns what a trace with these arguments raises, and eager does not, into `Refused`."""
     try:
-        with refusals():
+        with refusals(symbolic=symbolic):
             yield
     # Storages as arguments; an overload that is named `from`, which is no Python name.
     except (NotImplementedError, SyntaxError) as error:

@@ -23,10 +23,9 @@ from reference_pass.candidates import Candidate, How, Slot
 from reference_pass.emission import has_partial_element
 from reference_pass.layout_uses import (
     at_same_offset,
-    dtype_view_without_elements,
     run_with,
-    shows_layout,
     stride_use,
+    use_of_unknown_strides,
     users_of_views,
 )
 from reference_pass.liveness import Liveness
@@ -37,6 +36,7 @@ from reference_pass.operand_access import (
     depends_on_location,
     misaligned_by,
     rounds_by_strides,
+    shows_layout,
     unread,
 )
 from reference_pass.operator_forms import aten, bind, facts, is_pointwise
@@ -80,22 +80,18 @@ def same_stride(candidate: Candidate) -> str | None:
     """(1a) The operand has the strides of the result, or no use of the result depends on them.
 
     The op itself must not depend on them either. Kernels draw random numbers and add in memory
-    order, and some kernels with several results expect the same layout of all. For a tensor without
-    elements, the strides of fakes are not reliable, so no view of the result may depend on them.
+    order, and some kernels with several results expect the same layout of all. Strides that locate
+    no element are not reliable on fakes, so no use may depend on them.
     """
     op = facts(candidate.op)
     for slot in candidate.slots:
         operand = slot.destination.meta["val"]
-        # Without elements no stride is ever used, except to check a view as another dtype.
-        if known(slot.value.numel() == 0):
-            if slot.result is not None and (user := dtype_view_without_elements(slot.result)):
-                return (
-                    f"{slot.destination} has no elements, so its strides are not reliable on fakes,"
-                    f" and {user} depends on them"
-                )
-            continue
+        if slot.result is not None and (
+            user := use_of_unknown_strides(slot.result, slot.destination, candidate.liveness)
+        ):
+            return f"fakes may have strides of {slot.destination} wrong, and {user} reads them"
         # All strides are compared: a view as another dtype depends on all of them.
-        if equal(operand.stride(), slot.value.stride()):
+        if known(slot.value.numel() == 0) or equal(operand.stride(), slot.value.stride()):
             continue
         strides = operand.stride(), slot.value.stride()
         differs = "{} has strides {}, the result {}".format(slot.destination, *strides)

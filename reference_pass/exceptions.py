@@ -30,8 +30,11 @@ class Broken(Exception):
 
 
 @contextlib.contextmanager
-def refusals() -> Iterator[None]:
-    """Turns what fakes raise, and eager does not, into `Refused`, with a reason for users."""
+def refusals(*, symbolic: bool) -> Iterator[None]:
+    """Turns what fakes raise, and eager does not, into `Refused`, with a reason for users.
+
+    `symbolic` says if inputs have symbolic sizes. If not, a symbol is a data-dependent size.
+    """
     try:
         yield
     except GuardOnDataDependentSymNode as error:
@@ -44,12 +47,10 @@ def refusals() -> Iterator[None]:
         ) from error
     except UnsupportedOperatorException as error:
         # Fakes run such an operator on real zeros, which need sizes as numbers.
-        raise Refused(
-            f"{error} has no kernel for tensors without data of symbolic size; trace it with fixed"
-            " sizes"
-        ) from error
+        what = f"{error} has no kernel for tensors without data of"
+        raise _needs_number(what, symbolic=symbolic) from error
     except RuntimeError as error:
-        if (refused := _refused(str(error))) is None:
+        if (refused := _refused(str(error), symbolic=symbolic)) is None:
             raise
         raise refused from error
 
@@ -62,16 +63,19 @@ _NEEDS_NUMBERS = (
 )
 
 
-def _refused(text: str) -> Refused | None:
+def _needs_number(what: str, *, symbolic: bool) -> Refused:
+    if symbolic:
+        return Refused(f"{what} symbolic size; trace it with fixed sizes")
+    return DataDependent(f"{what} a size that is data-dependent")
+
+
+def _refused(text: str, *, symbolic: bool) -> Refused | None:
     """Why fakes raise an error where eager does not; None for any other error."""
     if "tried to directly modify sizes" in text:
-        return Refused(
-            "a resize_ of a tensor of symbolic size cannot be traced; trace it with fixed sizes"
-        )
+        return _needs_number("a resize_ cannot be traced for a tensor of", symbolic=symbolic)
     if why := re.search(_NEEDS_NUMBERS, text):
-        return Refused(
-            f"an operator has no kernel for symbolic sizes ({why[0]}); trace it with fixed sizes"
-        )
+        what = f"an operator has no kernel ({why[0]}) for tensors of"
+        return _needs_number(what, symbolic=symbolic)
     # Whether a size is broadcast depends on data; `u0` is the symbol of such a size.
     if re.search(r"Attempting to broadcast.*\bu\d", text):
         return DataDependent(f"a size is data-dependent, and the graph depends on it: {text}")

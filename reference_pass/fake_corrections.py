@@ -22,7 +22,7 @@ from reference_pass.nested import tensors_in
 from reference_pass.operand_access import COPIES_STORAGE
 from reference_pass.operator_forms import aten, bind, facts, functional_call, functional_form
 from reference_pass.real_runs import with_layout_of_run
-from reference_pass.regions import Size, contiguous_strides, equal, known
+from reference_pass.regions import Size, contiguous_strides, equal, is_contiguous, known
 
 # (op, its arguments by name, the result of its fake kernel) -> the result as in eager
 Correction = Callable[[OpOverload, dict[str, Any], Any], Any]
@@ -111,8 +111,8 @@ class _ByARun:
     def fakes_are_right(self, given: dict[str, Any]) -> bool:
         """True if the fake kernel is known to be right for these arguments."""
         tensors = tensors_in(given)
-        # A tensor that is contiguous may have any stride where the size is one, and kernels see it.
-        if not all(equal(each.stride(), tuple(contiguous_strides(each.shape))) for each in tensors):
+        # A stride where the size is one locates no element, but kernels see it.
+        if not all(map(is_contiguous, tensors)):
             return False
         dtypes = {tensor.dtype for tensor in tensors}
         return not self.by_dtypes or dtypes in ({torch.float32}, {torch.float64})
@@ -162,26 +162,34 @@ def _copy_of_storage(op: OpOverload, given: dict[str, Any], value: torch.Tensor)
 class _View:
     """The result of `view` with the strides of eager, where its operand is not laid out in order.
 
-    Fakes keep other strides of dimensions of size one, and of tensors without elements.
+    Fakes keep other strides of dimensions of size one, and of tensors without elements. They do not
+    refuse all that eager refuses: (2, 1, 2) with strides (3, 1, 1) as (4,).
     """
 
     def __call__(self, op: OpOverload, given: dict[str, Any], value: torch.Tensor) -> torch.Tensor:
         operand = given["self"]
         strides = _view_strides(operand.shape, operand.stride(), value.shape)
+        if strides is None and _are_numbers(*operand.shape, *operand.stride(), *value.shape):
+            raise RuntimeError(
+                f"{op} cannot show strides {operand.stride()} as size {tuple(value.shape)}"
+            )
         if strides is None or equal(strides, value.stride()):
             return value
         return value.as_strided(value.shape, strides, value.storage_offset())
 
     def fakes_are_right(self, given: dict[str, Any]) -> bool:
         """True if the fake kernel is known to be right for these arguments."""
-        operand = given["self"]
-        return equal(tuple(contiguous_strides(operand.shape)), operand.stride())
+        return is_contiguous(given["self"])
+
+
+def _are_numbers(*sizes: Size) -> bool:
+    return all(isinstance(size, int) for size in sizes)
 
 
 def _view_strides(
     sizes: tuple[Size, ...], strides: tuple[Size, ...], viewed: tuple[Size, ...]
 ) -> tuple[Size, ...] | None:
-    """The strides of a view in eager; None if they depend on the value of a symbol.
+    """The strides of a view in eager; None if there is no such view, or if a symbol decides it.
 
     The rule of `computeStride` (aten/src/ATen/TensorUtils.cpp). Dimensions of the operand that
     follow each other in memory are one chunk, and dimensions of the view split each chunk.

@@ -56,7 +56,7 @@ from torch.utils._pytree import tree_leaves
 from reference_pass.alias_analysis import Analysis, Effect, Geometry, analyse
 from reference_pass.backtracking import footprint
 from reference_pass.bases import BaseKind, is_base, storage_uses
-from reference_pass.capture import SizeMode, capture
+from reference_pass.capture import SizeMode, capture, is_symbolic
 from reference_pass.control_flow_calls import PRINT, functional_branches
 from reference_pass.emission import Emitter
 from reference_pass.environment import Environment, is_plain, result_strides
@@ -145,7 +145,7 @@ def functionalize_by(
         )
     by_rules = functools.partial(functionalize_by, rules, views=views, strict=strict)
     captured = functional_branches(captured, by_rules)
-    with refusals():
+    with refusals(symbolic=any(map(is_symbolic, inputs))):
         analysis = analyse(captured, inputs, noted=noted)
         _refuse_mutated_twice(captured, analysis, sample_args)
         if strict:

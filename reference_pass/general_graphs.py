@@ -15,6 +15,7 @@ from torch import fx
 from torch._dynamo.source import LocalSource
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
+from reference_pass.graph_copies import copied
 from reference_pass.input_layouts import InputLayout, OffsetInStorage
 from reference_pass.size_guards import SizeGuards
 
@@ -201,3 +202,21 @@ def _new_symbol(env: ShapeEnv, source: LocalSource, value: int, *, is_size: bool
         do_not_specialize_zero_one=not is_size,
     )
     return env.create_symintnode(symbol, hint=value, source=source)
+
+
+def with_floats(
+    graph_module: fx.GraphModule, floats: Sequence[int], inputs: Sequence[Any]
+) -> fx.GraphModule:
+    """A copy of a graph module with numbers for inputs that are floats in the program.
+
+    With `dynamic=True`, Dynamo passes a float as a tensor `x`, and reads it by `x.item()`.
+    """
+    changed = copied(graph_module)
+    placeholders = changed.graph.find_nodes(op="placeholder")
+    for index in floats:
+        for user in list(placeholders[index].users):
+            if user.target == "item":
+                user.replace_all_uses_with(inputs[index].item())
+                changed.graph.erase_node(user)
+    changed.recompile()
+    return changed

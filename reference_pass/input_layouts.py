@@ -196,3 +196,19 @@ _OTHERS = {
     *(aten.as_strided_, aten.set_, aten.resize_, aten.resize_as_, aten.is_set_to),
     *(aten.storage_offset, aten.sym_storage_offset),
 }
+
+
+# --- batches --------------------------------------------------------------------------------------
+
+
+def are_batched(inputs: Sequence[Any]) -> bool:
+    """True if inputs are batches of a `vmap` around the call, as with `is_grads_batched`.
+
+    They have no storage, and an operator in place may not store a batch into a tensor that is none.
+    """
+    functorch = torch._C._functorch
+    return any(
+        functorch.is_functorch_wrapped_tensor(each) or functorch.is_legacy_batchedtensor(each)
+        for each in inputs
+        if isinstance(each, torch.Tensor)
+    )

@@ -6,6 +6,7 @@ strides, if no use can tell the difference. A view passes the question on to its
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -21,10 +22,12 @@ from reference_pass.operand_access import (
     SCATTERS,
     depends_on_location,
     misaligned_by,
+    reads_all_strides,
     rounds_by_strides,
+    shows_layout,
 )
-from reference_pass.operator_forms import aten, facts, is_opaque, on_copies
-from reference_pass.regions import Size, equal, known, same_strides
+from reference_pass.operator_forms import aten, facts
+from reference_pass.regions import Size, equal, is_contiguous, known, same_strides
 
 
 def users_of_views(value: fx.Node, liveness: Liveness) -> Iterator[fx.Node]:
@@ -50,13 +53,6 @@ def location_use(value: fx.Node, shift: Size, liveness: Liveness) -> fx.Node | N
         ),
         None,
     )
-
-
-def shows_layout(user: fx.Node) -> bool:
-    """True for a call of an operator that may depend on the whole layout of each operand."""
-    if user.target is on_copies:
-        return is_opaque(user.args[0]) and "layouts" not in user.kwargs
-    return is_opaque(user.target)
 
 
 def at_same_offset(value: fx.Node, liveness: Liveness) -> Iterator[fx.Node]:
@@ -124,25 +120,73 @@ def _only_stores(user: fx.Node, value: fx.Node) -> bool:
     return False
 
 
-def dtype_view_without_elements(result: fx.Node) -> fx.Node | None:
-    """A view as another dtype of a result without elements; or None.
+# --- strides that locate no element ---------------------------------------------------------------
+#
+# *Unused* strides are those of dimensions of size one, and of tensors without elements. Fakes often
+# have them wrong. A view as another dtype checks them, and an operator of another library may.
 
-    It may also be a view of what is computed from the result, if that has no elements either.
+
+def use_of_unknown_strides(
+    result: fx.Node, destination: fx.Node, liveness: Liveness
+) -> fx.Node | None:
+    """A use that depends on unused strides of a result, where these are not known; or None.
+
+    `destination` is the operand that the result would be in.
+    """
+    value = result.meta["val"]
+    if liveness.position[result] > liveness.last_stride_read or not _has_unused_strides(value):
+        return None
+    if not known(value.numel() == 0) and all(
+        _knows_unused_strides(each, liveness) for each in (result, destination)
+    ):
+        return None
+    return _use_of_unused_strides(result)
+
+
+def _has_unused_strides(tensor: torch.Tensor) -> bool:
+    return any(known(size == 1) or known(size == 0) for size in tensor.shape)
+
+
+def _use_of_unused_strides(result: fx.Node) -> fx.Node | None:
+    """A use that depends on strides of a result which locate no element; or None.
+
+    It may also be a use of what is computed from the result, with such strides, too.
     """
     pending, seen = [result], {result}
     while pending:
-        for user in pending.pop().users:
-            if user.target in (aten.view.dtype, aten.view_as_complex.default):
+        value = pending.pop()
+        for user in value.users:
+            if reads_all_strides(user):
                 return user
-            # A result with elements does not take its strides from operands that have none. So the
-            # search ends there.
-            empty = user.op == "call_function" and any(
-                known(shown.numel() == 0) for shown in tensors_in(user.meta["val"])
+            # A result without such strides does not take its own from them. So the search ends.
+            passes = user.op == "call_function" and any(
+                map(_has_unused_strides, tensors_in(user.meta["val"]))
             )
-            if empty and user not in seen:
+            if passes and user not in seen:
                 seen.add(user)
                 pending.append(user)
     return None
+
+
+def _knows_unused_strides(value: fx.Node, liveness: Liveness) -> bool:
+    """True if the metadata of a value have the strides of a run that locate no element.
+
+    Fakes are right for views, and for operands that are contiguous to the last stride.
+    """
+    pending, seen = [value], {value}
+    while pending:
+        node = pending.pop()
+        if node.op != "call_function":
+            continue
+        passes_on = node in liveness.views or node.target is operator.getitem
+        for operand in node.all_input_nodes:
+            tensors = list(filter(_has_unused_strides, tensors_in(operand.meta["val"])))
+            if not passes_on and not all(map(is_contiguous, tensors)):
+                return False
+            if tensors and operand not in seen:
+                seen.add(operand)
+                pending.append(operand)
+    return True
 
 
 def run_with(node: fx.Node, instead: dict[fx.Node, Any]) -> Any:

@@ -30,6 +30,7 @@ from reference_pass.operand_access import (
     SCATTERS,
     depends_on_location,
     overwrites,
+    reads_all_strides,
     stores_through,
     unread,
 )
@@ -93,6 +94,9 @@ class Liveness:
         self.position = {node: index for index, node in enumerate(graph.nodes)}
         self.epilogue = min(
             (at for node, at in self.position.items() if node.target in EPILOGUE), default=END
+        )
+        self.last_stride_read = max(
+            (at for node, at in self.position.items() if reads_all_strides(node)), default=-1
         )
         self.memories: dict[int, Memory] = {}
         self.returned: Counter[fx.Node] = Counter()  # how often the output names each node

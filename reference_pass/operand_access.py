@@ -13,7 +13,15 @@ from torch import fx
 from torch._ops import OpOverload
 
 from reference_pass.nested import leaves_in, tensors_in
-from reference_pass.operator_forms import aten, bind, facts, is_pointwise, unbind
+from reference_pass.operator_forms import (
+    aten,
+    bind,
+    facts,
+    is_opaque,
+    is_pointwise,
+    on_copies,
+    unbind,
+)
 from reference_pass.regions import Size, known
 
 
@@ -151,3 +159,19 @@ _MOVE = {
     *(scatter.overloadpacket for scatter in SCATTERS),
     *(aten.sym_size, aten.sym_numel),
 }
+
+
+def shows_layout(user: fx.Node) -> bool:
+    """True for a call of an operator that may depend on the whole layout of each operand."""
+    if user.target is on_copies:
+        return is_opaque(user.args[0]) and "layouts" not in user.kwargs
+    return is_opaque(user.target)
+
+
+def reads_all_strides(user: fx.Node) -> bool:
+    """True for a call that depends on all strides of its operand."""
+    if user.target is aten.view.dtype:
+        operand, dtype = user.args[:2]
+        assert isinstance(operand, fx.Node)
+        return bool(operand.meta["val"].itemsize != dtype.itemsize)  # type: ignore[union-attr]
+    return user.target is aten.view_as_complex.default or shows_layout(user)

@@ -7,6 +7,7 @@ from typing import Any
 from torch import fx
 from torch._functorch._aot_autograd.descriptors import InputMutationAOTOutput
 from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
+from torch._guards import TracingContext
 
 from reference_pass.alias_analysis import storage_of
 from reference_pass.nested import tensors_in
@@ -34,6 +35,17 @@ def partition(
     if _storages(nodes) & overwritten:
         return default_partition(joint, inputs, **options)
     return forward, backward
+
+
+def donate_nothing() -> None:
+    """Tell AOTAutograd that the backward graph leaves what is saved as it is.
+
+    So it may run again (`retain_graph=True`).
+    """
+    context = TracingContext.try_get()
+    metadata = context.fw_metadata if context is not None else None
+    if metadata is not None and metadata.bw_donated_idxs:
+        metadata.bw_donated_idxs.clear()  # with subclasses, two objects have this list
 
 
 def _written_inputs(graph: fx.Graph) -> set[str]:

@@ -61,6 +61,11 @@ def contiguous_strides(sizes: Sequence[Size]) -> list[Size]:
     return strides
 
 
+def is_contiguous(tensor: torch.Tensor) -> bool:
+    """True if a tensor is contiguous to the last stride, also where the size is one."""
+    return equal(tensor.stride(), tuple(contiguous_strides(tensor.shape)))
+
+
 @dataclass(frozen=True, slots=True)
 class Region:
     """Bytes of one storage: start, elements per dimension, byte strides, bytes per element."""

@@ -78,9 +78,7 @@ CONTRACT = Contract(
 # Of the variant *symbolic*.
 NEEDS_NUMBERS = Refusal(
     "symbolic sizes for a kernel that needs numbers",
-    r"^Refused: .*(has no kernel for tensors without data of symbolic size"
-    r"|a resize_ of (a tensor of symbolic size|input)|an operator has no kernel for symbolic sizes"
-    r"|depends on symbolic sizes)",
+    r"^Refused: .*(of symbolic size; trace it|a resize_ of input|depends on symbolic sizes)",
     "a graph for all sizes needs the size of each result without data; trace such a program with"
     " fixed sizes (docs/reference_pass.md)",
     _anything,

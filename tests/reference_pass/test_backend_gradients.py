@@ -240,6 +240,59 @@ def test_each_graph_of_a_training_step_is_built_once():
     assert pipelines.call_count == 2  # forward and backward
 
 
+# --- more than one backward pass ------------------------------------------------------------------
+
+
+def saves_what_it_computes(x: Tensor) -> Tensor:
+    return (x.sin() * x).tanh() * x.exp()
+
+
+def test_a_graph_that_is_retained_runs_backward_again():
+    def run(compiled):
+        x, function = numbers(True), compiled(saves_what_it_computes)
+        y = function(x).sum()
+        (first,) = torch.autograd.grad(y, x, retain_graph=True)
+        y.backward()
+        return first, x.grad, torch.autograd.functional.jacobian(function, numbers()[0])
+
+    assert_as_eager(run)
+
+
+def test_two_losses_of_one_graph():
+    def run(compiled):
+        x = numbers(True)
+        first, second = compiled(lambda x: (x.sin().exp().sum(), x.cos().exp().sum()))(x)
+        first.backward(retain_graph=True)
+        second.backward()
+        return x.grad
+
+    assert_as_eager(run)
+
+
+def test_batches_of_gradients():
+    def run(compiled):
+        x, function = numbers()[0].requires_grad_(), compiled(saves_what_it_computes)
+        (rows,) = torch.autograd.grad(function(x), x, torch.eye(3), is_grads_batched=True)
+        return rows, torch.autograd.functional.jacobian(function, numbers()[1], vectorize=True)
+
+    assert_as_eager(run)
+
+
+@pytest.mark.parametrize("forward_too", [False, True])
+def test_compiled_autograd(forward_too):
+    def run(compiled):
+        weight: Any = numbers(True)
+        gradients = []
+        forward = compiled(torch.nn.functional.linear) if forward_too else nn.functional.linear
+        for rows in (2, 3):
+            with torch._dynamo.compiled_autograd._enable(compiled):
+                forward(torch.ones(rows, 3), weight).tanh().sum().backward()
+            gradients.append(weight.grad.clone())
+        return gradients
+
+    assert_as_eager(run)
+
+
 def test_the_backward_computes_nothing_again_from_an_input_that_was_written():
     def program(x):
         x.cos_()  # whose backward needs the sine of the old contents

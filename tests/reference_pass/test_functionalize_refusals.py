@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
-from torch._higher_order_ops import map as map_over
+from torch._ops import HigherOrderOperator
 
 from reference_pass import Refused, functionalize, pipeline
+from reference_pass.exceptions import DataDependent
 from tests.reference_pass.scene import counted
 
 aten = torch.ops.aten
@@ -51,12 +52,18 @@ def test_a_storage_as_an_argument_is_refused():
         )
 
 
-def test_a_higher_order_operator_is_refused():
-    def program(x):
-        return map_over(lambda row, *rest: row.sin(), x)
+class Unknown(HigherOrderOperator):
+    def __init__(self):
+        super().__init__("unknown")
+        self.fallthrough(torch._C.DispatchKey.AutogradCPU)
 
-    with pytest.raises(Refused, match="higher-order"):
-        functionalize(program, counted(3))
+    def __call__(self, x):
+        return super().__call__(x)
+
+
+def test_a_higher_order_operator_that_is_unknown_is_refused():
+    with pytest.raises(Refused, match="unknown is a higher-order operator"):
+        functionalize(Unknown(), counted(3))
 
 
 def test_an_unknown_kind_of_views_is_refused():
@@ -97,6 +104,20 @@ def test_a_wrong_number_of_sample_arguments_is_refused():
 def test_a_data_dependent_size_that_may_be_broadcast_is_refused(program):
     with pytest.raises(Refused, match="a size is data-dependent"):
         functionalize(program, counted(2), torch.tensor([True]))
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: x[x].masked_scatter_(x, x),
+        lambda x: x[x].resize_(2),
+        lambda x: torch.geqrf(torch.ones(2, 2)[:, x[:1].nonzero().view(-1)]),
+    ],
+    ids=["masked_scatter", "resize", "geqrf"],
+)
+def test_a_kernel_that_takes_no_data_dependent_size_is_refused_as_such(program):
+    with pytest.raises(DataDependent, match="data-dependent"):
+        functionalize(program, torch.tensor([False]))
 
 
 def two_parameters_are_updated(x, y):

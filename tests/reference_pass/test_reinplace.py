@@ -91,6 +91,17 @@ def no_elements_as_complex(x):
     return (torch.view_as_complex(result + 0),)
 
 
+def size_one_as_another_dtype(x):
+    # In eager the functional form is a clone with a stride of 2; fakes say 1.
+    drawn = aten.log_normal.default(x[:1:2].as_strided((1,), (2,)))
+    return (((drawn + 1) * 2).view(torch.int16), drawn)
+
+
+def in_a_gap_without_a_view(x):
+    gap = torch.empty_strided((2, 1, 2), (3, 1, 1)).copy_(x[:4].view(2, 1, 2))
+    return ((gap + 1).view(-1) * 2,)
+
+
 def no_elements(x):
     return ((x[:0].as_strided((0, 0), (1, 2)) + 0) + 0,)
 
@@ -113,6 +124,8 @@ def no_elements(x):
         no_elements_as_another_dtype_later,
         no_elements_as_complex,
         no_elements,
+        size_one_as_another_dtype,
+        in_a_gap_without_a_view,
     ],
 )
 def test_it_does_what_eager_does(program, target):
@@ -132,6 +145,15 @@ def graph_of(build, *inputs):
 def test_a_tensor_without_elements_is_written_where_no_stride_counts():
     assert "add_.Tensor" in pipeline(no_elements, torch.ones(6)).code
     assert "add_.Tensor" not in pipeline(no_elements_as_another_dtype, torch.ones(6)).code
+
+
+def test_strides_of_size_one_are_known_where_operands_are_contiguous():
+    def program(x):
+        return ((x + 1) * 2).view(torch.int16)
+
+    assert "mul_.Tensor" in pipeline(program, torch.ones(1)).code
+    assert "mul_.Tensor" not in pipeline(program, torch.ones(1).as_strided((1,), (2,))).code
+    assert "mul_.Tensor" in pipeline(lambda x: (x + 1) * 2, torch.ones(1)[:1:2]).code
 
 
 def test_a_result_does_not_become_a_conjugate_view():
