@@ -57,8 +57,8 @@ def rounding_name(op: OpOverload) -> str:
     return name.removeprefix("_foreach_").rstrip("_")
 
 
-# These round once, which IEEE 754 defines; on complex values they round more than once.
-ONE_ROUNDING = {"mul", "square", "sgn", "leaky_relu"}
+# These round at most once, which IEEE 754 defines; on complex values they round more than once.
+ONE_ROUNDING = {"mul", "square", "abs", "sgn", "leaky_relu"}
 
 # fmt: off
 # These keep the bits of what they move, also those of a NaN.
@@ -77,7 +77,7 @@ MOVES = {
 
 # These move values, compare them, or round each element at most once.
 NO_ROUNDING = MOVES | {
-    "add", "sub", "rsub", "neg", "abs", "sign", "relu", "clamp", "clamp_min", "clamp_max", "amax",
+    "add", "sub", "rsub", "neg", "sign", "relu", "clamp", "clamp_min", "clamp_max", "amax",
     "amin", "maximum", "minimum", "eq", "ne", "gt", "ge", "lt", "le", "isnan", "isinf",
     "logical_not", "logical_and", "logical_or", "logical_xor", "bitwise_not", "bitwise_and",
     "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift", "__ilshift",

@@ -5,8 +5,8 @@ It is written to be read, in this order:
 1. `regions`: which bytes of its storage a tensor covers
 2. `nested`, `prims`, `operator_forms`, `operand_access`: what the schema of an operator says, its
    other forms (functional, in-place, out=), and what it reads of its operands
-3. `fake_corrections`, `fake_execution`, `alias_analysis`: which tensor of a graph sees which
-   storage, and how
+3. `fake_corrections`, `out_layouts`, `fake_execution`, `alias_analysis`: which tensor of a graph
+   sees which storage, and how
 4. `control_flow_calls`, `aten_graphs`, `capture`: from a function to a graph of ATen calls
 5. `metadata`, `emission`: graphs with true metadata while they are built and rewritten
 6. `views`: view ops and their inverses

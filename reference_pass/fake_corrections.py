@@ -20,9 +20,20 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from reference_pass.nested import tensors_in
 from reference_pass.operand_access import COPIES_STORAGE
-from reference_pass.operator_forms import aten, bind, facts, functional_call, functional_form
+from reference_pass.operator_forms import (
+    aten,
+    bind,
+    is_pointwise,
+)
 from reference_pass.real_runs import with_layout_of_run
-from reference_pass.regions import Size, contiguous_strides, equal, is_contiguous, known
+from reference_pass.regions import (
+    Size,
+    contiguous_strides,
+    equal,
+    has_contiguous_unused_strides,
+    is_contiguous,
+    known,
+)
 
 # (op, its arguments by name, the result of its fake kernel) -> the result as in eager
 Correction = Callable[[OpOverload, dict[str, Any], Any], Any]
@@ -78,16 +89,25 @@ def true_result(op: object, args: tuple[Any, ...], kwargs: dict[str, Any], value
 
     It is `value`, the result of the fake kernel, if that needs no correction.
     """
-    correction = CORRECTIONS.get(op)
+    correction = correction_of(op)
     if correction is None:
         return value
     assert isinstance(op, OpOverload)
     return correction(op, bind(op, args, kwargs), value)
 
 
+@functools.cache
+def correction_of(op: object) -> Correction | None:
+    """What may change the result of the fake kernel of an operator; None if nothing does."""
+    if op in CORRECTIONS or not isinstance(op, OpOverload):
+        return CORRECTIONS.get(op)
+    is_functional = not any(returned.alias_info for returned in op._schema.returns)
+    return _BY_UNUSED_STRIDES if is_functional and is_pointwise(op) else None
+
+
 def may_be_corrected(op: OpOverload, given: dict[str, Any]) -> bool:
     """True if `true_result` may be another result than that of the fake kernel."""
-    correction = CORRECTIONS.get(op)
+    correction = correction_of(op)
     if isinstance(correction, (_ByARun, _View)):
         return not correction.fakes_are_right(given)
     return correction is not None
@@ -98,11 +118,13 @@ class _ByARun:
     """The result with the strides and dtypes of a real run, on CPU tensors full of `fill`.
 
     There is no run where all operands have contiguous strides, since fakes mostly are right for
-    them. With `by_dtypes`, they are so for one dtype that is not a short one.
+    them. With `by_dtypes`, they are so for one dtype that is not a short one. With `unused_alone`,
+    only strides of dimensions of size one count: fakes are right about all others.
     """
 
     fill: int = 0
     by_dtypes: bool = False
+    unused_alone: bool = False
 
     def __call__(self, op: OpOverload, given: dict[str, Any], value: Any) -> Any:
         right = self.fakes_are_right(given)
@@ -111,6 +133,8 @@ class _ByARun:
     def fakes_are_right(self, given: dict[str, Any]) -> bool:
         """True if the fake kernel is known to be right for these arguments."""
         tensors = tensors_in(given)
+        if self.unused_alone:
+            return all(map(has_contiguous_unused_strides, tensors))
         # A stride where the size is one locates no element, but kernels see it.
         if not all(map(is_contiguous, tensors)):
             return False
@@ -233,8 +257,9 @@ def _dropped_out(op: OpOverload, given: dict[str, Any], value: Any) -> Any:
 
 def _power(op: OpOverload, given: dict[str, Any], value: torch.Tensor) -> torch.Tensor:
     if given["self"].dtype == torch.bool and isinstance(given["exponent"], bool):
-        return value.to(torch.bool)
-    return value
+        value = value.to(torch.bool)
+    result: torch.Tensor = _BY_UNUSED_STRIDES(op, given, value)
+    return result
 
 
 def _contiguous(op: OpOverload, given: dict[str, Any], value: torch.Tensor) -> torch.Tensor:
@@ -253,6 +278,10 @@ def _clone(op: OpOverload, given: dict[str, Any], value: torch.Tensor) -> torch.
     return copy
 
 
+# For pointwise operators, too. Where the size is one, eager may keep the stride of an operand, and
+# fakes another one. No integer is divided by zero.
+_BY_UNUSED_STRIDES = _ByARun(fill=1, unused_alone=True)
+
 CORRECTIONS: dict[object, Correction] = {
     # Contiguous in eager, to the last stride. On fakes the stride of a dimension of size one may
     # differ, and a view as another dtype depends on it. `normal` keeps the order of the strides of
@@ -262,8 +291,32 @@ CORRECTIONS: dict[object, Correction] = {
     ),
     # The CPU kernel computes both results in contiguous memory; fakes keep the order of strides.
     aten.log_sigmoid_forward.default: _contiguous_on_cpu,
-    # In eager a clone that is filled, which keeps the order of strides; fakes are contiguous.
-    **dict.fromkeys((aten.index_fill.int_Scalar, aten.index_fill.int_Tensor), _clone),
+    # In eager a clone that is filled. On fakes some are contiguous, and some keep gaps.
+    **dict.fromkeys(
+        (
+            *(aten.index_fill.int_Scalar, aten.index_fill.int_Tensor),
+            *(aten.fill.Scalar, aten.fill.Tensor, aten.zero.default),
+            *(aten.uniform.default, aten.normal_functional.default, aten.bernoulli.Tensor),
+            *(aten.random.default, aten.random.to, getattr(aten.random, "from")),
+            *(aten.cauchy.default, aten.exponential.default),
+            *(aten.geometric.default, aten.log_normal.default),
+        ),
+        _clone,
+    ),
+    **dict.fromkeys(
+        (
+            *(aten.empty_like.default, aten.full_like.default),
+            *(aten.zeros_like.default, aten.ones_like.default),
+            *(aten.rand_like.default, aten.randn_like.default),
+            *(aten.randint_like.default, aten.randint_like.low_dtype),
+            *(aten._log_softmax.default, aten._prelu_kernel.default),
+            *(aten.diag_embed.default, aten.flip.default),
+            *(aten.sort.default, aten.sort.stable, aten.tril.default, aten.triu.default),
+            *(aten.rot90.default, aten.hardtanh_backward.default),
+            *(aten.binary_cross_entropy_backward.default, aten.log_sigmoid_backward.default),
+        ),
+        _BY_UNUSED_STRIDES,
+    ),
     aten.index.Tensor: _indexed,
     aten.native_dropout.default: _dropped_out,
     **dict.fromkeys((aten.view.default, aten._unsafe_view.default), _View()),
@@ -286,6 +339,12 @@ CORRECTIONS: dict[object, Correction] = {
             aten.max_unpool2d.default,
             aten.channel_shuffle.default,
             aten.native_channel_shuffle.default,
+            aten.huber_loss_backward.default,
+            aten.mse_loss_backward.default,
+            aten.smooth_l1_loss_backward.default,
+            aten._weight_norm_interface.default,
+            *(aten._standard_gamma.default, aten.poisson.default, aten.normal.float_Tensor),
+            *(aten.isin.Tensor_Scalar, aten.rrelu_with_noise_functional.default),
         ),
         _ByARun(),
     ),
@@ -310,59 +369,12 @@ CORRECTIONS: dict[object, Correction] = {
     # The same; these divide, and integers cannot be divided by zero.
     **dict.fromkeys(
         (
-            aten.floor_divide.default,
+            *(aten.floor_divide.default, aten.floor_divide.Scalar),
             aten.div.Tensor_mode,
+            aten.pow.Scalar,
             aten.lcm.default,
             aten.gcd.default,
         ),
         _ByARun(fill=1),
     ),
 }
-
-
-# --- out= -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class OutLayout:
-    """The sizes and strides that an `out=` tensor has after a call."""
-
-    sizes: tuple[Size, ...]
-    strides: tuple[Size, ...]
-
-
-def out_layouts(op: OpOverload, given: dict[str, Any]) -> list[OutLayout] | None:
-    """The layout of each `out=` tensor after a call, from its arguments before the call.
-
-    None if the op has no functional form. Fake `out=` kernels are wrong: some restride what they
-    should leave alone, and some give another layout to what they resize. In eager, a tensor of the
-    right size stays as it is; another one gets the sizes and strides of the functional result.
-    """
-    form = functional_form(op)
-    if form is None:
-        return None
-    outs = tensors_in([given[name] for name in facts(op).outs])
-    args, kwargs = functional_call(op, form, given)
-    results = tensors_in(true_result(form, args, kwargs, form(*args, **kwargs)))
-    return [
-        _layout_after(op, given, out, result) for out, result in zip(outs, results, strict=True)
-    ]
-
-
-def _layout_after(
-    op: OpOverload, given: dict[str, Any], out: torch.Tensor, result: torch.Tensor
-) -> OutLayout:
-    sizes = tuple(result.shape)
-    if tuple(out.shape) == sizes:
-        return OutLayout(sizes, out.stride())
-    # A generated kernel resizes to the size alone, and then copies the result.
-    if torch.Tag.generated in op.tags or not op._schema.returns:
-        return OutLayout(sizes, result.new_empty(sizes).stride())
-    if op in _RESIZED_BY_INDEX:
-        return OutLayout(sizes, torch.empty_like(given["index"]).stride())
-    return OutLayout(sizes, result.stride())
-
-
-# Their `out=` is an operand of an iteration over the index, which resizes it. The functional form
-# is contiguous.
-_RESIZED_BY_INDEX = {aten.take.out}

@@ -23,7 +23,7 @@ from torch import fx
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
 
-from reference_pass.fake_corrections import CORRECTIONS, may_be_corrected
+from reference_pass.fake_corrections import correction_of, may_be_corrected
 from reference_pass.fake_execution import fake_on
 from reference_pass.nested import leaves_in, on_values, tensors_in
 from reference_pass.operand_access import OTHER_ITEM_SIZE, depends_on_location
@@ -132,7 +132,7 @@ def _is_as_noted(op: Callable[..., Any]) -> bool:
 
 
 def _is_corrected(node: fx.Node, values: Callable[[fx.Node], Any]) -> bool:
-    if node.target not in CORRECTIONS:
+    if correction_of(node.target) is None:
         return False
     assert isinstance(node.target, OpOverload)
     given = on_values(bind(node.target, node.args, node.kwargs), values)

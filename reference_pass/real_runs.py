@@ -17,6 +17,7 @@ from torch.fx.node import map_aggregate
 from torch.utils._python_dispatch import _disable_current_modes
 
 from reference_pass.nested import leaves_in, tensors_in
+from reference_pass.operator_forms import facts
 from reference_pass.regions import Size
 
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -33,7 +34,7 @@ def with_layout_of_run(op: OpOverload, given: dict[str, Any], value: Any, fill: 
     for tensor in tensors_in(given):
         _guard_layout(tensor)
     # Outside of the fake mode and of a trace: these are real calls, of no concern to the graph.
-    with _disable_current_modes():
+    with _disable_current_modes(), torch.random.fork_rng(devices=(), enabled=facts(op).random):
         real = op(**map_aggregate(given, lambda leaf: _real(leaf, fill)))
     return _with_layout_of(value, real)
 

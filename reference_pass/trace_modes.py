@@ -26,18 +26,17 @@ from reference_pass.alias_analysis import storage_of
 from reference_pass.control_flow_calls import HIGHER_ORDER
 from reference_pass.exceptions import Refused
 from reference_pass.fake_corrections import (
-    CORRECTIONS,
-    OutLayout,
     copies_to_itself,
+    correction_of,
     fake_result,
     has_no_fake_kernel,
     may_be_corrected,
-    out_layouts,
     true_result,
 )
 from reference_pass.fake_execution import refuse_without_regions
 from reference_pass.nested import leaves_in, tensors_in
 from reference_pass.operator_forms import aten, bind, facts, writes_outs_alone
+from reference_pass.out_layouts import OutLayout, out_layouts
 from reference_pass.prims import aten_of_prim
 from reference_pass.regions import contiguous_strides, known, same_strides
 
@@ -189,7 +188,7 @@ def _traced(op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     mode = get_proxy_mode()
     if copies_to_itself(op, args):
         return args[0]
-    if op not in CORRECTIONS or mode is None or _selects_by_mask(op, args):
+    if correction_of(op) is None or mode is None or _selects_by_mask(op, args):
         return op(*args, **kwargs)
     if not may_be_corrected(op, bind(op, args, kwargs)):
         return op(*args, **kwargs)

@@ -31,7 +31,13 @@ from programs.execution import run
 from programs.foreach_calls import is_foreach
 from programs.indexed_stores import DEFINED_FOR_EQUAL_INDICES, INDEXED_STORES
 from programs.program import Instruction, Program
-from programs.rounding_tables import KERNELS_DIFFER, NO_ROUNDING, ONE_ROUNDING, rounding_name
+from programs.rounding_tables import (
+    KERNELS_DIFFER,
+    NO_ROUNDING,
+    ONE_ROUNDING,
+    rounding_name,
+    rounds_alike,
+)
 from programs.schemas import Kind, facts, is_composite, resolve
 from programs.values import input_tensors
 
@@ -250,3 +256,9 @@ def test_a_run_without_data_shows_which_ops_read_it(
     assert not reads_data(program)
     nonzero = Instruction("aten.nonzero.default", program.instructions[-1].args[:1])
     assert reads_data(program.with_instruction(len(program) - 1, nonzero))
+
+
+def test_the_absolute_value_of_a_complex_number_rounds_more_than_once() -> None:
+    op, number = torch.ops.aten.abs.default, torch.ones(1)
+    assert rounds_alike(op, [number])
+    assert not rounds_alike(op, [number + 1j, number])

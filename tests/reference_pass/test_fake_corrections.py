@@ -102,6 +102,33 @@ def test_results_have_the_layout_of_eager(op, args):
     assert layouts(corrected(op, *args)) == layouts(op(*args))
 
 
+ODD = (  # strides of dimensions of size one that a contiguous tensor does not have
+    torch.ones(8)[:1:2],
+    torch.ones(64).as_strided((1, 3), (7, 1)),
+    torch.ones(64).as_strided((3, 1), (1, 5)),
+    torch.ones(64).as_strided((1, 1, 3), (7, 5, 2)),
+)
+
+
+@pytest.mark.parametrize("operand", ODD, ids=lambda tensor: str(tensor.stride()))
+@pytest.mark.parametrize(
+    ("op", "args"),
+    [
+        *((op, ()) for op in (aten.relu.default, aten.zero.default, aten.zeros_like.default)),
+        *((op, ()) for op in (aten.uniform.default, aten.log_normal.default, aten.flip.default)),
+        *((op, ()) for op in (aten.rand_like.default, aten.sort.default, aten.nan_to_num.default)),
+        *((op, (2,)) for op in (aten.mul.Scalar, aten.eq.Scalar, aten.fill.Scalar)),
+        *((op, (2,)) for op in (aten.pow.Tensor_Scalar, aten.clamp_min.default)),
+    ],
+)
+def test_strides_where_the_size_is_one_are_those_of_eager(op, args, operand):
+    args = ([0],) if op is aten.flip.default else args
+    before = torch.get_rng_state()
+    result = corrected(op, operand, *args)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert layouts(result) == layouts(op(operand, *args))
+
+
 @pytest.mark.parametrize("size", [0, 1, 2])
 def test_dropout_that_drops_nothing_hands_back_what_eager_does(size):
     def is_handed_back(x):

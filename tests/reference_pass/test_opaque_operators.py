@@ -118,7 +118,12 @@ def without_its_optional_argument(x: Tensor) -> Any:
     return ops.add_into(y, None)
 
 
+def of_a_fill_of_size_one(x: Tensor) -> Any:
+    return ops.strides(torch.fill(x[:1:2].as_strided((1,), (2,)).tensor_split([0])[1], 0))
+
+
 LAYOUTS = [
+    of_a_fill_of_size_one,
     without_its_optional_argument,
     of_a_write_through_a_view,
     of_a_slice_that_was_written,
