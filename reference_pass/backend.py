@@ -201,11 +201,12 @@ class Compiled:
 
     def run(self, inputs: list[Any]) -> Any:
         """Run on these inputs, and clear the list."""
+        if are_batched(inputs):
+            return self.graph_module(*inputs)
+        compiled = self._compiled(inputs)
         # The casts of autocast are calls of the graph, so a call must not cast once more.
         with torch._C._DisableAutocast():
-            if are_batched(inputs):
-                return self.graph_module(*inputs)
-            return self._compiled(inputs)(inputs)
+            return compiled(inputs)
 
     def _compile_examples(self, inputs: Sequence[Any]) -> None:
         layouts = with_dynamo_symbols(

@@ -50,6 +50,15 @@ def test_gradients_that_the_function_takes():
     assert_as_eager(lambda compiled: compiled(gradient)(numbers()))
 
 
+def test_a_second_layout_under_autocast():
+    def run(compiled):
+        product, (x, y) = compiled(lambda x, y: x.t() @ y), (numbers(), numbers())
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return product(x, y), product(x, x.view(4, 3))  # on one storage
+
+    assert_as_eager(run)
+
+
 @pytest.mark.parametrize("ambient", [True, False])
 @pytest.mark.parametrize("inside", [True, False])
 def test_autocast_in_the_function_and_around_it(ambient, inside):
