@@ -161,11 +161,14 @@ def _has_steps(
 def _find_copied_whole(analysis: Analysis) -> dict[int, int]:
     """Each copied storage that is seen around the tensor made with it, and its original."""
     copied: dict[int, tuple[int, Geometry]] = {}
+    now: dict[int, int] = {}  # the storages of tensors at a call; a later `set_` changes them
     for node, effect in analysis.effects.items():
         if node.target in COPIES_STORAGE:
             (operand,) = tensors_in(analysis.effects[node.args[0]].value)  # type: ignore[index]
             geometry = effect.shows[id(effect.value)]
-            copied[geometry.storage] = analysis.storages.number(operand), geometry
+            copied[geometry.storage] = now[id(operand)], geometry
+        shown = effect.shows | effect.mutated_metadata
+        now |= {key: geometry.storage for key, geometry in shown.items()}
     whole: dict[int, int] = {}
     for copy, (original, geometry) in reversed(copied.items()):
         more = any(not contains(geometry.region, seen.region) for seen in analysis.seen[copy])

@@ -221,6 +221,13 @@ def input_is_set_to_a_result_that_is_not_returned(x):
     x.add_(1)
 
 
+@on(counted(7)[:4].view(2, 2))
+def input_is_set_to_nothing_after_its_storage_was_copied(x):
+    copy = x.as_strided_scatter(x, [2, 2], [1, 2])
+    x.set_()
+    return copy.as_strided([5], [1])
+
+
 @on(counted(4))
 def local_tensor_is_set_to_a_view(x):
     local = torch.zeros(5)
