@@ -6,8 +6,8 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
 from torch import fx
+from torch.fx.node import map_aggregate
 
 from reference_pass.graph_copies import copied
 
@@ -48,9 +48,8 @@ def _split(placeholder: fx.Node, count: int) -> None:
             user.replace_all_uses_with(element)
             graph.erase_node(user)
         else:
-            user.args, user.kwargs = torch.fx.node.map_aggregate(
-                (user.args, user.kwargs),
-                lambda leaf: elements if leaf is placeholder else leaf,
+            user.args, user.kwargs = map_aggregate(
+                (user.args, user.kwargs), lambda leaf: elements if leaf is placeholder else leaf
             )
     graph.erase_node(placeholder)
 
