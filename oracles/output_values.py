@@ -199,7 +199,7 @@ def equal_elements(
     expected: torch.Tensor, actual: torch.Tensor, tolerance: Tolerance
 ) -> torch.Tensor:
     """Per element, whether both are equal as far as the tolerance says. NaN equals NaN."""
-    limits = _tolerances(expected.dtype)
+    limits = _tolerances(expected.dtype, tolerance.coarser or expected.dtype)
     expected, actual = readable(expected), readable(actual)
     if not expected.is_complex():
         return _equal_real(expected, actual, tolerance, limits)
@@ -228,8 +228,13 @@ def _equal_real(
     return equal | (expected.isnan() & actual.isnan())
 
 
-def _tolerances(dtype: torch.dtype) -> tuple[float, float]:
-    """What may differ in a dtype, relative and absolute."""
+def _tolerances(*dtypes: torch.dtype) -> tuple[float, float]:
+    """What may differ in data that were rounded in these dtypes, relative and absolute."""
+    rtol, atol = (max(values) for values in zip(*map(_tolerances_of, dtypes), strict=True))
+    return rtol, atol
+
+
+def _tolerances_of(dtype: torch.dtype) -> tuple[float, float]:
     if dtype.is_floating_point and dtype.itemsize == 1:
         # `torch.testing` has no tolerance for float8: one unit in the last place.
         return torch.finfo(dtype).eps, torch.finfo(dtype).tiny

@@ -54,11 +54,14 @@ class Tolerance:
     - `zero_sign`: 0.0 and -0.0 are equal.
     - `parts`: complex values that are not finite are equal. Which part is infinite or NaN differs
       from kernel to kernel, since `inf * 0` is NaN.
+    - `coarser`: another dtype with fewer digits that the data come from. Then the last bits of that
+      one may differ, where the data are float64 now, and were rounded as float32.
     """
 
     rounds: bool = False
     zero_sign: bool = False
     parts: bool = False
+    coarser: torch.dtype | None = None
 
 
 EXACT = Tolerance()
@@ -69,6 +72,7 @@ class Rounding:
     """Which storages have data that kernels may compute differently, followed from call to call.
 
     - `inexact`: the last bits of the data depend on the kernel.
+    - `inexact_as`: the same, for each dtype that the data had on their way.
     - `computed`: an op computed the data, so the payload of a NaN, and the parts of a complex
       value that is not finite, depend on the kernel. What was only moved keeps all its bits.
     - `zero_signs`: the sign of a zero depends on the kernel.
@@ -82,6 +86,7 @@ class Rounding:
 
     first: str | None = None
     inexact: StorageSet = field(default_factory=StorageSet)
+    inexact_as: dict[torch.dtype, StorageSet] = field(default_factory=dict)
     computed: StorageSet = field(default_factory=StorageSet)
     zero_signs: StorageSet = field(default_factory=StorageSet)
     mixed: StorageSet = field(default_factory=StorageSet)
@@ -114,7 +119,8 @@ class Rounding:
         starts = factor or not rounds_alike(op, [*read, *made])
         if starts:
             self.first = self.first or str(op)
-        # What is computed from inexact data is inexact as well.
+        # What is computed from inexact data is inexact as well, in their dtypes.
+        dtypes = {dtype for dtype, kept in self.inexact_as.items() if kept.any(read)}
         inexact, bits = starts or self.inexact.any(read), self._magnified or self.bits.any(read)
         # A conversion to integers jumps as `trunc` does.
         if self.inexact.any(read) and any(map(_is_whole_dtype, made)) and self._near_jump(read):
@@ -124,6 +130,8 @@ class Rounding:
         for tensor in made:
             if inexact:
                 self.inexact.add(tensor)
+                for dtype in {*dtypes, tensor.dtype}:
+                    self.inexact_as.setdefault(dtype, StorageSet()).add(tensor)
             if bits:
                 self.bits.add(tensor)
             if computed or self.computed.any(read):
@@ -135,7 +143,14 @@ class Rounding:
 
     def tolerance(self, tensor: torch.Tensor) -> Tolerance:
         """What correct kernels may do differently in a tensor that the run left."""
-        return Tolerance(tensor in self.inexact, tensor in self.zero_signs, tensor in self.computed)
+        on_the_way = [dtype for dtype, kept in self.inexact_as.items() if tensor in kept]
+        coarsest = max(on_the_way, key=_unit, default=tensor.dtype)
+        return Tolerance(
+            tensor in self.inexact,
+            tensor in self.zero_signs,
+            tensor in self.computed,
+            coarsest if _unit(coarsest) > _unit(tensor.dtype) else None,
+        )
 
     def _note_view(
         self, op: OpOverload, read: Sequence[torch.Tensor], made: Sequence[torch.Tensor]
@@ -341,6 +356,12 @@ def _is_nearly_zero(tensor: torch.Tensor) -> torch.Tensor:
 
 def _is_whole_dtype(tensor: torch.Tensor) -> bool:
     return not (tensor.is_floating_point() or tensor.is_complex())
+
+
+def _unit(dtype: torch.dtype) -> float:
+    """The distance from 1 to the next number of a dtype; 0 if it has whole numbers alone."""
+    has_digits = dtype.is_floating_point or dtype.is_complex
+    return torch.finfo(dtype).eps if has_digits else 0.0
 
 
 def _is_zero(tensor: torch.Tensor) -> torch.Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 
@@ -208,6 +210,22 @@ def test_the_tolerance_is_that_of_the_dtype(dtype: torch.dtype) -> None:
     )
     assert differ(one, far, ROUNDS) is not None
     assert (differ(one, near, ROUNDS) is None) == (dtype in (torch.float16, torch.bfloat16))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_what_was_rounded_in_a_coarser_dtype_may_differ_by_its_last_bits(runs, dtype) -> None:
+    def program(x: torch.Tensor, error: float) -> torch.Tensor:
+        rounded = x.to(dtype).cos() * (1 + error)
+        return torch.cat([rounded.double(), x.double()]) * 2
+
+    near, far = torch.finfo(dtype).eps, 100 * torch.finfo(dtype).eps
+    eager = functools.partial(program, error=0.0)
+    for error, verdict in ((near, Verdict.HOLDS), (far, Verdict.VIOLATED)):
+        target = functools.partial(program, error=error)
+        assert judge(ALL, *runs(eager, target, [X])).verdict is verdict
+    # What is computed in double alone is exact to its own digits.
+    off = judge(ALL, *runs(lambda x: x.double().cos(), lambda x: x.double().cos() + 1e-6, [X]))
+    assert off.verdict is Verdict.VIOLATED
 
 
 @pytest.mark.parametrize(

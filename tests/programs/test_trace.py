@@ -278,6 +278,17 @@ def test_a_value_is_open_where_a_small_difference_may_have_become_a_large_one(
         pytest.param(lambda x: x.relu(), Tolerance(zero_sign=True), id="a clamp"),
         pytest.param(lambda x: x.relu().neg(), Tolerance(zero_sign=True), id="after a clamp"),
         pytest.param(lambda x: x.cos(), Tolerance(rounds=True), id="a rounding"),
+        pytest.param(lambda x: x.double().cos(), Tolerance(rounds=True), id="a rounding in double"),
+        pytest.param(
+            lambda x: x.cos().double(),
+            Tolerance(rounds=True, coarser=torch.float32),
+            id="a rounding, then a wider dtype",
+        ),
+        pytest.param(
+            lambda x: x.half().cos().float().double() + x.cos(),
+            Tolerance(rounds=True, coarser=torch.float16),
+            id="the coarsest of several",
+        ),
     ],
 )
 def test_the_trace_says_what_kernels_may_do_differently(
