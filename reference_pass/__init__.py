@@ -14,7 +14,8 @@ It is written to be read, in this order:
    contents of a storage; the decisions of functionalization
 8. `functional_storage`, `flattening`: how a view is read and written without mutation; storages in
    one dimension
-9. `environment`, `functional_calls`, `epilogue`, `functionalize`: mutation removed, call by call
+9. `environment`, `strided_calls`, `functional_calls`, `epilogue`, `functionalize`: mutation
+   removed, call by call
 10. `liveness`, `layout_uses`, `noops`: who reads which bytes until when; no-ops erased
 11. `candidates`, `conditions`, `backtracking`, `reinplace`: mutation put back where it is safe
 12. `invariants`, `size_guards`, `pipeline`, `output_views`, `backend`: what a pass requires and

@@ -11,8 +11,9 @@ This file says how an argument is looked up, how a result is defined, and how a 
 
 from __future__ import annotations
 
+import contextlib
 import operator
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,6 +79,16 @@ class Environment:
             return map_tensors(self.shown(node), lambda tensor: self._value(tensor, exact))
 
         return on_values(given, argument)
+
+    @contextlib.contextmanager
+    def given(self, values: Mapping[fx.Node, fx.Node]) -> Iterator[None]:
+        """Let `arguments` give these values of the new graph for some captured nodes."""
+        before = self.plain
+        self.plain = {**before, **values}
+        try:
+            yield
+        finally:
+            self.plain = before
 
     def _value(self, tensor: torch.Tensor, exact: bool) -> fx.Node:
         view = self.views[id(tensor)]

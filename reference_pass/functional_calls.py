@@ -18,20 +18,17 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from reference_pass.alias_analysis import Effect, Geometry, operand_storages, written_tensors
-from reference_pass.bases import BaseKind
+from reference_pass.alias_analysis import Effect, operand_storages, written_tensors
 from reference_pass.control_flow_calls import HIGHER_ORDER
 from reference_pass.copied_operands import Layout
 from reference_pass.environment import Environment
 from reference_pass.exceptions import Refused
-from reference_pass.flattening import view_of_geometry
 from reference_pass.functional_storage import FunctionalStorage, FunctionalView
 from reference_pass.nested import nodes_in, tensors_in
 from reference_pass.operator_forms import (
     WRITTEN_IN_PLACE,
     aten,
     bind,
-    copy_form,
     facts,
     functional_call,
     functional_form,
@@ -41,6 +38,7 @@ from reference_pass.operator_forms import (
     unbind,
 )
 from reference_pass.regions import contiguous_strides, known, overlap, same_strides
+from reference_pass.strided_calls import copy_by_geometry, scatter_by_geometry
 
 # --- calls that write nothing ---------------------------------------------------------------------
 #
@@ -56,10 +54,10 @@ from reference_pass.regions import contiguous_strides, known, overlap, same_stri
 def call_without_writes(env: Environment, node: fx.Node, effect: Effect) -> None:
     """A call that writes nothing: the same call on current values."""
     if effect.copied is not None:
-        env.define(node, effect, effect.value, _copy_by_geometry(env, node, effect.copied))
+        env.define(node, effect, effect.value, copy_by_geometry(env, node, effect.copied))
         return
     if node.target is aten.as_strided_scatter.default:
-        _scatter_by_geometry(env, node, effect)
+        scatter_by_geometry(env, node, effect)
         return
     op = node.target
     layouts = None
@@ -84,74 +82,6 @@ def call_without_writes(env: Environment, node: fx.Node, effect: Effect) -> None
     if isinstance(effect.value, torch.Tensor):
         new = env.apart(new, operand_storages(new))
     env.define(node, effect, effect.value, new)
-
-
-# `as_strided_copy` is a copy of a view that the analysis has described: `as_strided` of its
-# operand. So it is the copying form of the last step to that view.
-
-
-def _copy_by_geometry(env: Environment, node: fx.Node, geometry: Geometry) -> fx.Node:
-    """A contiguous copy of the view of a storage with this geometry."""
-    storage = env.storages[geometry.storage]
-    operand = env.operand_in(node, storage) or storage.base
-    view = view_of_geometry(storage, geometry, operand)
-    if view.step is None:
-        contents = storage.read(view)
-        return env.emit.call(aten.clone.default, contents, memory_format=torch.contiguous_format)
-    assert view.parent is not None
-    op, arguments = view.step
-    return env.emit.call(copy_form(op), storage.read(view.parent), *arguments)
-
-
-# `as_strided_scatter` is right as it is if its operand has the layout and the storage of eager.
-# Otherwise that storage is made first, the operand is stored at its offset, then the source at the
-# bytes that the call names, and the result is a view of it.
-
-
-def _scatter_by_geometry(env: Environment, node: fx.Node, effect: Effect) -> None:
-    args, kwargs = env.arguments(node.args), env.arguments(node.kwargs)
-    given = bind(aten.as_strided_scatter.default, args, kwargs)
-    (operand,) = env.views_of(node.args[0])
-    assert operand.geometry is not None
-    offset = given.get("storage_offset")
-    offset = operand.geometry.offset if offset is None else offset
-    target = (given["size"], given["stride"], offset)
-    if _has_layout_of_eager(env, operand.geometry, given["self"]):
-        scatter = aten.as_strided_scatter.default
-        new = env.emit.call(scatter, given["self"], given["src"], *target)
-    else:
-        new = _scatter_into_zeros(env, operand.geometry, given, target)
-    env.define(node, effect, effect.value, new)
-    (view,) = env.views_of(node)
-    if view.storage.kind is BaseKind.FLATTENED:
-        # The program sees bytes around the result, and the source can be stored there.
-        shown = effect.value.as_strided(*node.args[2:4], offset)
-        geometry = env.analysis.storages.geometry(shown)
-        stored = view_of_geometry(view.storage, geometry, view.storage.base)
-        view.storage.write(stored, given["src"])
-
-
-def _has_layout_of_eager(env: Environment, geometry: Geometry, value: fx.Node) -> bool:
-    """True if a value has the strides, the offset and the storage size of a tensor in eager."""
-    here = value.meta["val"]
-    return (
-        same_strides(geometry.sizes, geometry.strides, here.stride())
-        and known(geometry.offset == here.storage_offset())
-        and known(here.untyped_storage().nbytes() == env.nbytes[geometry.storage])
-    )
-
-
-def _scatter_into_zeros(
-    env: Environment, geometry: Geometry, given: dict[str, Any], target: tuple[Any, Any, Any]
-) -> fx.Node:
-    """The same scatter, into a storage of zeros of the size that the operand's has in eager."""
-    scatter, emit, operand = aten.as_strided_scatter.default, env.emit, given["self"]
-    count = env.nbytes[geometry.storage] // operand.meta["val"].element_size()
-    own = (list(geometry.sizes), list(geometry.strides), geometry.offset)
-    storage = emit.call(aten.new_zeros.default, operand, [count])
-    storage = emit.call(scatter, storage, operand, *own)
-    storage = emit.call(scatter, storage, given["src"], *target)
-    return emit.view(aten.as_strided.default, storage, *own)
 
 
 # --- calls that write -----------------------------------------------------------------------------
@@ -262,17 +192,28 @@ def _item_views(env: Environment, value: Any) -> list[FunctionalView]:
 def _call_item_by_item(
     env: Environment, node: fx.Node, op: OpOverload, written: list[FunctionalView]
 ) -> None:
-    """Each item as a call on lists of one item, whose result is written before the next one."""
+    """Each item as a call on lists of one item, whose result is written before the next one.
+
+    Eager resolves lazy bits before the call, so what has them is read before the first item. It
+    refuses to write to a list in which a tensor has them.
+    """
     given = bind(op, node.args, node.kwargs)
     lists = [name for name, value in given.items() if isinstance(value, (list, tuple))]
+    items = dict.fromkeys(item for name in lists for item in nodes_in(given[name]))
+    resolved = {
+        item: env.emit.call(aten.clone.default, env.arguments(item))
+        for item in items
+        if any(map(_has_lazy_bits, env.views_of(item)))
+    }
     for index, view in enumerate(written):
-        if op is aten._foreach_copy_.default:
-            # The functional form copies whole storages. Of `copy` the passes know that.
-            item = (given["self"][index], given["src"][index])
-            new = _functional(env, aten.copy_.default, (item, {}), [view])
-        else:
-            of_one = given | {name: [given[name][index]] for name in lists}
-            (new,) = _picked(env, _functional(env, op, unbind(op, of_one), [view]))
+        with env.given(resolved):
+            if op is aten._foreach_copy_.default:
+                # The functional form copies whole storages. Of `copy` the passes know that.
+                item = (given["self"][index], given["src"][index])
+                new = _functional(env, aten.copy_.default, (item, {}), [view])
+            else:
+                of_one = given | {name: [given[name][index]] for name in lists}
+                (new,) = _picked(env, _functional(env, op, unbind(op, of_one), [view]))
         view.storage.write(view, new)
 
 

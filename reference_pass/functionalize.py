@@ -32,8 +32,8 @@ and are part of the chain to the views.
 
 Each part has a file of its own, to be read in this order: `bases` (the choice of bases),
 `functional_storage` (reading, writing, the queue), `flattening`, `environment` (arguments and
-results), `functional_calls` (calls in functional form), `epilogue`. This file is the walk over the
-graph that uses them. The decisions of all parts are one table, `RULES`.
+results), `strided_calls`, `functional_calls` (calls in functional form), `epilogue`. This file is
+the walk over the graph that uses them. The decisions of all parts are one table, `RULES`.
 
 Modelled on `torch.func.functionalize` (`aten/src/ATen/FunctionalStorageImpl.h`). Differences:
 inputs may share storage in any way; identity, strides and offsets of outputs are as in eager; an

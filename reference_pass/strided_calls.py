@@ -1,0 +1,94 @@
+"""`as_strided_copy` and `as_strided_scatter`: they see bytes of a storage around their operand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+
+from reference_pass.alias_analysis import Effect, Geometry
+from reference_pass.bases import BaseKind
+from reference_pass.environment import Environment
+from reference_pass.flattening import view_of_geometry
+from reference_pass.operator_forms import aten, bind, copy_form
+from reference_pass.regions import Size, known, same_strides
+
+# `as_strided_copy` is a copy of a view that the analysis has described: `as_strided` of its
+# operand. So it is the copying form of the last step to that view.
+
+
+def copy_by_geometry(env: Environment, node: fx.Node, geometry: Geometry) -> fx.Node:
+    """A contiguous copy of the view of a storage with this geometry."""
+    storage = env.storages[geometry.storage]
+    operand = env.operand_in(node, storage) or storage.base
+    view = view_of_geometry(storage, geometry, operand)
+    if view.step is None:
+        contents = storage.read(view)
+        return env.emit.call(aten.clone.default, contents, memory_format=torch.contiguous_format)
+    assert view.parent is not None
+    op, arguments = view.step
+    return env.emit.call(copy_form(op), storage.read(view.parent), *arguments)
+
+
+# `as_strided_scatter` is right as it is if its operand has the layout and the storage of eager, or
+# those of the copy that eager makes of it. (Lazy bits are resolved into a new tensor, and elements
+# that repeat are copied one by one; else it is a copy of the whole storage.) Otherwise a storage
+# like that of the copy is made first, the operand is stored at its offset, then the source at the
+# bytes that the call names, and the result is a view of it.
+
+
+def scatter_by_geometry(env: Environment, node: fx.Node, effect: Effect) -> None:
+    """The call of `as_strided_scatter` of a node, on current values."""
+    args, kwargs = env.arguments(node.args), env.arguments(node.kwargs)
+    given = bind(aten.as_strided_scatter.default, args, kwargs)
+    (operand,) = env.views_of(node.args[0])
+    assert operand.geometry is not None
+    copy = env.analysis.storages.geometry(effect.value)
+    nbytes = env.analysis.nbytes[copy.storage]
+    offset = given.get("storage_offset")
+    offset = copy.offset if offset is None else offset
+    target = (given["size"], given["stride"], offset)
+    if _has_geometry(
+        given["self"], operand.geometry, env.nbytes[operand.geometry.storage]
+    ) or _has_geometry(given["self"], copy, nbytes):
+        scatter = aten.as_strided_scatter.default
+        new = env.emit.call(scatter, given["self"], given["src"], *target)
+    else:
+        new = _scatter_into_zeros(env, copy, nbytes, given, target)
+    env.define(node, effect, effect.value, new)
+    (view,) = env.views_of(node)
+    if view.storage.kind is BaseKind.FLATTENED:
+        # The program sees bytes around the result, and the source can be stored there.
+        shown = effect.value.as_strided(*node.args[2:4], offset)
+        geometry = env.analysis.storages.geometry(shown)
+        stored = view_of_geometry(view.storage, geometry, view.storage.base)
+        view.storage.write(stored, given["src"])
+
+
+def _has_geometry(value: fx.Node, geometry: Geometry, nbytes: Size) -> bool:
+    """True if a value has this layout, these lazy bits, and a storage of so many bytes."""
+    here = value.meta["val"]
+    return (
+        (here.is_conj(), here.is_neg()) == (geometry.conj, geometry.neg)
+        and same_strides(geometry.sizes, geometry.strides, here.stride())
+        and known(geometry.offset == here.storage_offset())
+        and known(here.untyped_storage().nbytes() == nbytes)
+    )
+
+
+def _scatter_into_zeros(
+    env: Environment,
+    copy: Geometry,
+    nbytes: Size,
+    given: dict[str, Any],
+    target: tuple[Any, Any, Any],
+) -> fx.Node:
+    """The same scatter, into a storage of zeros of the size that eager's copy has."""
+    scatter, emit, operand = aten.as_strided_scatter.default, env.emit, given["self"]
+    count = nbytes // operand.meta["val"].element_size()
+    own = (list(copy.sizes), list(copy.strides), copy.offset)
+    storage = emit.call(aten.new_zeros.default, operand, [count])
+    storage = emit.call(scatter, storage, operand, *own)
+    storage = emit.call(scatter, storage, given["src"], *target)
+    return emit.view(aten.as_strided.default, storage, *own)
