@@ -15,7 +15,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from unittest import mock
 
@@ -29,7 +30,6 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.graph import _BoxedCodeGen
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from reference_pass.aten_graphs import differentiable_lstm, is_aten, normalised
 from reference_pass.backtracking import Footprint, footprint
@@ -48,15 +48,14 @@ from reference_pass.general_graphs import (
 from reference_pass.graph_copies import copied
 from reference_pass.input_layouts import (
     InputLayout,
-    are_batched,
+    are_transformed,
     depends_on_location,
     fakes_of,
     input_layouts,
 )
 from reference_pass.list_inputs import with_flat_inputs
-from reference_pass.nested import tensors_in
 from reference_pass.output_views import detach_new_outputs
-from reference_pass.partitioning import donate_nothing, partition
+from reference_pass.partitioning import donate_nothing, needs_autograd, partition
 from reference_pass.pipeline import pipeline
 
 
@@ -66,11 +65,14 @@ def aliasproof(
     *,
     views: Views = "alias",
     strict: bool = False,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Callable[..., Any]:
     """The backend: from Dynamo's graph and example inputs to a callable that takes such inputs.
 
-    `views` and `strict` are those of `functionalize`. Raises `Refused` for a graph that cannot be
-    compiled correctly.
+    `views` and `strict` are those of `functionalize`. `mode` and `options` are those of
+    `torch.compile`; they are for Inductor, and do nothing here. Raises `Refused` for a graph that
+    cannot be compiled correctly.
     """
     if any(isinstance(each, list) for each in example_inputs):
         compiler = functools.partial(aliasproof, views=views, strict=strict)
@@ -91,11 +93,7 @@ class _BreaksGraph(DataDependent, DataDependentOutputException):
 def _compile(
     graph_module: fx.GraphModule, example_inputs: Sequence[Any], views: Views, strict: bool
 ) -> Callable[..., Any]:
-    # Parameters are inputs, or attributes of the graph (`install_free_tensors`, `symbolic_trace`).
-    tensors = [*tensors_in(example_inputs), *graph_module.parameters(), *graph_module.buffers()]
-    trains = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-    # AOTAutograd also takes tensors apart that consist of others, such as jagged ones.
-    if not trains and not _has_wrappers(graph_module):
+    if not needs_autograd(graph_module, example_inputs):
         return Compiled(graph_module, example_inputs, views, strict)
     if strict:
         # The graphs of AOTAutograd do not show any more what the program writes.
@@ -129,11 +127,6 @@ def _with_backward(compiler: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
-def _has_wrappers(graph_module: fx.GraphModule) -> bool:
-    values = [node.meta.get("example_value") for node in graph_module.graph.nodes]
-    return any(map(is_traceable_wrapper_subclass, tensors_in(values)))
-
-
 def boxed(
     views: Views, strict: bool, graph_module: fx.GraphModule, example_inputs: Sequence[Any]
 ) -> Callable[[list[Any]], Any]:
@@ -146,6 +139,10 @@ def boxed(
 
     run._boxed_call = True  # type: ignore[attr-defined]
     return run
+
+
+# A trace changes settings of the process, so two threads must not trace at once.
+_BUILDING = threading.RLock()
 
 
 class Compiled:
@@ -201,7 +198,7 @@ class Compiled:
 
     def run(self, inputs: list[Any]) -> Any:
         """Run on these inputs, and clear the list."""
-        if are_batched(inputs):
+        if are_transformed(inputs):
             return self.graph_module(*inputs)
         compiled = self._compiled(inputs)
         # The casts of autocast are calls of the graph, so a call must not cast once more.
@@ -236,26 +233,29 @@ class Compiled:
         key = self._key_of(layouts, inputs)
         if (compiled := self.graphs.get(key) or self.accepted.get(key)) is not None:
             return compiled
-        general = self._general(layouts, inputs)
-        if general is not None and general.accepts(inputs):
-            _keep(self.accepted, key, general.graph_module, self.MOST_LAYOUTS)
-            return general.graph_module
-        layouts, compiled = self._built(layouts, inputs)
-        # The build may have found that more of the inputs matters.
-        key = self._key_of(layouts, inputs)
-        _keep(self.graphs, key, compiled, self.MOST_LAYOUTS)
+        with _BUILDING:
+            general = self._general(layouts, inputs)
+            if general is not None and general.accepts(inputs):
+                _keep(self.accepted, key, general.graph_module, self.MOST_LAYOUTS)
+                return general.graph_module
+            layouts, compiled = self._built(layouts, inputs)
+            # The build may have found that more of the inputs matters.
+            key = self._key_of(layouts, inputs)
+            _keep(self.graphs, key, compiled, self.MOST_LAYOUTS)
         return compiled
 
     def _key_of(self, layouts: tuple[Any, ...], inputs: Sequence[Any]) -> tuple[Any, Any]:
         values = [
-            value
+            _exactly(value)
             for layout, value in zip(layouts, inputs, strict=True)
             if not isinstance(layout, InputLayout)
         ]
         return layouts, (*values, *self._values_of_floats(inputs))
 
-    def _values_of_floats(self, inputs: Sequence[Any]) -> tuple[float, ...]:
-        return tuple(inputs[index].item() for index in self.floats) if self.by_value else ()
+    def _values_of_floats(self, inputs: Sequence[Any]) -> tuple[str, ...]:
+        if not self.by_value:
+            return ()
+        return tuple(_exactly(inputs[index].item()) for index in self.floats)
 
     def _layouts(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         layouts = self._input_layouts(inputs, self.by_location)
@@ -378,6 +378,11 @@ def _has_higher_peak(compiled: fx.GraphModule) -> bool:
     """
     captured: Footprint = compiled.meta["captured_footprint"]
     return captured.peak < footprint(compiled.graph).peak
+
+
+def _exactly(value: Any) -> Any:
+    """A value as a key: as numbers, -0.0 equals 0.0, and NaN does not equal itself."""
+    return value.hex() if isinstance(value, float) else value
 
 
 def _keep(cache: dict[Any, Any], key: Any, value: Any, most: int) -> None:

@@ -32,12 +32,12 @@ def capture(
 ) -> fx.GraphModule:
     """The ATen calls of a function as a graph, mutation included.
 
-    A graph of ATen calls is returned as it is, or `normalised`. Any other function is traced on
-    fake tensors. So the trace does not write the sample arguments, nor the parameters and buffers
-    of a module. Raises `Refused` for a function that writes other tensors than these: the trace
-    itself would do such a write.
+    A graph of ATen calls is returned as it is, or `normalised`, unless it must be right for other
+    sizes, too. Any other function is traced on fake tensors. So the trace does not write the sample
+    arguments, nor the parameters and buffers of a module. Raises `Refused` for a function that
+    writes other tensors than these: the trace itself would do such a write.
     """
-    if isinstance(function, fx.GraphModule) and is_aten(function, sample_args):
+    if sizes == "fixed" and isinstance(function, fx.GraphModule) and is_aten(function, sample_args):
         return normalised(function)
     if not isinstance(function, torch.nn.Module):
         return _trace(function, sample_args, sizes)

@@ -18,6 +18,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch.autograd import forward_ad
 
 from reference_pass import operand_access
 from reference_pass.control_flow_calls import CONTROL_FLOW
@@ -198,14 +199,18 @@ _OTHERS = {
 }
 
 
-# --- batches --------------------------------------------------------------------------------------
+# --- transformed inputs ---------------------------------------------------------------------------
 
 
-def are_batched(inputs: Sequence[Any]) -> bool:
-    """True if inputs are batches of a `vmap` around the call, as with `is_grads_batched`.
+def are_transformed(inputs: Sequence[Any]) -> bool:
+    """True for batches of a `vmap` around the call, and for tangents of forward-mode AD around it.
 
-    They have no storage, and an operator in place may not store a batch into a tensor that is none.
+    Batches (also those of `is_grads_batched`) have no storage, and an operator in place may not
+    store a batch into a tensor that is none. Tangents have no `out=` forms, and `detach` drops
+    them. The captured graph is right for both.
     """
+    if forward_ad._current_level >= 0:
+        return True
     functorch = torch._C._functorch
     return any(
         functorch.is_functorch_wrapped_tensor(each) or functorch.is_legacy_batchedtensor(each)

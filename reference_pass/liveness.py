@@ -262,6 +262,8 @@ def note_call(liveness: Liveness, node: fx.Node) -> None:
         liveness.add(source, Read(END, node))
     for operand, read in _reads_by(liveness, node):
         liveness.add(operand, read)
+    for held in held_by_collective(node):
+        liveness.add(held, Read(END, node))
 
 
 # By kind of node (`fx.Node.op`). A table, so that `faults` can plant a wrong entry.
@@ -334,6 +336,29 @@ def contents_read(node: fx.Node) -> Iterator[tuple[fx.Node, bool, bool]]:
         is_first = name == facts(op).names[0]
         for operand in nodes_in(value):
             yield operand, is_first and op in SCATTERS, is_first and overwrites(op)
+
+
+def held_by_collective(node: fx.Node) -> Iterator[fx.Node]:
+    """The values whose memory a functional collective may use on, after its call.
+
+    A collective runs in the background, and reads its operands until it is waited for. What
+    `wait_tensor` returns is its operand, although its schema says that it is new
+    (torch/csrc/distributed/c10d/Functional.cpp). If that is a result of a collective which nothing
+    else uses, the returned tensor has that memory for itself.
+    """
+    if not isinstance(node.target, OpOverload) or node.target.namespace not in _COLLECTIVES:
+        return
+    is_wait = node.target.overloadpacket.__name__ == "wait_tensor"
+    for operand in node.all_input_nodes:
+        made_by = getattr(operand.target, "namespace", None)
+        if is_wait and made_by in _COLLECTIVES and len(operand.users) == 1:
+            continue
+        yield operand
+        if is_wait:
+            yield node
+
+
+_COLLECTIVES = {"_c10d_functional", "_c10d_functional_autograd"}
 
 
 def stored_over(scatter: fx.Node) -> torch.Tensor:

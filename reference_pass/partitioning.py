@@ -1,17 +1,41 @@
-"""What the forward graph saves for the backward graph."""
+"""Which graphs autograd takes part in, and what the forward graph saves for the backward graph."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import fx
 from torch._functorch._aot_autograd.descriptors import InputMutationAOTOutput
 from torch._functorch.partitioners import default_partition, min_cut_rematerialization_partition
 from torch._guards import TracingContext
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from reference_pass.alias_analysis import storage_of
 from reference_pass.nested import tensors_in
 from reference_pass.operator_forms import writes
+
+
+def needs_autograd(graph_module: fx.GraphModule, example_inputs: Sequence[Any]) -> bool:
+    """True if AOTAutograd must make the graphs: something requires a gradient, or has wrappers."""
+    # Parameters are inputs, or attributes of the graph (`install_free_tensors`, `symbolic_trace`).
+    tensors = [*tensors_in(example_inputs), *graph_module.parameters(), *graph_module.buffers()]
+    grad = torch.is_grad_enabled() or _enables_grad(graph_module)
+    # AOTAutograd also takes tensors apart that consist of others, such as jagged ones.
+    return (grad and any(tensor.requires_grad for tensor in tensors)) or _has_wrappers(graph_module)
+
+
+def _enables_grad(graph_module: fx.GraphModule) -> bool:
+    """True if a part of the graph is under `enable_grad`: the caller may be under `no_grad`."""
+    switch = torch._C._set_grad_enabled
+    switches = graph_module.graph.find_nodes(op="call_function", target=switch)
+    return any(node.args == (True,) for node in switches)
+
+
+def _has_wrappers(graph_module: fx.GraphModule) -> bool:
+    values = [node.meta.get("example_value") for node in graph_module.graph.nodes]
+    return any(map(is_traceable_wrapper_subclass, tensors_in(values)))
 
 
 def partition(

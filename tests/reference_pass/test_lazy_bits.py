@@ -17,7 +17,7 @@ BITS = [aten._neg_view.default, aten._conj.default]
 VIEWS = pytest.mark.parametrize("views", ["alias", "copy"])
 
 
-def is_as_in_eager(program, inputs, views: str) -> bool:
+def is_as_in_eager(program, inputs, views) -> bool:
     graph = fx.symbolic_trace(program)
     compiled = pipeline(graph, *afresh(inputs), views=views)
     return seen_at_end(compiled, afresh(inputs)) == seen_at_end(program, afresh(inputs))

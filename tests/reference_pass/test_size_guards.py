@@ -13,6 +13,8 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 import programs.custom_operators  # noqa: F401 - it registers them
 from reference_pass import Refused, functionalize, pipeline, reinplace, remove_noops
 
+aten = torch.ops.aten
+
 
 def numbers(*sizes: int) -> Tensor:
     return torch.arange(float(torch.Size(sizes).numel())).view(sizes)
@@ -269,3 +271,17 @@ def test_inputs_of_another_kind_than_in_the_trace_are_refused(program, traced, g
 def test_a_graph_that_writes_no_input_takes_one_tensor_for_two():
     compiled = pipeline(lambda x, y: x + y, torch.ones(3), torch.ones(3), sizes="symbolic")
     assert torch.equal(compiled(SHARED, SHARED), SHARED * 2)
+
+
+@pytest.mark.parametrize("build", [pipeline, functionalize])
+def test_a_graph_of_aten_calls_is_traced_for_other_sizes(build):
+    """`reshape` is a view for some sizes only, which a graph of ATen calls may leave open."""
+
+    def flattened(x, y):
+        aten.add_.Tensor(aten.reshape.default(aten.t.default(x), [-1]), 1)
+        return aten.add.Tensor(x, y)
+
+    done = build(fx.symbolic_trace(flattened), numbers(4, 3), numbers(4, 3), sizes="symbolic")
+    assert torch.equal(done(numbers(5, 2), numbers(5, 2)), flattened(numbers(5, 2), numbers(5, 2)))
+    with pytest.raises(Refused, match="2 <= .*size"):
+        done(numbers(4, 1), numbers(4, 1))
