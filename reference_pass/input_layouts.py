@@ -184,15 +184,13 @@ def _depends(node: fx.Node, target: Any) -> bool:
         return True
     return isinstance(target, OpOverload) and (
         operand_access.depends_on_location(target)
-        or target in _NEEDS_ALIGNMENT
+        or target in operand_access.NEEDS_ALIGNMENT
         or target.overloadpacket in _OTHERS
     )
 
 
 # Methods of a tensor, in a graph of Python calls. The trace replaces them by what they return.
 _ASKS_LOCATION = {"storage_offset", "untyped_storage", "storage", "data_ptr"}
-# Their operand must start at a multiple of the larger element size.
-_NEEDS_ALIGNMENT = {aten.view.dtype, aten.view_as_complex.default}
 _OTHERS = {
     *(aten.as_strided_, aten.set_, aten.resize_, aten.resize_as_, aten.is_set_to),
     *(aten.storage_offset, aten.sym_storage_offset),

@@ -91,7 +91,8 @@ def stride_use(result: fx.Node, other: torch.Tensor, liveness: Liveness) -> fx.N
             if shows_layout(user):
                 return user
             strides = _strides(value.meta["val"])
-            if user.target is aten.view.dtype and _strides(instead[value]) != strides:
+            as_dtype = user.target in (aten.view.dtype, aten.view_copy.dtype)
+            if as_dtype and _strides(instead[value]) != strides:
                 return user  # all strides count for it, also those of dimensions of size one
             shown = run_with(user, instead)
             same = _same_layout(instead[value], value.meta["val"])

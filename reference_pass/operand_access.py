@@ -93,6 +93,11 @@ def depends_on_location(op: object) -> bool:
 
 # Whether a view as a larger dtype is possible depends on the offset of its operand, and the offset
 # of the result is counted in other elements.
+# A copy of such a view is made by way of the view.
+NEEDS_ALIGNMENT = {
+    *(aten.view.dtype, aten.view_copy.dtype),
+    *(aten.view_as_complex.default, aten.view_as_complex_copy.default),
+}
 OTHER_ITEM_SIZE = {aten.view.dtype, aten.view_as_complex.default, aten.view_as_real.default}
 
 
@@ -114,8 +119,7 @@ def is_plain_view(op: OpOverload) -> bool:
 
 def misaligned_by(user: fx.Node, shift: Size) -> bool:
     """True if a view as a larger dtype may be misaligned, its operand moved by `shift` bytes."""
-    larger = user.target in (aten.view.dtype, aten.view_as_complex.default)
-    return larger and not known(shift % user.meta["val"].itemsize == 0)
+    return user.target in NEEDS_ALIGNMENT and not known(shift % user.meta["val"].itemsize == 0)
 
 
 # --- bits that depend on strides ------------------------------------------------------------------
@@ -170,8 +174,8 @@ def shows_layout(user: fx.Node) -> bool:
 
 def reads_all_strides(user: fx.Node) -> bool:
     """True for a call that depends on all strides of its operand."""
-    if user.target is aten.view.dtype:
+    if user.target in (aten.view.dtype, aten.view_copy.dtype):
         operand, dtype = user.args[:2]
         assert isinstance(operand, fx.Node)
         return bool(operand.meta["val"].itemsize != dtype.itemsize)  # type: ignore[union-attr]
-    return user.target is aten.view_as_complex.default or shows_layout(user)
+    return user.target in NEEDS_ALIGNMENT or shows_layout(user)

@@ -163,3 +163,21 @@ def test_a_call_may_write_a_tensor_and_a_lazily_negative_view_of_it(op, options)
         torch.manual_seed(0)
         ends.append(seen_at_end(program, [each.clone() for each in inputs]))
     assert ends[0] == ends[1]
+
+
+@pytest.mark.parametrize("views", ["alias", "copy"])
+@pytest.mark.parametrize("as_complex", [False, True])
+def test_what_is_seen_as_a_larger_dtype_is_not_put_at_an_offset(as_complex, views) -> None:
+    """An input at an odd offset is dead once its new contents are stored elsewhere."""
+
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x[1:].add_(1)
+        more = x + 1
+        return torch.view_as_complex(more) + 1 if as_complex else more.view(torch.int64) + 1
+
+    def inputs() -> tuple[torch.Tensor, torch.Tensor]:
+        base = counted(3)
+        return base[1:], base[:1].view(())  # the whole storage is seen
+
+    compiled = pipeline(program, *inputs(), views=views)
+    assert torch.equal(compiled(*inputs()), program(*inputs()))

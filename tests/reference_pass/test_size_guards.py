@@ -283,5 +283,5 @@ def test_a_graph_of_aten_calls_is_traced_for_other_sizes(build):
 
     done = build(fx.symbolic_trace(flattened), numbers(4, 3), numbers(4, 3), sizes="symbolic")
     assert torch.equal(done(numbers(5, 2), numbers(5, 2)), flattened(numbers(5, 2), numbers(5, 2)))
-    with pytest.raises(Refused, match="2 <= .*size"):
+    with pytest.raises(Refused, match=r"2 <= .*size"):
         done(numbers(4, 1), numbers(4, 1))
