@@ -26,7 +26,6 @@ from reference_pass.layout_uses import (
     run_with,
     stride_use,
     use_of_unknown_strides,
-    users_of_views,
 )
 from reference_pass.liveness import Liveness
 from reference_pass.nested import nodes_in, tensors_in
@@ -125,11 +124,8 @@ def same_location(candidate: Candidate) -> str | None:
         # Usually all is fine, and the uses need not be searched.
         if same and not larger and not smaller and not has_partial_element(operand):
             continue
-        if not same or larger or smaller:
-            users = users_of_views(slot.result, candidate.liveness)
-            if (user := next(filter(shows_layout, users), None)) is not None:
-                return f"{slot.destination} is at another location, and {user} may depend on it"
-        reason = _location_matters(slot, same, larger, candidate.liveness)
+        moved = not same or larger or smaller
+        reason = _location_matters(slot, same, moved, larger, candidate.liveness)
         if reason is not None:
             return reason
     return None
@@ -325,11 +321,13 @@ def _operands(candidate: Candidate) -> Iterator[fx.Node]:
                 yield operand
 
 
-def _location_matters(slot: Slot, same: bool, larger: bool, liveness: Liveness) -> str | None:
+def _location_matters(
+    slot: Slot, same: bool, moved: bool, larger: bool, liveness: Liveness
+) -> str | None:
     """Why the result must not be at the location of its operand; None if no use depends on it.
 
-    `same` says that the two have the same offset and strides, `larger` that the operand's storage
-    is larger.
+    `same` says that the two have the same offset and strides, `moved` that they have not, or that
+    their storages have other sizes, `larger` that the operand's storage is larger.
     """
     assert slot.result is not None
     operand = slot.destination.meta["val"]
@@ -340,6 +338,8 @@ def _location_matters(slot: Slot, same: bool, larger: bool, liveness: Liveness) 
         if any(len(liveness.returned_in(tensor)) > 1 for tensor in shown):
             return f"{slot.destination} is at another location, and outputs on one storage show it"
         for user in value.users:
+            if moved and shows_layout(user):
+                return f"{slot.destination} is at another location, and {user} may depend on it"
             # Only the first operand of a user has a location that matters to it.
             if user.op == "output" or not user.args or user.args[0] is not value:
                 continue

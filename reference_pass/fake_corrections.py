@@ -296,6 +296,7 @@ CORRECTIONS: dict[object, Correction] = {
         (
             *(aten.index_fill.int_Scalar, aten.index_fill.int_Tensor),
             *(aten.fill.Scalar, aten.fill.Tensor, aten.zero.default),
+            *(aten.index_put.default, aten._unsafe_index_put.default),
             *(aten.uniform.default, aten.normal_functional.default, aten.bernoulli.Tensor),
             *(aten.random.default, aten.random.to, getattr(aten.random, "from")),
             *(aten.cauchy.default, aten.exponential.default),

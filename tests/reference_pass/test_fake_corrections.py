@@ -15,6 +15,7 @@ from reference_pass.fake_corrections import fake_result, true_result
 
 aten = torch.ops.aten
 GRID = torch.arange(12.0).view(3, 4)
+UNIT = torch.ones(8).as_strided((2, 1, 2, 1, 2), (4, 1, 2, 2, 1))
 BESIDE = torch.zeros(2, 3, dtype=torch.long).t()  # not contiguous
 
 
@@ -82,6 +83,8 @@ def layouts(value: Any) -> Any:
         (aten.view.default, (torch.ones(0, 5)[:, :3], [0, 3])),
         (aten.view_as.default, (torch.ones(2).as_strided((1, 1), (2, 1)), torch.ones(1, 1))),
         (aten._unsafe_view.default, (torch.ones(2, 9)[:, :2].unsqueeze(1), [2, 1, 2])),
+        (aten.index_put.default, (UNIT, [torch.tensor([1, 0])], torch.ones(()))),
+        (aten._unsafe_index_put.default, (UNIT, [torch.tensor([1, 0])], torch.ones(()))),
         # The location in the storage
         (aten.copy.default, (GRID[1:], torch.ones(2, 4))),
         (aten.slice_scatter.default, (torch._neg_view(GRID[:, ::2]), torch.ones(3, 2))),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 
 import programs.custom_operators  # noqa: F401 - it registers them
 from reference_pass import functionalize, pipeline, remove_noops
@@ -187,3 +187,18 @@ def test_a_copy_in_a_storage_of_symbolic_size_is_where_its_original_is() -> None
     (call,) = (node for node in graph.graph.nodes if node.target is on_copies)
     *_, copy = tensors_in(call.meta["val"])
     assert copy.storage_offset() == 4
+
+
+def test_a_copy_of_the_storage_of_a_result_shows_where_the_result_is() -> None:
+    """So the result may not be put at another offset, if an operator gets that copy."""
+
+    def program(x: Tensor) -> Any:
+        x.mul_(2)
+        x[0] = x[0].neg()
+        ops.double(x.clone())
+
+    given = torch.zeros(20)[16:]
+    (call,) = (node for node in pipeline(program, given).graph.nodes if node.target is on_copies)
+    operand = call.args[1]
+    assert isinstance(operand, fx.Node)
+    assert operand.meta["val"].storage_offset() == 0
