@@ -159,15 +159,29 @@ def compiled(program, inputs):
 def recipe_untraced(*, views: Views) -> str:
     """The source of `build` for a program, which is taken as its graph.
 
-    A trace would show other calls: the dispatcher resolves lazy bits before it.
+    A trace would show other calls: the dispatcher resolves lazy bits before it. `fx.symbolic_trace`
+    alone calls what has no tensor among its arguments, such as `arange`, and keeps a constant.
     """
     return f"""
 from reference_pass import pipeline  # of aliasproof
 from torch import fx
+from torch.overrides import TorchFunctionMode
+
+
+class Recorded(TorchFunctionMode):
+    def __init__(self, tracer):
+        super().__init__()
+        self.tracer = tracer
+
+    def __torch_function__(self, call, types, args=(), kwargs=None):
+        return self.tracer.create_proxy("call_function", call, args, kwargs or {{}})
 
 
 def compiled(program, inputs):
-    return pipeline(fx.symbolic_trace(program), *inputs, views="{views}")
+    tracer = fx.Tracer()
+    with Recorded(tracer):
+        graph = tracer.trace(program)
+    return pipeline(fx.GraphModule(tracer.root, graph), *inputs, views="{views}")
 """
 
 

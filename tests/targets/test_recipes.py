@@ -17,6 +17,7 @@ from oracles.observation import observe
 from oracles.raised_errors import skeleton
 from programs.execution import ProgramFunction
 from programs.parsing import parse_source
+from programs.printing import source
 from programs.program import Input, Program, Storage
 from programs.values import clone_inputs, input_tensors
 from targets.registry import target
@@ -32,6 +33,14 @@ def recipe(accused: Target) -> Callable[[Function, Sequence[Tensor]], Function]:
     exec(accused.recipe, namespace)
     compiled: Callable[[Function, Sequence[Tensor]], Function] = namespace["compiled"]
     return compiled
+
+
+def printed(program: Program) -> Function:
+    """The function that a reproducer has in its text, to the letter."""
+    namespace: dict[str, Any] = {"torch": torch, "aten": torch.ops.aten}
+    exec(source(program), namespace)
+    function: Function = namespace["program"]
+    return function
 
 
 def test_a_recipe_needs_torch_alone_and_what_it_accuses(accused: Target) -> None:
@@ -95,7 +104,7 @@ def check_recipe(accused: Target, program: Program) -> None:
         return compiled(*inputs)
 
     def by_recipe(*inputs: Tensor) -> object:
-        compiled = recipe(accused)(function, input_tensors(program))
+        compiled = recipe(accused)(printed(program), input_tensors(program))
         torch.manual_seed(0)
         return compiled(*inputs)
 
@@ -138,7 +147,7 @@ def test_a_recipe_sets_a_tensor_to_a_place_in_a_storage(
     text = f"def program(x, y):\n    {call}\n    v0 = aten.neg.default(x)\n    return x, v0\n"
     program = parse_source(text, (Storage(torch.float32, 8),) * 2, tuple(views))
     check_recipe(target(name), program)
-    compiled = recipe(target(name))(ProgramFunction(program), input_tensors(program))
+    compiled = recipe(target(name))(printed(program), input_tensors(program))
     assert ends(compiled, input_tensors(program)) == ends(
         ProgramFunction(program), input_tensors(program)
     )
