@@ -15,14 +15,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from unittest import mock
 
 import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.convert_frame import compile_lock
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     FakeTensorMode,
@@ -141,8 +141,15 @@ def boxed(
     return run
 
 
-# A trace changes settings of the process, so two threads must not trace at once.
-_BUILDING = threading.RLock()
+@contextlib.contextmanager
+def _compiling() -> Iterator[None]:
+    """What Dynamo does while it compiles, for a layout that Dynamo does not compile again for.
+
+    A trace changes settings of the process, so two threads must not trace at once. One of them is
+    whether FX traces: compiled functions refuse that, in any thread, unless a compiler does it.
+    """
+    with compile_lock, mock.patch.object(torch.compiler, "_is_compiling_flag", True):
+        yield
 
 
 class Compiled:
@@ -233,7 +240,7 @@ class Compiled:
         key = self._key_of(layouts, inputs)
         if (compiled := self.graphs.get(key) or self.accepted.get(key)) is not None:
             return compiled
-        with _BUILDING:
+        with _compiling():
             general = self._general(layouts, inputs)
             if general is not None and general.accepts(inputs):
                 _keep(self.accepted, key, general.graph_module, self.MOST_LAYOUTS)

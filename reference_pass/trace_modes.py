@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -50,14 +51,24 @@ class Seeds:
             self.before = torch.get_rng_state()
 
     def refuse(self) -> None:
-        """Raise `Refused` if the state has changed. Fakes draw no numbers, so only a seed does."""
+        """Raise `Refused` if the trace has changed the state. It draws no numbers: it has fakes."""
         with _disable_current_modes():
-            if torch.equal(self.before, torch.get_rng_state()):
+            now = torch.get_rng_state()
+            if torch.equal(self.before, now) or self._may_be_drawn(now):
                 return
             torch.set_rng_state(self.before)
         raise Refused(
             "the function seeds the default generator, which a graph cannot do; seed it before"
         )
+
+    def _may_be_drawn(self, now: torch.Tensor) -> bool:
+        """Whether another thread may have drawn numbers: then the state is not that of a seed."""
+        if threading.active_count() == 1:
+            return False
+        before, generator = torch.Generator().set_state(self.before), torch.Generator()
+        seed = generator.set_state(now).initial_seed()
+        is_new = torch.equal(generator.manual_seed(seed).get_state(), now)
+        return seed == before.initial_seed() and not is_new
 
 
 class TraceGuard(TorchDispatchMode):
