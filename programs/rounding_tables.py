@@ -114,6 +114,9 @@ CANCELS_IN_SHORT_DTYPES = {"_native_batch_norm_legit", "_batch_norm_with_update"
 # In the kernel for tensors without gaps, elements of a short dtype that are not moved change, too.
 CHANGES_NANS_IN_SHORT_DTYPES = {"scatter"}
 MULTIPLIES = {"mul", "square", "pow", "div", "reciprocal", "ldexp", *ADDS_IN_ANY_ORDER}
+# The vectorised kernels for float32 and float64 compute `exp(x)` first, and halve it then. So they
+# overflow for the last numbers whose result is finite, between log(max) and log(2 * max).
+OVERFLOWS_EARLY = {"sinh", "cosh"}
 # Of two kernels, one gives 0 where the other gives NaN.
 MAY_DROP_NAN = {"_add_relu"}
 # A kernel may leave out products with 0, which are NaN where the other factor is not finite.

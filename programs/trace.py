@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -20,6 +21,7 @@ from programs.rounding_tables import (
     MAY_SKIP_ZEROS,
     MOVES,
     MULTIPLIES,
+    OVERFLOWS_EARLY,
     READS_ZERO_SIGN,
     moves,
     rounding_name,
@@ -189,6 +191,8 @@ class Rounding:
         orders = factor or name in ADDS_IN_ANY_ORDER or (complex_ and name in MULTIPLIES)
         inexact = self.inexact.any(read)
         if (orders or (inexact and name not in MOVES)) and any(map(_huge, read)):
+            return True
+        if name in OVERFLOWS_EARLY and any(map(_near_overflow_of_exp, read)):
             return True
         if name not in MOVES and any(
             tensor.is_complex() and tensor in self.computed and _any(tensor, _is_not_finite)
@@ -370,6 +374,15 @@ def _is_zero(tensor: torch.Tensor) -> torch.Tensor:
 
 def _is_not_finite(tensor: torch.Tensor) -> torch.Tensor:
     return ~tensor.isfinite()
+
+
+def _near_overflow_of_exp(tensor: torch.Tensor) -> bool:
+    """Whether `exp` of a number, or of its negation, overflows, but half of it would not."""
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        return False
+    first = math.log(torch.finfo(tensor.dtype).max)
+    # A little more than log(2) beyond it, since the bounds are rounded, too.
+    return _any(tensor, lambda values: (values.abs() > first - 0.1) & (values.abs() < first + 0.8))
 
 
 def _huge(tensor: torch.Tensor) -> bool:

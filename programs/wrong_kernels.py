@@ -1,4 +1,4 @@
-"""Calls whose kernel for CPU in eager reads or writes memory that it should not."""
+"""Calls whose kernel for CPU in eager is wrong: in what it reads, what it writes, or the sign."""
 
 from __future__ import annotations
 
@@ -54,6 +54,20 @@ def squeezes_a_copy(call: EagerCall) -> str | None:
     return "writes what squeeze_ should only view" if same else None
 
 
+def copies_without_sign(call: EagerCall) -> str | None:
+    """`copy_` between float16 and float32 has a kernel of its own, if both have the same layout.
+
+    It does not ask for the lazy negative bit (`aten/src/ATen/native/Copy.cpp`, torch 2.13).
+    """
+    if call.op is not aten.copy_.default:
+        return None
+    to, source = call.arguments["self"], call.arguments["src"]
+    converts = {to.dtype, source.dtype} == {torch.float16, torch.float32}
+    if not converts or to.device.type != "cpu" or to.is_neg() == source.is_neg():
+        return None
+    return "loses the sign of a lazily negative tensor"
+
+
 def _has_no_gaps(tensor: torch.Tensor) -> bool:
     start, end = Region.of(tensor).interval
     return end - start == tensor.numel() * tensor.element_size()
@@ -63,4 +77,9 @@ _FUSED_OPTIMIZERS = {
     *(aten._fused_sgd_, aten._fused_adam_, aten._fused_adamw_, aten._fused_adagrad_),
 }
 _RRELU = {aten.rrelu_with_noise, aten.rrelu_with_noise_}
-WRONG_KERNELS = (writes_outside_noise, updates_outside_parameters, squeezes_a_copy)
+WRONG_KERNELS = (
+    writes_outside_noise,
+    updates_outside_parameters,
+    squeezes_a_copy,
+    copies_without_sign,
+)

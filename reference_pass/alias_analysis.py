@@ -150,6 +150,7 @@ class Effect:
     identity of the object, and `mutated_metadata` that of each argument whose metadata the node
     changed. `resized` has the new size in bytes of each storage that it resized. `copied` is the
     geometry of what it copies, if that depends on a location in the storage (`as_strided_copy`).
+    `stored` is that of the part of its result where it puts its source (`as_strided_scatter`).
     """
 
     value: Any
@@ -157,6 +158,7 @@ class Effect:
     mutated_metadata: dict[int, Geometry] = field(default_factory=dict)
     resized: dict[int, int] = field(default_factory=dict)
     copied: Geometry | None = None
+    stored: Geometry | None = None
 
 
 @dataclass(slots=True)
@@ -242,6 +244,7 @@ def _run(node: fx.Node, analysis: Analysis) -> Effect:
         for tensor in written_tensors(node, analysis.value)
     ]
     effect = Effect(_value(node, analysis), copied=_copied_by_location(node, analysis))
+    effect.stored = _stored_by_location(node, effect.value, analysis)
     for tensor, geometry, nbytes in before:
         analysis.written.add(geometry.storage)
         # `t_`, `set_` and `resize_` change the geometry of the object; other writes do not.
@@ -305,6 +308,15 @@ def _copied_by_location(node: fx.Node, analysis: Analysis) -> Geometry | None:
     if given["self"].is_conj() or given["self"].is_neg():
         return None
     return analysis.see(aten.as_strided.default(*given.values()))
+
+
+def _stored_by_location(node: fx.Node, value: Any, analysis: Analysis) -> Geometry | None:
+    """Where `as_strided_scatter` puts its source, as a view of its result; None for other calls."""
+    if node.target is not aten.as_strided_scatter.default:
+        return None
+    given = on_values(bind(node.target, node.args, node.kwargs), analysis.value)
+    place = (given.get(name) for name in ("size", "stride", "storage_offset"))
+    return analysis.storages.geometry(aten.as_strided.default(value, *place))
 
 
 def _has_unknown_size(node: fx.Node, analysis: Analysis) -> bool:

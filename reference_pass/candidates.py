@@ -102,7 +102,7 @@ def candidates(node: fx.Node, liveness: Liveness) -> Iterator[Candidate]:
 
 
 def _into_operands(node: fx.Node, op: OpOverload, liveness: Liveness) -> Iterator[Candidate]:
-    if rounds_in_place(node):
+    if rounds_in_place(node) or (op is aten.copy.default and _loses_sign(node)):
         return
     form = in_place_form(op)
     dtype = getattr(node.meta["val"], "dtype", None)  # None for several results
@@ -176,7 +176,20 @@ def _scatter(node: fx.Node, op: OpOverload, liveness: Liveness) -> Iterator[Cand
     # On another storage the source cannot be at its destination, so that way is not even tried.
     if storage_of(source.meta["val"]) == storage_of(shown):
         yield Candidate(node, How.REDUNDANT, op, node.args, node.kwargs, slots, liveness)
-    yield Candidate(node, How.SCATTER, op, node.args, node.kwargs, slots, liveness)
+    if not _loses_sign(node):
+        yield Candidate(node, How.SCATTER, op, node.args, node.kwargs, slots, liveness)
+
+
+def _loses_sign(node: fx.Node) -> bool:
+    """True for a `copy`, or scatter, that would lose the sign of its source as a `copy_`.
+
+    On CPU, torch 2.13 has a kernel of its own for `copy_` between float16 and float32. It does not
+    ask for the lazy negative bit. The functional forms resolve that bit first.
+    """
+    given = bind(node.target, node.args, node.kwargs)  # type: ignore[arg-type]
+    to, source = given["self"].meta["val"], given["src"].meta["val"]
+    converts = {to.dtype, source.dtype} == {torch.float16, torch.float32}
+    return converts and to.is_neg() != source.is_neg()
 
 
 def _copy(node: fx.Node, op: OpOverload, liveness: Liveness) -> Iterator[Candidate]:

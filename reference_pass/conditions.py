@@ -348,7 +348,8 @@ def _location_matters(
             # The rest is about the storage as a whole, which these users copy.
             if user.target not in COPIES_STORAGE:
                 continue
-            if has_partial_element(operand):
+            # The user may see it as a larger dtype.
+            if not known(operand.untyped_storage().nbytes() % value.meta["val"].itemsize == 0):
                 return (
                     f"{user} copies the whole storage of {slot.destination},"
                     " whose size is not a multiple of the element size"

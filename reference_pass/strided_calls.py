@@ -44,11 +44,10 @@ def scatter_by_geometry(env: Environment, node: fx.Node, effect: Effect) -> None
     given = bind(aten.as_strided_scatter.default, args, kwargs)
     (operand,) = env.views_of(node.args[0])
     assert operand.geometry is not None
-    copy = env.analysis.storages.geometry(effect.value)
+    assert effect.stored is not None
+    copy, stored = effect.shows[id(effect.value)], effect.stored
     nbytes = env.analysis.nbytes[copy.storage]
-    offset = given.get("storage_offset")
-    offset = copy.offset if offset is None else offset
-    target = (given["size"], given["stride"], offset)
+    target = (given["size"], given["stride"], stored.offset)
     if _has_geometry(
         given["self"], operand.geometry, env.nbytes[operand.geometry.storage]
     ) or _has_geometry(given["self"], copy, nbytes):
@@ -60,10 +59,8 @@ def scatter_by_geometry(env: Environment, node: fx.Node, effect: Effect) -> None
     (view,) = env.views_of(node)
     if view.storage.kind is BaseKind.FLATTENED:
         # The program sees bytes around the result, and the source can be stored there.
-        shown = effect.value.as_strided(*node.args[2:4], offset)
-        geometry = env.analysis.storages.geometry(shown)
-        stored = view_of_geometry(view.storage, geometry, view.storage.base)
-        view.storage.write(stored, given["src"])
+        target_view = view_of_geometry(view.storage, stored, view.storage.base)
+        view.storage.write(target_view, given["src"])
 
 
 def _has_geometry(value: fx.Node, geometry: Geometry, nbytes: Size) -> bool:

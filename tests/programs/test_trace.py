@@ -262,6 +262,8 @@ def normalized(x: Tensor) -> Tensor:
         pytest.param(lambda x: (x.mul_(1e20).sum(), 0)[0], True, id="overwritten operands"),
         pytest.param(lambda x: normalized(x.half()), True, id="a normalization in 16 bits"),
         pytest.param(normalized, False, id="a normalization in 32 bits"),
+        pytest.param(lambda x: (x * 0 + 89).cosh(), True, id="cosh where exp overflows"),
+        pytest.param(lambda x: (x * 0 + 80).cosh(), False, id="cosh below that"),
     ],
 )
 def test_a_value_is_open_where_a_small_difference_may_have_become_a_large_one(

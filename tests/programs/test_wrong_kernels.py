@@ -1,4 +1,4 @@
-"""`programs.wrong_kernels`: eager writes outside the arguments, so there is nothing to compare."""
+"""`programs.wrong_kernels`: eager itself is wrong, so there is nothing to compare."""
 
 from __future__ import annotations
 
@@ -88,3 +88,42 @@ def test_a_squeeze_of_a_conjugate_is_undefined() -> None:
 def test_a_squeeze_of_all_dimensions_of_a_conjugate_is_defined() -> None:
     observed, _ = observe_eager(lambda x: x.conj().squeeze_(), [torch.ones(2, 1) * 1j])
     assert observed.error is None
+
+
+def copied(to: Tensor, source: Tensor, *, lazy: str) -> Tensor:
+    negative = aten._neg_view.default
+    if lazy == "source":
+        to.copy_(negative(source))
+    elif lazy == "destination":
+        negative(to).copy_(source)
+    else:
+        negative(to).copy_(negative(source))
+    return to
+
+
+DTYPES = [(torch.float16, torch.float32), (torch.float32, torch.float16)]
+
+
+@pytest.mark.parametrize("lazy", ["source", "destination"])
+@pytest.mark.parametrize("dtypes", DTYPES)
+def test_a_copy_between_half_and_float_loses_the_sign(
+    dtypes: tuple[torch.dtype, torch.dtype], lazy: str
+) -> None:
+    to, source = (torch.ones(4, dtype=dtype) for dtype in dtypes)
+    assert copied(to, source, lazy=lazy)[0] == 1, "mended in this torch, and the rule can go"
+    with pytest.raises(Undefined, match="loses the sign"):
+        observe_eager(lambda *args: copied(*args, lazy=lazy), [to, source])
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "lazy"), [(DTYPES[0], "both"), ((torch.bfloat16, torch.float32), "source")]
+)
+def test_a_copy_that_keeps_the_sign_is_defined(
+    dtypes: tuple[torch.dtype, torch.dtype], lazy: str
+) -> None:
+    to, source = (torch.ones(4, dtype=dtype) for dtype in dtypes)
+    observed, _ = observe_eager(lambda *args: copied(*args, lazy=lazy), [to, source])
+    assert observed.error is None
+    (output,) = observed.outputs
+    assert isinstance(output, Tensor)
+    assert output[0] == (1 if lazy == "both" else -1)

@@ -75,3 +75,39 @@ def test_a_scatter_by_as_strided_is_into_a_copy_of_the_operand(operand, offset, 
         return made, aten.as_strided.default(made, [3], [1], 0)
 
     assert is_as_in_eager(program, (complex_counted(9),), views)
+
+
+@VIEWS
+def test_the_result_of_a_scatter_by_as_strided_may_be_set_to_another_storage(views) -> None:
+    def program(x):
+        part = aten.slice.Tensor(x, 0, 1)
+        made = aten.as_strided_scatter.default(part, x, [2], [1], 0)
+        around = aten.as_strided.default(made, [2], [1], 0)
+        aten.set_.default(made)
+        return made, around
+
+    assert is_as_in_eager(program, (counted(2),), views)
+
+
+DTYPES = [(torch.float16, torch.float32), (torch.float32, torch.float16)]
+
+
+@VIEWS
+@pytest.mark.parametrize("dtypes", DTYPES)
+@pytest.mark.parametrize(
+    "call",
+    [
+        aten.copy.default,
+        aten.slice_scatter.default,
+        lambda x, source: aten.as_strided_scatter.default(x, source, [3], [1]),
+    ],
+    ids=["copy", "slice_scatter", "as_strided_scatter"],
+)
+def test_a_copy_that_would_lose_the_sign_in_place_is_not_in_place(call, dtypes, views) -> None:
+    """`copy_` between these dtypes does not ask for the lazy negative bit. `copy` resolves it."""
+
+    def program(x, y):
+        return call(aten.clone.default(x), aten._neg_view.default(y))
+
+    to, source = (counted(3).to(dtype) for dtype in dtypes)
+    assert is_as_in_eager(program, (to, source), views)
