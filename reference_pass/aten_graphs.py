@@ -134,8 +134,12 @@ def _changed(node: fx.Node) -> tuple[OpOverload, tuple[Any, ...], dict[str, Any]
 
 # --- operators whose schemas hide a mutation ------------------------------------------------------
 
-# The name of the argument that says whether an op updates the statistics that it is given.
-_UPDATES: dict[OpOverload, str] = {
+# The name of the argument that says whether an op updates the statistics that it is given; None if
+# it always does.
+_UPDATES: dict[OpOverload, str | None] = {
+    aten.batch_norm_update_stats.default: None,
+    aten.batch_norm_gather_stats.default: None,
+    aten.batch_norm_gather_stats_with_counts.default: None,
     aten.native_batch_norm.default: "training",
     aten.batch_norm.default: "training",
     aten._batch_norm_impl_index.default: "training",
@@ -153,7 +157,8 @@ _COMPOSITE_UPDATES: set[object] = {
 
 def _updates(op: OpOverload, given: dict[str, Any]) -> bool:
     statistics = (given.get("running_mean"), given.get("running_var"))
-    return bool(given[_UPDATES[op]]) and any(tensor is not None for tensor in statistics)
+    flag = _UPDATES[op]
+    return (flag is None or bool(given[flag])) and any(tensor is not None for tensor in statistics)
 
 
 def _batch_norm(

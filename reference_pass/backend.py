@@ -32,7 +32,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.graph import _BoxedCodeGen
 
 from reference_pass.aten_graphs import differentiable_lstm, is_aten, normalised
-from reference_pass.backtracking import Footprint, footprint
+from reference_pass.backtracking import footprint, has_higher_peak
 from reference_pass.capture import capture
 from reference_pass.exceptions import DataDependent, Refused
 from reference_pass.functionalize import Views
@@ -310,7 +310,7 @@ class Compiled:
         )
         if anywhere and depends_on_location(compiled):
             return None
-        if self.views == "alias" and _has_higher_peak(compiled):
+        if self.views == "alias" and has_higher_peak(compiled):
             compiled = copied(captured)
         compiled = detach_new_outputs(compiled, captured)
         # The graph takes its inputs out of a list, so that it can free them after their last use.
@@ -342,10 +342,11 @@ class Compiled:
             if self.template.pattern_of(layouts, inputs) != self.template.pattern:
                 return None
             return self._for_template(inputs)
-        if layouts in self.general:
-            return self.general[layouts]
         # It is built for the second ints.
-        others = [graph for (known, _), graph in self.graphs.items() if known == layouts]
+        key = _without_ints(self._key_of(layouts, inputs))
+        if key in self.general:
+            return self.general[key]
+        others = [graph for other, graph in self.graphs.items() if _without_ints(other) == key]
         if not others or not any(map(is_int, inputs)):
             return None
         general = self._general_for(Template.with_int_symbols(layouts, inputs), inputs)
@@ -353,7 +354,8 @@ class Compiled:
         calls = footprint(others[0].graph).calls
         if general is not None and footprint(general.graph_module.graph).calls > calls:
             general = None
-        _keep(self.general, self._layouts(inputs), general, self.MOST_LAYOUTS)
+        key = _without_ints(self._key_of(self._layouts(inputs), inputs))
+        _keep(self.general, key, general, self.MOST_LAYOUTS)
         return general
 
     def _for_template(self, inputs: Sequence[Any]) -> General | None:
@@ -377,19 +379,14 @@ class Compiled:
         return None
 
 
-def _has_higher_peak(compiled: fx.GraphModule) -> bool:
-    """True if the captured graph, which writes where the program does, needs less memory.
-
-    The passes remove each mutation, and do not put all of them back: not through views of one
-    input that lie between each other, for example. The captured graph is right as it is.
-    """
-    captured: Footprint = compiled.meta["captured_footprint"]
-    return captured.peak < footprint(compiled.graph).peak
-
-
 def _exactly(value: Any) -> Any:
     """A value as a key: as numbers, -0.0 equals 0.0, and NaN does not equal itself."""
     return value.hex() if isinstance(value, float) else value
+
+
+def _without_ints(key: tuple[Any, Any]) -> tuple[Any, Any]:
+    layouts, values = key
+    return layouts, tuple(None if is_int(value) else value for value in values)
 
 
 def _keep(cache: dict[Any, Any], key: Any, value: Any, most: int) -> None:

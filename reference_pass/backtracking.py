@@ -154,3 +154,13 @@ def _copy(graph: fx.Graph) -> fx.Graph:
     copied = copy.deepcopy(graph)
     copied.owning_module = graph.owning_module  # it has the attributes that `get_attr` gets
     return copied
+
+
+def has_higher_peak(compiled: fx.GraphModule) -> bool:
+    """True if the captured graph, which writes where the program does, needs less memory.
+
+    The passes remove each mutation, and do not put all of them back: not through views of one
+    input that lie between each other, for example. The captured graph is right as it is.
+    """
+    captured: Footprint = compiled.meta["captured_footprint"]
+    return captured.peak < footprint(compiled.graph).peak

@@ -25,7 +25,6 @@ from reference_pass.operator_forms import (
     bind,
     facts,
     in_place_form,
-    is_commutative,
     is_pointwise,
     on_copies,
     out_form,
@@ -41,7 +40,6 @@ class How(Enum):
     """The way in which a candidate would be in place; the values are shown to users."""
 
     IN_PLACE = "in place"  # (3b) foo_(a, args)
-    SWAPPED = "in place of the other operand"  # foo_(args, a), for a commutative foo
     OUT = "into an operand"  # foo.out(a, args, out=a or one of args)
     CAST_BACK = "in place with its cast"  # a.ge_(b) for a.ge(b) and a cast to the dtype of a
     SCATTER = "into its base"  # (3a) view(a, args).copy_(b) for foo_scatter(a, b, args)
@@ -202,18 +200,13 @@ def _copy(node: fx.Node, op: OpOverload, liveness: Liveness) -> Iterator[Candida
 def _in_place(
     node: fx.Node, op: OpOverload, form: OpOverload, liveness: Liveness
 ) -> Iterator[Candidate]:
-    """(3b) The in-place form: on the first operand, on the second, or together with a cast."""
+    """(3b) The in-place form: on the first operand, or together with a cast."""
     given = bind(op, node.args, node.kwargs)
     # By position, since the forms may have other names for their arguments.
     pairs = zip(facts(op).names, facts(form).names, strict=True)
     slots = _slots(node, [given[own] for own, name in pairs if name in facts(form).writes], form)
     if slots:
         yield Candidate(node, How.IN_PLACE, form, node.args, node.kwargs, slots, liveness)
-    if is_commutative(op, given):
-        args, kwargs = unbind(form, given | {"self": given["other"], "other": given["self"]})
-        other = given["other"]
-        slots = (Slot(node, node.meta["val"], other, other.meta["val"]),)
-        yield Candidate(node, How.SWAPPED, form, args, kwargs, slots, liveness)
     cast = _cast_back(node, given)
     if cast is not None:
         # The result is that of the cast, which is erased; the in-place kernel casts.

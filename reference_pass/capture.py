@@ -42,12 +42,13 @@ def capture(
     if not isinstance(function, torch.nn.Module):
         return _trace(function, sample_args, sizes)
     # The tensors of a module become inputs of the trace, and attributes of the graph after it.
-    captured = dict(function.named_parameters(remove_duplicate=False)) | dict(
-        function.named_buffers(remove_duplicate=False)
-    )
     module = function
+    named = [*module.named_parameters(), *module.named_buffers()]
+    names = {tensor: name for name, tensor in named}
+    captured = {name: tensor for tensor, name in names.items()}
 
-    # `functional_call` lets the module run on the fakes of the trace instead of its own tensors.
+    # `functional_call` lets the module run on the fakes of the trace instead of its own tensors. A
+    # tensor with several names has one fake.
     def called(*tensors_and_args: Any) -> Any:
         given = dict(zip(captured, tensors_and_args, strict=False))
         return torch.func.functional_call(module, given, tensors_and_args[len(captured) :])
@@ -129,6 +130,8 @@ def _traced(
             f"`x.data = y` on input {swapped[0]} goes past the dispatcher and cannot be traced;"
             " write x.set_(y)"
         )
+    for node, argument in zip(graph_module.graph.find_nodes(op="placeholder"), args, strict=True):
+        node.meta.setdefault("val", argument)  # no tensor, and no symbol: a constant of the graph
     _ask_sizes_at_once(graph_module.graph)
     return graph_module
 
@@ -247,6 +250,7 @@ def _watch_data(function: Callable[..., Any], swapped: list[int]) -> Callable[..
             for argument in args
         ]
         result = function(*args)
+        _refuse_named_tuples(result)
         for index, (argument, storage) in enumerate(zip(args, before, strict=True)):
             if storage is not None and argument.untyped_storage()._cdata != storage._cdata:
                 swapped.append(index)
@@ -255,6 +259,17 @@ def _watch_data(function: Callable[..., Any], swapped: list[int]) -> Callable[..
         return result
 
     return watched
+
+
+def _refuse_named_tuples(result: object) -> None:
+    if isinstance(result, tuple) and hasattr(result, "_fields"):
+        raise Refused(
+            f"the function returns a {type(result).__name__}, and a graph returns plain tuples;"
+            " return tuple(...) of it, or call torch.compile"
+        )
+    if isinstance(result, (list, tuple, dict)):
+        for part in result.values() if isinstance(result, dict) else result:
+            _refuse_named_tuples(part)
 
 
 def _with_attributes(traced: fx.GraphModule, captured: dict[str, torch.Tensor]) -> fx.GraphModule:

@@ -217,7 +217,8 @@ def has_effect(node: fx.Node) -> bool:
     if not isinstance(node.target, OpOverload):
         return False
     op = node.target
-    return bool(facts(op).writes) or facts(op).random or not op._schema.returns
+    # FX knows the operators that are registered as effectful.
+    return facts(op).random or not op._schema.returns or node.is_impure()
 
 
 # Inputs come first: placeholders, and the attributes of the module. Those that share a storage are

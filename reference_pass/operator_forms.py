@@ -232,42 +232,6 @@ def copied_view(op: OpOverload) -> OpOverload | None:
     return next((view for view in views if copy_form(view) is op), None)
 
 
-def is_commutative(op: OpOverload, given: dict[str, Any]) -> bool:
-    """True if `self` and `other` of this call can be exchanged, and the result stays bit-identical.
-
-    Both must have the same dtype: a kernel rounds a scalar of a wider dtype if it comes first, and
-    does not round it if it comes second. A product of complex numbers is no such result: a compiler
-    may fuse one of its two multiplications with the addition, and in the remainder of a vector loop
-    it does.
-    """
-    # `add` and its `alpha` scale the second operand only.
-    if op not in _COMMUTATIVE or given.get("alpha", 1) != 1:
-        return False
-    one, other = (
-        operand.meta["val"] if isinstance(operand, fx.Node) else None
-        for operand in (given["self"], given["other"])
-    )
-    return (
-        isinstance(one, torch.Tensor)
-        and isinstance(other, torch.Tensor)
-        and one.dtype == other.dtype
-        and not (op is aten.mul.Tensor and one.is_complex())
-    )
-
-
-# Ops that give the same bits in either order, for operands of one dtype.
-_COMMUTATIVE = {
-    aten.add.Tensor,
-    aten.mul.Tensor,
-    aten.logical_and.default,
-    aten.logical_or.default,
-    aten.logical_xor.default,
-    aten.bitwise_and.Tensor,
-    aten.bitwise_or.Tensor,
-    aten.bitwise_xor.Tensor,
-}
-
-
 def rounds_its_scalar(op: OpOverload, dtype: torch.dtype | None) -> bool:
     """True if an in-place op rounds its scalar to this dtype, and its functional form does not."""
     return op is aten.mul_.Scalar and dtype in (torch.bfloat16, torch.float16)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +12,8 @@ from torch._ops import OpOverload
 
 from reference_pass.fake_corrections import true_result
 from reference_pass.nested import tensors_in
-from reference_pass.operator_forms import aten, facts, functional_call, functional_form
+from reference_pass.operator_forms import facts, functional_call, functional_form
+from reference_pass.real_runs import with_layout_of_run
 from reference_pass.regions import Size
 
 
@@ -27,7 +30,7 @@ def out_layouts(op: OpOverload, given: dict[str, Any]) -> list[OutLayout] | None
 
     None if the op has no functional form. Fake `out=` kernels are wrong: some restride what they
     should leave alone, and some give another layout to what they resize. In eager, a tensor of the
-    right size stays as it is; another one gets the sizes and strides of the functional result.
+    right size stays as it is. What strides another one gets depends on the kernel.
     """
     form = functional_form(op)
     if form is None:
@@ -35,25 +38,26 @@ def out_layouts(op: OpOverload, given: dict[str, Any]) -> list[OutLayout] | None
     outs = tensors_in([given[name] for name in facts(op).outs])
     args, kwargs = functional_call(op, form, given)
     results = tensors_in(true_result(form, args, kwargs, form(*args, **kwargs)))
+    pairs = list(zip(outs, results, strict=True))
+    if any(tuple(out.shape) != tuple(result.shape) for out, result in pairs):
+        results = _resized(op, given, results)
     return [
-        _layout_after(op, given, out, result) for out, result in zip(outs, results, strict=True)
+        OutLayout(tuple(result.shape), (out if out.shape == result.shape else result).stride())
+        for out, result in zip(outs, results, strict=True)
     ]
 
 
-def _layout_after(
-    op: OpOverload, given: dict[str, Any], out: torch.Tensor, result: torch.Tensor
-) -> OutLayout:
-    sizes = tuple(result.shape)
-    if tuple(out.shape) == sizes:
-        return OutLayout(sizes, out.stride())
+def _resized(
+    op: OpOverload, given: dict[str, Any], results: list[torch.Tensor]
+) -> list[torch.Tensor]:
+    """The functional results with the strides of `out=` tensors that the kernel resizes."""
     # A generated kernel resizes to the size alone, and then copies the result.
     if torch.Tag.generated in op.tags or not op._schema.returns:
-        return OutLayout(sizes, result.new_empty(sizes).stride())
-    if op in _RESIZED_BY_INDEX:
-        return OutLayout(sizes, torch.empty_like(given["index"]).stride())
-    return OutLayout(sizes, result.stride())
-
-
-# Their `out=` is an operand of an iteration over the index, which resizes it. The functional form
-# is contiguous.
-_RESIZED_BY_INDEX = {aten.take.out}
+        return [result.new_empty(result.shape) for result in results]
+    # Many others do the same, or resize as the kernel of `cat` or of an iteration does.
+    with contextlib.suppress(RuntimeError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it resizes
+        several = len(results) > 1
+        resized = with_layout_of_run(op, given, tuple(results) if several else results[0], fill=0)
+        return list(resized) if several else [resized]
+    return results  # the run has needed other data

@@ -1,7 +1,7 @@
 """Reinplacing: mutation put back where it is safe, to save memory.
 
 One walk over the graph, in order. For each functional op there are `candidates`: to write its
-result into its first operand, or into another one if the op commutes or has an `out=` form; for a
+result into its first operand, or into another one if the op has an `out=` form; for a
 scatter, to store its source straight into its base. The first candidate that meets all `CONDITIONS`
 is applied at once, so later decisions see the graph as it is then. A decision that costs more later
 than it saves is taken back by `backtracking`.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from types import CodeType
+from types import CodeType, NoneType
 from typing import Any
 
 import torch
@@ -35,7 +35,7 @@ def guard_sizes(graph_module: fx.GraphModule) -> fx.GraphModule:
     hooks, so each pass calls this for its result.
     """
     placeholders = graph_module.graph.find_nodes(op="placeholder")
-    values = [node.meta.get("val") for node in placeholders]
+    values = [node.meta.get("val", _NOT_NOTED) for node in placeholders]
     env = _shape_env(values)
     hooks = graph_module._forward_pre_hooks.values()
     if env is not None and not any(isinstance(hook, SizeGuards) for hook in hooks):
@@ -104,6 +104,8 @@ class SizeGuards:
         for name, value in zip(self.names, self.values, strict=True):
             if isinstance(value, torch.Tensor) and (other := _other_kind(given[name], value)):
                 return f"{name} {other}"
+            if isinstance(value, _CONSTANTS) and not _is_constant(given[name], value):
+                return f"{name} is {given[name]!r}, and the graph was traced for {value!r}"
         if (broken := self._otherwise_shared(given)) is not None:
             return broken
         if self.located and (broken := self._other_storage(given)) is not None:
@@ -181,6 +183,16 @@ def _first_on_storage(tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
         name: first.setdefault(tensor.untyped_storage()._cdata, name)
         for name, tensor in tensors.items()
     }
+
+
+# Arguments that a trace reads as they are. It has symbols for ints.
+_CONSTANTS = (bool, float, complex, str, torch.dtype, torch.device, NoneType)
+_NOT_NOTED = object()
+
+
+def _is_constant(given: object, value: object) -> bool:
+    """True for the same value: -0.0 is not 0.0, and True is not 1."""
+    return type(given) is type(value) and repr(given) == repr(value)
 
 
 def _other_kind(given: torch.Tensor, traced: torch.Tensor) -> str | None:

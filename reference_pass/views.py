@@ -17,6 +17,7 @@ defined in eager stores the same value to all of these, so these inverses store 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -247,6 +248,13 @@ def _as_piece(call: ViewCall) -> list[ViewStep]:
     return [(aten.slice.Tensor, (dim, sum(sizes[:-1]), sum(sizes), 1))]
 
 
+def _as_piece_between(call: ViewCall) -> list[ViewStep]:
+    # The indices may decrease. Then a piece is empty, and the next one starts before its end.
+    bounds = [0, *call.given["indices"], sys.maxsize]
+    start, end = bounds[call.index : call.index + 2]
+    return [(aten.slice.Tensor, (call.given.get("dim", 0), start, end, 1))]
+
+
 def _as_row(call: ViewCall) -> list[ViewStep]:
     return [(aten.select.int, (call.given.get("dim", 0), call.index))]
 
@@ -293,7 +301,6 @@ SPLITS = (
     aten.unsafe_split_with_sizes.default,
     aten.unsafe_chunk.default,
     aten.tensor_split.sections,
-    aten.tensor_split.indices,
 )
 
 # By view op. An op that is in no line has no steps: `as_strided` for one.
@@ -303,6 +310,7 @@ VIEW_STEPS: dict[OpOverload, ToSteps] = {
     # Where a reshape copies, its result has a storage of its own, so there is nothing to reduce.
     **dict.fromkeys(RESHAPES, _as_reshape),
     **dict.fromkeys(SPLITS, _as_piece),
+    aten.tensor_split.indices: _as_piece_between,
     aten.unbind.int: _as_row,
     aten.narrow.default: _as_slice,
     aten.real.default: _as_part_of_complex,

@@ -231,7 +231,7 @@ def test_an_op_that_is_in_place_in_another_way_says_what_was_refused_first():
     said = found.parts["decisions"].splitlines()
     assert said[:3] == [
         "add = aten.add.Tensor",
-        "  in place of the other operand because all conditions hold",
+        "  into an operand because all conditions hold",
         "  refused before that",
     ]
     assert said[3].startswith("    in place: (1b) not_an_input")

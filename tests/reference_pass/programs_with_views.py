@@ -79,6 +79,21 @@ def tensor_split(x):
     return first, third, x
 
 
+@on(counted(5))
+def tensor_split_at_indices_that_decrease(x):
+    first, second, third = torch.tensor_split(x, [3, 1])
+    first.add_(10)
+    third.mul_(2)
+    return second, third, x
+
+
+@on(counted(1, 2, 1, 2).as_strided((1, 2, 1, 2), (4, 1, 4, 2)))
+def strides_of_a_stack_that_resizes_its_out_tensor(x):
+    stacked = x.new_empty(0)
+    torch.stack([x, x, x], out=stacked)
+    return stacked
+
+
 @on(counted(3))
 def store_through_expand(x):
     x.expand(2, 3).fill_(5)

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, fx, nn
+from torch._higher_order_ops.effects import _register_effectful_op
+from torch._library.effects import EffectType
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
@@ -131,6 +133,47 @@ def test_random_numbers_are_drawn_again_in_the_backward(function):
         result.sum().backward()
         found.append([result.detach(), x.grad, torch.rand(3)])
     assert all(map(torch.equal, *found))
+
+
+CALLS: list[float] = []
+
+
+@torch.library.custom_op("reference_pass_tests::counted", mutates_args=())
+def counted(x: Tensor) -> Tensor:
+    CALLS.append(x.sum().item())
+    return x.clone()
+
+
+counted.register_fake(torch.empty_like)
+
+
+def test_a_call_is_made_for_its_effect():
+    handle = _register_effectful_op(
+        torch.ops.reference_pass_tests.counted.default, EffectType.ORDERED
+    )
+
+    def program(x):
+        counted(x)
+        counted(x)
+        return x + 1
+
+    try:
+        compiled = torch.compile(program, backend=aliasproof)
+        compiled(torch.ones(2))
+        CALLS.clear()
+        compiled(torch.ones(3))
+    finally:
+        handle.destroy()
+    assert CALLS == [3.0, 3.0]
+
+
+def test_floats_beside_ints_that_change():
+    program = fx.symbolic_trace(lambda x, n, scale: (torch.narrow(x, 0, 0, n) * scale,))
+    x = torch.arange(6.0)
+    compiled = aliasproof(program, [x, 2, 0.5])
+    # The graph with a symbol for the int is built for the second one.
+    for n, scale in ((3, 0.5), (4, 0.25), (5, 0.5), (3, 0.25)):
+        assert torch.equal(*compiled(x, n, scale), *program(x, n, scale))
 
 
 def test_an_error_that_is_an_effect_is_raised():

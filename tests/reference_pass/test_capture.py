@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -190,6 +191,38 @@ def test_an_out_of_another_size_is_laid_out_as_in_eager(op):
     check(program_with_its_own, numbered(3, 2).t())
 
 
+def test_a_tensor_with_several_names_in_a_module():
+    class Tied(torch.nn.Module):
+        scale: torch.Tensor
+
+        def __init__(self):
+            super().__init__()
+            self.encode, self.decode = (torch.nn.Linear(3, 3, bias=False) for _ in range(2))
+            self.decode.weight = self.encode.weight
+            scale = torch.ones(3)
+            self.register_buffer("scale", scale)
+            self.register_buffer("same_scale", scale)
+
+        def forward(self, x):
+            self.scale.add_(1)
+            return self.decode(self.encode(x)) * self.same_scale
+
+    with torch.no_grad():
+        eager = Tied()
+        compiled = pipeline(copy.deepcopy(eager), numbered(2, 3))
+        assert torch.equal(compiled(numbered(2, 3)), eager(numbered(2, 3)))
+
+
+class Pair(NamedTuple):
+    first: torch.Tensor
+    second: torch.Tensor
+
+
+def test_a_named_tuple_is_refused():
+    with pytest.raises(Refused, match="returns a Pair"):
+        capture(lambda x: [Pair(x + 1, x * 2)], (numbered(3),))
+
+
 # --- graphs ---------------------------------------------------------------------------------------
 
 
@@ -213,6 +246,17 @@ def test_a_batch_norm_that_updates_nothing_stays_as_it_is():
         aten.native_batch_norm.default, *args, inputs=3, returned=lambda node, _: node
     )
     assert capture(graph_module, inputs) is graph_module
+
+
+def test_an_update_that_no_schema_says_is_refused():
+    def program(x, mean, var):
+        return torch.batch_norm_update_stats(x, mean, var, 0.1)[0] + mean
+
+    inputs = (numbered(2, 3, 4), torch.zeros(3), torch.ones(3))
+    with pytest.raises(Refused, match="updates statistics"):
+        pipeline(program, *inputs)
+    # Without statistics there is nothing to update.
+    check(lambda x: torch.batch_norm_update_stats(x, None, None, 0.1)[0] + 1, inputs[0])
 
 
 @pytest.mark.parametrize(

@@ -260,12 +260,21 @@ SHARED = torch.ones(3)
         (adds_to_the_second, (torch.ones(3), torch.ones(3)), (SHARED, SHARED), "shares a storage"),
         (lambda x: x.float().add_(1), (SHARED.double(),), (SHARED,), "is torch.float32"),
         (lambda x: x.resolve_conj().mul_(2), (SHARED + 0j,), ((SHARED + 0j).conj(),), "conjugate"),
+        (lambda x, s: x * s, (SHARED, 0.5), (SHARED, 0.25), "is 0.25, .* traced for 0.5"),
+        (lambda x, s: x if s is None else -x, (SHARED, None), (SHARED, 1), "is 1, .* for None"),
     ],
 )
 def test_inputs_of_another_kind_than_in_the_trace_are_refused(program, traced, given, reason):
     compiled = pipeline(program, *traced, sizes="symbolic")
     with pytest.raises(Refused, match=reason):
         compiled(*given)
+
+
+@pytest.mark.parametrize("constant", [0.5, -0.0, True, None, "sum", torch.float64])
+@pytest.mark.parametrize("build", [pipeline, functionalize])
+def test_arguments_that_are_constants_of_the_graph(build, constant):
+    compiled = build(lambda x, _: x + 1, SHARED, constant, sizes="symbolic")
+    assert torch.equal(compiled(torch.ones(5), constant), torch.ones(5) + 1)
 
 
 def test_a_graph_that_writes_no_input_takes_one_tensor_for_two():
