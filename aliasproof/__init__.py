@@ -9,49 +9,47 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from aliasproof.shadowing import require_own_packages
-
 # Type checkers and editors read these imports. At run time, `__getattr__` replaces them.
 if TYPE_CHECKING:
     from aliasproof.assertions import NotJudged, assert_equivalent
+    from aliasproof.campaigns.run.campaign import Campaign
+    from aliasproof.campaigns.run.fuzz import fuzz
+    from aliasproof.campaigns.run.plan import Plan
+    from aliasproof.campaigns.store.finding import Finding
+    from aliasproof.campaigns.store.run_folder import read_finding, read_findings
     from aliasproof.checking import check
-    from campaigns.campaign import Campaign
-    from campaigns.finding import Finding
-    from campaigns.fuzz import fuzz
-    from campaigns.plan import Plan
-    from campaigns.run_folder import read_finding, read_findings
-    from generators.features import Features
-    from generators.strategies import programs, sample
-    from oracles.check_result import Check
-    from oracles.verdict import Report, Verdict, Violation
-    from programs.errors import InternalError, Rejected, UserError
-    from programs.parsing import parse_source
-    from programs.printing import inputs_source, source
-    from programs.program import Input, Instruction, Program, Ref, Storage
-    from programs.serialization import dumps, loads
-    from targets.registry import TARGETS, target
-    from targets.target import Target
+    from aliasproof.generators.features import Features
+    from aliasproof.generators.strategies import sample
+    from aliasproof.oracles.check_result import Check
+    from aliasproof.oracles.verdict import Report, Verdict, Violation
+    from aliasproof.programs.errors import InternalError, Rejected, UserError
+    from aliasproof.programs.parsing import parse_source
+    from aliasproof.programs.printing import inputs_source, source
+    from aliasproof.programs.program import Input, Instruction, Program, Ref, Storage
+    from aliasproof.programs.serialization import dumps, loads
+    from aliasproof.targets.registry import TARGETS, target
+    from aliasproof.targets.target import Target
 
 # Importing torch takes seconds, and `import aliasproof` should take none.
 _HOMES = {
     "aliasproof.assertions": ("NotJudged", "assert_equivalent"),
     "aliasproof.checking": ("check",),
-    "campaigns.campaign": ("Campaign",),
-    "campaigns.finding": ("Finding",),
-    "campaigns.fuzz": ("fuzz",),
-    "campaigns.plan": ("Plan",),
-    "campaigns.run_folder": ("read_finding", "read_findings"),
-    "programs.errors": ("InternalError", "Rejected", "UserError"),
-    "programs.parsing": ("parse_source",),
-    "programs.printing": ("inputs_source", "source"),
-    "programs.program": ("Input", "Instruction", "Program", "Ref", "Storage"),
-    "programs.serialization": ("dumps", "loads"),
-    "generators.features": ("Features",),
-    "generators.strategies": ("programs", "sample"),
-    "oracles.check_result": ("Check",),
-    "oracles.verdict": ("Report", "Verdict", "Violation"),
-    "targets.registry": ("TARGETS", "target"),
-    "targets.target": ("Target",),
+    "aliasproof.campaigns.run.campaign": ("Campaign",),
+    "aliasproof.campaigns.store.finding": ("Finding",),
+    "aliasproof.campaigns.run.fuzz": ("fuzz",),
+    "aliasproof.campaigns.run.plan": ("Plan",),
+    "aliasproof.campaigns.store.run_folder": ("read_finding", "read_findings"),
+    "aliasproof.programs.errors": ("InternalError", "Rejected", "UserError"),
+    "aliasproof.programs.parsing": ("parse_source",),
+    "aliasproof.programs.printing": ("inputs_source", "source"),
+    "aliasproof.programs.program": ("Input", "Instruction", "Program", "Ref", "Storage"),
+    "aliasproof.programs.serialization": ("dumps", "loads"),
+    "aliasproof.generators.features": ("Features",),
+    "aliasproof.generators.strategies": ("sample",),
+    "aliasproof.oracles.check_result": ("Check",),
+    "aliasproof.oracles.verdict": ("Report", "Verdict", "Violation"),
+    "aliasproof.targets.registry": ("TARGETS", "target"),
+    "aliasproof.targets.target": ("Target",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -82,7 +80,6 @@ __all__ = [
     "inputs_source",
     "loads",
     "parse_source",
-    "programs",
     "read_finding",
     "read_findings",
     "sample",
@@ -94,7 +91,6 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    require_own_packages()
     value = getattr(importlib.import_module(_HOME_OF[name]), name)
     # From now on Python finds the name without calling this function.
     globals()[name] = value

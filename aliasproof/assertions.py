@@ -15,17 +15,17 @@ from rich.console import Console
 
 from aliasproof.candidate_checks import file_source
 from aliasproof.checking import GivenTarget, check
-from aliasproof.comparable import Comparable
-from oracles.check_result import DIFFERS, NOTHING_JUDGED, Check
-from programs.errors import UserError
-from programs.execution import seed_generators
-from programs.lifting import lift_program
-from programs.program import Program
-from programs.values import clone_inputs
-from reports.console import FILE_WIDTH
-from reports.run_texts import shown_check
-from reports.verdict_table import CheckPrinter
-from targets.target import Function
+from aliasproof.oracles.check_result import DIFFERS, NOTHING_JUDGED, Check
+from aliasproof.programs.errors import UserError
+from aliasproof.programs.execution import seed_generators
+from aliasproof.programs.lifting import lift_program
+from aliasproof.programs.program import Program
+from aliasproof.programs.values import clone_inputs
+from aliasproof.reports.console import FILE_WIDTH
+from aliasproof.reports.run_texts import shown_check
+from aliasproof.reports.verdict_table import CheckPrinter
+from aliasproof.targets.target import Function
+from aliasproof.user_code.comparable import Comparable
 
 MOST_ELEMENTS = 200  # of all storages, whose values a message prints
 NO_GRAPHS = "not asked, since the results differ already"

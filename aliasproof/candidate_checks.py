@@ -19,11 +19,19 @@ from multiprocessing.connection import wait
 from pathlib import Path
 
 from aliasproof.minimize_request import MinimizeRequest, Subject, Wanted
-from programs.errors import InternalError, UserError
-from programs.printing import inputs_source, source
-from programs.program import Program
-from programs.serialization import dumps
-from trials.isolation import TARGET_STEP, Death, Isolated, Limits, Outcome, Raised, Returned
+from aliasproof.programs.errors import InternalError, UserError
+from aliasproof.programs.printing import inputs_source, source
+from aliasproof.programs.program import Program
+from aliasproof.programs.serialization import dumps
+from aliasproof.trials.isolation import (
+    TARGET_STEP,
+    Death,
+    Isolated,
+    Limits,
+    Outcome,
+    Raised,
+    Returned,
+)
 
 # By name: the functions run in the other processes.
 ATTEND = "aliasproof.minimize_session:attend"

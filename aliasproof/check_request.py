@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from reports.shown_runs import ShownEager
+from aliasproof.reports.shown_runs import ShownEager
 
 
 @dataclass(frozen=True, slots=True)

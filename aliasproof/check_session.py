@@ -12,22 +12,22 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from aliasproof import user_file
+from aliasproof.campaigns.store.run_folder import read_finding
 from aliasproof.check_request import Begun, CheckRequest
 from aliasproof.checking import DEFAULT_TARGETS, Prepared, check_target, prepare
-from aliasproof.user_file import FileNames, UserFunction
-from campaigns.run_folder import read_finding
-from programs.errors import UserError, out_of_memory
-from programs.execution import SEED
-from programs.program import Program
-from reports.console import output_for_results
-from reports.run_texts import shown_eager, shown_target
-from reports.shown_runs import ShownTarget
-from targets.registry import is_importable
-from targets.registry import target as target_named
-from targets.user_names import grant
-from trials.isolation import step
-from trials.worker import quiet_torch
+from aliasproof.programs.errors import UserError, out_of_memory
+from aliasproof.programs.execution import SEED
+from aliasproof.programs.program import Program
+from aliasproof.reports.console import output_for_results
+from aliasproof.reports.run_texts import shown_eager, shown_target
+from aliasproof.reports.shown_runs import ShownTarget
+from aliasproof.targets.registry import is_importable
+from aliasproof.targets.registry import target as target_named
+from aliasproof.targets.user_names import grant
+from aliasproof.trials.isolation import step
+from aliasproof.trials.worker import quiet_torch
+from aliasproof.user_code import user_file
+from aliasproof.user_code.user_file import FileNames, UserFunction
 
 # A process serves one check. It keeps the tensors, and its callers know no more than names.
 _prepared: Prepared | None = None

@@ -10,31 +10,31 @@ from typing import TypeAlias
 
 import torch
 
-from aliasproof.call_arguments import checked
-from aliasproof.comparable import Comparable
-from aliasproof.user_file import raised_text
-from oracles.check_result import Check, EagerResult, TargetResult
-from oracles.contract import Contract
-from oracles.judge import EVERY_ORACLE, excluded, judge
-from oracles.missed import Opportunity
-from oracles.missed import missed as opportunities
-from oracles.observation import observe
-from oracles.place_names import renamed_report
-from oracles.verdict import Report, Verdict, Violation, in_both
-from programs.devices import CPU, on_device, require_device
-from programs.errors import Rejected, UserError
-from programs.execution import ProgramFunction, seed_generators
-from programs.program import Program
-from programs.trace import Trace
-from programs.values import clone_inputs, input_tensors
-from targets.registry import target as target_named
-from targets.target import Function, Target
-from targets.user_builds import of_value
-from targets.user_names import grant
-from trials.examination import examine
-from trials.passes import first_wrong_pass
-from trials.trial import Case, EagerRun, Trial, run_eager
-from trials.value_search import Budget
+from aliasproof.oracles.check_result import Check, EagerResult, TargetResult
+from aliasproof.oracles.contract import Contract
+from aliasproof.oracles.judge import EVERY_ORACLE, excluded, judge
+from aliasproof.oracles.missed import Opportunity
+from aliasproof.oracles.missed import missed as opportunities
+from aliasproof.oracles.observation import observe
+from aliasproof.oracles.place_names import renamed_report
+from aliasproof.oracles.verdict import Report, Verdict, Violation, in_both
+from aliasproof.programs.devices import CPU, on_device, require_device
+from aliasproof.programs.errors import Rejected, UserError
+from aliasproof.programs.execution import ProgramFunction, seed_generators
+from aliasproof.programs.program import Program
+from aliasproof.programs.trace import Trace
+from aliasproof.programs.values import clone_inputs, input_tensors
+from aliasproof.targets.registry import target as target_named
+from aliasproof.targets.target import Function, Target
+from aliasproof.targets.user_builds import of_value
+from aliasproof.targets.user_names import grant
+from aliasproof.trials.examination import examine
+from aliasproof.trials.passes import first_wrong_pass
+from aliasproof.trials.trial import Case, EagerRun, Trial, run_eager
+from aliasproof.trials.value_search import Budget
+from aliasproof.user_code.call_arguments import checked
+from aliasproof.user_code.comparable import Comparable
+from aliasproof.user_code.user_file import raised_text
 
 # `inductor` is asked for by name: to generate code takes seconds.
 DEFAULT_TARGETS = ("functionalize", "fx-reinplace", "aot", "inductor-fx", "identity")

@@ -41,8 +41,8 @@ from aliasproof.options import (
     Targets,
     Workers,
 )
+from aliasproof.programs.errors import DeviceLost, InternalError, OutOfMemory, UserError, printable
 from aliasproof.startup import INTERRUPTED
-from programs.errors import DeviceLost, InternalError, OutOfMemory, UserError, printable
 
 FOUND, BAD_INPUT, INTERNAL_ERROR = 1, 2, 3
 
@@ -149,7 +149,7 @@ def minimize(
 
     Exit status: 0 reduced; 2 bad input, or nothing differs; 4 not judged; 130 interrupted.
     """
-    from trials.isolation import start_server
+    from aliasproof.trials.isolation import start_server
 
     if device is None:
         start_server(["aliasproof.minimize_session"])  # it imports torch while this process does
@@ -182,7 +182,7 @@ def explain(
     Exit status: 0, or 2 for bad input and for programs that the reference pass refuses.
     """
     from aliasproof.commands.explain import explain_file
-    from aliasproof.user_file import FileNames
+    from aliasproof.user_code.user_file import FileNames
 
     explain_file(file, views, FileNames(function, inputs), as_json=json)
 
@@ -213,7 +213,7 @@ def prove(
     Exit status: 0 nothing refuted, 1 a pair is refuted, 2 bad input.
     """
     from aliasproof.commands.prove import prove_file
-    from aliasproof.user_file import FileNames
+    from aliasproof.user_code.user_file import FileNames
 
     names = FileNames(function, inputs)
     return FOUND if prove_file(file, target, sizes, limit, names, as_json=json) else 0

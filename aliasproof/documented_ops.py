@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aliasproof.listings import ops
-from reports.op_table import ops_in_markdown
+from aliasproof.reports.op_table import ops_in_markdown
 
 HEAD = """# Which ops of torch are drawn
 

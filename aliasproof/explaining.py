@@ -13,25 +13,31 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from aliasproof.comparable import Comparable
 from aliasproof.definedness_note import definedness_note
-from aliasproof.user_file import raised_text
-from programs.devices import CPU, on_device
-from programs.errors import UserError
-from programs.execution import as_graph
-from programs.program import Program
-from programs.values import input_tensors
-from reference_pass.alias_analysis import Analysis, Geometry, analyse, written_tensors
-from reference_pass.capture import capture
-from reference_pass.conditions import CONDITIONS
-from reference_pass.exceptions import Refused
-from reference_pass.functionalize import Views, functionalize
-from reference_pass.nested import tensors_in
-from reference_pass.operator_forms import on_copies
-from reference_pass.regions import Size, known, same_strides
-from reference_pass.reinplace import Decision, decisions, reinplace
-from reports.explanation import Explanation, NodeLine, ShownDecision, ShownLayout, ShownRefusal
-from targets.target import Function
+from aliasproof.programs.devices import CPU, on_device
+from aliasproof.programs.errors import UserError
+from aliasproof.programs.execution import as_graph
+from aliasproof.programs.program import Program
+from aliasproof.programs.values import input_tensors
+from aliasproof.reference_pass.alias_analysis import Analysis, Geometry, analyse, written_tensors
+from aliasproof.reference_pass.capture import capture
+from aliasproof.reference_pass.conditions import CONDITIONS
+from aliasproof.reference_pass.exceptions import Refused
+from aliasproof.reference_pass.functionalize import Views, functionalize
+from aliasproof.reference_pass.nested import tensors_in
+from aliasproof.reference_pass.operator_forms import on_copies
+from aliasproof.reference_pass.regions import Size, known, same_strides
+from aliasproof.reference_pass.reinplace import Decision, decisions, reinplace
+from aliasproof.reports.explanation import (
+    Explanation,
+    NodeLine,
+    ShownDecision,
+    ShownLayout,
+    ShownRefusal,
+)
+from aliasproof.targets.target import Function
+from aliasproof.user_code.comparable import Comparable
+from aliasproof.user_code.user_file import raised_text
 
 VIEWS: Mapping[str, Views] = {"alias": "alias", "copy": "copy"}
 

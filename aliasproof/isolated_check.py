@@ -1,7 +1,7 @@
 """A check in isolated processes: results as they come, and what a death of such a process means.
 
 The user's file runs in each process, since most of what it makes cannot be sent to another one. So
-there is one process, as long as no target takes long (`trials/crew.py`).
+there is one process, as long as no target takes long (`aliasproof/trials/crew.py`).
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from aliasproof.check_request import Begun, CheckRequest
-from oracles.check_result import TargetResult
-from oracles.verdict import Report, Verdict, Violation, decided, not_applicable
-from programs.errors import UserError
-from reports.shown_runs import ShownTarget
-from trials.crew import Crew, RemoteCall
-from trials.isolation import (
+from aliasproof.oracles.check_result import TargetResult
+from aliasproof.oracles.verdict import Report, Verdict, Violation, decided, not_applicable
+from aliasproof.programs.errors import UserError
+from aliasproof.reports.shown_runs import ShownTarget
+from aliasproof.trials.crew import Crew, RemoteCall
+from aliasproof.trials.isolation import (
     CPU,
     OUT_OF_MEMORY,
     TARGET_STEP,

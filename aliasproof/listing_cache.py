@@ -16,17 +16,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
-# The packages that a listing is computed from.
-PACKAGES = (
-    "aliasproof",
-    "generators",
-    "oracles",
-    "programs",
-    "reference_pass",
-    "reports",
-    "targets",
-)
+ROOT = Path(__file__).parent
+# The packages that a listing is computed from, beside the modules of this folder.
+PACKAGES = ("commands", "generators", "oracles", "programs", "reference_pass", "reports", "targets")
 
 
 def listing(name: str) -> dict[str, Any]:
@@ -62,10 +54,12 @@ def folder() -> Path:
 def _state() -> str:
     """A hash of what listings depend on."""
     parts = [sys.version, version("torch"), str(ROOT)]
+    files = [*ROOT.glob("*.py")]
     for package in PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            status = path.stat()
-            parts.append(f"{path} {status.st_size} {status.st_mtime_ns}")
+        files += (ROOT / package).rglob("*.py")
+    for path in sorted(files):
+        status = path.stat()
+        parts.append(f"{path} {status.st_size} {status.st_mtime_ns}")
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 

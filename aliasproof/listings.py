@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from torch._ops import OpOverload
 
-from generators.coverage import OpStatus, coverage
-from generators.operators import OPERATORS
-from programs.errors import UserError
-from programs.schemas import facts, resolve
-from reports.contract_table import contract_json
-from targets.registry import TARGETS, target
-from targets.user_names import installed
-from targets.variant_table import VARIANTS
+from aliasproof.generators.coverage import OpStatus, coverage
+from aliasproof.generators.operators import OPERATORS
+from aliasproof.programs.errors import UserError
+from aliasproof.programs.schemas import facts, resolve
+from aliasproof.reports.contract_table import contract_json
+from aliasproof.targets.registry import TARGETS, target
+from aliasproof.targets.user_names import installed
+from aliasproof.targets.variant_table import VARIANTS
 
 
 def targets() -> dict[str, object]:

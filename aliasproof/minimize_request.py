@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # it imports torch, and this module must not
-    from programs.program import Program
+    from aliasproof.programs.program import Program
 
 
 @dataclass(frozen=True, slots=True)

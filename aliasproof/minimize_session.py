@@ -7,27 +7,27 @@ import sys
 
 import torch
 
-from aliasproof import user_file
-from aliasproof.call_arguments import checked
-from aliasproof.comparable import Comparable
+from aliasproof.campaigns.failure.recognition import recognised
+from aliasproof.campaigns.failure.signature import signature
 from aliasproof.minimize_request import MinimizeRequest, Subject, Wanted
-from aliasproof.user_file import FileNames, UserFunction
-from campaigns.recognition import recognised
-from campaigns.signature import signature
-from oracles.judge import EVERY_ORACLE, ON_GRAPHS
-from programs.devices import on_device, require_device
-from programs.errors import Rejected, UserError, did_you_mean
-from programs.execution import seed_generators
-from programs.lifting import LiftedProgram, lift_program
-from programs.program import Program
-from programs.values import clone_inputs
-from targets.registry import target as target_named
-from targets.user_names import grant
-from trials.attribution import Symptom, grade, graded
-from trials.examination import examine
-from trials.isolation import step
-from trials.trial import Case, run_eager, run_trial
-from trials.worker import quiet_torch
+from aliasproof.oracles.judge import EVERY_ORACLE, ON_GRAPHS
+from aliasproof.programs.devices import on_device, require_device
+from aliasproof.programs.errors import Rejected, UserError, did_you_mean
+from aliasproof.programs.execution import seed_generators
+from aliasproof.programs.lifting import LiftedProgram, lift_program
+from aliasproof.programs.program import Program
+from aliasproof.programs.values import clone_inputs
+from aliasproof.targets.registry import target as target_named
+from aliasproof.targets.user_names import grant
+from aliasproof.trials.attribution import Symptom, grade, graded
+from aliasproof.trials.examination import examine
+from aliasproof.trials.isolation import step
+from aliasproof.trials.trial import Case, run_eager, run_trial
+from aliasproof.trials.worker import quiet_torch
+from aliasproof.user_code import user_file
+from aliasproof.user_code.call_arguments import checked
+from aliasproof.user_code.comparable import Comparable
+from aliasproof.user_code.user_file import FileNames, UserFunction
 
 OUR_NAMESPACES = {"aten", "prims"}
 

@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
-from programs.program import Program
-from reduction.reducer import Predicate, Reducer, StepStatistics
-from reduction.speculation import ahead
+from aliasproof.programs.program import Program
+from aliasproof.reduction.reducer import Predicate, Reducer, StepStatistics
+from aliasproof.reduction.speculation import ahead
 
 
 class CandidateCheck(Protocol):

@@ -15,27 +15,27 @@ import sympy  # type: ignore[import-untyped]
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from aliasproof.comparable import Comparable
 from aliasproof.definedness_note import definedness_note
-from aliasproof.user_file import raised_text
-from oracles import smt
-from oracles.observation import Observation, observe, observe_eager
-from oracles.proofs.all_sizes import Proof, pairs, prove
-from oracles.proofs.assumptions import Assumptions
-from oracles.proofs.pair_decision import Answer
-from oracles.proofs.size_expressions import SizeValues, evaluate
-from oracles.proofs.symbolic_inputs import SymbolicInputs
-from oracles.proofs.symbolic_regions import SymbolicLayout, disagreements
-from oracles.proofs.target_proofs import Counterexample, Covered, PairProof, TargetProofs
-from programs.devices import CPU, on_device
-from programs.errors import InternalError, Rejected, UserError
-from programs.execution import ProgramFunction
-from programs.program import Program
-from programs.regions import overlap
-from programs.values import clone_inputs, input_tensors
-from targets.registry import target as target_named
-from targets.symbolic_sizes import SymbolicBuild, symbolic_build
-from targets.target import Function, Target
+from aliasproof.oracles import smt
+from aliasproof.oracles.observation import Observation, observe, observe_eager
+from aliasproof.oracles.proofs.all_sizes import Proof, pairs, prove
+from aliasproof.oracles.proofs.assumptions import Assumptions
+from aliasproof.oracles.proofs.pair_decision import Answer
+from aliasproof.oracles.proofs.size_expressions import SizeValues, evaluate
+from aliasproof.oracles.proofs.symbolic_inputs import SymbolicInputs
+from aliasproof.oracles.proofs.symbolic_regions import SymbolicLayout, disagreements
+from aliasproof.oracles.proofs.target_proofs import Counterexample, Covered, PairProof, TargetProofs
+from aliasproof.programs.devices import CPU, on_device
+from aliasproof.programs.errors import InternalError, Rejected, UserError
+from aliasproof.programs.execution import ProgramFunction
+from aliasproof.programs.program import Program
+from aliasproof.programs.regions import overlap
+from aliasproof.programs.values import clone_inputs, input_tensors
+from aliasproof.targets.registry import target as target_named
+from aliasproof.targets.symbolic_sizes import SymbolicBuild, symbolic_build
+from aliasproof.targets.target import Function, Target
+from aliasproof.user_code.comparable import Comparable
+from aliasproof.user_code.user_file import raised_text
 
 DEFAULT_TARGETS = ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "reference")
 ANCHORS = 2  # sizes at which layouts of fake tensors are compared with a real run

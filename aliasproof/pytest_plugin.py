@@ -9,20 +9,12 @@ from __future__ import annotations
 import math
 import re
 import shutil
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from aliasproof.pytest_shards import (
-    KNOWN,
-    NAME,
-    ShardFailed,
-    ShardPlan,
-    ShardTest,
-    shard_tests,
-)
-from aliasproof.shadowing import hidden_by_ours
+from aliasproof.pytest_shards import KNOWN, NAME, ShardFailed, ShardPlan, ShardTest, shard_tests
 
 # Options with a value that an ini file can give, too: name, default, metavar, help.
 _OPTIONS = (
@@ -117,18 +109,6 @@ def pytest_collection_modifyitems(
         parent = Shards.from_parent(session, name="aliasproof", nodeid="aliasproof")
         parent.tests = list(shard_tests(targets, _plan(config)))
         items.extend(parent.collect())
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(
-    collector: pytest.Collector,
-) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Say so if an import of the project fails since a package of ours has its name."""
-    report = yield
-    advice = hidden_by_ours(str(report.longrepr)) if report.failed else None
-    if advice is not None:
-        report.sections.append(("aliasproof", advice))
-    return report
 
 
 class Shards(pytest.Collector):

@@ -13,16 +13,16 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from campaigns.confirmation_server import COMPILERS, ConfirmationServer
-from campaigns.known_reproducers import known_reproducer
-from campaigns.reproducer import Confirmation
-from corpus.known_bug import KnownBug
-from corpus.known_bugs import KNOWN_BUGS
-from corpus.shown_differences import ShownDifference, shown_differences
-from oracles.judge import ON_RESULTS
-from targets.registry import target as target_named
-from trials.trial import Case, run_eager, run_trial
-from trials.worker import quiet_torch
+from aliasproof.campaigns.publish.confirmation_server import COMPILERS, ConfirmationServer
+from aliasproof.campaigns.publish.known_reproducers import known_reproducer
+from aliasproof.campaigns.publish.reproducer import Confirmation
+from aliasproof.corpus.known_bug import KnownBug
+from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.corpus.shown_differences import ShownDifference, shown_differences
+from aliasproof.oracles.judge import ON_RESULTS
+from aliasproof.targets.registry import target as target_named
+from aliasproof.trials.trial import Case, run_eager, run_trial
+from aliasproof.trials.worker import quiet_torch
 
 TIMEOUT = 120.0  # seconds
 

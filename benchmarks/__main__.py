@@ -20,6 +20,7 @@ from pathlib import Path
 import torch
 import z3
 
+from aliasproof.programs.errors import UserError
 from benchmarks import (
     ablation,
     against_torch,
@@ -44,7 +45,6 @@ from benchmarks import (
     throughput,
 )
 from benchmarks.tables import Figures, show, written
-from programs.errors import UserError
 
 # These take the seconds of a search, and run only if they are named.
 SEARCHES: dict[str, Callable[[float], Figures]] = {

@@ -31,22 +31,22 @@ from torch import fx
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from aliasproof.generators.features import swarm
+from aliasproof.generators.strategies import sample
+from aliasproof.oracles.contract import Contract, Promise
+from aliasproof.oracles.equivalence import judge, run_uninterpreted
+from aliasproof.programs.definedness import Undefined
+from aliasproof.programs.errors import Rejected
+from aliasproof.programs.printing import source
+from aliasproof.programs.program import Program
+from aliasproof.reference_pass.exceptions import Refused
+from aliasproof.reference_pass.fake_execution import fake_inputs, run_node
+from aliasproof.reference_pass.nested import tensors_in
+from aliasproof.reference_pass.reinplace import decisions, reinplace
+from aliasproof.targets.registry import TARGETS
+from aliasproof.targets.target import Build
+from aliasproof.trials.trial import Case, EagerRun, Trial, run_trial
 from benchmarks.tables import Table
-from generators.features import swarm
-from generators.strategies import sample
-from oracles.contract import Contract, Promise
-from oracles.equivalence import judge, run_uninterpreted
-from programs.definedness import Undefined
-from programs.errors import Rejected
-from programs.printing import source
-from programs.program import Program
-from reference_pass.exceptions import Refused
-from reference_pass.fake_execution import fake_inputs, run_node
-from reference_pass.nested import tensors_in
-from reference_pass.reinplace import decisions, reinplace
-from targets.registry import TARGETS
-from targets.target import Build
-from trials.trial import Case, EagerRun, Trial, run_trial
 
 FIRST_SEED = 4000  # one seed per shard
 SHARD = 50  # programs

@@ -24,12 +24,11 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.debugging import boxed_nop
 from torch.profiler import ProfilerActivity, profile
 
-import reference_pass.backend
+from aliasproof.reference_pass.backend import aliasproof
+from aliasproof.reference_pass.pipeline import pipeline
+from aliasproof.reference_pass.reinplace import reinplace
 from benchmarks.backend_scenes import BITS, LOOPS, PEAKS, Compile, Scene
 from benchmarks.tables import Table
-from reference_pass.backend import aliasproof
-from reference_pass.pipeline import pipeline
-from reference_pass.reinplace import reinplace
 
 aten = torch.ops.aten
 
@@ -125,7 +124,7 @@ def _peak(scene: str, backend: str) -> Peak:
 def _loop(scene: str, backend: str) -> Loop:
     torch._dynamo.reset()
     built: list[object] = []
-    with mock.patch.object(reference_pass.backend, "pipeline", wraps=pipeline) as pipelines:
+    with mock.patch("aliasproof.reference_pass.backend.pipeline", wraps=pipeline) as pipelines:
         calls = LOOPS[scene](compiled_by(backend, built))
         start = time.process_time()
         number = calls()

@@ -14,9 +14,9 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from aliasproof.campaigns.run.fuzz import fuzz
+from aliasproof.campaigns.run.plan import Plan
 from benchmarks.tables import Table, percent
-from campaigns.fuzz import fuzz
-from campaigns.plan import Plan
 
 TARGETS = ("functionalize", "aot", "inductor-fx")
 PROGRAMS = 50  # per target

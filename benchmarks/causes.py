@@ -3,8 +3,8 @@
 The truth is made by mending: a violation that vanishes while one known bug of torch is mended is
 that bug. *signatures* are those of a campaign, which names known bugs. *as unknown* are those that
 it would give if no bug were known: that is how a new cause will fare. Both should be 1 for each
-cause, and no signature should be in two rows. The programs are those of `corpus.failing`, and the
-findings of the runs under `runs/`.
+cause, and no signature should be in two rows. The programs are those of
+`aliasproof.corpus.failing`, and the findings of the runs under `runs/`.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from aliasproof.campaigns.failure.recognition import recognised
+from aliasproof.campaigns.failure.signature import signature
+from aliasproof.campaigns.store.run_folder import read_findings
+from aliasproof.corpus.failing import FailingProgram, failing_programs
+from aliasproof.programs.errors import Rejected
+from aliasproof.targets.registry import target as target_named
+from aliasproof.trials.examination import examine
+from aliasproof.trials.trial import Case, run_trial
 from benchmarks.tables import Table
-from campaigns.recognition import recognised
-from campaigns.run_folder import read_findings
-from campaigns.signature import signature
-from corpus.failing import FailingProgram, failing_programs
-from programs.errors import Rejected
-from targets.registry import target as target_named
-from trials.examination import examine
-from trials.trial import Case, run_trial
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,23 +14,23 @@ from pathlib import Path
 
 from pebble import ProcessExpired, ProcessPool
 
-from campaigns.failure import Failure
-from campaigns.pool import cleaned_worker, start_pool
-from campaigns.signature import signature, symptom_class
-from generators.features import Features
-from generators.scene import Counts
-from generators.strategies import sample
-from oracles.verdict import Violation
-from programs.errors import Rejected
-from programs.program import Program
-from programs.serialization import dumps
-from targets.registry import target as target_named
-from trials.attribution import Symptom
-from trials.examination import Examination, examine
-from trials.groups import can_glue, examine_group
-from trials.passes import first_wrong_pass
-from trials.trial import Case
-from trials.worker import processor_seconds
+from aliasproof.campaigns.failure.failure import Failure
+from aliasproof.campaigns.failure.signature import signature, symptom_class
+from aliasproof.campaigns.run.pool import cleaned_worker, start_pool
+from aliasproof.generators.features import Features
+from aliasproof.generators.scene import Counts
+from aliasproof.generators.strategies import sample
+from aliasproof.oracles.verdict import Violation
+from aliasproof.programs.errors import Rejected
+from aliasproof.programs.program import Program
+from aliasproof.programs.serialization import dumps
+from aliasproof.targets.registry import target as target_named
+from aliasproof.trials.attribution import Symptom
+from aliasproof.trials.examination import Examination, examine
+from aliasproof.trials.groups import can_glue, examine_group
+from aliasproof.trials.passes import first_wrong_pass
+from aliasproof.trials.trial import Case
+from aliasproof.trials.worker import processor_seconds
 
 UNKNOWN = "unknown: "  # how the name of a cause begins that is no known bug
 TIMEOUT = 600.0  # seconds for a batch, which takes 1 to 30

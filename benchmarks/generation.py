@@ -24,12 +24,12 @@ from dataclasses import dataclass
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
+from aliasproof.generators.features import Features, swarm
+from aliasproof.generators.operators import OPERATORS
+from aliasproof.generators.strategies import programs as strategy
+from aliasproof.generators.strategies import sample
+from aliasproof.programs.program import Program
 from benchmarks.tables import Table, percent
-from generators.features import Features, swarm
-from generators.operators import OPERATORS
-from generators.strategies import programs as strategy
-from generators.strategies import sample
-from programs.program import Program
 
 FIRST_SEED = 2000  # one seed per shard
 

@@ -26,14 +26,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from unittest import mock
 
+from aliasproof.campaigns.run.pool import CACHE
+from aliasproof.campaigns.run.shard import Shard, ShardResult, run_shard
+from aliasproof.programs.program import Program
+from aliasproof.targets.one_library import forget_compiled
+from aliasproof.targets.registry import target as target_named
+from aliasproof.trials.attribution import Symptom
+from aliasproof.trials.trial import Spent
 from benchmarks.tables import Table, percent
-from campaigns.pool import CACHE
-from campaigns.shard import Shard, ShardResult, run_shard
-from programs.program import Program
-from targets.one_library import forget_compiled
-from targets.registry import target as target_named
-from trials.attribution import Symptom
-from trials.trial import Spent
 
 FIRST_SEED = 1000  # one seed per shard
 WARM_UP_SEED = 999

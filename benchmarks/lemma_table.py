@@ -6,8 +6,8 @@ questions: can the assumptions hold, and is there a counterexample? A refuted ca
 search for a small counterexample.
 
 Each refutation is compared with what is installed. Does the real predicate take the step on such
-tensors? Do the views share bytes (`programs.regions`)? Which targets go wrong on a program made of
-them (`aliasproof check`)?
+tensors? Do the views share bytes (`aliasproof.programs.regions`)? Which targets go wrong on a
+program made of them (`aliasproof check`)?
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from aliasproof.checking import check
+from aliasproof.lemmas.lemma import Lemma, LemmaProof, Refuted, prove_lemma
+from aliasproof.lemmas.lemma_programs import tensors
+from aliasproof.lemmas.region_lemmas import REGION_LEMMAS
+from aliasproof.lemmas.torch_lemmas import TORCH_LEMMAS
+from aliasproof.programs.regions import overlap, overlaps_itself
 from benchmarks.tables import Table
-from oracles.proofs.lemma_programs import tensors
-from oracles.proofs.lemmas import Lemma, LemmaProof, Refuted, prove_lemma
-from oracles.proofs.region_lemmas import REGION_LEMMAS
-from oracles.proofs.torch_lemmas import TORCH_LEMMAS
-from programs.regions import overlap, overlaps_itself
 
 TARGETS = ("aot", "aot-epilogue", "fx-reinplace", "reference")
 

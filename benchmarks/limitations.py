@@ -18,21 +18,21 @@ from dataclasses import dataclass, field
 import torch
 
 from aliasproof.checking import check
+from aliasproof.generators.features import swarm
+from aliasproof.generators.strategies import sample
+from aliasproof.oracles.contract import Contract
+from aliasproof.oracles.judge import judge
+from aliasproof.oracles.verdict import Limitation, Verdict
+from aliasproof.programs.ordinary_inputs import ordinary_inputs
+from aliasproof.programs.ordinary_syntax import ordinary_source, with_short_names
+from aliasproof.programs.program import Program
+from aliasproof.reduction.reducer import Reducer
+from aliasproof.reduction.simplicity import simplicity
+from aliasproof.reports.wording import shortened
+from aliasproof.targets.registry import target as target_named
+from aliasproof.trials.examination import Examination, examine
+from aliasproof.trials.trial import Case
 from benchmarks.tables import Table
-from generators.features import swarm
-from generators.strategies import sample
-from oracles.contract import Contract
-from oracles.judge import judge
-from oracles.verdict import Limitation, Verdict
-from programs.ordinary_inputs import ordinary_inputs
-from programs.ordinary_syntax import ordinary_source, with_short_names
-from programs.program import Program
-from reduction.reducer import Reducer
-from reduction.simplicity import simplicity
-from reports.wording import shortened
-from targets.registry import target as target_named
-from trials.examination import Examination, examine
-from trials.trial import Case
 
 TARGETS = (
     "functionalize",

@@ -1,7 +1,7 @@
 """Reduction: programs of about 200 instructions with one planted fault, and how they end.
 
-Each fault of `faults/` is tried on the same drawn programs. The first on which results differ is
-reduced. The predicate is that of a campaign.
+Each fault of `aliasproof/faults/` is tried on the same drawn programs. The first on which results
+differ is reduced. The predicate is that of a campaign.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from aliasproof.faults.catalogue import fault_named
+from aliasproof.generators.features import swarm
+from aliasproof.generators.strategies import sample
+from aliasproof.programs.program import Program
+from aliasproof.reduction.reducer import Reducer
+from aliasproof.trials.attribution import Symptom, grade, graded
+from aliasproof.trials.examination import examine
+from aliasproof.trials.trial import Case
 from benchmarks.tables import Table
-from faults.catalogue import fault_named
-from generators.features import swarm
-from generators.strategies import sample
-from programs.program import Program
-from reduction.reducer import Reducer
-from trials.attribution import Symptom, grade, graded
-from trials.examination import examine
-from trials.trial import Case
 
 # Faults in functionalization, in the epilogue, in the removal of no-ops and in reinplacing.
 FAULTS = (

@@ -24,10 +24,10 @@ from typing import Any
 
 import numpy as np
 
+from aliasproof.programs.errors import UserError
 from benchmarks.models_side import FIRST, PEAK, RESULTS, STEP, Array, SideError, serve
 from benchmarks.models_subjects import needs_transformers, subjects
 from benchmarks.tables import Table
-from programs.errors import UserError
 
 SIDES = ("eager", "aot_eager", "aliasproof")
 FIRST_CALLS = 3  # compilations from nothing

@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from torch import nn
 
+from aliasproof.reference_pass.backend import aliasproof
+from aliasproof.reference_pass.nested import tensors_in
 from benchmarks.backend_cost import bytes_of
 from benchmarks.backend_scenes import Compile
 from benchmarks.models_subjects import subjects
-from reference_pass.backend import aliasproof
-from reference_pass.nested import tensors_in
 
 # What a side can be asked for. The first call is asked for before the others.
 FIRST, RESULTS, STEP, PEAK, END = "first", "results", "step", "peak", "end"

@@ -38,8 +38,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from aliasproof.programs.errors import UserError
 from benchmarks.tables import Table
-from programs.errors import UserError
 
 # A backend of `torch.compile`, and the target that compiles by it.
 TARGETS = {"aot_eager": "aot-eager", "inductor": "inductor"}

@@ -1,10 +1,10 @@
 """The time to decide whether two views share a byte, by several exact deciders.
 
-`programs.regions.overlap` decides in the harness. `numpy.shares_memory` is the best known
-alternative. z3 (`oracles.smt.decide`) is the second opinion on each finding. An address mask (the
-addresses of all bytes, as arrays) and brute force (all pairs of elements, in plain Python) are
-obviously right. The questions come from sampled programs: every two inputs or results of one
-program.
+`aliasproof.programs.regions.overlap` decides in the harness. `numpy.shares_memory` is the best
+known alternative. z3 (`aliasproof.oracles.smt.decide`) is the second opinion on each finding. An
+address mask (the addresses of all bytes, as arrays) and brute force (all pairs of elements, in
+plain Python) are obviously right. The questions come from sampled programs: every two inputs or
+results of one program.
 
 How to read a row: microseconds of CPU time per decision, by kind of pair, and the mean as a
 multiple of `overlap`'s. Each figure is the best of some rounds, in which the deciders take turns.
@@ -30,16 +30,16 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from aliasproof.generators.features import swarm
+from aliasproof.generators.strategies import sample
+from aliasproof.oracles.smt import Disjoint, Unknown, decide
+from aliasproof.programs.errors import InternalError
+from aliasproof.programs.execution import execute
+from aliasproof.programs.program import Program
+from aliasproof.programs.regions import Region, overlap
+from aliasproof.programs.storage_bytes import bytes_of
+from aliasproof.programs.values import input_tensors
 from benchmarks.tables import Table
-from generators.features import swarm
-from generators.strategies import sample
-from oracles.smt import Disjoint, Unknown, decide
-from programs.errors import InternalError
-from programs.execution import execute
-from programs.program import Program
-from programs.regions import Region, overlap
-from programs.storage_bytes import bytes_of
-from programs.values import input_tensors
 
 FIRST_SEED = 3000  # one seed per shard
 SHARD = 50  # programs

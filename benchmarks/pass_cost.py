@@ -35,9 +35,9 @@ from torch.func import functionalize as torch_functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.passes import reinplace as torch_reinplace
 
+from aliasproof.reference_pass.functionalize import functionalize
+from aliasproof.reference_pass.reinplace import reinplace
 from benchmarks.tables import Table
-from reference_pass.functionalize import functionalize
-from reference_pass.reinplace import reinplace
 
 aten = torch.ops.aten
 

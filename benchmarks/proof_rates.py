@@ -32,15 +32,15 @@ import torch
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from aliasproof.oracles.contract import Contract
+from aliasproof.oracles.proofs.pair_decision import Answer
+from aliasproof.oracles.proofs.target_proofs import TargetProofs
+from aliasproof.programs.regions import Region, overlaps_itself
 from aliasproof.proving import prove_build
+from aliasproof.targets.registry import TARGETS
+from aliasproof.targets.symbolic_sizes import SYMBOLIC, SymbolicBuild
+from aliasproof.targets.target import Build, Function, Target
 from benchmarks.tables import Table, percent
-from oracles.contract import Contract
-from oracles.proofs.pair_decision import Answer
-from oracles.proofs.target_proofs import TargetProofs
-from programs.regions import Region, overlaps_itself
-from targets.registry import TARGETS
-from targets.symbolic_sizes import SYMBOLIC, SymbolicBuild
-from targets.target import Build, Function, Target
 
 FIRST_SEED = 5000
 MOST_STEPS = 8

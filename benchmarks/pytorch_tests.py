@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+from aliasproof.programs.errors import UserError
 from benchmarks.tables import Table
-from programs.errors import UserError
 
 FILES = (
     "test/test_fx_reinplace_pass.py",

@@ -25,10 +25,10 @@ import torch.fx.passes.reinplace
 from torch.fx.experimental import proxy_tensor
 from torch.testing._internal.common_utils import TestCase
 
+from aliasproof.reference_pass.backend import boxed
+from aliasproof.reference_pass.functionalize import functionalize
+from aliasproof.reference_pass.reinplace import reinplace
 from benchmarks.sweep_modes import refusal
-from reference_pass.backend import boxed
-from reference_pass.functionalize import functionalize
-from reference_pass.reinplace import reinplace
 
 _ENTRIES = ("aot_function", "aot_module", "aot_module_simplified")
 _COMPILERS = ("fw_compiler", "bw_compiler", "inference_compiler")

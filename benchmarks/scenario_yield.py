@@ -20,11 +20,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from aliasproof.generators.features import swarm
+from aliasproof.generators.scenarios import SCENARIOS
+from aliasproof.targets.registry import target as target_named
 from benchmarks.drawn_causes import UNKNOWN, Batch, Yield, run_in, worker
 from benchmarks.tables import Table
-from generators.features import swarm
-from generators.scenarios import SCENARIOS
-from targets.registry import target as target_named
 
 TARGETS = ("aot", "fx-reinplace", "inductor-fx", "inductor")
 NONE = "(no scenario)"

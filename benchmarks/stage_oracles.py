@@ -15,18 +15,18 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from aliasproof.generators.features import swarm
+from aliasproof.generators.strategies import sample
+from aliasproof.oracles.equivalence import run_uninterpreted
+from aliasproof.oracles.missed import Opportunity, missed
+from aliasproof.oracles.observation import observe_eager
+from aliasproof.programs.errors import Rejected
+from aliasproof.programs.execution import ProgramFunction
+from aliasproof.programs.program import Program
+from aliasproof.programs.values import input_tensors
+from aliasproof.targets.registry import TARGETS
+from aliasproof.trials.trial import Case, run_trial
 from benchmarks.tables import Table
-from generators.features import swarm
-from generators.strategies import sample
-from oracles.equivalence import run_uninterpreted
-from oracles.missed import Opportunity, missed
-from oracles.observation import observe_eager
-from programs.errors import Rejected
-from programs.execution import ProgramFunction
-from programs.program import Program
-from programs.values import input_tensors
-from targets.registry import TARGETS
-from trials.trial import Case, run_trial
 
 MEASURED = ("functionalize", "fx-reinplace", "reference", "reference-copy")
 MOST_OPS = 6  # named in a row

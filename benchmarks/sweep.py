@@ -30,12 +30,12 @@ from typing import Any
 
 import torch
 
+from aliasproof.programs.errors import UserError
+from aliasproof.trials.isolation import Death, Isolated, Limits, Raised, Returned, start_server
 from benchmarks import sweep_modes
 from benchmarks.sweep_modes import MODES, Outcome, SweepAnswer
 from benchmarks.sweep_subjects import LAYOUTS, SampleCall, calls_of, dtypes_of, subjects
 from benchmarks.tables import Table
-from programs.errors import UserError
-from trials.isolation import Death, Isolated, Limits, Raised, Returned, start_server
 
 SAMPLES = 2  # of each operator and dtype
 LIMITS = Limits(seconds=120.0, nbytes=6 * 2**30)

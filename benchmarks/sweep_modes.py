@@ -19,22 +19,22 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.backends.debugging import boxed_nop
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from aliasproof.oracles.contract import Contract
+from aliasproof.oracles.judge import judge
+from aliasproof.oracles.observation import Observation, observe, observe_eager
+from aliasproof.oracles.verdict import Violation
+from aliasproof.programs.definedness import Undefined
+from aliasproof.programs.errors import Rejected
+from aliasproof.programs.execution import SEED
+from aliasproof.programs.trace import Trace
+from aliasproof.programs.values import clone_inputs
+from aliasproof.reference_pass.backend import aliasproof
+from aliasproof.reference_pass.exceptions import Refused
+from aliasproof.reference_pass.pipeline import pipeline
+from aliasproof.targets import gradients
+from aliasproof.targets.target import Build, Function
+from aliasproof.trials.isolation import step
 from benchmarks.sweep_subjects import SampleCall, at_other_sizes
-from oracles.contract import Contract
-from oracles.judge import judge
-from oracles.observation import Observation, observe, observe_eager
-from oracles.verdict import Violation
-from programs.definedness import Undefined
-from programs.errors import Rejected
-from programs.execution import SEED
-from programs.trace import Trace
-from programs.values import clone_inputs
-from reference_pass.backend import aliasproof
-from reference_pass.exceptions import Refused
-from reference_pass.pipeline import pipeline
-from targets import gradients
-from targets.target import Build, Function
-from trials.isolation import step
 
 EAGER_STEP = "eager"  # the step of a call whose end is not the fault of the passes
 Tensors = Sequence[torch.Tensor]

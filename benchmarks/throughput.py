@@ -29,16 +29,16 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 
+from aliasproof.generators.features import swarm
+from aliasproof.generators.scene import Counts
+from aliasproof.generators.strategies import sample
+from aliasproof.programs.definedness import Undefined
+from aliasproof.programs.program import Program
+from aliasproof.targets.registry import TARGETS
+from aliasproof.targets.target import Target
+from aliasproof.trials.examination import examine
+from aliasproof.trials.trial import Case, Spent
 from benchmarks.tables import Table, percent
-from generators.features import swarm
-from generators.scene import Counts
-from generators.strategies import sample
-from programs.definedness import Undefined
-from programs.program import Program
-from targets.registry import TARGETS
-from targets.target import Target
-from trials.examination import examine
-from trials.trial import Case, Spent
 
 FIRST_SEED = 1000  # one seed per shard
 WARM_UP_SEED = 999

@@ -1,1 +1,8 @@
-"""What draws programs: features, inputs, arguments, operators, and aliasing scenarios."""
+"""Random programs: `programs` is a Hypothesis strategy, `sample` draws from a seed."""
+
+from __future__ import annotations
+
+from aliasproof.generators.features import Features
+from aliasproof.generators.strategies import programs, sample
+
+__all__ = ["Features", "programs", "sample"]

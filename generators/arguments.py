@@ -1,8 +1,8 @@
 """Which arguments of an op are drawn, and by which drawer.
 
-A line of the table in `generators.operators` may give a drawer for any argument. Otherwise the name
-or the type in the schema decides. All drawers are found when the table is built, so a line without
-one fails at import and not in the middle of a campaign.
+A line of the table in `aliasproof.generators.operators` may give a drawer for any argument.
+Otherwise the name or the type in the schema decides. All drawers are found when the table is built,
+so a line without one fails at import and not in the middle of a campaign.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from generators import index_arguments as indices
-from generators import number_arguments as numbers
-from generators import tensor_arguments as tensors
-from generators.buffer_arguments import buffer_for
-from generators.draft import Drawer
-from programs.errors import UserError, did_you_mean
-from programs.schemas import resolve
+from aliasproof.generators import index_arguments as indices
+from aliasproof.generators import number_arguments as numbers
+from aliasproof.generators import tensor_arguments as tensors
+from aliasproof.generators.buffer_arguments import buffer_for
+from aliasproof.generators.draft import Drawer
+from aliasproof.programs.errors import UserError, did_you_mean
+from aliasproof.programs.schemas import resolve
 
 BY_NAME: dict[str, Drawer] = {
     "dim": numbers.dimension,

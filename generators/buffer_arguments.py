@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from generators.draft import Draft, Drawer
-from generators.scene import EAGER_ERRORS, NoChoice
-from generators.tensor_arguments import tensor_like
-from programs.eager_call import tensors_in
-from programs.program import Argument, Ref
-from programs.regions import Region, overlap, overlaps_itself
-from programs.schemas import facts, resolve
+from aliasproof.generators.draft import Draft, Drawer
+from aliasproof.generators.scene import EAGER_ERRORS, NoChoice
+from aliasproof.generators.tensor_arguments import tensor_like
+from aliasproof.programs.eager_call import tensors_in
+from aliasproof.programs.program import Argument, Ref
+from aliasproof.programs.regions import Region, overlap, overlaps_itself
+from aliasproof.programs.schemas import facts, resolve
 
 
 def buffer_for(op: str, name: str) -> Drawer:

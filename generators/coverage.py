@@ -13,9 +13,9 @@ from enum import Enum
 import torch
 from torch._ops import OpOverload
 
-from generators.operators import OPERATORS
-from programs.errors import UserError
-from programs.schemas import Facts, Kind, facts, resolve
+from aliasproof.generators.operators import OPERATORS
+from aliasproof.programs.errors import UserError
+from aliasproof.programs.schemas import Facts, Kind, facts, resolve
 
 
 class OpStatus(Enum):

@@ -8,10 +8,10 @@ from typing import TypeAlias
 
 import torch
 
-from generators.features import Features
-from generators.scene import NoChoice, Pick, Scene
-from programs.program import Argument, Ref, names_in
-from programs.regions import Region, overlap
+from aliasproof.generators.features import Features
+from aliasproof.generators.scene import NoChoice, Pick, Scene
+from aliasproof.programs.program import Argument, Ref, names_in
+from aliasproof.programs.regions import Region, overlap
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import torch
 
-from generators.scenarios import SCENARIOS
+from aliasproof.generators.scenarios import SCENARIOS
 
 T = TypeVar("T")
 

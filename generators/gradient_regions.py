@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import torch
 
-from generators.scene import Pick, Scene
-from programs.program import GRADIENTS, Program
+from aliasproof.generators.scene import Pick, Scene
+from aliasproof.programs.program import GRADIENTS, Program
 
 
 def _differentiable(dtype: torch.dtype) -> bool:

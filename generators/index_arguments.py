@@ -11,13 +11,13 @@ from collections.abc import Callable, Collection
 
 import torch
 
-from generators.draft import Draft
-from generators.number_arguments import extent
-from generators.scene import NoChoice
-from generators.tensor_arguments import broadcasts, separate_tensor
-from programs.program import Argument, Ref
-from programs.schemas import resolve
-from programs.special_values import INDEX_DTYPES
+from aliasproof.generators.draft import Draft
+from aliasproof.generators.number_arguments import extent
+from aliasproof.generators.scene import NoChoice
+from aliasproof.generators.tensor_arguments import broadcasts, separate_tensor
+from aliasproof.programs.program import Argument, Ref
+from aliasproof.programs.schemas import resolve
+from aliasproof.programs.special_values import INDEX_DTYPES
 
 MOST_INDICES = 64
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from generators.features import Features
-from generators.scene import Pick
-from programs.layouts import dense_strides, reach
-from programs.program import Input, Storage
+from aliasproof.generators.features import Features
+from aliasproof.generators.scene import Pick
+from aliasproof.programs.layouts import dense_strides, reach
+from aliasproof.programs.program import Input, Storage
 
 Shape = tuple[int, ...]
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from generators import number_arguments as numbers
-from generators.accepted_dtypes import accepts
-from generators.draft import Draft, Drawer
-from generators.tensor_arguments import of_shape
+from aliasproof.generators import number_arguments as numbers
+from aliasproof.generators.accepted_dtypes import accepts
+from aliasproof.generators.draft import Draft, Drawer
+from aliasproof.generators.tensor_arguments import of_shape
 
 
 def multiplies(dtype: torch.dtype) -> bool:

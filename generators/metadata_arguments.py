@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import torch
 
-from generators.draft import Draft
-from generators.tensor_arguments import tensor_like
-from programs.layouts import capacity, dense_strides, reach
-from programs.program import Argument
+from aliasproof.generators.draft import Draft
+from aliasproof.generators.tensor_arguments import tensor_like
+from aliasproof.programs.layouts import capacity, dense_strides, reach
+from aliasproof.programs.program import Argument
 
 
 def any_tensor(draft: Draft) -> Argument:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import torch
 
-from generators.draft import Draft, Drawer
-from generators.scene import NoChoice
-from programs.layouts import capacity, dense_strides, reach
-from programs.program import Argument
-from programs.regions import Region, overlaps_itself
-from programs.undefined_arithmetic import is_integer
+from aliasproof.generators.draft import Draft, Drawer
+from aliasproof.generators.scene import NoChoice
+from aliasproof.programs.layouts import capacity, dense_strides, reach
+from aliasproof.programs.program import Argument
+from aliasproof.programs.regions import Region, overlaps_itself
+from aliasproof.programs.undefined_arithmetic import is_integer
 
 # --- numbers and dimensions -----------------------------------------------------------------------
 

@@ -2,9 +2,9 @@
 
 A line names the overload and its group (a swarm switch). The schema says everything else: what the
 op writes, whether it is a view, which arguments it has. The name or type of an argument decides how
-it is drawn (`generators.arguments`), unless the line gives a drawer. An argument with a default is
-left out unless the line gives a drawer. Which dtypes the first tensor may have is asked of eager
-(`generators.accepted_dtypes`); `dtypes` excludes more of them.
+it is drawn (`aliasproof.generators.arguments`), unless the line gives a drawer. An argument with a
+default is left out unless the line gives a drawer. Which dtypes the first tensor may have is asked
+of eager (`aliasproof.generators.accepted_dtypes`); `dtypes` excludes more of them.
 
 What the harness must know to judge an op precisely is not in the line, but
 `tests/generators/test_precision.py` asks for it: how its kernels round, what its value hash is, and
@@ -18,12 +18,12 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from generators.accepted_dtypes import accepts
-from generators.arguments import FIRST_LISTS, DrawnArgument, drawn_arguments
-from generators.draft import Drawer
-from generators.float8 import FLOAT8, has_float8_kernel
-from programs.program import Argument
-from programs.schemas import facts, resolve
+from aliasproof.generators.accepted_dtypes import accepts
+from aliasproof.generators.arguments import FIRST_LISTS, DrawnArgument, drawn_arguments
+from aliasproof.generators.draft import Drawer
+from aliasproof.generators.float8 import FLOAT8, has_float8_kernel
+from aliasproof.programs.program import Argument
+from aliasproof.programs.schemas import facts, resolve
 
 OFTEN, USUAL, SELDOM = 6, 2, 1  # frequencies
 ANY_RANK = range(64)  # torch has no tensors of a higher rank

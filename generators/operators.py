@@ -1,24 +1,24 @@
-"""The ops that programs are drawn from: all tables of `generators.ops`."""
+"""The ops that programs are drawn from: all tables of `aliasproof.generators.ops`."""
 
 from __future__ import annotations
 
-from generators.operator import Operator
-from generators.ops.comparisons import COMPARISONS
-from generators.ops.conversions import CONVERSIONS
-from generators.ops.custom import CUSTOM
-from generators.ops.foreach import FOREACH
-from generators.ops.functional import FUNCTIONAL
-from generators.ops.in_place import IN_PLACE
-from generators.ops.indexed import INDEXED
-from generators.ops.matrices import MATRICES
-from generators.ops.metadata_changes import METADATA_CHANGES
-from generators.ops.out import OUT
-from generators.ops.pointwise import POINTWISE
-from generators.ops.random_draws import RANDOM_DRAWS
-from generators.ops.reductions import REDUCTIONS
-from generators.ops.scatters import SCATTERS
-from generators.ops.training import TRAINING
-from generators.ops.view_ops import VIEWS
+from aliasproof.generators.operator import Operator
+from aliasproof.generators.ops.comparisons import COMPARISONS
+from aliasproof.generators.ops.conversions import CONVERSIONS
+from aliasproof.generators.ops.custom import CUSTOM
+from aliasproof.generators.ops.foreach import FOREACH
+from aliasproof.generators.ops.functional import FUNCTIONAL
+from aliasproof.generators.ops.in_place import IN_PLACE
+from aliasproof.generators.ops.indexed import INDEXED
+from aliasproof.generators.ops.matrices import MATRICES
+from aliasproof.generators.ops.metadata_changes import METADATA_CHANGES
+from aliasproof.generators.ops.out import OUT
+from aliasproof.generators.ops.pointwise import POINTWISE
+from aliasproof.generators.ops.random_draws import RANDOM_DRAWS
+from aliasproof.generators.ops.reductions import REDUCTIONS
+from aliasproof.generators.ops.scatters import SCATTERS
+from aliasproof.generators.ops.training import TRAINING
+from aliasproof.generators.ops.view_ops import VIEWS
 
 OPERATORS: tuple[Operator, ...] = (
     *VIEWS,

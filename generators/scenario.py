@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from generators.scene import Pick, Scene
+from aliasproof.generators.scene import Pick, Scene
 
 Play: TypeAlias = Callable[[Pick, Scene], None]
 
@@ -32,7 +32,7 @@ class Scenario:
     `name` is also a swarm switch. `sketch` is one program of the family, in ordinary syntax.
     `layers` are those that it is meant for. `family` is where it comes from: an issue of PyTorch
     (#1), a known bug (`corpus/known`), or a rule of the compiler. Without `play`, the inputs are
-    drawn differently (`generators.inputs`).
+    drawn differently (`aliasproof.generators.inputs`).
     """
 
     name: str

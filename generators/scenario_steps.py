@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 import torch
 
-from generators.scene import NoChoice, Pick, Scene
-from programs.program import Argument, Ref
+from aliasproof.generators.scene import NoChoice, Pick, Scene
+from aliasproof.programs.program import Argument, Ref
 
 # An op, and its arguments after the first tensor.
 OpOn: TypeAlias = tuple[str, tuple[Argument, ...]]

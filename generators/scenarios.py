@@ -6,16 +6,16 @@ all of them, and `python -m benchmarks scenarios` measures what each finds.
 
 from __future__ import annotations
 
-from generators.scenario import AOT_AUTOGRAD, DYNAMO, Scenario
-from generators.scenarios_of_custom_operators import CUSTOM_SCENARIOS
-from generators.scenarios_of_generated_code import CODE_SCENARIOS
-from generators.scenarios_of_graph_passes import GRAPH_PASS_SCENARIOS
-from generators.scenarios_of_inputs import INPUT_SCENARIOS
-from generators.scenarios_of_reinplacing import REINPLACING_SCENARIOS
-from generators.scenarios_of_views import VIEW_SCENARIOS
+from aliasproof.generators.scenario import AOT_AUTOGRAD, DYNAMO, Scenario
+from aliasproof.generators.scenarios_of_custom_operators import CUSTOM_SCENARIOS
+from aliasproof.generators.scenarios_of_generated_code import CODE_SCENARIOS
+from aliasproof.generators.scenarios_of_graph_passes import GRAPH_PASS_SCENARIOS
+from aliasproof.generators.scenarios_of_inputs import INPUT_SCENARIOS
+from aliasproof.generators.scenarios_of_reinplacing import REINPLACING_SCENARIOS
+from aliasproof.generators.scenarios_of_views import VIEW_SCENARIOS
 
 SCENARIOS: tuple[Scenario, ...] = (
-    # How inputs are drawn: `generators.inputs`.
+    # How inputs are drawn: `aliasproof.generators.inputs`.
     Scenario(
         "shared inputs",
         "f(x[0:2], x[1:3])",

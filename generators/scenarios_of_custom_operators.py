@@ -6,8 +6,8 @@ copy where it can. Each function adds a few instructions to a scene, or raises `
 
 from __future__ import annotations
 
-from generators.scenario import AOT_AUTOGRAD, FUNCTIONALIZATION, REINPLACING, Scenario
-from generators.scenario_steps import (
+from aliasproof.generators.scenario import AOT_AUTOGRAD, FUNCTIONALIZATION, REINPLACING, Scenario
+from aliasproof.generators.scenario_steps import (
     OPEN_END,
     any_view,
     fresh,
@@ -18,8 +18,8 @@ from generators.scenario_steps import (
     some,
     some_input,
 )
-from generators.scene import NoChoice, Pick, Scene
-from programs.program import Ref
+from aliasproof.generators.scene import NoChoice, Pick, Scene
+from aliasproof.programs.program import Ref
 
 
 def two_writes_by_one_operator(pick: Pick, scene: Scene) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import torch
 
-from generators.scenario import CODE_GENERATION, GRAPH_PASSES, Scenario
-from generators.scenario_steps import (
+from aliasproof.generators.scenario import CODE_GENERATION, GRAPH_PASSES, Scenario
+from aliasproof.generators.scenario_steps import (
     LONG,
     OpOn,
     a_number,
@@ -35,8 +35,8 @@ from generators.scenario_steps import (
     viewed_as,
     write_somewhere,
 )
-from generators.scene import NoChoice, Pick, Scene
-from programs.program import Ref
+from aliasproof.generators.scene import NoChoice, Pick, Scene
+from aliasproof.programs.program import Ref
 
 
 def product(pick: Pick, scene: Scene) -> str:

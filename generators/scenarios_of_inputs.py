@@ -6,8 +6,8 @@ them.
 
 from __future__ import annotations
 
-from generators.scenario import AOT_AUTOGRAD, DYNAMO, GRAPH_PASSES, REINPLACING, Scenario
-from generators.scenario_steps import (
+from aliasproof.generators.scenario import AOT_AUTOGRAD, DYNAMO, GRAPH_PASSES, REINPLACING, Scenario
+from aliasproof.generators.scenario_steps import (
     any_view,
     combined,
     fresh,
@@ -19,8 +19,8 @@ from generators.scenario_steps import (
     some_input,
     write_somewhere,
 )
-from generators.scene import Pick, Scene
-from programs.program import Ref
+from aliasproof.generators.scene import Pick, Scene
+from aliasproof.programs.program import Ref
 
 
 def copy_into_input(pick: Pick, scene: Scene) -> None:

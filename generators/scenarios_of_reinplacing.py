@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import torch
 
-from generators.scenario import FUNCTIONALIZATION, GRAPH_PASSES, REINPLACING, Scenario
-from generators.scenario_steps import (
+from aliasproof.generators.scenario import FUNCTIONALIZATION, GRAPH_PASSES, REINPLACING, Scenario
+from aliasproof.generators.scenario_steps import (
     OPEN_END,
     a_number,
     any_view,
@@ -24,9 +24,9 @@ from generators.scenario_steps import (
     some,
     write_somewhere,
 )
-from generators.scene import NoChoice, Pick, Scene
-from programs.program import Ref
-from programs.regions import Region, overlap
+from aliasproof.generators.scene import NoChoice, Pick, Scene
+from aliasproof.programs.program import Ref
+from aliasproof.programs.regions import Region, overlap
 
 
 def nested_scatters(pick: Pick, scene: Scene) -> None:

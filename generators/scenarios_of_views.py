@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import torch
 
-from generators.scenario import (
+from aliasproof.generators.scenario import (
     AOT_AUTOGRAD,
     CODE_GENERATION,
     FUNCTIONALIZATION,
     GRAPH_PASSES,
     Scenario,
 )
-from generators.scenario_steps import (
+from aliasproof.generators.scenario_steps import (
     OPEN_END,
     OpOn,
     any_view,
@@ -32,9 +32,9 @@ from generators.scenario_steps import (
     viewed_as,
     write_somewhere,
 )
-from generators.scene import NoChoice, Pick, Scene
-from programs.layouts import capacity
-from programs.program import Ref
+from aliasproof.generators.scene import NoChoice, Pick, Scene
+from aliasproof.programs.layouts import capacity
+from aliasproof.programs.program import Ref
 
 
 def no_op_view(pick: Pick, scene: Scene) -> None:

@@ -14,14 +14,14 @@ from typing import TypeVar
 
 import torch
 
-from generators.float8 import FLOAT8, has_float8_kernel
-from programs.definedness import ALLOCATES, Undefined, Watch
-from programs.execution import call, seed_generators
-from programs.program import Argument, Input, Instruction, Program, Storage
-from programs.regions import Region, overlap
-from programs.schemas import facts, resolve
-from programs.storage_bytes import bytes_of
-from programs.values import input_tensors
+from aliasproof.generators.float8 import FLOAT8, has_float8_kernel
+from aliasproof.programs.definedness import ALLOCATES, Undefined, Watch
+from aliasproof.programs.execution import call, seed_generators
+from aliasproof.programs.program import Argument, Input, Instruction, Program, Storage
+from aliasproof.programs.regions import Region, overlap
+from aliasproof.programs.schemas import facts, resolve
+from aliasproof.programs.storage_bytes import bytes_of
+from aliasproof.programs.values import input_tensors
 
 T = TypeVar("T")
 

@@ -10,19 +10,19 @@ from dataclasses import replace
 import torch
 from hypothesis import strategies as st
 
-from generators.draft import Draft
-from generators.features import DTYPES, Features
-from generators.gradient_regions import with_gradients
-from generators.inputs import draw_inputs
-from generators.operator import Operator
-from generators.operators import OPERATORS
-from generators.scenario import Scenario
-from generators.scenarios import SCENARIOS
-from generators.scene import EAGER_ERRORS, Counts, NoChoice, Pick, Scene
-from programs.definedness import Undefined, Watch
-from programs.execution import run, seed_generators
-from programs.program import Program, Ref
-from programs.values import input_tensors
+from aliasproof.generators.draft import Draft
+from aliasproof.generators.features import DTYPES, Features
+from aliasproof.generators.gradient_regions import with_gradients
+from aliasproof.generators.inputs import draw_inputs
+from aliasproof.generators.operator import Operator
+from aliasproof.generators.operators import OPERATORS
+from aliasproof.generators.scenario import Scenario
+from aliasproof.generators.scenarios import SCENARIOS
+from aliasproof.generators.scene import EAGER_ERRORS, Counts, NoChoice, Pick, Scene
+from aliasproof.programs.definedness import Undefined, Watch
+from aliasproof.programs.execution import run, seed_generators
+from aliasproof.programs.program import Program, Ref
+from aliasproof.programs.values import input_tensors
 
 EVERYTHING = Features()
 TRIES = 4  # for one instruction, before the program goes on without it

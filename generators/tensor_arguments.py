@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from generators.draft import Draft, Drawer
-from generators.float8 import FLOAT8
-from generators.number_arguments import number
-from generators.scene import NoChoice
-from programs.program import Argument, Ref
-from programs.schemas import resolve
+from aliasproof.generators.draft import Draft, Drawer
+from aliasproof.generators.float8 import FLOAT8
+from aliasproof.generators.number_arguments import number
+from aliasproof.generators.scene import NoChoice
+from aliasproof.programs.program import Argument, Ref
+from aliasproof.programs.schemas import resolve
 
 # --- operands -------------------------------------------------------------------------------------
 

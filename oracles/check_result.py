@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from oracles.place_names import PlaceNames
-from oracles.verdict import FROM_WORST, Documented, Report, Verdict, Violation
+from aliasproof.oracles.place_names import PlaceNames
+from aliasproof.oracles.verdict import FROM_WORST, Documented, Report, Verdict, Violation
 
 # The process that prints a check imports no torch, which takes more than a second.
 if TYPE_CHECKING:
     import torch
 
-    from oracles.missed import Opportunity
-    from oracles.observation import Observation
-    from programs.trace import Trace
+    from aliasproof.oracles.missed import Opportunity
+    from aliasproof.oracles.observation import Observation
+    from aliasproof.programs.trace import Trace
 
 # That both raise says nothing about values, and nothing does that is seen on graphs alone.
 _NOT_RESULTS = ("errors", "equivalence", "clobbers", "invariants")

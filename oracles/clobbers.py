@@ -24,20 +24,27 @@ from itertools import pairwise
 import torch
 from torch._ops import OpOverload
 
-from oracles.contract import Contract, Difference, Promise
-from oracles.forms import functional_form
-from oracles.location import Location
-from oracles.node_call import NodeCall, Operand
-from oracles.oracle import Needs, Oracle
-from oracles.stage_comparison import StageComparison
-from oracles.stage_run import NodeRun, StageRun
-from oracles.verdict import Report, Verdict, Violation, decided, not_applicable, of_all_stages
-from programs.custom_operators import NAMESPACE
-from programs.definedness import read_as_number_first
-from programs.foreach_calls import is_foreach
-from programs.regions import overlaps_itself
-from programs.schemas import Kind, facts, is_composite
-from programs.trace import Trace
+from aliasproof.oracles.contract import Contract, Difference, Promise
+from aliasproof.oracles.forms import functional_form
+from aliasproof.oracles.location import Location
+from aliasproof.oracles.node_call import NodeCall, Operand
+from aliasproof.oracles.oracle import Needs, Oracle
+from aliasproof.oracles.stage_comparison import StageComparison
+from aliasproof.oracles.stage_run import NodeRun, StageRun
+from aliasproof.oracles.verdict import (
+    Report,
+    Verdict,
+    Violation,
+    decided,
+    not_applicable,
+    of_all_stages,
+)
+from aliasproof.programs.custom_operators import NAMESPACE
+from aliasproof.programs.definedness import read_as_number_first
+from aliasproof.programs.foreach_calls import is_foreach
+from aliasproof.programs.regions import overlaps_itself
+from aliasproof.programs.schemas import Kind, facts, is_composite
+from aliasproof.programs.trace import Trace
 
 
 def judge(contract: Contract, stages: Sequence[StageRun], trace: Trace) -> Report:
@@ -87,7 +94,7 @@ def _by_itself(
     """What an instruction does wrong whatever the others do."""
     # Without an operator, the order of its reads and writes is unknown.
     written = call.written if call.op is not None else []
-    # Such an operator computes in memory of its own (`programs.custom_operators`).
+    # Such an operator computes in memory of its own (`aliasproof.programs.custom_operators`).
     ours = call.op is not None and call.op.namespace == NAMESPACE
     overlaps = ours and (overlaps or is_composite(call.op))
     place = run.name(node.node)

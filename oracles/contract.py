@@ -12,9 +12,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from oracles.verdict import HOLDS, Documented, Limitation, Report, Violation, with_differences
-from programs.regions import Region, overlap, overlaps_itself
-from programs.trace import InputLocation, Trace
+from aliasproof.oracles.verdict import (
+    HOLDS,
+    Documented,
+    Limitation,
+    Report,
+    Violation,
+    with_differences,
+)
+from aliasproof.programs.regions import Region, overlap, overlaps_itself
+from aliasproof.programs.trace import InputLocation, Trace
 
 
 class Promise(Enum):
@@ -171,7 +178,8 @@ class Contract:
         if refusal is not None:
             return refusal.limitation
         waiver = self.waiver(difference.promise, trace, difference.of_input)
-        # To compute by other arithmetic is no difference of its own (`oracles.equivalence`).
+        # To compute by other arithmetic is no difference of its own
+        # (`aliasproof.oracles.equivalence`).
         if waiver is not None and waiver.promise is not Promise.EQUIVALENCE:
             return waiver.limitation
         return self.outside(trace)

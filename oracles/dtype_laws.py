@@ -12,7 +12,7 @@ from typing import Any, TypeGuard
 import torch
 from torch._ops import OpOverload
 
-from oracles.calls import torch_name
+from aliasproof.oracles.calls import torch_name
 
 # They give a whole number as it is, and integers and bools are whole and finite.
 _ROUND = {"ceil", "floor", "round", "trunc", "fix", "nan_to_num"}

@@ -1,9 +1,9 @@
 """Oracle *equivalence*: the target computes what eager computes, for all values of the inputs.
 
-Both run on value hashes (`oracles.uninterpreted`), wrappers and epilogues included. Then the
-storages of the inputs and the outputs must have equal hashes. If they do not, some values of the
-inputs show a difference. So a wrong element is seen also behind `x * 0` or `relu`, and among equal
-values. No tolerance is needed.
+Both run on value hashes (`aliasproof.oracles.uninterpreted`), wrappers and epilogues included. Then
+the storages of the inputs and the outputs must have equal hashes. If they do not, some values of
+the inputs show a difference. So a wrong element is seen also behind `x * 0` or `relu`, and among
+equal values. No tolerance is needed.
 
 A value that depends on no input is left to *values*: one run decides it for all inputs. Both runs
 may have computed it in other ways, since compilers fold constants. It is told by a second pair of
@@ -24,14 +24,14 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from oracles.contract import Contract, Difference, Promise
-from oracles.oracle import Needs, Oracle
-from oracles.stored_differences import InputView, input_views, stored_difference
-from oracles.symbolic_values import SymbolicValues
-from oracles.uninterpreted import UninterpretedMode
-from oracles.value_hashes import Array, combined, grown
-from oracles.verdict import Report, Verdict, Violation
-from programs.trace import Trace
+from aliasproof.oracles.contract import Contract, Difference, Promise
+from aliasproof.oracles.oracle import Needs, Oracle
+from aliasproof.oracles.stored_differences import InputView, input_views, stored_difference
+from aliasproof.oracles.symbolic_values import SymbolicValues
+from aliasproof.oracles.uninterpreted import UninterpretedMode
+from aliasproof.oracles.value_hashes import Array, combined, grown
+from aliasproof.oracles.verdict import Report, Verdict, Violation
+from aliasproof.programs.trace import Trace
 
 KIND = "wrong symbolic value"
 

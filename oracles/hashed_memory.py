@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from oracles.symbolic_values import SymbolicValues, element
-from oracles.value_hashes import (
+from aliasproof.oracles.symbolic_values import SymbolicValues, element
+from aliasproof.oracles.value_hashes import (
     Array,
     are_constants,
     combined,
@@ -24,7 +24,7 @@ from oracles.value_hashes import (
     unwritten,
     with_lazy_bits,
 )
-from programs.storage_bytes import entries_of
+from aliasproof.programs.storage_bytes import entries_of
 
 
 @dataclass(slots=True)

@@ -22,16 +22,16 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from oracles import noted_metadata
-from oracles.contract import Contract, Difference, Promise
-from oracles.node_call import NodeCall, Operand
-from oracles.noted_metadata import Differs, Noted, noted
-from oracles.oracle import Needs, Oracle
-from oracles.stage_run import NodeRun, StageRun
-from oracles.verdict import HOLDS, Report, Verdict, Violation, decided, of_all_stages
-from programs.eager_call import tensors_in
-from programs.schemas import facts
-from programs.trace import Trace
+from aliasproof.oracles import noted_metadata
+from aliasproof.oracles.contract import Contract, Difference, Promise
+from aliasproof.oracles.node_call import NodeCall, Operand
+from aliasproof.oracles.noted_metadata import Differs, Noted, noted
+from aliasproof.oracles.oracle import Needs, Oracle
+from aliasproof.oracles.stage_run import NodeRun, StageRun
+from aliasproof.oracles.verdict import HOLDS, Report, Verdict, Violation, decided, of_all_stages
+from aliasproof.programs.eager_call import tensors_in
+from aliasproof.programs.schemas import facts
+from aliasproof.programs.trace import Trace
 
 aten = torch.ops.aten
 

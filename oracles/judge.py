@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from oracles import (
+from aliasproof.oracles import (
     aliasing,
     clobbers,
     equivalence,
@@ -15,13 +15,13 @@ from oracles import (
     output_values,
     raised_errors,
 )
-from oracles.contract import Contract
-from oracles.equivalence import ValueHashes
-from oracles.observation import Observation
-from oracles.oracle import Needs, Oracle
-from oracles.stage_run import StageRun
-from oracles.verdict import Documented, Report, Violation, not_applicable
-from programs.trace import Trace
+from aliasproof.oracles.contract import Contract
+from aliasproof.oracles.equivalence import ValueHashes
+from aliasproof.oracles.observation import Observation
+from aliasproof.oracles.oracle import Needs, Oracle
+from aliasproof.oracles.stage_run import StageRun
+from aliasproof.oracles.verdict import Documented, Report, Violation, not_applicable
+from aliasproof.programs.trace import Trace
 
 # In the order in which a violation counts as the main one: the most visible symptom first. *errors*
 # must be the first: `judge` asks the others only if neither run raised.

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 
-from programs.regions import Region, overlap
+from aliasproof.programs.regions import Region, overlap
 
 
 class Location(NamedTuple):

@@ -10,13 +10,13 @@ from typing import TypeAlias
 
 import torch
 
-from oracles.contract import Contract, Difference, Promise
-from oracles.observation import Observation
-from oracles.oracle import Needs, Oracle
-from oracles.standalone_check import StandaloneCheck
-from oracles.verdict import Report, Violation
-from programs.regions import Region, overlap, overlaps_itself
-from programs.trace import Trace
+from aliasproof.oracles.contract import Contract, Difference, Promise
+from aliasproof.oracles.observation import Observation
+from aliasproof.oracles.oracle import Needs, Oracle
+from aliasproof.oracles.standalone_check import StandaloneCheck
+from aliasproof.oracles.verdict import Report, Violation
+from aliasproof.programs.regions import Region, overlap, overlaps_itself
+from aliasproof.programs.trace import Trace
 
 Reader: TypeAlias = tuple[Promise, str, Callable[[torch.Tensor], object]]
 

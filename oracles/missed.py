@@ -21,18 +21,18 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from oracles import equivalence
-from oracles.contract import Contract
-from oracles.forms import SCATTERS, in_place_form, out_form, view_of_copy
-from oracles.judge import judge
-from oracles.observation import Observation, observe_eager
-from oracles.stage import Stage
-from oracles.verdict import Verdict
-from programs.definedness import Undefined
-from programs.eager_call import tensors_in
-from programs.schemas import Kind, facts
-from programs.trace import Trace
-from programs.values import clone_inputs
+from aliasproof.oracles import equivalence
+from aliasproof.oracles.contract import Contract
+from aliasproof.oracles.forms import SCATTERS, in_place_form, out_form, view_of_copy
+from aliasproof.oracles.judge import judge
+from aliasproof.oracles.observation import Observation, observe_eager
+from aliasproof.oracles.stage import Stage
+from aliasproof.oracles.verdict import Verdict
+from aliasproof.programs.definedness import Undefined
+from aliasproof.programs.eager_call import tensors_in
+from aliasproof.programs.schemas import Kind, facts
+from aliasproof.programs.trace import Trace
+from aliasproof.programs.values import clone_inputs
 
 aten = torch.ops.aten
 

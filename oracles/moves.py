@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch._ops import OpOverload
 
-from oracles.hashed_memory import HashedMemory
-from oracles.value_hashes import Array, conjugated, negative
+from aliasproof.oracles.hashed_memory import HashedMemory
+from aliasproof.oracles.value_hashes import Array, conjugated, negative
 
 aten = torch.ops.aten
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from oracles.contract import Contract, Difference, Promise
-from oracles.observation import Observation
-from oracles.oracle import Needs, Oracle
-from oracles.output_values import (
+from aliasproof.oracles.contract import Contract, Difference, Promise
+from aliasproof.oracles.observation import Observation
+from aliasproof.oracles.oracle import Needs, Oracle
+from aliasproof.oracles.output_values import (
     BITS_OPEN,
     ZERO_CHECK,
     broken_promise,
@@ -15,11 +15,11 @@ from oracles.output_values import (
     equal_elements,
     kind_of,
 )
-from oracles.standalone_check import StandaloneCheck
-from oracles.verdict import HOLDS, Report, Violation
-from programs.regions import Region
-from programs.storage_bytes import bytes_of
-from programs.trace import Tolerance, Trace
+from aliasproof.oracles.standalone_check import StandaloneCheck
+from aliasproof.oracles.verdict import HOLDS, Report, Violation
+from aliasproof.programs.regions import Region
+from aliasproof.programs.storage_bytes import bytes_of
+from aliasproof.programs.trace import Tolerance, Trace
 
 
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Report:

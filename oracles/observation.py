@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 import torch
 from torch.utils import _pytree as pytree
 
-from programs.custom_operators import NAMESPACE
-from programs.definedness import Watch
-from programs.devices import finish
-from programs.errors import InternalError, Rejected, require_sound_process
-from programs.execution import ProgramFunction
-from programs.regions import Region
-from programs.schemas import is_composite, resolve
-from programs.storage_bytes import bytes_of
-from programs.trace import Trace
+from aliasproof.programs.custom_operators import NAMESPACE
+from aliasproof.programs.definedness import Watch
+from aliasproof.programs.devices import finish
+from aliasproof.programs.errors import InternalError, Rejected, require_sound_process
+from aliasproof.programs.execution import ProgramFunction
+from aliasproof.programs.regions import Region
+from aliasproof.programs.schemas import is_composite, resolve
+from aliasproof.programs.storage_bytes import bytes_of
+from aliasproof.programs.trace import Trace
 
 
 @dataclass(slots=True)

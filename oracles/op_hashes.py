@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch._ops import OpOverload
 
-from oracles.calls import (
+from aliasproof.oracles.calls import (
     as_index,
     bound,
     commutes,
@@ -34,14 +34,14 @@ from oracles.calls import (
     torch_name,
     unread,
 )
-from oracles.dtype_laws import gives_a_constant, gives_its_operand
-from oracles.forms import view_of_copy
-from oracles.hashed_memory import HashedMemory
-from oracles.moves import MOVES, in_order
-from oracles.operand_sharing import shared_with_written
-from oracles.products import PRODUCTS, WITH_ADDEND, is_plain_sum, product
-from oracles.symbolic_values import element
-from oracles.value_hashes import (
+from aliasproof.oracles.dtype_laws import gives_a_constant, gives_its_operand
+from aliasproof.oracles.forms import view_of_copy
+from aliasproof.oracles.hashed_memory import HashedMemory
+from aliasproof.oracles.moves import MOVES, in_order
+from aliasproof.oracles.operand_sharing import shared_with_written
+from aliasproof.oracles.products import PRODUCTS, WITH_ADDEND, is_plain_sum, product
+from aliasproof.oracles.symbolic_values import element
+from aliasproof.oracles.value_hashes import (
     OPERANDS,
     Array,
     combined,
@@ -51,11 +51,11 @@ from oracles.value_hashes import (
     sequence,
     spread,
 )
-from programs.definedness import ALLOCATES
-from programs.eager_call import tensors_in
-from programs.narrow_dtypes import readable
-from programs.rounding_tables import ANY_ZERO, rounding_name, rounds_alike
-from programs.schemas import facts
+from aliasproof.programs.definedness import ALLOCATES
+from aliasproof.programs.eager_call import tensors_in
+from aliasproof.programs.narrow_dtypes import readable
+from aliasproof.programs.rounding_tables import ANY_ZERO, rounding_name, rounds_alike
+from aliasproof.programs.schemas import facts
 
 aten = torch.ops.aten
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from oracles.standalone_check import StandaloneCheck
-from oracles.verdict import Report
+from aliasproof.oracles.standalone_check import StandaloneCheck
+from aliasproof.oracles.verdict import Report
 
 
 class Needs(Enum):

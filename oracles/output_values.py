@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from oracles.contract import Contract, Difference, Promise
-from oracles.observation import Observation
-from oracles.oracle import Needs, Oracle
-from oracles.standalone_check import StandaloneCheck
-from oracles.verdict import HOLDS, Report, Verdict, Violation
-from programs.narrow_dtypes import readable
-from programs.trace import EXACT, Tolerance, Trace
+from aliasproof.oracles.contract import Contract, Difference, Promise
+from aliasproof.oracles.observation import Observation
+from aliasproof.oracles.oracle import Needs, Oracle
+from aliasproof.oracles.standalone_check import StandaloneCheck
+from aliasproof.oracles.verdict import HOLDS, Report, Verdict, Violation
+from aliasproof.programs.narrow_dtypes import readable
+from aliasproof.programs.trace import EXACT, Tolerance, Trace
 
 PART = 1 << 20  # elements that are compared at once
 # The difference may come from bits that differ from kernel to kernel. What was computed from them

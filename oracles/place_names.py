@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
-from oracles.verdict import Documented, Report, Violation
+from aliasproof.oracles.verdict import Documented, Report, Violation
 
 # The name of each place, such as "input 'cache.k'" for 'input 0'.
 PlaceNames: TypeAlias = Mapping[str, str]

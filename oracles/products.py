@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch._ops import OpOverload
 
-from oracles.hashed_memory import HashedMemory
-from oracles.value_hashes import Array, digests, hashed, mixed
+from aliasproof.oracles.hashed_memory import HashedMemory
+from aliasproof.oracles.value_hashes import Array, digests, hashed, mixed
 
 aten = torch.ops.aten
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 
-from oracles.contract import Contract, Difference, Promise
-from oracles.observation import Observation
-from oracles.oracle import Needs, Oracle
-from oracles.standalone_check import StandaloneCheck
-from oracles.verdict import Report, Violation
-from programs.custom_operators import NAMESPACE
-from programs.trace import Trace
+from aliasproof.oracles.contract import Contract, Difference, Promise
+from aliasproof.oracles.observation import Observation
+from aliasproof.oracles.oracle import Needs, Oracle
+from aliasproof.oracles.standalone_check import StandaloneCheck
+from aliasproof.oracles.verdict import Report, Violation
+from aliasproof.programs.custom_operators import NAMESPACE
+from aliasproof.programs.trace import Trace
 
 _MOST_CHARACTERS = 2000  # of a message, in the evidence: some of torch's hold a whole graph
 # `aten/src/ATen/MemoryOverlap.cpp` raises these two.

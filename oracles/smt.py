@@ -1,7 +1,8 @@
 """Overlap of two concrete regions, decided by z3 with a witness that a person can check by hand.
 
-`programs.regions.overlap` decides the same about a hundred times faster. z3 is the second opinion:
-it shares no code with that function, and its answer names the two elements and the byte.
+`aliasproof.programs.regions.overlap` decides the same about a hundred times faster. z3 is the
+second opinion: it shares no code with that function, and its answer names the two elements and the
+byte.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import Any
 
 import z3
 
-from programs.errors import InternalError
-from programs.regions import Region
+from aliasproof.programs.errors import InternalError
+from aliasproof.programs.regions import Region
 
 # torch allows 64 dims per tensor. All names are declared at once, in this order: see `Session`.
 _MOST_DIMS = 64

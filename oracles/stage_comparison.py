@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import fx
 
-from oracles.byte_versions import (
+from aliasproof.oracles.byte_versions import (
     MIXED,
     MOVES,
     NODE,
@@ -32,11 +32,11 @@ from oracles.byte_versions import (
     Versions,
     spread,
 )
-from oracles.forms import COMMUTATIVE
-from oracles.location import Location
-from oracles.node_call import NodeCall, Operand
-from oracles.stage_run import NodeRun, StageRun, describe
-from oracles.verdict import Violation
+from aliasproof.oracles.forms import COMMUTATIVE
+from aliasproof.oracles.location import Location
+from aliasproof.oracles.node_call import NodeCall, Operand
+from aliasproof.oracles.stage_run import NodeRun, StageRun, describe
+from aliasproof.oracles.verdict import Violation
 
 _MOST_LISTED = 64  # bytes that the evidence lists one by one
 LATER_READ = "overwrites a value that is read later"

@@ -19,19 +19,19 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.fx.node import map_arg
 
-from oracles.location import Location, location_of
-from oracles.node_call import (
+from aliasproof.oracles.location import Location, location_of
+from aliasproof.oracles.node_call import (
     NodeCall,
     function_call,
     note_writes,
     operator_call,
     version_counters,
 )
-from oracles.stage import Stage
-from programs.eager_call import tensors_in
-from programs.errors import InternalError, Rejected, require_sound_process
-from programs.stored_values import same_values, value_stored
-from programs.values import clone_inputs
+from aliasproof.oracles.stage import Stage
+from aliasproof.programs.eager_call import tensors_in
+from aliasproof.programs.errors import InternalError, Rejected, require_sound_process
+from aliasproof.programs.stored_values import same_values, value_stored
+from aliasproof.programs.values import clone_inputs
 
 
 @dataclass(slots=True)

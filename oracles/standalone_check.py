@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class StandaloneCheck:
-    """Expressions of a reproducer (see `campaigns/reproducer.py`), which is to be short.
+    """Expressions of a reproducer (see `campaigns/publish/reproducer.py`), which is to be short.
 
     `facts` is what is compared of one run, and `what` says it in words. It may use the lists `args`
     (the inputs after the run) and `outputs`. `equal` compares the facts of two runs, `actual` and

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from oracles.value_hashes import Array
+from aliasproof.oracles.value_hashes import Array
 
 
 @dataclass(slots=True)

@@ -27,7 +27,7 @@ import torch
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from oracles.calls import (
+from aliasproof.oracles.calls import (
     BATCH_NORMS,
     TORCH,
     BoundCall,
@@ -40,15 +40,15 @@ from oracles.calls import (
     stores,
     torch_name,
 )
-from oracles.forms import SCATTERS, functional_form
-from oracles.hashed_memory import HashedMemory
-from oracles.op_hashes import OpHashes, call_name
-from oracles.symbolic_values import SymbolicValues
-from oracles.value_hashes import Array, are_constants
-from programs.definedness import ALLOCATES
-from programs.eager_call import tensors_in
-from programs.foreach_calls import is_foreach
-from programs.schemas import Kind, facts
+from aliasproof.oracles.forms import SCATTERS, functional_form
+from aliasproof.oracles.hashed_memory import HashedMemory
+from aliasproof.oracles.op_hashes import OpHashes, call_name
+from aliasproof.oracles.symbolic_values import SymbolicValues
+from aliasproof.oracles.value_hashes import Array, are_constants
+from aliasproof.programs.definedness import ALLOCATES
+from aliasproof.programs.eager_call import tensors_in
+from aliasproof.programs.foreach_calls import is_foreach
+from aliasproof.programs.schemas import Kind, facts
 
 aten = torch.ops.aten
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from programs import storage_bytes
+from aliasproof.programs import storage_bytes
 
 Array: TypeAlias = npt.NDArray[np.uint64]
 

@@ -24,14 +24,20 @@ It is written to be read, in this order:
 It imports torch and the standard library. It shares no code with the oracles that judge it.
 """
 
-from reference_pass.candidates import Candidate, How
-from reference_pass.conditions import CONDITIONS, Condition
-from reference_pass.exceptions import Broken, Refused
-from reference_pass.functionalize import functionalize
-from reference_pass.metadata import update_metadata
-from reference_pass.noops import remove_noops
-from reference_pass.pipeline import Functionalize, Reinplace, RemoveNoOps, checked, pipeline
-from reference_pass.reinplace import Decision, decisions, reinplace
+from aliasproof.reference_pass.candidates import Candidate, How
+from aliasproof.reference_pass.conditions import CONDITIONS, Condition
+from aliasproof.reference_pass.exceptions import Broken, Refused
+from aliasproof.reference_pass.functionalize import functionalize
+from aliasproof.reference_pass.metadata import update_metadata
+from aliasproof.reference_pass.noops import remove_noops
+from aliasproof.reference_pass.pipeline import (
+    Functionalize,
+    Reinplace,
+    RemoveNoOps,
+    checked,
+    pipeline,
+)
+from aliasproof.reference_pass.reinplace import Decision, decisions, reinplace
 
 __all__ = [
     "CONDITIONS",

@@ -25,9 +25,9 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.fx.experimental.sym_node import METHOD_TO_OPERATOR
 
-from reference_pass.control_flow_calls import HIGHER_ORDER
-from reference_pass.exceptions import DataDependent, Refused
-from reference_pass.fake_execution import (
+from aliasproof.reference_pass.control_flow_calls import HIGHER_ORDER
+from aliasproof.reference_pass.exceptions import DataDependent, Refused
+from aliasproof.reference_pass.fake_execution import (
     fake_inputs,
     fake_mode,
     on_fakes,
@@ -35,10 +35,10 @@ from reference_pass.fake_execution import (
     run_node,
     run_out_call,
 )
-from reference_pass.nested import leaves_in, on_values, tensors_in
-from reference_pass.noted_values import NotedValues
-from reference_pass.operator_forms import aten, bind, facts, on_copies, writes_outs_alone
-from reference_pass.regions import Region, Size, known
+from aliasproof.reference_pass.nested import leaves_in, on_values, tensors_in
+from aliasproof.reference_pass.noted_values import NotedValues
+from aliasproof.reference_pass.operator_forms import aten, bind, facts, on_copies, writes_outs_alone
+from aliasproof.reference_pass.regions import Region, Size, known
 
 # --- tensors and their storages -------------------------------------------------------------------
 

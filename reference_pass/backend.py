@@ -31,12 +31,12 @@ from torch._subclasses.fake_tensor import (
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.graph import _BoxedCodeGen
 
-from reference_pass.aten_graphs import differentiable_lstm, is_aten, normalised
-from reference_pass.backtracking import footprint, has_higher_peak
-from reference_pass.capture import capture
-from reference_pass.exceptions import DataDependent, Refused
-from reference_pass.functionalize import Views
-from reference_pass.general_graphs import (
+from aliasproof.reference_pass.aten_graphs import differentiable_lstm, is_aten, normalised
+from aliasproof.reference_pass.backtracking import footprint, has_higher_peak
+from aliasproof.reference_pass.capture import capture
+from aliasproof.reference_pass.exceptions import DataDependent, Refused
+from aliasproof.reference_pass.functionalize import Views
+from aliasproof.reference_pass.general_graphs import (
     General,
     Template,
     has_symbols,
@@ -45,18 +45,18 @@ from reference_pass.general_graphs import (
     with_dynamo_symbols,
     with_floats,
 )
-from reference_pass.graph_copies import copied
-from reference_pass.input_layouts import (
+from aliasproof.reference_pass.graph_copies import copied
+from aliasproof.reference_pass.input_layouts import (
     InputLayout,
     are_transformed,
     depends_on_location,
     fakes_of,
     input_layouts,
 )
-from reference_pass.list_inputs import with_flat_inputs
-from reference_pass.output_views import detach_new_outputs
-from reference_pass.partitioning import donate_nothing, needs_autograd, partition
-from reference_pass.pipeline import pipeline
+from aliasproof.reference_pass.list_inputs import with_flat_inputs
+from aliasproof.reference_pass.output_views import detach_new_outputs
+from aliasproof.reference_pass.partitioning import donate_nothing, needs_autograd, partition
+from aliasproof.reference_pass.pipeline import pipeline
 
 
 def aliasproof(

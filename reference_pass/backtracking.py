@@ -19,10 +19,10 @@ from typing import Any
 
 from torch import fx
 
-from reference_pass.alias_analysis import operand_storages, storage_of, value_of
-from reference_pass.liveness import Liveness
-from reference_pass.nested import tensors_in
-from reference_pass.regions import Size
+from aliasproof.reference_pass.alias_analysis import operand_storages, storage_of, value_of
+from aliasproof.reference_pass.liveness import Liveness
+from aliasproof.reference_pass.nested import tensors_in
+from aliasproof.reference_pass.regions import Size
 
 MOST_RETRIES = 8  # walks after the first one
 

@@ -28,12 +28,12 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from reference_pass.alias_analysis import Analysis, Geometry
-from reference_pass.nested import nodes_in, tensors_in
-from reference_pass.operand_access import COPIES_STORAGE
-from reference_pass.operator_forms import aten, bind, facts, view_form
-from reference_pass.regions import contains, is_dense, known, overlaps_itself
-from reference_pass.views import INVERSES, ToSteps, ViewCall, view_steps
+from aliasproof.reference_pass.alias_analysis import Analysis, Geometry
+from aliasproof.reference_pass.nested import nodes_in, tensors_in
+from aliasproof.reference_pass.operand_access import COPIES_STORAGE
+from aliasproof.reference_pass.operator_forms import aten, bind, facts, view_form
+from aliasproof.reference_pass.regions import contains, is_dense, known, overlaps_itself
+from aliasproof.reference_pass.views import INVERSES, ToSteps, ViewCall, view_steps
 
 
 class BaseKind(enum.Enum):

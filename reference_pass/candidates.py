@@ -17,10 +17,10 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from reference_pass.alias_analysis import storage_of
-from reference_pass.liveness import Liveness, stored_over
-from reference_pass.operand_access import SCATTERS
-from reference_pass.operator_forms import (
+from aliasproof.reference_pass.alias_analysis import storage_of
+from aliasproof.reference_pass.liveness import Liveness, stored_over
+from aliasproof.reference_pass.operand_access import SCATTERS
+from aliasproof.reference_pass.operator_forms import (
     aten,
     bind,
     facts,
@@ -33,7 +33,7 @@ from reference_pass.operator_forms import (
     unbind,
     writes,
 )
-from reference_pass.prims import called_in_eager
+from aliasproof.reference_pass.prims import called_in_eager
 
 
 class How(Enum):

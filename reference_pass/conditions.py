@@ -18,18 +18,18 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from reference_pass.alias_analysis import encoding, same_view, storage_of
-from reference_pass.candidates import Candidate, How, Slot
-from reference_pass.emission import has_partial_element
-from reference_pass.layout_uses import (
+from aliasproof.reference_pass.alias_analysis import encoding, same_view, storage_of
+from aliasproof.reference_pass.candidates import Candidate, How, Slot
+from aliasproof.reference_pass.emission import has_partial_element
+from aliasproof.reference_pass.layout_uses import (
     at_same_offset,
     run_with,
     stride_use,
     use_of_unknown_strides,
 )
-from reference_pass.liveness import Liveness
-from reference_pass.nested import nodes_in, tensors_in
-from reference_pass.operand_access import (
+from aliasproof.reference_pass.liveness import Liveness
+from aliasproof.reference_pass.nested import nodes_in, tensors_in
+from aliasproof.reference_pass.operand_access import (
     COPIES_STORAGE,
     SCATTERS,
     depends_on_location,
@@ -38,8 +38,8 @@ from reference_pass.operand_access import (
     shows_layout,
     unread,
 )
-from reference_pass.operator_forms import aten, bind, facts, is_pointwise
-from reference_pass.regions import (
+from aliasproof.reference_pass.operator_forms import aten, bind, facts, is_pointwise
+from aliasproof.reference_pass.regions import (
     Region,
     Size,
     equal,

@@ -21,21 +21,21 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from reference_pass.alias_analysis import Analysis, Effect, Geometry, storage_of
-from reference_pass.bases import (
+from aliasproof.reference_pass.alias_analysis import Analysis, Effect, Geometry, storage_of
+from aliasproof.reference_pass.bases import (
     BaseKind,
     StorageUses,
     base_of_inputs,
     base_of_result,
     without_lazy_bits,
 )
-from reference_pass.emission import Emitter
-from reference_pass.flattening import clear_lazy_bits, flatten, view_of_geometry
-from reference_pass.functional_storage import FunctionalStorage, FunctionalView
-from reference_pass.nested import on_values, tensors_in
-from reference_pass.operator_forms import aten, bind
-from reference_pass.regions import Size, known
-from reference_pass.rules import Rules
+from aliasproof.reference_pass.emission import Emitter
+from aliasproof.reference_pass.flattening import clear_lazy_bits, flatten, view_of_geometry
+from aliasproof.reference_pass.functional_storage import FunctionalStorage, FunctionalView
+from aliasproof.reference_pass.nested import on_values, tensors_in
+from aliasproof.reference_pass.operator_forms import aten, bind
+from aliasproof.reference_pass.regions import Size, known
+from aliasproof.reference_pass.rules import Rules
 
 
 def result_strides(geometry: Geometry) -> Sequence[Size]:

@@ -18,14 +18,14 @@ from typing import Any
 
 from torch import fx
 
-from reference_pass.alias_analysis import storage_of
-from reference_pass.bases import BaseKind
-from reference_pass.environment import Environment, map_tensors
-from reference_pass.flattening import clear_lazy_bits, flattened
-from reference_pass.functional_storage import FunctionalStorage, FunctionalView
-from reference_pass.nested import on_values, tensors_in
-from reference_pass.operator_forms import aten
-from reference_pass.regions import known
+from aliasproof.reference_pass.alias_analysis import storage_of
+from aliasproof.reference_pass.bases import BaseKind
+from aliasproof.reference_pass.environment import Environment, map_tensors
+from aliasproof.reference_pass.flattening import clear_lazy_bits, flattened
+from aliasproof.reference_pass.functional_storage import FunctionalStorage, FunctionalView
+from aliasproof.reference_pass.nested import on_values, tensors_in
+from aliasproof.reference_pass.operator_forms import aten
+from aliasproof.reference_pass.regions import known
 
 
 def finish(env: Environment, output: fx.Node) -> None:

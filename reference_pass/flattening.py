@@ -18,12 +18,12 @@ from typing import Any
 import torch
 from torch import fx
 
-from reference_pass.alias_analysis import Geometry
-from reference_pass.bases import BaseKind, without_lazy_bits
-from reference_pass.emission import Emitter
-from reference_pass.functional_storage import FunctionalStorage, FunctionalView
-from reference_pass.operator_forms import aten
-from reference_pass.regions import Size, known
+from aliasproof.reference_pass.alias_analysis import Geometry
+from aliasproof.reference_pass.bases import BaseKind, without_lazy_bits
+from aliasproof.reference_pass.emission import Emitter
+from aliasproof.reference_pass.functional_storage import FunctionalStorage, FunctionalView
+from aliasproof.reference_pass.operator_forms import aten
+from aliasproof.reference_pass.regions import Size, known
 
 # --- views by geometry ----------------------------------------------------------------------------
 #

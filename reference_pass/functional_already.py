@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from torch import fx
 
-from reference_pass.alias_analysis import Analysis, storage_of, value_of
-from reference_pass.invariants import other_write
-from reference_pass.metadata import note_value
-from reference_pass.operator_forms import aten, writes
+from aliasproof.reference_pass.alias_analysis import Analysis, storage_of, value_of
+from aliasproof.reference_pass.invariants import other_write
+from aliasproof.reference_pass.metadata import note_value
+from aliasproof.reference_pass.operator_forms import aten, writes
 
 
 def unchanged(captured: fx.Graph, analysis: Analysis) -> fx.Graph | None:

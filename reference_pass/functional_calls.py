@@ -18,14 +18,14 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from reference_pass.alias_analysis import Effect, operand_storages, written_tensors
-from reference_pass.control_flow_calls import HIGHER_ORDER
-from reference_pass.copied_operands import Layout
-from reference_pass.environment import Environment
-from reference_pass.exceptions import Refused
-from reference_pass.functional_storage import FunctionalStorage, FunctionalView
-from reference_pass.nested import nodes_in, tensors_in
-from reference_pass.operator_forms import (
+from aliasproof.reference_pass.alias_analysis import Effect, operand_storages, written_tensors
+from aliasproof.reference_pass.control_flow_calls import HIGHER_ORDER
+from aliasproof.reference_pass.copied_operands import Layout
+from aliasproof.reference_pass.environment import Environment
+from aliasproof.reference_pass.exceptions import Refused
+from aliasproof.reference_pass.functional_storage import FunctionalStorage, FunctionalView
+from aliasproof.reference_pass.nested import nodes_in, tensors_in
+from aliasproof.reference_pass.operator_forms import (
     WRITTEN_IN_PLACE,
     aten,
     bind,
@@ -37,8 +37,8 @@ from reference_pass.operator_forms import (
     rounds_its_scalar,
     unbind,
 )
-from reference_pass.regions import contiguous_strides, known, overlap, same_strides
-from reference_pass.strided_calls import copy_by_geometry, scatter_by_geometry
+from aliasproof.reference_pass.regions import contiguous_strides, known, overlap, same_strides
+from aliasproof.reference_pass.strided_calls import copy_by_geometry, scatter_by_geometry
 
 # --- calls that write nothing ---------------------------------------------------------------------
 #

@@ -33,14 +33,14 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from reference_pass.alias_analysis import Geometry
-from reference_pass.bases import BaseKind
-from reference_pass.emission import Emitter
-from reference_pass.exceptions import Refused
-from reference_pass.operator_forms import aten
-from reference_pass.regions import Size, is_dense, known, same_strides
-from reference_pass.rules import Rules
-from reference_pass.views import ViewStep
+from aliasproof.reference_pass.alias_analysis import Geometry
+from aliasproof.reference_pass.bases import BaseKind
+from aliasproof.reference_pass.emission import Emitter
+from aliasproof.reference_pass.exceptions import Refused
+from aliasproof.reference_pass.operator_forms import aten
+from aliasproof.reference_pass.regions import Size, is_dense, known, same_strides
+from aliasproof.reference_pass.rules import Rules
+from aliasproof.reference_pass.views import ViewStep
 
 # --- views ----------------------------------------------------------------------------------------
 #

@@ -20,11 +20,11 @@ from torch._ops import OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.autograd import forward_ad
 
-from reference_pass import operand_access
-from reference_pass.control_flow_calls import CONTROL_FLOW
-from reference_pass.copied_operands import view_in
-from reference_pass.fake_execution import refuse_without_regions, without_record_of_views
-from reference_pass.operator_forms import aten, is_opaque, on_copies
+from aliasproof.reference_pass import operand_access
+from aliasproof.reference_pass.control_flow_calls import CONTROL_FLOW
+from aliasproof.reference_pass.copied_operands import view_in
+from aliasproof.reference_pass.fake_execution import refuse_without_regions, without_record_of_views
+from aliasproof.reference_pass.operator_forms import aten, is_opaque, on_copies
 
 
 class OffsetInStorage(NamedTuple):

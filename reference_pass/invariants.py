@@ -13,19 +13,19 @@ from typing import Any, TypeAlias
 import torch
 from torch import fx
 
-from reference_pass.alias_analysis import (
+from aliasproof.reference_pass.alias_analysis import (
     Storages,
     operand_storages,
     storage_of,
     value_of,
     written_tensors,
 )
-from reference_pass.aten_graphs import is_aten
-from reference_pass.fake_execution import fake_mode, on_fakes
-from reference_pass.metadata import run
-from reference_pass.nested import nodes_in, tensors_in
-from reference_pass.operator_forms import EPILOGUE, aten, writes
-from reference_pass.regions import Region, known, overlap, overlaps_itself
+from aliasproof.reference_pass.aten_graphs import is_aten
+from aliasproof.reference_pass.fake_execution import fake_mode, on_fakes
+from aliasproof.reference_pass.metadata import run
+from aliasproof.reference_pass.nested import nodes_in, tensors_in
+from aliasproof.reference_pass.operator_forms import EPILOGUE, aten, writes
+from aliasproof.reference_pass.regions import Region, known, overlap, overlaps_itself
 
 Invariant: TypeAlias = Callable[[fx.GraphModule], str | None]
 Aliases: TypeAlias = frozenset[tuple[str, str]]

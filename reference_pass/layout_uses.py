@@ -14,10 +14,10 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from reference_pass.fake_execution import run_call
-from reference_pass.liveness import Liveness
-from reference_pass.nested import nodes_in, on_values, tensors_in
-from reference_pass.operand_access import (
+from aliasproof.reference_pass.fake_execution import run_call
+from aliasproof.reference_pass.liveness import Liveness
+from aliasproof.reference_pass.nested import nodes_in, on_values, tensors_in
+from aliasproof.reference_pass.operand_access import (
     COPIES_STORAGE,
     SCATTERS,
     depends_on_location,
@@ -26,8 +26,8 @@ from reference_pass.operand_access import (
     rounds_by_strides,
     shows_layout,
 )
-from reference_pass.operator_forms import aten, facts
-from reference_pass.regions import Size, equal, is_contiguous, known, same_strides
+from aliasproof.reference_pass.operator_forms import aten, facts
+from aliasproof.reference_pass.regions import Size, equal, is_contiguous, known, same_strides
 
 
 def users_of_views(value: fx.Node, liveness: Liveness) -> Iterator[fx.Node]:

@@ -9,7 +9,7 @@ from typing import Any
 from torch import fx
 from torch.fx.node import map_aggregate
 
-from reference_pass.graph_copies import copied
+from aliasproof.reference_pass.graph_copies import copied
 
 Compiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 

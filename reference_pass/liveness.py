@@ -22,10 +22,15 @@ from torch import fx
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from reference_pass.alias_analysis import operand_storages, storage_of, value_of, written_tensors
-from reference_pass.metadata import can_keep, dependencies, set_value
-from reference_pass.nested import nodes_in, on_values, tensors_in
-from reference_pass.operand_access import (
+from aliasproof.reference_pass.alias_analysis import (
+    operand_storages,
+    storage_of,
+    value_of,
+    written_tensors,
+)
+from aliasproof.reference_pass.metadata import can_keep, dependencies, set_value
+from aliasproof.reference_pass.nested import nodes_in, on_values, tensors_in
+from aliasproof.reference_pass.operand_access import (
     COPIES_STORAGE,
     SCATTERS,
     depends_on_location,
@@ -34,8 +39,8 @@ from reference_pass.operand_access import (
     stores_through,
     unread,
 )
-from reference_pass.operator_forms import EPILOGUE, aten, bind, facts, writes
-from reference_pass.regions import Region, contains, overlap
+from aliasproof.reference_pass.operator_forms import EPILOGUE, aten, bind, facts, writes
+from aliasproof.reference_pass.regions import Region, contains, overlap
 
 END = 1 << 62  # the position of the caller, after all nodes
 

@@ -24,13 +24,24 @@ from torch import fx
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from reference_pass.alias_analysis import encoding, operand_storages, storage_of, value_of
-from reference_pass.exceptions import Refused
-from reference_pass.fake_execution import fake_inputs, fake_mode, fake_on, on_fakes, run_node
-from reference_pass.nested import leaves_in
-from reference_pass.operand_access import is_plain_view
-from reference_pass.operator_forms import aten, writes
-from reference_pass.regions import equal, known, same_strides
+from aliasproof.reference_pass.alias_analysis import (
+    encoding,
+    operand_storages,
+    storage_of,
+    value_of,
+)
+from aliasproof.reference_pass.exceptions import Refused
+from aliasproof.reference_pass.fake_execution import (
+    fake_inputs,
+    fake_mode,
+    fake_on,
+    on_fakes,
+    run_node,
+)
+from aliasproof.reference_pass.nested import leaves_in
+from aliasproof.reference_pass.operand_access import is_plain_view
+from aliasproof.reference_pass.operator_forms import aten, writes
+from aliasproof.reference_pass.regions import equal, known, same_strides
 
 
 def set_value(node: fx.Node, mode: FakeTensorMode) -> Any:

@@ -23,18 +23,18 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from reference_pass.alias_analysis import encoding, same_view
-from reference_pass.aten_graphs import require_aten
-from reference_pass.emission import has_partial_element
-from reference_pass.fake_execution import fake_mode, on_fakes
-from reference_pass.functionalize import has_effect
-from reference_pass.layout_uses import at_same_offset, location_use
-from reference_pass.liveness import Liveness, Write, stored_over
-from reference_pass.metadata import update_metadata
-from reference_pass.operand_access import COPIES_STORAGE, SCATTERS
-from reference_pass.operator_forms import EPILOGUE, aten, bind
-from reference_pass.regions import Region, equal, known, overlap
-from reference_pass.size_guards import guard_sizes
+from aliasproof.reference_pass.alias_analysis import encoding, same_view
+from aliasproof.reference_pass.aten_graphs import require_aten
+from aliasproof.reference_pass.emission import has_partial_element
+from aliasproof.reference_pass.fake_execution import fake_mode, on_fakes
+from aliasproof.reference_pass.functionalize import has_effect
+from aliasproof.reference_pass.layout_uses import at_same_offset, location_use
+from aliasproof.reference_pass.liveness import Liveness, Write, stored_over
+from aliasproof.reference_pass.metadata import update_metadata
+from aliasproof.reference_pass.operand_access import COPIES_STORAGE, SCATTERS
+from aliasproof.reference_pass.operator_forms import EPILOGUE, aten, bind
+from aliasproof.reference_pass.regions import Region, equal, known, overlap
+from aliasproof.reference_pass.size_guards import guard_sizes
 
 # --- which operand a node duplicates --------------------------------------------------------------
 

@@ -12,8 +12,8 @@ from typing import Any
 from torch import fx
 from torch._ops import OpOverload
 
-from reference_pass.nested import leaves_in, tensors_in
-from reference_pass.operator_forms import (
+from aliasproof.reference_pass.nested import leaves_in, tensors_in
+from aliasproof.reference_pass.operator_forms import (
     aten,
     bind,
     facts,
@@ -22,7 +22,7 @@ from reference_pass.operator_forms import (
     on_copies,
     unbind,
 )
-from reference_pass.regions import Size, known
+from aliasproof.reference_pass.regions import Size, known
 
 
 @functools.cache

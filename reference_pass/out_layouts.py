@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from reference_pass.fake_corrections import true_result
-from reference_pass.nested import tensors_in
-from reference_pass.operator_forms import facts, functional_call, functional_form
-from reference_pass.real_runs import with_layout_of_run
-from reference_pass.regions import Size
+from aliasproof.reference_pass.fake_corrections import true_result
+from aliasproof.reference_pass.nested import tensors_in
+from aliasproof.reference_pass.operator_forms import facts, functional_call, functional_form
+from aliasproof.reference_pass.real_runs import with_layout_of_run
+from aliasproof.reference_pass.regions import Size
 
 
 @dataclass(frozen=True, slots=True)

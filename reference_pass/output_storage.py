@@ -12,9 +12,9 @@ the caller, or autograd, keeps it. No result is wrong for that, so this is not o
 
 from __future__ import annotations
 
-from reference_pass.alias_analysis import storage_of
-from reference_pass.candidates import Candidate
-from reference_pass.regions import known
+from aliasproof.reference_pass.alias_analysis import storage_of
+from aliasproof.reference_pass.candidates import Candidate
+from aliasproof.reference_pass.regions import known
 
 
 def larger_output_storage(candidate: Candidate, growth: int) -> str | None:

@@ -12,9 +12,9 @@ from torch._functorch.partitioners import default_partition, min_cut_remateriali
 from torch._guards import TracingContext
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from reference_pass.alias_analysis import storage_of
-from reference_pass.nested import tensors_in
-from reference_pass.operator_forms import writes
+from aliasproof.reference_pass.alias_analysis import storage_of
+from aliasproof.reference_pass.nested import tensors_in
+from aliasproof.reference_pass.operator_forms import writes
 
 
 def needs_autograd(graph_module: fx.GraphModule, example_inputs: Sequence[Any]) -> bool:

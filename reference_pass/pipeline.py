@@ -18,11 +18,11 @@ from typing import Any, ClassVar
 from torch import fx
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
-from reference_pass.capture import SizeMode, capture
-from reference_pass.conditions import CONDITIONS, Condition
-from reference_pass.exceptions import Broken
-from reference_pass.functionalize import Views, functionalize
-from reference_pass.invariants import (
+from aliasproof.reference_pass.capture import SizeMode, capture
+from aliasproof.reference_pass.conditions import CONDITIONS, Condition
+from aliasproof.reference_pass.exceptions import Broken
+from aliasproof.reference_pass.functionalize import Views, functionalize
+from aliasproof.reference_pass.invariants import (
     Aliases,
     Invariant,
     aliases_at_end,
@@ -31,9 +31,9 @@ from reference_pass.invariants import (
     metadata_is_true,
     no_copy_reads_what_it_writes,
 )
-from reference_pass.metadata import update_metadata
-from reference_pass.noops import remove_noops
-from reference_pass.reinplace import reinplace
+from aliasproof.reference_pass.metadata import update_metadata
+from aliasproof.reference_pass.noops import remove_noops
+from aliasproof.reference_pass.reinplace import reinplace
 
 _CHECKS = [False]  # a stack, as `checked` nests; the last one counts
 

@@ -16,9 +16,9 @@ from torch._ops import OpOverload
 from torch.fx.node import map_aggregate
 from torch.utils._python_dispatch import _disable_current_modes
 
-from reference_pass.nested import leaves_in, tensors_in
-from reference_pass.operator_forms import facts
-from reference_pass.regions import Size
+from aliasproof.reference_pass.nested import leaves_in, tensors_in
+from aliasproof.reference_pass.operator_forms import facts
+from aliasproof.reference_pass.regions import Size
 
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 

@@ -3,7 +3,7 @@
 `Rules` is to `functionalize` what `CONDITIONS` is to `reinplace`: a table of the decisions of the
 pass, each one a function. A right function is defined in the file that explains it, and
 `functionalize.RULES` is the table of the right ones. With another function in one place the pass
-makes wrong programs, which is how `faults/` shows that each rule is needed:
+makes wrong programs, which is how `aliasproof/faults/` shows that each rule is needed:
 
     always = replace(RULES, is_base=lambda uses, geometry: True)
     functionalize_by(always, function, *sample_args)
@@ -18,10 +18,10 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from reference_pass.alias_analysis import Geometry
-from reference_pass.bases import StorageUses
-from reference_pass.regions import Size
-from reference_pass.views import Inverse, ToSteps
+from aliasproof.reference_pass.alias_analysis import Geometry
+from aliasproof.reference_pass.bases import StorageUses
+from aliasproof.reference_pass.regions import Size
+from aliasproof.reference_pass.views import Inverse, ToSteps
 
 
 @dataclass(frozen=True, slots=True)

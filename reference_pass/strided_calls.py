@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import fx
 
-from reference_pass.alias_analysis import Effect, Geometry
-from reference_pass.bases import BaseKind
-from reference_pass.environment import Environment
-from reference_pass.flattening import view_of_geometry
-from reference_pass.operator_forms import aten, bind, copy_form
-from reference_pass.regions import Size, known, same_strides
+from aliasproof.reference_pass.alias_analysis import Effect, Geometry
+from aliasproof.reference_pass.bases import BaseKind
+from aliasproof.reference_pass.environment import Environment
+from aliasproof.reference_pass.flattening import view_of_geometry
+from aliasproof.reference_pass.operator_forms import aten, bind, copy_form
+from aliasproof.reference_pass.regions import Size, known, same_strides
 
 # `as_strided_copy` is a copy of a view that the analysis has described: `as_strided` of its
 # operand. So it is the copying form of the last step to that view.

@@ -17,10 +17,10 @@ from typing import Any
 from torch import fx
 from torch._ops import OpOverload
 
-from reference_pass.alias_analysis import Analysis, Geometry
-from reference_pass.exceptions import Refused
-from reference_pass.nested import nodes_in, tensors_in
-from reference_pass.operator_forms import (
+from aliasproof.reference_pass.alias_analysis import Analysis, Geometry
+from aliasproof.reference_pass.exceptions import Refused
+from aliasproof.reference_pass.nested import nodes_in, tensors_in
+from aliasproof.reference_pass.operator_forms import (
     aten,
     bind,
     facts,
@@ -28,7 +28,7 @@ from reference_pass.operator_forms import (
     is_opaque,
     is_pointwise,
 )
-from reference_pass.regions import overlap, overlaps_itself
+from aliasproof.reference_pass.regions import overlap, overlaps_itself
 
 
 def refuse_undefined(analysis: Analysis) -> None:

@@ -25,9 +25,9 @@ from typing import Any, TypeAlias
 from torch import fx
 from torch._ops import OpOverload
 
-from reference_pass.emission import Emitter
-from reference_pass.operator_forms import aten
-from reference_pass.regions import Size, known
+from aliasproof.reference_pass.emission import Emitter
+from aliasproof.reference_pass.operator_forms import aten
+from aliasproof.reference_pass.regions import Size, known
 
 Arguments: TypeAlias = tuple[Any, ...]  # of a view op, without the tensor that comes first
 ViewStep: TypeAlias = tuple[OpOverload, Arguments]

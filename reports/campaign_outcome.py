@@ -5,10 +5,15 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
-from campaigns.campaign import Campaign, findings_in_order, known_in_order, suspicions_in_order
-from campaigns.finding import Finding
-from programs.printing import source
-from reports.console import (
+from aliasproof.campaigns.run.campaign import (
+    Campaign,
+    findings_in_order,
+    known_in_order,
+    suspicions_in_order,
+)
+from aliasproof.campaigns.store.finding import Finding
+from aliasproof.programs.printing import source
+from aliasproof.reports.console import (
     interpreter,
     new_table,
     print_exactly,
@@ -17,9 +22,9 @@ from reports.console import (
     print_table,
     relative,
 )
-from reports.program_code import print_program
-from reports.progress import silent_findings
-from reports.wording import counted, shortened
+from aliasproof.reports.program_code import print_program
+from aliasproof.reports.progress import silent_findings
+from aliasproof.reports.wording import counted, shortened
 
 
 def print_outcome(console: Console, campaign: Campaign) -> None:

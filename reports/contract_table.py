@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from reports.console import new_table, print_table
+from aliasproof.reports.console import new_table, print_table
 
 # A list that is in the cache is printed without torch.
 if TYPE_CHECKING:
-    from oracles.contract import Contract
+    from aliasproof.oracles.contract import Contract
 
 EVERYTHING = ("promises", "everything that eager does", "")
 CLAUSE_WIDTH = 16  # columns: the longest is "does not promise"

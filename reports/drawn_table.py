@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
-from reports.console import new_table, print_heading, print_lines, print_table
+from aliasproof.reports.console import new_table, print_heading, print_lines, print_table
 
 RARE = 0.01
 SHOWN_OPS = 3  # the most frequent ones of a group, and the rarest

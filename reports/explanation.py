@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 import torch
 from rich.console import Console
 
-from programs.printing import source
-from programs.program import Program
-from reports.console import print_code, print_exactly, print_heading, print_lines
-from reports.program_code import print_program
+from aliasproof.programs.printing import source
+from aliasproof.programs.program import Program
+from aliasproof.reports.console import print_code, print_exactly, print_heading, print_lines
+from aliasproof.reports.program_code import print_program
 
 LEGEND = "A letter names a storage. Each graph has its own letters. ! marks a write."
 NOTHING_DECIDED = (

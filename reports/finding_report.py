@@ -7,13 +7,13 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from campaigns.finding import Finding
-from campaigns.stored import StoredSuspicion
-from corpus.known_bugs import KNOWN_BUGS
-from oracles.observation import Observation
-from oracles.stage import Stage
-from oracles.verdict import Violation
-from reports.console import (
+from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.store.stored import StoredSuspicion
+from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.oracles.observation import Observation
+from aliasproof.oracles.stage import Stage
+from aliasproof.oracles.verdict import Violation
+from aliasproof.reports.console import (
     interpreter,
     print_code,
     print_exactly,
@@ -21,11 +21,11 @@ from reports.console import (
     print_lines,
     relative,
 )
-from reports.program_code import print_program
-from reports.reduction_table import print_steps
-from reports.side_by_side import print_side_by_side
-from reports.verdict_table import print_violation
-from reports.wording import counted
+from aliasproof.reports.program_code import print_program
+from aliasproof.reports.reduction_table import print_steps
+from aliasproof.reports.side_by_side import print_side_by_side
+from aliasproof.reports.verdict_table import print_violation
+from aliasproof.reports.wording import counted
 
 
 def print_finding(console: Console, finding: Finding, summary: str) -> None:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from rich.console import Console
 
-from reports.console import new_table, print_lines, print_table
+from aliasproof.reports.console import new_table, print_lines, print_table
 
 # Only the public face may import `faults`, so these protocols say what is printed of a matrix.
 

@@ -7,11 +7,11 @@ from collections.abc import Collection
 from rich.console import Console
 from rich.text import Text
 
-from corpus.known_bug import KnownBug
-from programs.ordinary_inputs import ordinary_inputs
-from programs.ordinary_syntax import ordinary_source, with_short_names
-from reports.console import new_table, print_lines, print_table
-from reports.wording import counted
+from aliasproof.corpus.known_bug import KnownBug
+from aliasproof.programs.ordinary_inputs import ordinary_inputs
+from aliasproof.programs.ordinary_syntax import ordinary_source, with_short_names
+from aliasproof.reports.console import new_table, print_lines, print_table
+from aliasproof.reports.wording import counted
 
 FIELD_WIDTH = 8  # columns: the longest is "versions"
 

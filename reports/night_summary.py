@@ -9,10 +9,10 @@ from collections.abc import Collection
 import torch
 from rich.console import Console
 
-from campaigns.campaign import Campaign, findings_in_order, known_in_order
-from campaigns.finding import Finding
-from reports.campaign_outcome import print_outcome
-from reports.wording import counted
+from aliasproof.campaigns.run.campaign import Campaign, findings_in_order, known_in_order
+from aliasproof.campaigns.store.finding import Finding
+from aliasproof.reports.campaign_outcome import print_outcome
+from aliasproof.reports.wording import counted
 
 PAGE_WIDTH = 140  # columns
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from reports.console import new_table, print_lines, print_table
+from aliasproof.reports.console import new_table, print_lines, print_table
 
 NAMES = ("op", "kind", "status", "writes", "detail")
 STATUSES = ("drawn", "reachable", "not applicable", "undrawn")

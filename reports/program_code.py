@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from programs.printing import inputs_source, source
-from programs.program import Program
-from reports.console import print_code
+from aliasproof.programs.printing import inputs_source, source
+from aliasproof.programs.program import Program
+from aliasproof.reports.console import print_code
 
 
 def print_program(console: Console, program: Program) -> None:

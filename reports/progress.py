@@ -16,10 +16,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from campaigns.campaign import Campaign, Listener
-from campaigns.finding import Finding
-from reports.console import new_table, print_lines
-from reports.wording import clock, counted, shortened
+from aliasproof.campaigns.run.campaign import Campaign, Listener
+from aliasproof.campaigns.store.finding import Finding
+from aliasproof.reports.console import new_table, print_lines
+from aliasproof.reports.wording import clock, counted, shortened
 
 REDRAWN_EVERY = 0.2  # seconds
 LINE_EVERY = 10.0  # seconds

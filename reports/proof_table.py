@@ -9,9 +9,9 @@ import torch
 from rich.console import Console
 from rich.text import Text
 
-from oracles.proofs.pair_decision import Answer
-from oracles.proofs.target_proofs import PairProof, TargetProofs
-from reports.console import new_table, print_heading, print_lines, print_table
+from aliasproof.oracles.proofs.pair_decision import Answer
+from aliasproof.oracles.proofs.target_proofs import PairProof, TargetProofs
+from aliasproof.reports.console import new_table, print_heading, print_lines, print_table
 
 STYLES = {
     Answer.PROVED: "green",

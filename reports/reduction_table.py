@@ -7,7 +7,7 @@ from typing import Protocol
 
 from rich.console import Console
 
-from reports.console import new_table, print_table
+from aliasproof.reports.console import new_table, print_table
 
 
 class StepCost(Protocol):

@@ -7,11 +7,17 @@ from dataclasses import replace
 
 import torch
 
-from oracles.check_result import Check, EagerResult, TargetResult
-from oracles.judge import EVERY_ORACLE
-from oracles.place_names import renamed
-from reports.shown_runs import ShownCheck, ShownEager, ShownTarget
-from reports.side_by_side import SHARED, SHARED_STORAGE, first_call_rows, rows, value_text
+from aliasproof.oracles.check_result import Check, EagerResult, TargetResult
+from aliasproof.oracles.judge import EVERY_ORACLE
+from aliasproof.oracles.place_names import renamed
+from aliasproof.reports.shown_runs import ShownCheck, ShownEager, ShownTarget
+from aliasproof.reports.side_by_side import (
+    SHARED,
+    SHARED_STORAGE,
+    first_call_rows,
+    rows,
+    value_text,
+)
 
 
 def shown_eager(eager: EagerResult, notes: Sequence[str] = ()) -> ShownEager:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from oracles.check_result import Check, EagerResult, TargetResult
-from oracles.place_names import PlaceNames
-from reports.two_runs import Row
+from aliasproof.oracles.check_result import Check, EagerResult, TargetResult
+from aliasproof.oracles.place_names import PlaceNames
+from aliasproof.reports.two_runs import Row
 
 
 @dataclass(frozen=True, slots=True)

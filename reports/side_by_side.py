@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 import torch
 from rich.console import Console
 
-from oracles.observation import Observation
-from programs.narrow_dtypes import readable
-from programs.regions import Region, overlap
-from programs.storage_bytes import bytes_of
-from reports.two_runs import Row, print_rows
+from aliasproof.oracles.observation import Observation
+from aliasproof.programs.narrow_dtypes import readable
+from aliasproof.programs.regions import Region, overlap
+from aliasproof.programs.storage_bytes import bytes_of
+from aliasproof.reports.two_runs import Row, print_rows
 
 SHARED_STORAGE = "in one storage"
 SHARED = "share bytes"  # the row with the pairs that do

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from rich.console import Console
 from rich.text import Text
 
-from reports.console import new_table, print_table
+from aliasproof.reports.console import new_table, print_table
 
 # What it is, eager's, the target's.
 Row: TypeAlias = tuple[str, str, str]

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from rich.text import Text
 
-from oracles.verdict import Report, Verdict
-from reports.console import print_lines
+from aliasproof.oracles.verdict import Report, Verdict
+from aliasproof.reports.console import print_lines
 
 # The worst first.
 STYLES = {

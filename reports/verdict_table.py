@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from oracles.check_result import Check, TargetResult
-from oracles.place_names import renamed
-from oracles.verdict import Limitation, Report, Verdict, Violation
-from reports.console import new_table, print_heading, print_lines, print_table
-from reports.shown_runs import ShownCheck, ShownEager, ShownTarget
-from reports.two_runs import Row, print_rows
-from reports.verdict_matrix import VerdictMatrix
+from aliasproof.oracles.check_result import Check, TargetResult
+from aliasproof.oracles.place_names import renamed
+from aliasproof.oracles.verdict import Limitation, Report, Verdict, Violation
+from aliasproof.reports.console import new_table, print_heading, print_lines, print_table
+from aliasproof.reports.shown_runs import ShownCheck, ShownEager, ShownTarget
+from aliasproof.reports.two_runs import Row, print_rows
+from aliasproof.reports.verdict_matrix import VerdictMatrix
 
 if TYPE_CHECKING:  # see reports/shown_runs.py
-    from oracles.missed import Opportunity
+    from aliasproof.oracles.missed import Opportunity
 
 LONG_EVIDENCE = 60  # characters; longer evidence has lines of its own
 

@@ -8,9 +8,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from campaigns.run_view import RunView
-from reports.console import new_table
-from reports.wording import clock, counted, shortened
+from aliasproof.campaigns.store.run_view import RunView
+from aliasproof.reports.console import new_table
+from aliasproof.reports.wording import clock, counted, shortened
 
 LATEST = 8  # findings that are named
 PARTS = 60  # columns of a chart over time

@@ -15,13 +15,13 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-from oracles.contract import Contract
-from programs.devices import without_cuda
-from programs.execution import ProgramFunction
-from programs.layouts import dense_strides
-from programs.parsing import parse_source
-from programs.program import Input, Program, Storage
-from targets.target import Build, Function, Target
+from aliasproof.oracles.contract import Contract
+from aliasproof.programs.devices import without_cuda
+from aliasproof.programs.execution import ProgramFunction
+from aliasproof.programs.layouts import dense_strides
+from aliasproof.programs.parsing import parse_source
+from aliasproof.programs.program import Input, Program, Storage
+from aliasproof.targets.target import Build, Function, Target
 
 # A program is drawn on live tensors, which takes as long as a busy machine makes it take.
 UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

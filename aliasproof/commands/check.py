@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 from aliasproof.check_request import Begun, CheckRequest
 from aliasproof.isolated_check import PRELOADED, IsolatedCheck
-from oracles.check_result import Check
-from programs.errors import UserError
-from reports.console import print_notes, results, write_json
-from reports.shown_runs import ShownCheck, ShownTarget
-from reports.verdict_table import CheckPrinter, check_json
-from trials.isolation import Limits, memory_available, start_server
+from aliasproof.oracles.check_result import Check
+from aliasproof.programs.errors import UserError
+from aliasproof.reports.console import print_notes, results, write_json
+from aliasproof.reports.shown_runs import ShownCheck, ShownTarget
+from aliasproof.reports.verdict_table import CheckPrinter, check_json
+from aliasproof.trials.isolation import Limits, memory_available, start_server
 
 MEMORY_SHARE = 0.8  # of the memory that is available, without --memory
 
@@ -65,7 +65,7 @@ def _events(request: CheckRequest, options: CheckOptions) -> Iterator[Begun | Sh
     if not options.in_process:
         limits = options.limits()
         if request.device is not None:  # before a process is started for it
-            from programs.devices import require_device  # noqa: PLC0415 - it imports torch
+            from aliasproof.programs.devices import require_device  # noqa: PLC0415 - it imports torch
 
             require_device(request.device)
         # It imports torch, which this process then need not.

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aliasproof import user_file
 from aliasproof.explaining import VIEWS, explain
-from aliasproof.user_file import FileNames, UserFunction
-from programs.errors import UserError
-from programs.program import Program
-from reports.console import print_notes, results, write_json
-from reports.explanation import Explanation, explanation_json, print_explanation
-from trials.worker import quiet_torch
+from aliasproof.programs.errors import UserError
+from aliasproof.programs.program import Program
+from aliasproof.reports.console import print_notes, results, write_json
+from aliasproof.reports.explanation import Explanation, explanation_json, print_explanation
+from aliasproof.trials.worker import quiet_torch
+from aliasproof.user_code import user_file
+from aliasproof.user_code.user_file import FileNames, UserFunction
 
 
 def explain_file(path: Path, views: str, names: FileNames, *, as_json: bool) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from faults.catalogue import FAULTS
-from faults.matrix import FURTHER, MOST_PROGRAMS, WAIVED, FaultRow, kill_matrix
-from programs.errors import UserError
-from reports.console import notes, results, write_json
-from reports.kill_matrix_table import print_kill, print_kill_matrix
-from trials.worker import quiet_torch
+from aliasproof.faults.catalogue import FAULTS
+from aliasproof.faults.matrix import FURTHER, MOST_PROGRAMS, WAIVED, FaultRow, kill_matrix
+from aliasproof.programs.errors import UserError
+from aliasproof.reports.console import notes, results, write_json
+from aliasproof.reports.kill_matrix_table import print_kill, print_kill_matrix
+from aliasproof.trials.worker import quiet_torch
 
 
 def show_faults(

@@ -10,22 +10,22 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from aliasproof.campaigns.run.cluster_connection import connect
+from aliasproof.campaigns.run.executor import MakeExecutor
+from aliasproof.campaigns.run.fuzz import fuzz, stored_plan
+from aliasproof.campaigns.run.local_workers import LocalWorkers
+from aliasproof.campaigns.run.plan import Plan
+from aliasproof.programs.devices import CPU, require_device
+from aliasproof.programs.errors import UserError, did_you_mean
+from aliasproof.reports.campaign_outcome import print_outcome
+from aliasproof.reports.console import notes, print_notes, relative, results, write_json
+from aliasproof.reports.progress import display
+from aliasproof.reports.wording import counted
 from aliasproof.startup import quit_now
-from campaigns.cluster_connection import connect
-from campaigns.executor import MakeExecutor
-from campaigns.fuzz import fuzz, stored_plan
-from campaigns.local_workers import LocalWorkers
-from campaigns.plan import Plan
-from programs.devices import CPU, require_device
-from programs.errors import UserError, did_you_mean
-from reports.campaign_outcome import print_outcome
-from reports.console import notes, print_notes, relative, results, write_json
-from reports.progress import display
-from reports.wording import counted
-from targets.registry import target as target_named
-from targets.user_names import grant
-from trials.interrupts import Interrupts
-from trials.worker import quiet_torch
+from aliasproof.targets.registry import target as target_named
+from aliasproof.targets.user_names import grant
+from aliasproof.trials.interrupts import Interrupts
+from aliasproof.trials.worker import quiet_torch
 
 # `functionalize` is tested through `fx-reinplace`, which builds on it. A violation that
 # `functionalize` shows alone is attributed to it.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from corpus.known_bugs import KNOWN_BUGS
-from reports.console import results, write_json
-from reports.known_bug_table import known_bug_json, print_known_bugs
-from trials.worker import quiet_torch
+from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.reports.console import results, write_json
+from aliasproof.reports.known_bug_table import known_bug_json, print_known_bugs
+from aliasproof.trials.worker import quiet_torch
 
 
 def list_known_bugs(*, as_json: bool) -> None:

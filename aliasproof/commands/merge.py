@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from campaigns.merging import merge
-from campaigns.run_folder import read_findings
-from programs.errors import UserError
-from reports.campaign_outcome import print_outcome
-from reports.console import results, write_json
-from reports.night_summary import page, summary
-from trials.worker import quiet_torch
+from aliasproof.campaigns.store.merging import merge
+from aliasproof.campaigns.store.run_folder import read_findings
+from aliasproof.programs.errors import UserError
+from aliasproof.reports.campaign_outcome import print_outcome
+from aliasproof.reports.console import results, write_json
+from aliasproof.reports.night_summary import page, summary
+from aliasproof.trials.worker import quiet_torch
 
 
 def merge_runs(

@@ -14,21 +14,26 @@ from typing import Any
 from rich.live import Live
 from rich.text import Text
 
-from aliasproof import user_file
+from aliasproof.campaigns.store.stored import StoredSuspicion, locate, read_stored
 from aliasproof.candidate_checks import ScriptCheck, TargetCheck, file_source, outcome_of
 from aliasproof.minimize_request import MinimizeRequest, Subject, Wanted
 from aliasproof.minimizing import Minimized, minimize
-from aliasproof.user_file import FileNames
-from campaigns.stored import StoredSuspicion, locate, read_stored
-from programs.devices import require_device
-from programs.errors import Rejected, UserError
-from programs.serialization import dumps, to_json
-from reduction.reducer import Reducer
-from reports.console import notes, print_code, print_lines, print_notes, results, write_json
-from reports.reduction_table import print_steps
-from reports.wording import clock, counted
-from trials.attribution import Symptom, graded
-from trials.isolation import (
+from aliasproof.programs.devices import require_device
+from aliasproof.programs.errors import Rejected, UserError
+from aliasproof.programs.serialization import dumps, to_json
+from aliasproof.reduction.reducer import Reducer
+from aliasproof.reports.console import (
+    notes,
+    print_code,
+    print_lines,
+    print_notes,
+    results,
+    write_json,
+)
+from aliasproof.reports.reduction_table import print_steps
+from aliasproof.reports.wording import clock, counted
+from aliasproof.trials.attribution import Symptom, graded
+from aliasproof.trials.isolation import (
     CPU,
     TARGET_STEP,
     Death,
@@ -38,6 +43,8 @@ from trials.isolation import (
     Raised,
     memory_available,
 )
+from aliasproof.user_code import user_file
+from aliasproof.user_code.user_file import FileNames
 
 NOT_JUDGED, INTERRUPTED = 4, 130
 MEMORY_SHARE = 0.8  # of the memory that is available, for all workers together

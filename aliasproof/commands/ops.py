@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from aliasproof.listing_cache import listing
-from programs.errors import UserError, did_you_mean
-from reports.console import results, write_json
-from reports.op_table import print_ops
+from aliasproof.programs.errors import UserError, did_you_mean
+from aliasproof.reports.console import results, write_json
+from aliasproof.reports.op_table import print_ops
 
 
 def list_ops(*, kind: str | None, status: str | None, as_json: bool) -> None:

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import torch
 
-from aliasproof import user_file
+from aliasproof.oracles.proofs.target_proofs import TargetProofs
+from aliasproof.programs.errors import UserError
+from aliasproof.programs.program import Program
 from aliasproof.proving import DEFAULT_TARGETS, Range, prove_function
-from aliasproof.user_file import FileNames, UserFunction
-from oracles.proofs.target_proofs import TargetProofs
-from programs.errors import UserError
-from programs.program import Program
-from reports.console import print_notes, results, write_json
-from reports.proof_table import has_symbols, print_proofs
-from targets.registry import target as target_named
-from targets.user_names import grant
-from trials.worker import quiet_torch
+from aliasproof.reports.console import print_notes, results, write_json
+from aliasproof.reports.proof_table import has_symbols, print_proofs
+from aliasproof.targets.registry import target as target_named
+from aliasproof.targets.user_names import grant
+from aliasproof.trials.worker import quiet_torch
+from aliasproof.user_code import user_file
+from aliasproof.user_code.user_file import FileNames, UserFunction
 
 NO_SYMBOL = (
     "no size became a symbol; only sizes of 2 or more do, in inputs that fill a storage of their"

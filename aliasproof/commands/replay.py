@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-import corpus.known
-from aliasproof.commands.triage import history_of, keep_replays
-from campaigns.replaying import (
+import aliasproof.corpus.known
+from aliasproof.campaigns.publish.replaying import (
     NOT_RUN,
     REGRESSED,
     Replayable,
@@ -19,9 +18,17 @@ from campaigns.replaying import (
     known_bugs,
     replay,
 )
-from campaigns.store import NAME
-from reports.console import new_table, notes, print_lines, print_table, results, write_json
-from targets.user_names import grant
+from aliasproof.campaigns.store.store import NAME
+from aliasproof.commands.triage import history_of, keep_replays
+from aliasproof.reports.console import (
+    new_table,
+    notes,
+    print_lines,
+    print_table,
+    results,
+    write_json,
+)
+from aliasproof.targets.user_names import grant
 
 
 def replay_bugs(
@@ -51,7 +58,7 @@ def replay_bugs(
 
 
 def _bugs(folder: Path | None) -> AbstractContextManager[Sequence[Replayable]]:
-    known = Path(str(corpus.known.__file__)).parent
+    known = Path(str(aliasproof.corpus.known.__file__)).parent
     if folder is None or folder.resolve() == known:
         return known_bugs()
     return findings_of(folder, history_of(folder).was_fixed if _is_run(folder) else None)

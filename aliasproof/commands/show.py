@@ -8,32 +8,32 @@ from pathlib import Path
 
 import torch
 
-from campaigns.finding import Finding
-from campaigns.reproducer import confirm, render
-from campaigns.stored import StoredSuspicion, locate, read_stored
-from oracles.verdict import Violation
-from programs.devices import require_device
-from programs.errors import UserError
-from programs.printing import source
-from reports.console import output_for_results, print_lines, results, write_json
-from reports.finding_report import (
+from aliasproof.campaigns.publish.reproducer import confirm, render
+from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.store.stored import StoredSuspicion, locate, read_stored
+from aliasproof.oracles.verdict import Violation
+from aliasproof.programs.devices import require_device
+from aliasproof.programs.errors import UserError
+from aliasproof.programs.printing import source
+from aliasproof.reports.console import output_for_results, print_lines, results, write_json
+from aliasproof.reports.finding_report import (
     print_finding,
     print_new_run,
     print_reproducer,
     print_stage,
     print_suspicion,
 )
-from reports.side_by_side import rows
-from reports.verdict_table import print_violation, report_json
-from targets.registry import is_importable
-from targets.registry import target as target_named
-from targets.target import Target
-from targets.user_names import grant
-from trials.examination import Examination, examine
-from trials.forked import DEATHS
-from trials.isolation import DEVICE_LOST
-from trials.trial import Case
-from trials.worker import quiet_torch
+from aliasproof.reports.side_by_side import rows
+from aliasproof.reports.verdict_table import print_violation, report_json
+from aliasproof.targets.registry import is_importable
+from aliasproof.targets.registry import target as target_named
+from aliasproof.targets.target import Target
+from aliasproof.targets.user_names import grant
+from aliasproof.trials.examination import Examination, examine
+from aliasproof.trials.forked import DEATHS
+from aliasproof.trials.isolation import DEVICE_LOST
+from aliasproof.trials.trial import Case
+from aliasproof.trials.worker import quiet_torch
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from rich.progress import track
 
-from campaigns.drawn_programs import DrawnPrograms
-from programs.errors import UserError
-from reports.console import notes, results, write_json
-from reports.drawn_table import print_drawn
-from trials.worker import quiet_torch
+from aliasproof.campaigns.run.drawn_programs import DrawnPrograms
+from aliasproof.programs.errors import UserError
+from aliasproof.reports.console import notes, results, write_json
+from aliasproof.reports.drawn_table import print_drawn
+from aliasproof.trials.worker import quiet_torch
 
 
 def show_drawn(programs: int, seed: int, *, as_json: bool) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from aliasproof.listing_cache import listing
-from reports.console import output_for_results, results, write_json
-from reports.contract_table import print_own_target, print_target, print_variant
-from targets.user_names import installed
+from aliasproof.reports.console import output_for_results, results, write_json
+from aliasproof.reports.contract_table import print_own_target, print_target, print_variant
+from aliasproof.targets.user_names import installed
 
 
 def list_targets(*, as_json: bool) -> None:

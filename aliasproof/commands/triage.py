@@ -6,13 +6,20 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from campaigns.finding_states import STATES, History, Triaged, keep_replay, set_state, triaged
-from campaigns.full_disk import explained
-from campaigns.replaying import NOT_RUN, REGRESSED, STILL, Replayed
-from campaigns.run_lock import RunLock
-from campaigns.store import NAME, Store
-from programs.errors import UserError
-from reports.console import new_table, print_lines, print_table, results, write_json
+from aliasproof.campaigns.publish.replaying import NOT_RUN, REGRESSED, STILL, Replayed
+from aliasproof.campaigns.run.full_disk import explained
+from aliasproof.campaigns.store.finding_states import (
+    STATES,
+    History,
+    Triaged,
+    keep_replay,
+    set_state,
+    triaged,
+)
+from aliasproof.campaigns.store.run_lock import RunLock
+from aliasproof.campaigns.store.store import NAME, Store
+from aliasproof.programs.errors import UserError
+from aliasproof.reports.console import new_table, print_lines, print_table, results, write_json
 
 
 def triage_run(

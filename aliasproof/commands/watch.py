@@ -9,9 +9,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.live import Live
 
-from campaigns.run_view import RunReader
-from reports.console import print_exactly, results
-from reports.watched_run import picture
+from aliasproof.campaigns.store.run_view import RunReader
+from aliasproof.reports.console import print_exactly, results
+from aliasproof.reports.watched_run import picture
 
 REDRAWN_EVERY = 1.0  # seconds
 

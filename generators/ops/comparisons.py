@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from generators import number_arguments as numbers
-from generators import tensor_arguments as tensors
-from generators.operator import Operator, lines, seldom
+from aliasproof.generators import number_arguments as numbers
+from aliasproof.generators import tensor_arguments as tensors
+from aliasproof.generators.operator import Operator, lines, seldom
 
 COMPARISONS: tuple[Operator, ...] = (
     *lines(

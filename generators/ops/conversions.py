@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from generators import number_arguments as numbers
-from generators import tensor_arguments as tensors
-from generators import view_arguments as views
-from generators.operator import Operator, complex_, floating, line, not_bool
+from aliasproof.generators import number_arguments as numbers
+from aliasproof.generators import tensor_arguments as tensors
+from aliasproof.generators import view_arguments as views
+from aliasproof.generators.operator import Operator, complex_, floating, line, not_bool
 
 CONVERSIONS: tuple[Operator, ...] = (
     line("conversion", "contiguous.default"),

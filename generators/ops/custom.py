@@ -5,14 +5,14 @@ A compiler that functionalizes a call must restore its aliases where it copies i
 
 from __future__ import annotations
 
-from generators import tensor_arguments as tensors
-from generators.arguments import drawn_arguments
-from generators.draft import Draft, Drawer
-from generators.operator import Operator, any_dtype
-from generators.scene import NoChoice
-from programs.custom_operators import NAMESPACE
-from programs.program import Argument, Ref
-from programs.regions import Region, overlaps_itself
+from aliasproof.generators import tensor_arguments as tensors
+from aliasproof.generators.arguments import drawn_arguments
+from aliasproof.generators.draft import Draft, Drawer
+from aliasproof.generators.operator import Operator, any_dtype
+from aliasproof.generators.scene import NoChoice
+from aliasproof.programs.custom_operators import NAMESPACE
+from aliasproof.programs.program import Argument, Ref
+from aliasproof.programs.regions import Region, overlaps_itself
 
 # --- drawers --------------------------------------------------------------------------------------
 

@@ -6,11 +6,19 @@ from collections.abc import Callable
 
 import torch
 
-from generators import list_arguments as lists
-from generators import number_arguments as numbers
-from generators import tensor_arguments as tensors
-from generators.draft import Drawer
-from generators.operator import Operator, any_dtype, floating, inexact, line, not_bool, real
+from aliasproof.generators import list_arguments as lists
+from aliasproof.generators import number_arguments as numbers
+from aliasproof.generators import tensor_arguments as tensors
+from aliasproof.generators.draft import Drawer
+from aliasproof.generators.operator import (
+    Operator,
+    any_dtype,
+    floating,
+    inexact,
+    line,
+    not_bool,
+    real,
+)
 
 
 def _lines(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from generators import number_arguments as numbers
-from generators import tensor_arguments as tensors
-from generators.operator import Operator, at_least, line, lines, not_bool, of_rank, real
+from aliasproof.generators import number_arguments as numbers
+from aliasproof.generators import tensor_arguments as tensors
+from aliasproof.generators.operator import Operator, at_least, line, lines, not_bool, of_rank, real
 
 FUNCTIONAL: tuple[Operator, ...] = (
     line("functional", "add.Tensor", not_bool, other=tensors.partner_or_number),

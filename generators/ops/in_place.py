@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from generators import number_arguments as numbers
-from generators import tensor_arguments as tensors
-from generators.operator import Operator, floating, inexact, integer_or_bool, line, not_bool, real
+from aliasproof.generators import number_arguments as numbers
+from aliasproof.generators import tensor_arguments as tensors
+from aliasproof.generators.operator import (
+    Operator,
+    floating,
+    inexact,
+    integer_or_bool,
+    line,
+    not_bool,
+    real,
+)
 
 IN_PLACE: tuple[Operator, ...] = (
     line("in-place", "add_.Tensor", not_bool),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from generators import index_arguments as indices
-from generators import number_arguments as numbers
-from generators import tensor_arguments as tensors
-from generators.draft import Drawer
-from generators.operator import Operator, exactly, line, lines, of_rank, often, seldom
+from aliasproof.generators import index_arguments as indices
+from aliasproof.generators import number_arguments as numbers
+from aliasproof.generators import tensor_arguments as tensors
+from aliasproof.generators.draft import Drawer
+from aliasproof.generators.operator import Operator, exactly, line, lines, of_rank, often, seldom
 
 _OF_SCATTER: dict[str, Drawer] = {"index": indices.positions_like}
 _WITH_SOURCE: dict[str, Drawer] = {**_OF_SCATTER, "src": indices.at_least_index}

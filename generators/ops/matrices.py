@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from generators import number_arguments as numbers
-from generators.matrix_arguments import ADDBMM, ADDMM, ADDMV, ADDR, BADDBMM, multiplies
-from generators.operator import Operator, at_least, exactly, line, of_rank
+from aliasproof.generators import number_arguments as numbers
+from aliasproof.generators.matrix_arguments import ADDBMM, ADDMM, ADDMV, ADDR, BADDBMM, multiplies
+from aliasproof.generators.operator import Operator, at_least, exactly, line, of_rank
 
 MATRICES: tuple[Operator, ...] = (
     *of_rank(exactly(1), line("matrix", "addmv_.default", multiplies, **ADDMV)),

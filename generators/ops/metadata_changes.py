@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from generators import metadata_arguments as metadata
-from generators import number_arguments as numbers
-from generators import view_arguments as views
-from generators.operator import Operator, any_dtype, line
+from aliasproof.generators import metadata_arguments as metadata
+from aliasproof.generators import number_arguments as numbers
+from aliasproof.generators import view_arguments as views
+from aliasproof.generators.operator import Operator, any_dtype, line
 
 METADATA_CHANGES: tuple[Operator, ...] = (
     line("metadata", "t_.default"),

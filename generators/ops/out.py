@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from generators import index_arguments as indices
-from generators import number_arguments as numbers
-from generators import tensor_arguments as tensors
-from generators.matrix_arguments import (
+from aliasproof.generators import index_arguments as indices
+from aliasproof.generators import number_arguments as numbers
+from aliasproof.generators import tensor_arguments as tensors
+from aliasproof.generators.matrix_arguments import (
     ADDMM,
     ADDR,
     BADDBMM,
@@ -15,7 +15,7 @@ from generators.matrix_arguments import (
     OUTER,
     multiplies,
 )
-from generators.operator import Operator, at_least, exactly, line, lines, of_rank
+from aliasproof.generators.operator import Operator, at_least, exactly, line, lines, of_rank
 
 OUT: tuple[Operator, ...] = (
     # Element by element: they also cast to the dtype of the buffer.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from generators import random_arguments as randoms
-from generators import tensor_arguments as tensors
-from generators import view_arguments as views
-from generators.operator import Operator, floating, line, real
+from aliasproof.generators import random_arguments as randoms
+from aliasproof.generators import tensor_arguments as tensors
+from aliasproof.generators import view_arguments as views
+from aliasproof.generators.operator import Operator, floating, line, real
 
 _DROPPED = {"p": views.probability, "train": randoms.training}
 

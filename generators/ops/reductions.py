@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from generators import number_arguments as numbers
-from generators import tensor_arguments as tensors
-from generators.matrix_arguments import ADDMM, BADDBMM, BMM, MM, multiplies
-from generators.operator import Operator, at_least, exactly, line, lines, not_bool, of_rank
+from aliasproof.generators import number_arguments as numbers
+from aliasproof.generators import tensor_arguments as tensors
+from aliasproof.generators.matrix_arguments import ADDMM, BADDBMM, BMM, MM, multiplies
+from aliasproof.generators.operator import (
+    Operator,
+    at_least,
+    exactly,
+    line,
+    lines,
+    not_bool,
+    of_rank,
+)
 
 REDUCTIONS: tuple[Operator, ...] = (
     line("reduction", "sum.default", not_bool),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from generators import number_arguments as numbers
-from generators import tensor_arguments as tensors
-from generators.draft import Draft, Drawer
-from generators.operator import Operator, at_least, floating, line, lines, of_rank, often
-from generators.scene import NoChoice
-from programs.program import Argument, Ref
-from programs.regions import Region, overlap
+from aliasproof.generators import number_arguments as numbers
+from aliasproof.generators import tensor_arguments as tensors
+from aliasproof.generators.draft import Draft, Drawer
+from aliasproof.generators.operator import Operator, at_least, floating, line, lines, of_rank, often
+from aliasproof.generators.scene import NoChoice
+from aliasproof.programs.program import Argument, Ref
+from aliasproof.programs.regions import Region, overlap
 
 
 def parameters(draft: Draft) -> Argument:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from generators import number_arguments as numbers
-from generators import tensor_arguments as tensors
-from generators import view_arguments as views
-from generators.operator import Operator, any_dtype, complex_, line, not_bool, real_part
+from aliasproof.generators import number_arguments as numbers
+from aliasproof.generators import tensor_arguments as tensors
+from aliasproof.generators import view_arguments as views
+from aliasproof.generators.operator import Operator, any_dtype, complex_, line, not_bool, real_part
 
 VIEWS: tuple[Operator, ...] = (
     line("view", "select.int", index=numbers.index_in_dimension),

@@ -29,11 +29,11 @@ from dataclasses import dataclass, replace
 
 import sympy  # type: ignore[import-untyped]
 
-from oracles.proofs.assumptions import Assumptions
-from oracles.proofs.pair_decision import Answer, PairDecision, PairQuestion
-from oracles.proofs.size_expressions import SizeValues
-from oracles.proofs.size_search import SizeSearch, encoded
-from oracles.proofs.symbolic_regions import SymbolicLayout, SymbolicRegion
+from aliasproof.oracles.proofs.assumptions import Assumptions
+from aliasproof.oracles.proofs.pair_decision import Answer, PairDecision, PairQuestion
+from aliasproof.oracles.proofs.size_expressions import SizeValues
+from aliasproof.oracles.proofs.size_search import SizeSearch, encoded
+from aliasproof.oracles.proofs.symbolic_regions import SymbolicLayout, SymbolicRegion
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import sympy  # type: ignore[import-untyped]
 
-from oracles.proofs.size_expressions import Expr, SizeValues, compiled, evaluate
+from aliasproof.oracles.proofs.size_expressions import Expr, SizeValues, compiled, evaluate
 
 SizeRange: TypeAlias = tuple[int, int | None]  # both ends included; None: no upper bound
 

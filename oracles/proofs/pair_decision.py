@@ -13,20 +13,20 @@ from typing import Any
 
 import z3
 
-from oracles import smt
-from oracles.proofs.assumptions import Assumptions
-from oracles.proofs.size_encoding import (
+from aliasproof.oracles import smt
+from aliasproof.oracles.proofs.assumptions import Assumptions
+from aliasproof.oracles.proofs.size_encoding import (
     SizeEncoding,
     Untranslatable,
     same_dims_and_itemsizes,
     same_relative_layout,
 )
-from oracles.proofs.size_expressions import SizeValues
-from oracles.proofs.size_search import SizeSearch, ask, encoded
-from oracles.proofs.symbolic_regions import CompiledPair, RegionPair
-from oracles.smt import Disjoint, Unknown
-from programs.errors import Rejected
-from programs.regions import overlap
+from aliasproof.oracles.proofs.size_expressions import SizeValues
+from aliasproof.oracles.proofs.size_search import SizeSearch, ask, encoded
+from aliasproof.oracles.proofs.symbolic_regions import CompiledPair, RegionPair
+from aliasproof.oracles.smt import Disjoint, Unknown
+from aliasproof.programs.errors import Rejected
+from aliasproof.programs.regions import overlap
 
 # Shares of the remaining time, so that a step that fails leaves time to the next ones.
 _SHARE_OF_LINEAR_FACTS = 0.25

@@ -21,8 +21,8 @@ import sympy  # type: ignore[import-untyped]
 import z3
 from torch.utils._sympy import functions as torch_functions
 
-from oracles.proofs.assumptions import SizeRange
-from oracles.proofs.polynomials import (
+from aliasproof.oracles.proofs.assumptions import SizeRange
+from aliasproof.oracles.proofs.polynomials import (
     Monomial,
     Polynomial,
     added,
@@ -31,8 +31,8 @@ from oracles.proofs.polynomials import (
     scaled,
     subtracted,
 )
-from oracles.proofs.size_expressions import Expr
-from oracles.proofs.symbolic_regions import RegionPair, SymbolicRegion
+from aliasproof.oracles.proofs.size_expressions import Expr
+from aliasproof.oracles.proofs.symbolic_regions import RegionPair, SymbolicRegion
 
 # A relation as a condition on the difference of its sides.
 _RELATIONS: dict[type, Any] = {

@@ -10,10 +10,10 @@ from typing import Any
 
 import z3
 
-from oracles.proofs.assumptions import Assumptions
-from oracles.proofs.size_encoding import SizeEncoding, Untranslatable
-from oracles.proofs.size_expressions import SizeValues
-from oracles.smt import Disjoint, Session, Unknown
+from aliasproof.oracles.proofs.assumptions import Assumptions
+from aliasproof.oracles.proofs.size_encoding import SizeEncoding, Untranslatable
+from aliasproof.oracles.proofs.size_expressions import SizeValues
+from aliasproof.oracles.smt import Disjoint, Session, Unknown
 
 MOST_ROUNDS = 64  # sizes that z3 may propose in one search
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from oracles.observation import Observation
-from oracles.proofs.size_expressions import Expr, SizeValues, compiled, evaluate
-from programs.regions import Region
+from aliasproof.oracles.observation import Observation
+from aliasproof.oracles.proofs.size_expressions import Expr, SizeValues, compiled, evaluate
+from aliasproof.programs.regions import Region
 
 
 @dataclass(frozen=True, slots=True)

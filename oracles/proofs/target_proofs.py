@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from oracles.proofs.all_sizes import Proof
-from oracles.proofs.pair_decision import Answer
+from aliasproof.oracles.proofs.all_sizes import Proof
+from aliasproof.oracles.proofs.pair_decision import Answer
 
 
 @dataclass(frozen=True, slots=True)

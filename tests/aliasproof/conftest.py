@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from aliasproof.command_line import run
-from oracles.contract import Contract
-from programs.program import Input, Instruction, Program, Ref, Storage
-from targets.registry import TARGETS
-from targets.symbolic_sizes import SYMBOLIC, SymbolicBuild
-from targets.target import Build, Function, Target
+from aliasproof.oracles.contract import Contract
+from aliasproof.programs.program import Input, Instruction, Program, Ref, Storage
+from aliasproof.targets.registry import TARGETS
+from aliasproof.targets.symbolic_sizes import SYMBOLIC, SymbolicBuild
+from aliasproof.targets.target import Build, Function, Target
 from tests.aliasproof.planted_targets import stale
 
 

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import torch
 
-from oracles.check_result import Check
-from oracles.judge import ON_GRAPHS
-from oracles.verdict import Verdict
-from programs.values import clone_inputs
-from targets.target import Build, Function
+from aliasproof.oracles.check_result import Check
+from aliasproof.oracles.judge import ON_GRAPHS
+from aliasproof.oracles.verdict import Verdict
+from aliasproof.programs.values import clone_inputs
+from aliasproof.targets.target import Build, Function
 
 
 def stale(function: Function, inputs: Sequence[torch.Tensor]) -> Build:

@@ -11,8 +11,9 @@ import torch
 from hypothesis import given, settings
 from torch import fx
 
-from aliasproof import NotJudged, Program, UserError, assert_equivalent, programs
-from generators.features import Features
+from aliasproof import NotJudged, Program, UserError, assert_equivalent
+from aliasproof.generators import programs
+from aliasproof.generators.features import Features
 
 SMALL = Features(
     dtypes=(torch.float32,),

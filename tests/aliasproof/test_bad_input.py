@@ -5,7 +5,7 @@ import json
 import pytest
 
 import aliasproof.commands.ops
-from programs.errors import InternalError, OutOfMemory
+from aliasproof.programs.errors import InternalError, OutOfMemory
 
 GOOD = "import torch\ndef program(x):\n    return x\ndef inputs():\n    return torch.ones(3)\n"
 

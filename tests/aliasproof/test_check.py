@@ -9,12 +9,12 @@ import torch
 
 import aliasproof
 from aliasproof.checking import check
-from oracles.check_result import Check
-from oracles.judge import ON_GRAPHS
-from oracles.verdict import Verdict
-from reports.side_by_side import value_text
-from targets.registry import TARGETS
-from targets.target import Build
+from aliasproof.oracles.check_result import Check
+from aliasproof.oracles.judge import ON_GRAPHS
+from aliasproof.oracles.verdict import Verdict
+from aliasproof.reports.side_by_side import value_text
+from aliasproof.targets.registry import TARGETS
+from aliasproof.targets.target import Build
 
 SAFE = ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "identity")
 

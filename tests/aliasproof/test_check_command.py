@@ -6,9 +6,9 @@ from pathlib import Path
 
 import torch
 
-from oracles.judge import ORACLES
-from oracles.verdict import Verdict
-from programs.serialization import dumps
+from aliasproof.oracles.judge import ORACLES
+from aliasproof.oracles.verdict import Verdict
+from aliasproof.programs.serialization import dumps
 
 README = Path(__file__).parents[2] / "README.md"
 # In torch 2.13, zeroing an expanded input through AOTAutograd gives values other than zero.

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from corpus.known_bugs import KNOWN_BUGS
-from programs.devices import on_device
-from programs.serialization import dumps, to_json
+from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.programs.devices import on_device
+from aliasproof.programs.serialization import dumps, to_json
 
 PROGRAM = on_device(KNOWN_BUGS["expand-inverse"].program, "cuda:99")
 FINDING = {

@@ -7,11 +7,11 @@ import torch
 
 import aliasproof.explaining
 from aliasproof.explaining import explain, letter, step_of
-from programs.program import Input, Instruction, Program, Ref, Storage
-from programs.serialization import dumps
-from reference_pass.conditions import CONDITIONS
-from reference_pass.exceptions import Refused
-from reports.explanation import graph_text
+from aliasproof.programs.program import Input, Instruction, Program, Ref, Storage
+from aliasproof.programs.serialization import dumps
+from aliasproof.reference_pass.conditions import CONDITIONS
+from aliasproof.reference_pass.exceptions import Refused
+from aliasproof.reports.explanation import graph_text
 
 MUTATES = """
 import torch

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from oracles.judge import EVERY_ORACLE
+from aliasproof.oracles.judge import EVERY_ORACLE
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
 

@@ -7,11 +7,11 @@ import functools
 import torch
 
 from aliasproof.checking import check
-from oracles.verdict import Verdict
-from reports.run_texts import shown_check
-from targets import identity, second_calls
-from targets.registry import TARGETS
-from targets.target import Build, Target
+from aliasproof.oracles.verdict import Verdict
+from aliasproof.reports.run_texts import shown_check
+from aliasproof.targets import identity, second_calls
+from aliasproof.targets.registry import TARGETS
+from aliasproof.targets.target import Build, Target
 
 
 def without_alias(function, inputs):

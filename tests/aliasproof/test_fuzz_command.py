@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import aliasproof
-from campaigns.user_level import NOT_RUN
-from corpus.known_bugs import KNOWN_BUGS
+from aliasproof.campaigns.publish.user_level import NOT_RUN
+from aliasproof.corpus.known_bugs import KNOWN_BUGS
 
 ROOT = Path(aliasproof.__file__).parents[1]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "100"}

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from aliasproof.campaigns.run.plan import Plan
 from aliasproof.commands.fuzz import DEFAULT_SECONDS, DEFAULT_TARGETS, FuzzOptions
-from campaigns.plan import Plan
-from programs.errors import UserError
+from aliasproof.programs.errors import UserError
 
 
 def test_without_options_there_is_a_time_limit():

@@ -16,10 +16,10 @@ import pytest
 import aliasproof
 from aliasproof.check_request import Begun, CheckRequest
 from aliasproof.isolated_check import PRELOADED, IsolatedCheck
-from oracles.verdict import Verdict
-from programs.errors import UserError
-from reports.shown_runs import ShownTarget
-from trials.isolation import Limits, start_server
+from aliasproof.oracles.verdict import Verdict
+from aliasproof.programs.errors import UserError
+from aliasproof.reports.shown_runs import ShownTarget
+from aliasproof.trials.isolation import Limits, start_server
 
 ROOT = Path(aliasproof.__file__).parents[1]
 LIMITS = Limits(seconds=5.0, nbytes=1 << 30)

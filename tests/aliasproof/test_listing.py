@@ -11,10 +11,10 @@ import pytest
 
 import aliasproof
 import aliasproof.listing_cache
+from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.generators.operators import OPERATORS
 from aliasproof.listing_cache import _state
-from corpus.known_bugs import KNOWN_BUGS
-from generators.operators import OPERATORS
-from targets.registry import TARGETS
+from aliasproof.targets.registry import TARGETS
 
 ROOT = Path(aliasproof.__file__).parents[1]
 

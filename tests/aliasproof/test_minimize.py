@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.store.run_folder import write_finding
 from aliasproof.candidate_checks import ScriptCheck
 from aliasproof.minimizing import minimize
-from campaigns.finding import Finding
-from campaigns.run_folder import write_finding
-from programs.program import Program
-from programs.serialization import dumps, loads
+from aliasproof.programs.program import Program
+from aliasproof.programs.serialization import dumps, loads
 
 known_bug = pytest.mark.skipif(
     not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from aliasproof.campaigns.store.run_folder import write_finding
 from aliasproof.listings import installed_targets
-from campaigns.run_folder import write_finding
-from targets import user_names, variants
-from targets.registry import TARGETS, target
+from aliasproof.targets import user_names, variants
+from aliasproof.targets.registry import TARGETS, target
 from tests.aliasproof.test_show import FINDING
 
 ROOT = Path(__file__).parents[2]

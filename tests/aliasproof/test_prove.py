@@ -4,14 +4,14 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from aliasproof.oracles.contract import Contract, Precondition
+from aliasproof.oracles.proofs.pair_decision import Answer
+from aliasproof.oracles.proofs.target_proofs import Covered
+from aliasproof.programs.program import Input, Instruction, Program, Ref, Storage
+from aliasproof.programs.regions import Region, overlap
 from aliasproof.proving import Range, prove_build, prove_function
+from aliasproof.targets.target import Target
 from benchmarks.proof_rates import even_arena, no_clones
-from oracles.contract import Contract, Precondition
-from oracles.proofs.pair_decision import Answer
-from oracles.proofs.target_proofs import Covered
-from programs.program import Input, Instruction, Program, Ref, Storage
-from programs.regions import Region, overlap
-from targets.target import Target
 
 
 def halves(x):

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from aliasproof.programs.program import Input, Instruction, Program, Ref, Storage
+from aliasproof.programs.serialization import dumps
 from benchmarks.proof_rates import no_clones
-from programs.program import Input, Instruction, Program, Ref, Storage
-from programs.serialization import dumps
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "proofs.md"
 HALVES = """

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-import corpus.known
-from campaigns.finding import Finding
-from campaigns.known_reproducers import known_reproducer
-from campaigns.reproducer import confirm
-from campaigns.run_folder import RunFolder
-from campaigns.run_lock import RunLock
-from campaigns.store import Store
-from corpus.known_bugs import KNOWN_BUGS
-from corpus.shown_differences import shown_differences
+import aliasproof.corpus.known
+from aliasproof.campaigns.publish.known_reproducers import known_reproducer
+from aliasproof.campaigns.publish.reproducer import confirm
+from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.store.run_folder import RunFolder
+from aliasproof.campaigns.store.run_lock import RunLock
+from aliasproof.campaigns.store.store import Store
+from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.corpus.shown_differences import shown_differences
 from tests.campaigns.test_confirmations import REDUCED
 from tests.campaigns.test_merging import run
 
@@ -108,7 +108,7 @@ def test_known_bugs_that_show_where_they_were_fixed_have_regressed(call, torch_o
 
 def test_known_bugs_that_are_gone_are_fixed(call, torch_of):
     python = torch_of("2.13.0", "exit 0")
-    done = call("replay", Path(corpus.known.__file__).parent, "--torch", python)
+    done = call("replay", Path(aliasproof.corpus.known.__file__).parent, "--torch", python)
     assert done.code == 0, done.err
     assert f"torch 2.13.0: {len(KNOWN_BUGS)} fixed" in done.out
 

@@ -9,15 +9,15 @@ import pytest
 import torch
 
 import aliasproof.commands.show
-from campaigns.finding import Finding
-from campaigns.reproducer import Confirmation, render
-from campaigns.run_folder import write_finding
-from oracles.contract import Contract
-from oracles.verdict import Violation
-from programs.program import Input, Instruction, Program, Ref, Storage
-from programs.serialization import dumps
-from targets.registry import TARGETS
-from targets.target import Target
+from aliasproof.campaigns.publish.reproducer import Confirmation, render
+from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.store.run_folder import write_finding
+from aliasproof.oracles.contract import Contract
+from aliasproof.oracles.verdict import Violation
+from aliasproof.programs.program import Input, Instruction, Program, Ref, Storage
+from aliasproof.programs.serialization import dumps
+from aliasproof.targets.registry import TARGETS
+from aliasproof.targets.target import Target
 
 PROGRAM = Program(
     (Storage(torch.float32, 2),),

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-import campaigns.drawn_programs
-from generators.features import Features, swarm
+import aliasproof.campaigns.run.drawn_programs
+from aliasproof.generators.features import Features, swarm
 
 
 def test_stats(call):
@@ -31,7 +31,7 @@ def test_a_blind_spot_is_marked(call, monkeypatch: pytest.MonkeyPatch) -> None:
     def without_sharing(seed: int) -> Features:
         return Features(groups=swarm(seed).groups, scenarios=("swap",), large=False)
 
-    monkeypatch.setattr(campaigns.drawn_programs, "swarm", without_sharing)
+    monkeypatch.setattr(aliasproof.campaigns.run.drawn_programs, "swarm", without_sharing)
     lines = call("stats", "--programs", "60").out.splitlines()
     (shared,) = (line for line in lines if line.startswith("shared inputs"))
     assert shared.split()[-3:] == ["0.0", "%", "NEVER"]

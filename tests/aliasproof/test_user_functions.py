@@ -12,7 +12,7 @@ import torch
 
 import aliasproof
 from aliasproof.checking import check
-from oracles.verdict import Verdict
+from aliasproof.oracles.verdict import Verdict
 from tests.aliasproof.planted_targets import judged_equal, places
 
 SAFE = ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "identity")

@@ -8,10 +8,10 @@ import torch
 from torch._higher_order_ops.while_loop import while_loop
 
 from aliasproof.checking import check
-from oracles.contract import Contract
-from oracles.verdict import Verdict
-from targets.registry import TARGETS
-from targets.target import Build, Function, Target
+from aliasproof.oracles.contract import Contract
+from aliasproof.oracles.verdict import Verdict
+from aliasproof.targets.registry import TARGETS
+from aliasproof.targets.target import Build, Function, Target
 from tests.aliasproof.planted_targets import judged_equal, losing, places
 
 SAFE = ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "identity")

@@ -8,11 +8,11 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.store.run_view import Moment, RunReader
+from aliasproof.campaigns.store.store import Store
 from aliasproof.commands import watch
-from campaigns.finding import Finding
-from campaigns.run_view import Moment, RunReader
-from campaigns.store import Store
-from reports.watched_run import bars
+from aliasproof.reports.watched_run import bars
 from tests.campaigns.test_confirmations import REDUCED
 from tests.campaigns.test_merging import run
 

@@ -8,10 +8,10 @@ import json
 import pytest
 import torch
 
+from aliasproof.targets.registry import target
 from benchmarks import against_torch, generation, overlap, pass_cost, throughput
 from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.tables import Figures, Table, plain, written
-from targets.registry import target
 
 # Of torch, about odd programs. As errors they would end runs: some come once a process.
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -2,11 +2,11 @@
 
 import torch
 
+from aliasproof.corpus.failing import failing_programs
 from benchmarks import causes
 from benchmarks.__main__ import BENCHMARKS
 from benchmarks.causes import CauseFigures, Told
 from benchmarks.tables import plain
-from corpus.failing import failing_programs
 
 
 def test_it_is_registered() -> None:

@@ -5,11 +5,11 @@ from dataclasses import asdict
 
 import pytest
 
+from aliasproof.lemmas.region_lemmas import REGION_LEMMAS
+from aliasproof.lemmas.torch_lemmas import TORCH_LEMMAS
 from benchmarks import lemma_table
 from benchmarks.__main__ import BENCHMARKS
 from benchmarks.tables import plain
-from oracles.proofs.region_lemmas import REGION_LEMMAS
-from oracles.proofs.torch_lemmas import TORCH_LEMMAS
 
 
 @pytest.fixture(scope="module")

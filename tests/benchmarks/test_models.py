@@ -7,9 +7,9 @@ import importlib.util
 import numpy as np
 import pytest
 
+from aliasproof.programs.errors import UserError
 from benchmarks import models, models_subjects
 from benchmarks.models import ModelCost, Models, measure, same_bits
-from programs.errors import UserError
 
 
 def test_the_smallest_scene_has_the_bits_of_eager_on_three_sides():

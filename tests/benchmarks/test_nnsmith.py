@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from aliasproof.programs.errors import UserError
 from benchmarks.__main__ import main
 from benchmarks.nnsmith import BesideNNSmith, Searched, _nnsmith, measure
-from programs.errors import UserError
 
 HERE = Path(sys.executable)
 # Stands in for its command: two programs, and three reports of two symptoms.

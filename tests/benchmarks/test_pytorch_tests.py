@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from aliasproof.programs.errors import UserError
 from benchmarks.pytorch_tests import FAILED, PASSED, REFUSED, PytorchTests, measure
-from programs.errors import UserError
 
 pytest.importorskip("expecttest", reason="PyTorch's tests need it: make install")
 

@@ -7,12 +7,12 @@ from dataclasses import asdict
 
 import pytest
 
+from aliasproof.generators.features import Features
+from aliasproof.generators.scene import Counts
+from aliasproof.generators.strategies import sample
 from benchmarks import ablation, scenario_yield
 from benchmarks.drawn_causes import Batch, run_batch
 from benchmarks.tables import plain
-from generators.features import Features
-from generators.scene import Counts
-from generators.strategies import sample
 
 
 def test_only_programs_that_play_the_scenario_count() -> None:

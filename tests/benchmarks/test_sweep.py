@@ -13,21 +13,14 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from aliasproof.programs.errors import UserError
+from aliasproof.programs.values import clone_inputs
+from aliasproof.reference_pass import Refused, functionalize, reinplace
+from aliasproof.trials.isolation import Death, Returned
 from benchmarks import sweep
 from benchmarks.sweep import Sample, SweepTable, Swept, measure
-from benchmarks.sweep_modes import (
-    EAGER_STEP,
-    MODES,
-    Outcome,
-    SweepAnswer,
-    outcome,
-    with_gradients,
-)
+from benchmarks.sweep_modes import EAGER_STEP, MODES, Outcome, SweepAnswer, outcome, with_gradients
 from benchmarks.sweep_subjects import LAYOUTS, OfTensors, SampleCall, calls_of, dtypes_of, subjects
-from programs.errors import UserError
-from programs.values import clone_inputs
-from reference_pass import Refused, functionalize, reinplace
-from trials.isolation import Death, Returned
 
 pytest.importorskip("expecttest", reason="PyTorch's tests need it: make install")
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about odd samples

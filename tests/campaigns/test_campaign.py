@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from campaigns.campaign import Campaign, Parts
-from campaigns.plan import Plan
-from corpus.known_bugs import KNOWN_BUGS
+from aliasproof.campaigns.run.campaign import Campaign, Parts
+from aliasproof.campaigns.run.plan import Plan
+from aliasproof.corpus.known_bugs import KNOWN_BUGS
 
 
 def test_known_bugs_are_listed_the_most_frequent_first(tmp_path: Path) -> None:

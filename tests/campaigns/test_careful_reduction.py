@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from pebble import ProcessPool
 
-from campaigns.failure import Failure, ReducedFailure
-from campaigns.pool import start_pool
-from campaigns.worker_calls import reduce_in_forks, whose_end_is_told
-from programs.errors import InternalError, OutOfMemory
-from programs.program import Program
-from trials.attribution import Symptom
-from trials.forked import NO_MEMORY, ZERO
+from aliasproof.campaigns.failure.failure import Failure, ReducedFailure
+from aliasproof.campaigns.run.pool import start_pool
+from aliasproof.campaigns.run.worker_calls import reduce_in_forks, whose_end_is_told
+from aliasproof.programs.errors import InternalError, OutOfMemory
+from aliasproof.programs.program import Program
+from aliasproof.trials.attribution import Symptom
+from aliasproof.trials.forked import NO_MEMORY, ZERO
 
 TARGET = "deadly_pass.py:cleanup"
 

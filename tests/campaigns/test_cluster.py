@@ -18,18 +18,18 @@ from typing import Any
 
 import pytest
 
-from campaigns.campaign import Campaign
-from campaigns.cluster_connection import MODE, connect
-from campaigns.cluster_versions import difference, looking
-from campaigns.executor import MakeExecutor
-from campaigns.local_workers import LocalWorkers
-from campaigns.plan import Plan
-from campaigns.run_folder import RunFolder
-from campaigns.scheduler import Scheduler
-from campaigns.statistics import Statistics
-from campaigns.store import Store
-from campaigns.tasks import Tasks
-from programs.errors import UserError
+from aliasproof.campaigns.run.campaign import Campaign
+from aliasproof.campaigns.run.cluster_connection import MODE, connect
+from aliasproof.campaigns.run.cluster_versions import difference, looking
+from aliasproof.campaigns.run.executor import MakeExecutor
+from aliasproof.campaigns.run.local_workers import LocalWorkers
+from aliasproof.campaigns.run.plan import Plan
+from aliasproof.campaigns.run.scheduler import Scheduler
+from aliasproof.campaigns.run.statistics import Statistics
+from aliasproof.campaigns.run.tasks import Tasks
+from aliasproof.campaigns.store.run_folder import RunFolder
+from aliasproof.campaigns.store.store import Store
+from aliasproof.programs.errors import UserError
 
 # Ray reads these when it is first used in a process, which may be in any test.
 os.environ |= {MODE: "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}

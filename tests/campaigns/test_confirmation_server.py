@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from campaigns.confirmation_server import ConfirmationServer
+from aliasproof.campaigns.publish.confirmation_server import ConfirmationServer
 
 SCRIPTS = {
     "modules": """

@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from campaigns import confirmations
-from campaigns.campaign import Campaign
-from campaigns.confirmations import Confirmations
-from campaigns.failure import Failure, ReducedFailure
-from campaigns.finding import Finding
-from campaigns.plan import Plan
-from campaigns.reproducer import Confirmation
-from campaigns.run_folder import RunFolder, read_findings
-from campaigns.scheduler import FoundFailure
-from campaigns.signature import Signature
-from campaigns.store import Store
-from campaigns.user_level import Reproduced, UserLevel
-from oracles.verdict import Violation
-from programs.program import Program
-from trials.attribution import Symptom
+from aliasproof.campaigns.failure.failure import Failure, ReducedFailure
+from aliasproof.campaigns.failure.signature import Signature
+from aliasproof.campaigns.publish import confirmations
+from aliasproof.campaigns.publish.confirmations import Confirmations
+from aliasproof.campaigns.publish.reproducer import Confirmation
+from aliasproof.campaigns.publish.user_level import Reproduced, UserLevel
+from aliasproof.campaigns.run.campaign import Campaign
+from aliasproof.campaigns.run.plan import Plan
+from aliasproof.campaigns.run.scheduler import FoundFailure
+from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.store.run_folder import RunFolder, read_findings
+from aliasproof.campaigns.store.store import Store
+from aliasproof.oracles.verdict import Violation
+from aliasproof.programs.program import Program
+from aliasproof.trials.attribution import Symptom
 
 PROGRAM = Program((), (), (), ())
 REDUCED = ReducedFailure(

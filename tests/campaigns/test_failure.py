@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import fx
 
-from campaigns.failure import Failure, SamePass, blamed_pass, reduce_failure
-from campaigns.finding import Finding
-from targets.registry import target
-from trials.attribution import Symptom
-from trials.examination import examine
-from trials.trial import Case
+from aliasproof.campaigns.failure.failure import Failure, SamePass, blamed_pass, reduce_failure
+from aliasproof.campaigns.store.finding import Finding
+from aliasproof.targets.registry import target
+from aliasproof.trials.attribution import Symptom
+from aliasproof.trials.examination import examine
+from aliasproof.trials.trial import Case
 
 
 def swap_operands(graph: fx.Graph) -> None:

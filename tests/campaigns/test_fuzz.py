@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pebble import ProcessPool
 
-from campaigns.fuzz import fuzz
-from campaigns.plan import Plan
+from aliasproof.campaigns.run.fuzz import fuzz
+from aliasproof.campaigns.run.plan import Plan
 
 
 @pytest.mark.parametrize("presses", [1, 2])

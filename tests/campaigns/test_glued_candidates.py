@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 import pytest
 from torch import Tensor
 
-from campaigns.glued_candidates import in_groups
-from oracles.contract import Contract
-from programs.execution import ProgramFunction
-from programs.program import Program
-from reduction.reducer import Reducer
-from targets.target import Build, Function, Target
-from trials.attribution import Symptom, grade
+from aliasproof.campaigns.failure.glued_candidates import in_groups
+from aliasproof.oracles.contract import Contract
+from aliasproof.programs.execution import ProgramFunction
+from aliasproof.programs.program import Program
+from aliasproof.reduction.reducer import Reducer
+from aliasproof.targets.target import Build, Function, Target
+from aliasproof.trials.attribution import Symptom, grade
 
 SYMPTOM = Symptom("planted", "values", "wrong value")
 

@@ -10,22 +10,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from campaigns import latent as latent_failures
-from campaigns.campaign import Campaign
-from campaigns.confirmations import Confirmations
-from campaigns.failure import Failure
-from campaigns.finding import Finding
-from campaigns.latent import latent_failure, reduce_latent
-from campaigns.plan import Plan
-from campaigns.run_folder import RunFolder, read_finding
-from campaigns.scheduler import FoundFailure
-from campaigns.store import Store
-from oracles.contract import Contract
-from oracles.stage import Stage
-from programs.execution import ProgramFunction, as_graph
-from programs.program import Program
-from targets.target import Build, Function, Target
-from trials.attribution import Symptom
+from aliasproof.campaigns.failure import latent as latent_failures
+from aliasproof.campaigns.failure.failure import Failure
+from aliasproof.campaigns.failure.latent import latent_failure, reduce_latent
+from aliasproof.campaigns.publish.confirmations import Confirmations
+from aliasproof.campaigns.run.campaign import Campaign
+from aliasproof.campaigns.run.plan import Plan
+from aliasproof.campaigns.run.scheduler import FoundFailure
+from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.store.run_folder import RunFolder, read_finding
+from aliasproof.campaigns.store.store import Store
+from aliasproof.oracles.contract import Contract
+from aliasproof.oracles.stage import Stage
+from aliasproof.programs.execution import ProgramFunction, as_graph
+from aliasproof.programs.program import Program
+from aliasproof.targets.target import Build, Function, Target
+from aliasproof.trials.attribution import Symptom
 
 LATENT = Symptom("planted", "equivalence", "wrong symbolic value")
 TEXT = """

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from campaigns.finding import Finding
-from campaigns.finding_states import set_state, triaged
-from campaigns.json_forms import result_to_json
-from campaigns.merging import merge
-from campaigns.plan import Plan
-from campaigns.reproducer import Confirmation
-from campaigns.run_folder import read_findings
-from campaigns.run_lock import RunLock
-from campaigns.shard import Shard, ShardResult
-from campaigns.statistics import Statistics
-from campaigns.store import Store
-from campaigns.stored_outcome import stored_outcome
-from programs.errors import UserError
+from aliasproof.campaigns.publish.reproducer import Confirmation
+from aliasproof.campaigns.run.plan import Plan
+from aliasproof.campaigns.run.shard import Shard, ShardResult
+from aliasproof.campaigns.run.statistics import Statistics
+from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.store.finding_states import set_state, triaged
+from aliasproof.campaigns.store.json_forms import result_to_json
+from aliasproof.campaigns.store.merging import merge
+from aliasproof.campaigns.store.run_folder import read_findings
+from aliasproof.campaigns.store.run_lock import RunLock
+from aliasproof.campaigns.store.store import Store
+from aliasproof.campaigns.store.stored_outcome import stored_outcome
+from aliasproof.programs.errors import UserError
 from tests.campaigns.test_confirmations import REDUCED
 from tests.campaigns.test_store import FAILURE
 from tests.reports.test_campaign_outcome import outcome

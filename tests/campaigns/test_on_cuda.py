@@ -10,17 +10,17 @@ import pytest
 import torch
 
 from aliasproof import check
-from campaigns.fuzz import fuzz
-from campaigns.plan import Plan
-from campaigns.reproducer import confirm, render
-from corpus.known_bugs import KNOWN_BUGS
-from generators.features import swarm
-from generators.strategies import sample
-from oracles.verdict import Verdict
-from programs.devices import on_device
-from targets.registry import target
-from trials.examination import examine
-from trials.trial import Case, run_trial
+from aliasproof.campaigns.publish.reproducer import confirm, render
+from aliasproof.campaigns.run.fuzz import fuzz
+from aliasproof.campaigns.run.plan import Plan
+from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.generators.features import swarm
+from aliasproof.generators.strategies import sample
+from aliasproof.oracles.verdict import Verdict
+from aliasproof.programs.devices import on_device
+from aliasproof.targets.registry import target
+from aliasproof.trials.examination import examine
+from aliasproof.trials.trial import Case, run_trial
 
 pytestmark = pytest.mark.cuda
 

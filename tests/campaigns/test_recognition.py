@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from campaigns.failure import Failure, reduce_failure
-from campaigns.recognition import recognised
-from corpus.known_bug import KnownBug
-from corpus.known_bugs import KNOWN_BUGS
-from programs.program import Program
-from targets.registry import target as target_named
-from trials.attribution import Symptom
-from trials.examination import examine
-from trials.trial import Case
+from aliasproof.campaigns.failure.failure import Failure, reduce_failure
+from aliasproof.campaigns.failure.recognition import recognised
+from aliasproof.corpus.known_bug import KnownBug
+from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.programs.program import Program
+from aliasproof.targets.registry import target as target_named
+from aliasproof.trials.attribution import Symptom
+from aliasproof.trials.examination import examine
+from aliasproof.trials.trial import Case
 
 VERSION = ".".join(torch.__version__.split(".")[:2])
 # What a contract documents is no violation, so there is nothing to recognise.

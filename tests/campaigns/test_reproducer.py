@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from campaigns.reproducer import Compiler, confirm, render, script_for
-from corpus.known_bug import view, written
-from generators.ops.custom import CUSTOM
-from oracles.judge import ON_RESULTS
-from oracles.verdict import Violation
-from programs.custom_operators import definition
-from programs.devices import on_device
-from programs.program import Input, Instruction, Program, Ref, Storage
-from targets.registry import TARGETS
+from aliasproof.campaigns.publish.reproducer import Compiler, confirm, render, script_for
+from aliasproof.corpus.known_bug import view, written
+from aliasproof.generators.ops.custom import CUSTOM
+from aliasproof.oracles.judge import ON_RESULTS
+from aliasproof.oracles.verdict import Violation
+from aliasproof.programs.custom_operators import definition
+from aliasproof.programs.devices import on_device
+from aliasproof.programs.program import Input, Instruction, Program, Ref, Storage
+from aliasproof.targets.registry import TARGETS
 
 CLEARED = Program(
     (Storage(torch.float32, 4),),

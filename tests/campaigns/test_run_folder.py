@@ -8,11 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from campaigns.failure import reduce_failure
-from campaigns.finding import Finding
-from campaigns.run_folder import RunFolder, read_finding, read_findings, write_finding
-from campaigns.shard import Shard, run_shard
-from programs.errors import UserError
+from aliasproof.campaigns.failure.failure import reduce_failure
+from aliasproof.campaigns.run.shard import Shard, run_shard
+from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.store.run_folder import (
+    RunFolder,
+    read_finding,
+    read_findings,
+    write_finding,
+)
+from aliasproof.programs.errors import UserError
 
 
 @pytest.fixture(scope="module")

@@ -6,11 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from campaigns.executor import CarefulReduction
-from campaigns.failure import Failure, ReducedFailure
-from campaigns.scheduler import TRIES, TRIES_OF_REDUCTION_IF_FROM_OUTSIDE, worth_reducing
-from campaigns.shard import PROGRAMS_PER_SHARD, Shard, ShardResult
-from campaigns.statistics import Statistics
+from aliasproof.campaigns.failure.failure import Failure, ReducedFailure
+from aliasproof.campaigns.run.executor import CarefulReduction
+from aliasproof.campaigns.run.scheduler import (
+    TRIES,
+    TRIES_OF_REDUCTION_IF_FROM_OUTSIDE,
+    worth_reducing,
+)
+from aliasproof.campaigns.run.shard import PROGRAMS_PER_SHARD, Shard, ShardResult
+from aliasproof.campaigns.run.statistics import Statistics
 from tests.campaigns.test_scheduler import ERROR, PROGRAM, SYMPTOM, dies, reducing, scheduler
 
 

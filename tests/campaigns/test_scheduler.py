@@ -12,29 +12,25 @@ from typing import Any
 import pytest
 from pebble import ProcessExpired
 
-from campaigns.blame import Blame
-from campaigns.campaign import Campaign
-from campaigns.confirmations import Confirmations
-from campaigns.failure import Failure
-from campaigns.frequent_bugs import BLOCK, OFTEN
-from campaigns.local_workers import LocalWorkers
-from campaigns.plan import Plan
-from campaigns.run_folder import RunFolder
-from campaigns.scheduler import (
-    TRIES_IF_FROM_OUTSIDE,
-    FoundFailure,
-    Scheduler,
-)
-from campaigns.shard import PROGRAMS_PER_SHARD, Shard, ShardResult
-from campaigns.statistics import Statistics
-from campaigns.store import Store
-from campaigns.tasks import Tasks
-from campaigns.worker_calls import whose_end_is_told
-from corpus.known_bugs import KNOWN_BUGS
-from oracles.verdict import Violation
-from programs.errors import DeviceLost
+from aliasproof.campaigns.failure.failure import Failure
+from aliasproof.campaigns.failure.frequent_bugs import BLOCK, OFTEN
+from aliasproof.campaigns.publish.confirmations import Confirmations
+from aliasproof.campaigns.run.blame import Blame
+from aliasproof.campaigns.run.campaign import Campaign
+from aliasproof.campaigns.run.local_workers import LocalWorkers
+from aliasproof.campaigns.run.plan import Plan
+from aliasproof.campaigns.run.scheduler import TRIES_IF_FROM_OUTSIDE, FoundFailure, Scheduler
+from aliasproof.campaigns.run.shard import PROGRAMS_PER_SHARD, Shard, ShardResult
+from aliasproof.campaigns.run.statistics import Statistics
+from aliasproof.campaigns.run.tasks import Tasks
+from aliasproof.campaigns.run.worker_calls import whose_end_is_told
+from aliasproof.campaigns.store.run_folder import RunFolder
+from aliasproof.campaigns.store.store import Store
+from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.oracles.verdict import Violation
+from aliasproof.programs.errors import DeviceLost
+from aliasproof.trials.attribution import Symptom
 from tests.campaigns.test_confirmations import finish
-from trials.attribution import Symptom
 
 
 class Pool:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from campaigns.blame import Blame
-from campaigns.failure import Failure, reduce_failure
-from campaigns.shard import Shard, run_shard
-from campaigns.statistics import Statistics
+from aliasproof.campaigns.failure.failure import Failure, reduce_failure
+from aliasproof.campaigns.run.blame import Blame
+from aliasproof.campaigns.run.shard import Shard, run_shard
+from aliasproof.campaigns.run.statistics import Statistics
 
 
 def test_a_shard_gives_the_same_twice() -> None:

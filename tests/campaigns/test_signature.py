@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from campaigns.aliasing_kinds import aliasing_kinds
-from campaigns.signature import Signature, innermost_frame, signature
-from trials.attribution import Symptom
+from aliasproof.campaigns.failure.aliasing_kinds import aliasing_kinds
+from aliasproof.campaigns.failure.signature import Signature, innermost_frame, signature
+from aliasproof.trials.attribution import Symptom
 
 WRONG_VALUE = Symptom("planted", "values", "wrong value")
 RAISES = Symptom("planted", "errors", "raises RuntimeError: #")

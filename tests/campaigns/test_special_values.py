@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-import campaigns.failure
-from campaigns.failure import Failure, reduce_failure
-from campaigns.reproducer import confirm, render
-from oracles.output_values import OTHER_ZERO
-from oracles.verdict import Violation
-from programs.program import Program
-from targets.registry import TARGETS
-from trials.examination import examine
-from trials.trial import Case
+import aliasproof.campaigns.failure.failure
+from aliasproof.campaigns.failure.failure import Failure, reduce_failure
+from aliasproof.campaigns.publish.reproducer import confirm, render
+from aliasproof.oracles.output_values import OTHER_ZERO
+from aliasproof.oracles.verdict import Violation
+from aliasproof.programs.program import Program
+from aliasproof.targets.registry import TARGETS
+from aliasproof.trials.examination import examine
+from aliasproof.trials.trial import Case
 
 COPY = """
     v0 = aten.expand.default(x0, [1, 4])
@@ -38,7 +38,7 @@ def test_the_inverse_of_expand_fails_for_infinity(
     failure = Failure.of(symptom, special, 0, past_known=False)
     assert failure.known == "expand-inverse"
     # Otherwise the minimal program of the known bug would be the evidence.
-    monkeypatch.setattr(campaigns.failure, "_minimal", lambda failure, bug: None)
+    monkeypatch.setattr(aliasproof.campaigns.failure.failure, "_minimal", lambda failure, bug: None)
     reduced = reduce_failure(failure)
     assert reduced is not None
     assert reduced.program.fill == "plain"

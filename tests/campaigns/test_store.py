@@ -11,23 +11,23 @@ from pathlib import Path
 import pytest
 import torch
 
-from campaigns import store as stored
-from campaigns.failure import Failure
-from campaigns.full_disk import DiskFull, explained, require_room
-from campaigns.json_forms import result_from_json, result_to_json
-from campaigns.plan import Plan
-from campaigns.run_lock import RunLock
-from campaigns.shard import Shard, ShardResult
-from campaigns.statistics import Statistics
-from campaigns.store import Store
-from campaigns.suspicions import Suspicions
-from corpus.known_bugs import KNOWN_BUGS
-from generators.scene import Counts
-from oracles.verdict import Violation
-from programs.errors import UserError
-from trials.attribution import Symptom
-from trials.groups import CompanyFailure
-from trials.trial import Spent
+from aliasproof.campaigns.failure.failure import Failure
+from aliasproof.campaigns.run.full_disk import DiskFull, explained, require_room
+from aliasproof.campaigns.run.plan import Plan
+from aliasproof.campaigns.run.shard import Shard, ShardResult
+from aliasproof.campaigns.run.statistics import Statistics
+from aliasproof.campaigns.run.suspicions import Suspicions
+from aliasproof.campaigns.store import store as stored
+from aliasproof.campaigns.store.json_forms import result_from_json, result_to_json
+from aliasproof.campaigns.store.run_lock import RunLock
+from aliasproof.campaigns.store.store import Store
+from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.generators.scene import Counts
+from aliasproof.oracles.verdict import Violation
+from aliasproof.programs.errors import UserError
+from aliasproof.trials.attribution import Symptom
+from aliasproof.trials.groups import CompanyFailure
+from aliasproof.trials.trial import Spent
 
 PROGRAM = KNOWN_BUGS["expand-inverse"].program
 SYMPTOM = Symptom("aot", "values", "wrong value")

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from campaigns.finding import Finding
-from campaigns.headline import headline
-from campaigns.issue_text import issue_text
-from campaigns.reproducer import Confirmation
-from campaigns.user_level import Reproduced, UserLevel, answer, at_user_level
-from oracles.verdict import Violation
-from programs.ordinary_syntax import with_short_names
-from programs.program import Input, Instruction, Program, Ref, Storage
-from targets import inductor
+from aliasproof.campaigns.publish.headline import headline
+from aliasproof.campaigns.publish.issue_text import issue_text
+from aliasproof.campaigns.publish.reproducer import Confirmation
+from aliasproof.campaigns.publish.user_level import Reproduced, UserLevel, answer, at_user_level
+from aliasproof.campaigns.store.finding import Finding
+from aliasproof.oracles.verdict import Violation
+from aliasproof.programs.ordinary_syntax import with_short_names
+from aliasproof.programs.program import Input, Instruction, Program, Ref, Storage
+from aliasproof.targets import inductor
 
 CLEARED = Program(
     (Storage(torch.float32, 4),),

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from corpus.known_bug import KnownBug
-from corpus.known_bugs import KNOWN_BUGS
+from aliasproof.corpus.known_bug import KnownBug
+from aliasproof.corpus.known_bugs import KNOWN_BUGS
 
 TEXT = (Path(__file__).parents[2] / "docs" / "findings.md").read_text(encoding="utf-8")
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from corpus.known_bug import KnownBug, view, written
-from corpus.known_bugs import KNOWN_BUGS
-from corpus.known_bugs import mended as mended_bugs
-from oracles.verdict import Verdict, Violation
-from programs.serialization import dumps, loads
-from targets.registry import target as target_named
-from trials.examination import examine
-from trials.trial import Case, Trial, run_eager, run_trial
+from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.corpus.known_bugs import mended as mended_bugs
+from aliasproof.oracles.verdict import Verdict, Violation
+from aliasproof.programs.serialization import dumps, loads
+from aliasproof.targets.registry import target as target_named
+from aliasproof.trials.examination import examine
+from aliasproof.trials.trial import Case, Trial, run_eager, run_trial
 
 BUGS = list(KNOWN_BUGS.values())
 VERSION = ".".join(torch.__version__.split(".")[:2])

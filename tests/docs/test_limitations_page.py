@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aliasproof.checking import check
-from oracles.verdict import Verdict
+from aliasproof.oracles.verdict import Verdict
 
 PAGE = (Path(__file__).parents[2] / "docs" / "limitations.md").read_text(encoding="utf-8")
 SECTION = re.compile(r"## ([^\n]+)\n\nTarget (\S+)\. [^`]*```python\n(.*?)```", re.DOTALL)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from campaigns.finding import Finding
+from aliasproof.campaigns.store.finding import Finding
 from tests.campaigns.test_confirmations import REDUCED
 from tests.campaigns.test_merging import run
 

@@ -9,12 +9,12 @@ from importlib import import_module
 import pytest
 import torch
 
-from faults.catalogue import FAULTS, fault_named
-from programs.errors import UserError
-from reference_pass.conditions import CONDITIONS
-from reference_pass.reinplace import decisions
-from reference_pass.views import INVERSES
-from targets.reference import REFERENCE
+from aliasproof.faults.catalogue import FAULTS, fault_named
+from aliasproof.programs.errors import UserError
+from aliasproof.reference_pass.conditions import CONDITIONS
+from aliasproof.reference_pass.reinplace import decisions
+from aliasproof.reference_pass.views import INVERSES
+from aliasproof.targets.reference import REFERENCE
 
 SOURCE = re.compile(
     r"pytorch/(pytorch|functorch)#\d+"
@@ -39,7 +39,7 @@ MODULES = (
 
 def test_there_are_forty_faults() -> None:
     assert len(FAULTS) >= 40
-    listed = sum(len(import_module(f"faults.{module}").FAULTS) for module in MODULES)
+    listed = sum(len(import_module(f"aliasproof.faults.{module}").FAULTS) for module in MODULES)
     assert listed == len(FAULTS)  # no name twice
 
 

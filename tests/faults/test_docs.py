@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from faults.catalogue import FAULTS
+from aliasproof.faults.catalogue import FAULTS
 
 TEXT = (Path(__file__).parents[2] / "docs" / "faults.md").read_text(encoding="utf-8")
 

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from faults import matrix
-from faults.matrix import FaultRow, Matrix, PreparedCase, kill_matrix, row_of, row_of_target
-from oracles.judge import EVERY_ORACLE
-from targets.reference import REFERENCE
-from targets.target import Target
-from trials.trial import Case, run_eager
+from aliasproof.faults import matrix
+from aliasproof.faults.matrix import (
+    FaultRow,
+    Matrix,
+    PreparedCase,
+    kill_matrix,
+    row_of,
+    row_of_target,
+)
+from aliasproof.oracles.judge import EVERY_ORACLE
+from aliasproof.targets.reference import REFERENCE
+from aliasproof.targets.target import Target
+from aliasproof.trials.trial import Case, run_eager
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
 

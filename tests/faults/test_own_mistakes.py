@@ -7,19 +7,19 @@ from unittest import mock
 
 import pytest
 
-import faults
+import aliasproof.faults
 from aliasproof.command_line import INTERNAL_ERROR, run
-from faults.catalogue import FAULTS
-from faults.fault import Fault, Passes, after_functionalize, after_reinplace
-from faults.matrix import kill_matrix
-from faults.mistakes import own_mistake
-from programs.errors import InternalError
-from reference_pass import liveness
+from aliasproof.faults.catalogue import FAULTS
+from aliasproof.faults.fault import Fault, Passes, after_functionalize, after_reinplace
+from aliasproof.faults.matrix import kill_matrix
+from aliasproof.faults.mistakes import own_mistake
+from aliasproof.programs.errors import InternalError
+from aliasproof.reference_pass import liveness
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
 
 PLANTED = """
-from reference_pass.operator_forms import aten
+from aliasproof.reference_pass.operator_forms import aten
 
 def reads_missing_metadata(graph_module):
     for node in graph_module.graph.nodes:
@@ -49,9 +49,9 @@ def selects_a_missing_dimension(graph_module):
 
 
 def planted(name: str):
-    """A function of the source above, as if it were in a file of `faults/`."""
+    """A function of the source above, as if it were in a file of `aliasproof/faults/`."""
     namespace: dict[str, object] = {}
-    path = Path(faults.__file__).with_name("planted_faults.py")
+    path = Path(aliasproof.faults.__file__).with_name("planted_faults.py")
     exec(compile(PLANTED, str(path), "exec"), namespace)
     return namespace[name]
 
@@ -76,7 +76,7 @@ def test_an_error_in_the_function_of_a_fault_fails_the_matrix(name, error, monke
         matrix_of(fault, monkeypatch)
     assert f"'{fault.name}'" in str(caught.value)
     assert error in str(caught.value)
-    assert f"{name}, faults/planted_faults.py:" in str(caught.value)
+    assert f"{name}, aliasproof/faults/planted_faults.py:" in str(caught.value)
 
 
 def test_the_command_fails_as_by_a_mistake_of_aliasproof(monkeypatch, capsys):

@@ -6,10 +6,10 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from faults.fault import Fault, Passes, instead_of, require_same_parameters
-from programs.errors import InternalError
-from reference_pass import liveness, regions
-from reference_pass.regions import Region
+from aliasproof.faults.fault import Fault, Passes, instead_of, require_same_parameters
+from aliasproof.programs.errors import InternalError
+from aliasproof.reference_pass import liveness, regions
+from aliasproof.reference_pass.regions import Region
 
 
 def never_overlap(one: Region, other: Region) -> bool:

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from faults.catalogue import FAULTS
-from programs.program import Program
-from targets.registry import TARGETS
-from targets.target import Target
-from trials.examination import examine
-from trials.trial import Case
-from trials.value_search import Budget
+from aliasproof.faults.catalogue import FAULTS
+from aliasproof.programs.program import Program
+from aliasproof.targets.registry import TARGETS
+from aliasproof.targets.target import Target
+from aliasproof.trials.examination import examine
+from aliasproof.trials.trial import Case
+from aliasproof.trials.value_search import Budget
 
 SHOWING = {
     "new contents are a sum": ("aten.neg_.default(x0)\nreturn ()", "inf", "inputs"),

@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from generators.features import Features
-from generators.inputs import draw_inputs
-from generators.operator import Operator
-from generators.scene import NoChoice, Pick, Scene
-from generators.strategies import draw_call
-from programs.program import Program
+from aliasproof.generators.features import Features
+from aliasproof.generators.inputs import draw_inputs
+from aliasproof.generators.operator import Operator
+from aliasproof.generators.scene import NoChoice, Pick, Scene
+from aliasproof.generators.strategies import draw_call
+from aliasproof.programs.program import Program
 
 TRIES = 1000  # scenes; the rarest op fits into one of forty
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from aliasproof.documented_ops import document
-from generators.coverage import OpStatus, coverage
-from generators.operators import OPERATORS
-from programs.schemas import Kind, facts, resolve
+from aliasproof.generators.coverage import OpStatus, coverage
+from aliasproof.generators.operators import OPERATORS
+from aliasproof.programs.schemas import Kind, facts, resolve
 
 COVERED = {str(each.op): each for each in coverage()}
 

@@ -8,9 +8,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from generators.features import DTYPES, GROUPS, LAYOUTS, SCENARIO_NAMES, WRITES, Features, swarm
-from generators.operators import OPERATORS
-from generators.strategies import sample
+from aliasproof.generators.features import (
+    DTYPES,
+    GROUPS,
+    LAYOUTS,
+    SCENARIO_NAMES,
+    WRITES,
+    Features,
+    swarm,
+)
+from aliasproof.generators.operators import OPERATORS
+from aliasproof.generators.strategies import sample
 
 
 def test_swarm_is_deterministic_and_turns_each_switch_on_and_off() -> None:

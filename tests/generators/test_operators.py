@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from generators import number_arguments as numbers
-from generators.arguments import drawn_arguments
-from generators.operator import Operator
-from generators.operators import OPERATORS
-from programs.errors import UserError
-from programs.program import Program
-from programs.validation import validate
+from aliasproof.generators import number_arguments as numbers
+from aliasproof.generators.arguments import drawn_arguments
+from aliasproof.generators.operator import Operator
+from aliasproof.generators.operators import OPERATORS
+from aliasproof.programs.errors import UserError
+from aliasproof.programs.program import Program
+from aliasproof.programs.validation import validate
 
 
 @pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)

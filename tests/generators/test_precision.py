@@ -21,25 +21,25 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from generators.operator import Operator
-from generators.operators import OPERATORS
-from oracles.calls import stores, torch_name
-from oracles.forms import functional_form, view_of_copy
-from oracles.moves import MOVES
-from programs.custom_operators import NAMESPACE
-from programs.execution import run
-from programs.foreach_calls import is_foreach
-from programs.indexed_stores import DEFINED_FOR_EQUAL_INDICES, INDEXED_STORES
-from programs.program import Instruction, Program
-from programs.rounding_tables import (
+from aliasproof.generators.operator import Operator
+from aliasproof.generators.operators import OPERATORS
+from aliasproof.oracles.calls import stores, torch_name
+from aliasproof.oracles.forms import functional_form, view_of_copy
+from aliasproof.oracles.moves import MOVES
+from aliasproof.programs.custom_operators import NAMESPACE
+from aliasproof.programs.execution import run
+from aliasproof.programs.foreach_calls import is_foreach
+from aliasproof.programs.indexed_stores import DEFINED_FOR_EQUAL_INDICES, INDEXED_STORES
+from aliasproof.programs.program import Instruction, Program
+from aliasproof.programs.rounding_tables import (
     KERNELS_DIFFER,
     NO_ROUNDING,
     ONE_ROUNDING,
     rounding_name,
     rounds_alike,
 )
-from programs.schemas import Kind, facts, is_composite, resolve
-from programs.values import input_tensors
+from aliasproof.programs.schemas import Kind, facts, is_composite, resolve
+from aliasproof.programs.values import input_tensors
 
 aten = torch.ops.aten
 
@@ -137,7 +137,7 @@ PROPERTIES: dict[str, tuple[Callable[[OpOverload], bool], str]] = {
         declares_rounding,
         (
             "add its name to NO_ROUNDING, ONE_ROUNDING or KERNELS_DIFFER in"
-            " programs/rounding_tables.py"
+            " aliasproof/programs/rounding_tables.py"
         ),
     ),
     "value hash": (

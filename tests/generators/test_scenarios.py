@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from corpus.known_bugs import KNOWN_BUGS
-from generators.features import Features
-from generators.scenario import LAYERS, Scenario
-from generators.scenarios import SCENARIOS
-from generators.scene import Counts
-from generators.strategies import sample
+from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.generators.features import Features
+from aliasproof.generators.scenario import LAYERS, Scenario
+from aliasproof.generators.scenarios import SCENARIOS
+from aliasproof.generators.scene import Counts
+from aliasproof.generators.strategies import sample
 
 DOCS = Path(__file__).parents[2] / "docs" / "scenarios.md"
 PLAYED = [scenario for scenario in SCENARIOS if scenario.play is not None]

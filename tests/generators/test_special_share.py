@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from generators.features import swarm
-from generators.strategies import sample
+from aliasproof.generators.features import swarm
+from aliasproof.generators.strategies import sample
 
 # Of torch, about odd programs. As errors they would decide what is drawn: some come once a process.
 pytestmark = pytest.mark.filterwarnings("ignore")

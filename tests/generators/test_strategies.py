@@ -18,20 +18,20 @@ import pytest
 import torch
 from hypothesis import HealthCheck, find, given, settings
 
-import generators
-from generators.features import DTYPES, LAYOUTS, SCENARIO_NAMES, Features, swarm
-from generators.operators import OPERATORS
-from generators.scene import Counts, Scene
-from generators.strategies import EVERYTHING, programs, sample
-from oracles.observation import observe_eager
-from programs.definedness import Undefined
-from programs.execution import ProgramFunction, call
-from programs.layouts import dense_strides
-from programs.program import Input, Program, Ref, Storage
-from programs.regions import Region, overlap, overlaps_itself
-from programs.serialization import dumps, loads
-from programs.validation import validate
-from programs.values import input_tensors
+import aliasproof.generators
+from aliasproof.generators.features import DTYPES, LAYOUTS, SCENARIO_NAMES, Features, swarm
+from aliasproof.generators.operators import OPERATORS
+from aliasproof.generators.scene import Counts, Scene
+from aliasproof.generators.strategies import EVERYTHING, programs, sample
+from aliasproof.oracles.observation import observe_eager
+from aliasproof.programs.definedness import Undefined
+from aliasproof.programs.execution import ProgramFunction, call
+from aliasproof.programs.layouts import dense_strides
+from aliasproof.programs.program import Input, Program, Ref, Storage
+from aliasproof.programs.regions import Region, overlap, overlaps_itself
+from aliasproof.programs.serialization import dumps, loads
+from aliasproof.programs.validation import validate
+from aliasproof.programs.values import input_tensors
 
 SHARDS = range(50)
 
@@ -132,20 +132,20 @@ def test_draws_do_not_see_memory_that_was_never_written(garbage: int, monkeypatc
         scene.values["x0"][before:].fill_(garbage)
         return results
 
-    monkeypatch.setattr("generators.scene.call", leaves_garbage)
+    monkeypatch.setattr("aliasproof.generators.scene.call", leaves_garbage)
     scene.call("aten.resize_.default", Ref("x0"), (5,))
     assert scene.values["x0"][2:].tolist() == [0, 0, 0]
 
 
 def test_another_process_draws_the_same_programs() -> None:
     code = (
-        "import hashlib; from generators.features import swarm;"
-        "from programs.serialization import dumps;"
-        "from generators.strategies import sample;"
+        "import hashlib; from aliasproof.generators.features import swarm;"
+        "from aliasproof.programs.serialization import dumps;"
+        "from aliasproof.generators.strategies import sample;"
         "programs = [*sample(swarm(3), 3, 40), *sample(swarm(27), 27, 40)];"
         "print(hashlib.sha256(''.join(map(dumps, programs)).encode()).hexdigest())"
     )
-    root = Path(generators.__file__).parents[1]
+    root = Path(aliasproof.generators.__file__).parents[2]
     answer = subprocess.run(
         [sys.executable, "-c", code],
         cwd=root,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from oracles.check_result import Check, EagerResult, TargetResult
-from oracles.judge import EVERY_ORACLE
-from oracles.verdict import (
+from aliasproof.oracles.check_result import Check, EagerResult, TargetResult
+from aliasproof.oracles.judge import EVERY_ORACLE
+from aliasproof.oracles.verdict import (
     HOLDS,
     Documented,
     Limitation,
@@ -16,7 +16,7 @@ from oracles.verdict import (
     not_applicable,
     with_differences,
 )
-from programs.trace import Trace
+from aliasproof.programs.trace import Trace
 
 FOUND = Violation("values", "wrong value", "output 0")
 DOCUMENTED = with_differences([], [Documented(FOUND, Limitation("a clause", "a reason"))], [])

@@ -11,25 +11,25 @@ import pytest
 import torch
 from torch import fx
 
-from generators.features import Features, swarm
-from generators.strategies import sample
-from oracles.clobbers import judge_stage
-from oracles.contract import Contract
-from oracles.judge import judge
-from oracles.observation import observe, observe_eager
-from oracles.stage import Stage
-from oracles.stage_run import run_stage
-from oracles.verdict import Report, Verdict
-from programs.errors import Rejected
-from programs.execution import ProgramFunction, as_graph
-from programs.program import Program
-from programs.values import clone_inputs, input_tensors
-from reference_pass.conditions import CONDITIONS
-from reference_pass.exceptions import Refused
-from reference_pass.functionalize import functionalize
-from reference_pass.noops import remove_noops
-from reference_pass.reinplace import reinplace
-from targets.registry import TARGETS
+from aliasproof.generators.features import Features, swarm
+from aliasproof.generators.strategies import sample
+from aliasproof.oracles.clobbers import judge_stage
+from aliasproof.oracles.contract import Contract
+from aliasproof.oracles.judge import judge
+from aliasproof.oracles.observation import observe, observe_eager
+from aliasproof.oracles.stage import Stage
+from aliasproof.oracles.stage_run import run_stage
+from aliasproof.oracles.verdict import Report, Verdict
+from aliasproof.programs.errors import Rejected
+from aliasproof.programs.execution import ProgramFunction, as_graph
+from aliasproof.programs.program import Program
+from aliasproof.programs.values import clone_inputs, input_tensors
+from aliasproof.reference_pass.conditions import CONDITIONS
+from aliasproof.reference_pass.exceptions import Refused
+from aliasproof.reference_pass.functionalize import functionalize
+from aliasproof.reference_pass.noops import remove_noops
+from aliasproof.reference_pass.reinplace import reinplace
+from aliasproof.targets.registry import TARGETS
 
 aten = torch.ops.aten
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from oracles.contract import (
+from aliasproof.oracles.contract import (
     WIDER,
     Contract,
     Precondition,
@@ -21,8 +21,8 @@ from oracles.contract import (
     writes_through_as_strided,
     written_inputs_disjoint,
 )
-from programs.definedness import Watch
-from programs.trace import Trace
+from aliasproof.programs.definedness import Watch
+from aliasproof.programs.trace import Trace
 
 NOTHING = Trace()
 

@@ -13,17 +13,17 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
-from generators.features import swarm
-from generators.strategies import sample
-from oracles.invariants import INVARIANTS, TIDY, Invariant, judge_stage
-from oracles.observation import observe_eager
-from oracles.stage import Stage
-from oracles.stage_run import run_stage
-from oracles.verdict import HOLDS, Report, Verdict
-from programs.errors import Rejected
-from programs.execution import ProgramFunction
-from programs.values import input_tensors
-from targets.registry import TARGETS
+from aliasproof.generators.features import swarm
+from aliasproof.generators.strategies import sample
+from aliasproof.oracles.invariants import INVARIANTS, TIDY, Invariant, judge_stage
+from aliasproof.oracles.observation import observe_eager
+from aliasproof.oracles.stage import Stage
+from aliasproof.oracles.stage_run import run_stage
+from aliasproof.oracles.verdict import HOLDS, Report, Verdict
+from aliasproof.programs.errors import Rejected
+from aliasproof.programs.execution import ProgramFunction
+from aliasproof.programs.values import input_tensors
+from aliasproof.targets.registry import TARGETS
 from tests.oracles.graphs_of_calls import graph_of
 
 aten = torch.ops.aten

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from oracles.contract import Contract, Precondition, Refusal
-from oracles.judge import ON_RESULTS, excluded, judge
-from oracles.verdict import Verdict
+from aliasproof.oracles.contract import Contract, Precondition, Refusal
+from aliasproof.oracles.judge import ON_RESULTS, excluded, judge
+from aliasproof.oracles.verdict import Verdict
 
 ALL = Contract()
 X = torch.arange(6.0).view(2, 3)

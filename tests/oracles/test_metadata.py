@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from oracles.contract import Contract, Promise, Waiver
-from oracles.metadata import judge
-from oracles.verdict import HOLDS, Verdict
+from aliasproof.oracles.contract import Contract, Promise, Waiver
+from aliasproof.oracles.metadata import judge
+from aliasproof.oracles.verdict import HOLDS, Verdict
 
 ALL = Contract()
 X = torch.arange(6.0).view(2, 3)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from oracles.contract import Contract, Promise, Waiver
-from oracles.mutated_inputs import judge
-from oracles.output_values import OTHER_ZERO
-from oracles.verdict import HOLDS, Verdict
+from aliasproof.oracles.contract import Contract, Promise, Waiver
+from aliasproof.oracles.mutated_inputs import judge
+from aliasproof.oracles.output_values import OTHER_ZERO
+from aliasproof.oracles.verdict import HOLDS, Verdict
 
 ALL = Contract()
 NAN = float("nan")

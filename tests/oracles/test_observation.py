@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from generators.features import swarm
-from generators.strategies import sample
-from oracles.observation import observe, observe_eager
-from programs.definedness import Undefined
-from programs.errors import Rejected
-from programs.regions import Region, overlap
-from programs.values import clone_inputs, input_tensors
+from aliasproof.generators.features import swarm
+from aliasproof.generators.strategies import sample
+from aliasproof.oracles.observation import observe, observe_eager
+from aliasproof.programs.definedness import Undefined
+from aliasproof.programs.errors import Rejected
+from aliasproof.programs.regions import Region, overlap
+from aliasproof.programs.values import clone_inputs, input_tensors
 
 # --- fresh inputs ---------------------------------------------------------------------------------
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-import programs.custom_operators  # noqa: F401 - it registers them
-from oracles.equivalence import differences, run_uninterpreted
+import aliasproof.programs.custom_operators  # noqa: F401 - it registers them
+from aliasproof.oracles.equivalence import differences, run_uninterpreted
 
 ops = torch.ops.aliasproof
 

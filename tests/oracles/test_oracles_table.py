@@ -6,8 +6,8 @@ import ast
 import re
 from pathlib import Path
 
-from oracles.judge import ON_GRAPHS, ON_RESULTS, ORACLES
-from oracles.oracle import Needs
+from aliasproof.oracles.judge import ON_GRAPHS, ON_RESULTS, ORACLES
+from aliasproof.oracles.oracle import Needs
 
 DOCS = Path(__file__).parents[2] / "docs" / "oracles.md"
 

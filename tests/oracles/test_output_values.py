@@ -7,11 +7,11 @@ import functools
 import pytest
 import torch
 
-import oracles.output_values
-from oracles.contract import Contract, Promise, Waiver
-from oracles.output_values import differ, judge
-from oracles.verdict import HOLDS, Verdict
-from programs.trace import Tolerance
+import aliasproof.oracles.output_values
+from aliasproof.oracles.contract import Contract, Promise, Waiver
+from aliasproof.oracles.output_values import differ, judge
+from aliasproof.oracles.verdict import HOLDS, Verdict
+from aliasproof.programs.trace import Tolerance
 
 ALL = Contract()
 NAN, INF = float("nan"), float("inf")
@@ -274,7 +274,7 @@ def test_large_tensors_are_compared_in_parts(monkeypatch, shape, wrong) -> None:
     actual = expected.clone()
     actual.view(-1)[wrong] += 1
     whole = differ(expected, actual)
-    monkeypatch.setattr(oracles.output_values, "PART", 3)
+    monkeypatch.setattr(aliasproof.oracles.output_values, "PART", 3)
     assert differ(expected, actual) == whole
     assert whole is not None
     assert whole["wrong elements"] == len(wrong)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from oracles.place_names import renamed_report
-from oracles.verdict import Report, Verdict, Violation
+from aliasproof.oracles.place_names import renamed_report
+from aliasproof.oracles.verdict import Report, Verdict, Violation
 
 NAMES = {"input 0": "input 'x'", "input 12": "input 'cache['k']'"}
 

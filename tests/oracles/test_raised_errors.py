@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from oracles.contract import Contract, Promise, Refusal, Waiver
-from oracles.raised_errors import judge, skeleton
-from oracles.verdict import HOLDS, Limitation, Verdict
+from aliasproof.oracles.contract import Contract, Promise, Refusal, Waiver
+from aliasproof.oracles.raised_errors import judge, skeleton
+from aliasproof.oracles.verdict import HOLDS, Limitation, Verdict
 
 ALL = Contract()
 X = torch.arange(4.0)

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from oracles.contract import Contract
-from oracles.equivalence import judge, run_uninterpreted
-from oracles.verdict import Violation
-from programs.trace import Trace
-from programs.values import clone_inputs
+from aliasproof.oracles.contract import Contract
+from aliasproof.oracles.equivalence import judge, run_uninterpreted
+from aliasproof.oracles.verdict import Violation
+from aliasproof.programs.trace import Trace
+from aliasproof.programs.values import clone_inputs
 
 
 def difference(

@@ -11,11 +11,11 @@ from torch import Tensor
 from torch._higher_order_ops.auto_functionalize import auto_functionalized
 from torch._higher_order_ops.cond import cond_op
 
-from oracles.contract import Contract
-from oracles.equivalence import judge, run_uninterpreted
-from oracles.verdict import Report, Verdict
-from programs.trace import Trace
-from programs.values import clone_inputs
+from aliasproof.oracles.contract import Contract
+from aliasproof.oracles.equivalence import judge, run_uninterpreted
+from aliasproof.oracles.verdict import Report, Verdict
+from aliasproof.programs.trace import Trace
+from aliasproof.programs.values import clone_inputs
 
 aten = torch.ops.aten
 Function = Callable[..., object]

@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from generators.ops.custom import CUSTOM
-from programs import custom_operators
-from programs.custom_operators import NAMESPACE, definition
-from programs.definedness import Undefined, Watch
-from programs.execution import run
-from programs.parsing import parse_source
-from programs.printing import source
-from programs.program import Input, Instruction, Program, Ref, Storage
-from programs.schemas import resolve
-from programs.serialization import dumps, loads
-from programs.validation import validate
-from programs.values import input_tensors
+from aliasproof.generators.ops.custom import CUSTOM
+from aliasproof.programs import custom_operators
+from aliasproof.programs.custom_operators import NAMESPACE, definition
+from aliasproof.programs.definedness import Undefined, Watch
+from aliasproof.programs.execution import run
+from aliasproof.programs.parsing import parse_source
+from aliasproof.programs.printing import source
+from aliasproof.programs.program import Input, Instruction, Program, Ref, Storage
+from aliasproof.programs.schemas import resolve
+from aliasproof.programs.serialization import dumps, loads
+from aliasproof.programs.validation import validate
+from aliasproof.programs.values import input_tensors
 
 NAMES = [operator.name.split(".")[1] for operator in CUSTOM]
 

@@ -9,13 +9,13 @@ import torch
 from _pytest.mark.structures import ParameterSet
 from torch import Tensor
 
-from oracles.observation import observe_eager
-from programs import definedness
-from programs.definedness import Undefined
-from programs.errors import InternalError, Rejected
-from programs.execution import ProgramFunction
-from programs.program import Input, Instruction, Program, Ref, Storage
-from programs.values import input_tensors
+from aliasproof.oracles.observation import observe_eager
+from aliasproof.programs import definedness
+from aliasproof.programs.definedness import Undefined
+from aliasproof.programs.errors import InternalError, Rejected
+from aliasproof.programs.execution import ProgramFunction
+from aliasproof.programs.program import Input, Instruction, Program, Ref, Storage
+from aliasproof.programs.values import input_tensors
 
 NAN = float("nan")
 Function = Callable[..., object]

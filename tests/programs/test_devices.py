@@ -7,16 +7,22 @@ from dataclasses import replace
 import pytest
 import torch
 
-from generators.features import swarm
-from generators.strategies import sample
-from programs.devices import on_device, require_device, unavailable, with_device
-from programs.errors import DeviceLost, InternalError, OutOfMemory, UserError, require_sound_process
-from programs.lifting import lift_program
-from programs.ordinary_inputs import ordinary_inputs
-from programs.ordinary_syntax import ordinary_source
-from programs.parsing import parse_source
-from programs.printing import inputs_source, source
-from programs.serialization import dumps, loads
+from aliasproof.generators.features import swarm
+from aliasproof.generators.strategies import sample
+from aliasproof.programs.devices import on_device, require_device, unavailable, with_device
+from aliasproof.programs.errors import (
+    DeviceLost,
+    InternalError,
+    OutOfMemory,
+    UserError,
+    require_sound_process,
+)
+from aliasproof.programs.lifting import lift_program
+from aliasproof.programs.ordinary_inputs import ordinary_inputs
+from aliasproof.programs.ordinary_syntax import ordinary_source
+from aliasproof.programs.parsing import parse_source
+from aliasproof.programs.printing import inputs_source, source
+from aliasproof.programs.serialization import dumps, loads
 
 
 def writes_and_makes(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

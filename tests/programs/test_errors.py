@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from programs.errors import did_you_mean, shown, suggestion
-from programs.program import Ref
+from aliasproof.programs.errors import did_you_mean, shown, suggestion
+from aliasproof.programs.program import Ref
 
 KNOWN = ["alpha", "alphas", "beta"]
 

@@ -11,13 +11,13 @@ from torch import Tensor, fx
 from torch.fx.experimental import proxy_tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from generators.features import swarm
-from generators.strategies import sample
-from programs.execution import ProgramFunction, as_graph, returns_one_tensor, run
-from programs.printing import inputs_source, source
-from programs.program import Input, Instruction, Program, Ref, Storage
-from programs.schemas import resolve
-from programs.values import input_tensors
+from aliasproof.generators.features import swarm
+from aliasproof.generators.strategies import sample
+from aliasproof.programs.execution import ProgramFunction, as_graph, returns_one_tensor, run
+from aliasproof.programs.printing import inputs_source, source
+from aliasproof.programs.program import Input, Instruction, Program, Ref, Storage
+from aliasproof.programs.schemas import resolve
+from aliasproof.programs.values import input_tensors
 
 Way = Callable[[Program], tuple[list[Tensor], list[Tensor]]]  # inputs afterwards, outputs
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from programs.definedness import Watch
+from aliasproof.programs.definedness import Watch
 
 BF16, F32 = torch.bfloat16, torch.float32
 THIRD = 1 / 3

@@ -6,17 +6,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from generators.strategies import programs
-from programs.errors import Rejected
-from programs.execution import run
-from programs.gluing import glue, part
-from programs.narrow_dtypes import readable
-from programs.program import Input, Program, Storage
-from programs.regions import Region, overlap
-from programs.validation import first_defect
-from programs.values import input_tensors
-from trials.examination import returning
-from trials.trial import Case, run_eager
+from aliasproof.generators.strategies import programs
+from aliasproof.programs.errors import Rejected
+from aliasproof.programs.execution import run
+from aliasproof.programs.gluing import glue, part
+from aliasproof.programs.narrow_dtypes import readable
+from aliasproof.programs.program import Input, Program, Storage
+from aliasproof.programs.regions import Region, overlap
+from aliasproof.programs.validation import first_defect
+from aliasproof.programs.values import input_tensors
+from aliasproof.trials.examination import returning
+from aliasproof.trials.trial import Case, run_eager
 
 GROUPS = st.lists(programs(), min_size=1, max_size=4)
 

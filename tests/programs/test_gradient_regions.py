@@ -9,16 +9,16 @@ import pytest
 import torch
 from torch import fx
 
-from generators.features import swarm
-from generators.strategies import sample
-from programs.errors import UserError
-from programs.execution import as_graph, run
-from programs.ordinary_syntax import ordinary_source
-from programs.parsing import parse_source
-from programs.printing import source
-from programs.program import Program
-from programs.serialization import dumps, from_json, loads, to_json
-from programs.values import input_tensors
+from aliasproof.generators.features import swarm
+from aliasproof.generators.strategies import sample
+from aliasproof.programs.errors import UserError
+from aliasproof.programs.execution import as_graph, run
+from aliasproof.programs.ordinary_syntax import ordinary_source
+from aliasproof.programs.parsing import parse_source
+from aliasproof.programs.printing import source
+from aliasproof.programs.program import Program
+from aliasproof.programs.serialization import dumps, from_json, loads, to_json
+from aliasproof.programs.values import input_tensors
 from tests.targets.vector_programs import of_vectors
 
 REGION = """\

@@ -9,13 +9,13 @@ import torch
 from torch.nn import functional
 from torch.utils import _pytree as pytree
 
-from programs.errors import UserError
-from programs.execution import run
-from programs.lifting import lift_program
-from programs.parsing import parse_source
-from programs.printing import source
-from programs.serialization import dumps, loads
-from programs.values import clone_inputs, input_tensors
+from aliasproof.programs.errors import UserError
+from aliasproof.programs.execution import run
+from aliasproof.programs.lifting import lift_program
+from aliasproof.programs.parsing import parse_source
+from aliasproof.programs.printing import source
+from aliasproof.programs.serialization import dumps, loads
+from aliasproof.programs.values import clone_inputs, input_tensors
 
 Function = Callable[..., object]
 CAPTURED = torch.tensor([[1.0, 2.0], [3.0, 4.0]])

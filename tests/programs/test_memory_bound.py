@@ -7,12 +7,12 @@ import time
 import pytest
 import torch
 
-from generators.features import swarm
-from generators.strategies import sample
-from programs.errors import UserError
-from programs.memory_bound import require_bounded
-from programs.program import Argument, Input, Instruction, Program, Ref, Storage
-from programs.serialization import dumps, loads
+from aliasproof.generators.features import swarm
+from aliasproof.generators.strategies import sample
+from aliasproof.programs.errors import UserError
+from aliasproof.programs.memory_bound import require_bounded
+from aliasproof.programs.program import Argument, Input, Instruction, Program, Ref, Storage
+from aliasproof.programs.serialization import dumps, loads
 
 X, OPEN_END = Ref("x"), 2**63 - 1
 

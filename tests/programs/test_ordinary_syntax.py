@@ -9,12 +9,12 @@ import pytest
 import torch
 from hypothesis import given
 
-from generators.strategies import programs
-from programs import ordinary_syntax
-from programs.ordinary_inputs import ordinary_inputs
-from programs.ordinary_syntax import ordinary_source, same_calls, with_short_names
-from programs.program import Input, Program, Storage
-from programs.values import input_tensors
+from aliasproof.generators.strategies import programs
+from aliasproof.programs import ordinary_syntax
+from aliasproof.programs.ordinary_inputs import ordinary_inputs
+from aliasproof.programs.ordinary_syntax import ordinary_source, same_calls, with_short_names
+from aliasproof.programs.program import Input, Program, Storage
+from aliasproof.programs.values import input_tensors
 
 EXAMPLES = [
     ("aten.zero_.default(aten_view)", "x.expand(3, 2, 4).zero_()"),
@@ -146,6 +146,8 @@ def test_printed_inputs_are_those_of_the_program(drawn: Program) -> None:
 
 
 def test_inputs_that_read_wrong_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("programs.ordinary_inputs._progression", lambda values: (0.0, 4.0))
+    monkeypatch.setattr(
+        "aliasproof.programs.ordinary_inputs._progression", lambda values: (0.0, 4.0)
+    )
     written = Program((Storage(F32, 4),), (Input("x", 0, F32, (4,), (1,)),), (), ())
     assert "torch.arange(1, 5, dtype=torch.float32)" in ordinary_inputs(written)

@@ -8,17 +8,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from generators.strategies import programs
-from programs.errors import UserError
-from programs.execution import run
-from programs.input_rules import ELEMENT_DTYPES
-from programs.narrow_dtypes import readable
-from programs.parsing import parse_source
-from programs.printing import buffer_source, inputs_source, source
-from programs.program import Input, Instruction, Program, Ref, Storage
-from programs.storage_values import texts_of
-from programs.validation import validate
-from programs.values import FILLS, fill, filled, input_tensors
+from aliasproof.generators.strategies import programs
+from aliasproof.programs.errors import UserError
+from aliasproof.programs.execution import run
+from aliasproof.programs.input_rules import ELEMENT_DTYPES
+from aliasproof.programs.narrow_dtypes import readable
+from aliasproof.programs.parsing import parse_source
+from aliasproof.programs.printing import buffer_source, inputs_source, source
+from aliasproof.programs.program import Input, Instruction, Program, Ref, Storage
+from aliasproof.programs.storage_values import texts_of
+from aliasproof.programs.validation import validate
+from aliasproof.programs.values import FILLS, fill, filled, input_tensors
 
 X, Y, V = Ref("x"), Ref("y"), Ref("v")
 INPUTS = (Input("x", 0, torch.float32, (2, 3), (3, 1), 2), Input("y", 1, torch.int64, (2,), (1,)))

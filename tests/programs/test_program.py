@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from programs.program import Input, Instruction, Program, Ref, Storage
+from aliasproof.programs.program import Input, Instruction, Program, Ref, Storage
 
 X, Y = Input("x", 0, torch.float32, (4,), (1,)), Input("y", 0, torch.float32, (2,), (1,), 2)
 READ = Instruction("aten.neg.default", (Ref("x"),), results=("v",))

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from programs import regions
-from programs.regions import Region, covers, overlap, overlaps_itself
+from aliasproof.programs import regions
+from aliasproof.programs.regions import Region, covers, overlap, overlaps_itself
 
 
 def element_bytes(region: Region) -> list[int]:

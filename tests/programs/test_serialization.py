@@ -10,11 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from generators.strategies import programs
-from programs.errors import UserError
-from programs.program import Input, Instruction, Program, Ref, Storage
-from programs.serialization import dumps, from_json, loads, to_json
-from programs.validation import validate
+from aliasproof.generators.strategies import programs
+from aliasproof.programs.errors import UserError
+from aliasproof.programs.program import Input, Instruction, Program, Ref, Storage
+from aliasproof.programs.serialization import dumps, from_json, loads, to_json
+from aliasproof.programs.validation import validate
 
 X, Y, V = Ref("x"), Ref("y"), Ref("v")
 EVERY_KIND = Program(

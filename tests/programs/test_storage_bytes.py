@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from programs.regions import Region
-from programs.storage_bytes import bytes_of, entries_of
+from aliasproof.programs.regions import Region
+from aliasproof.programs.storage_bytes import bytes_of, entries_of
 
 BASE = torch.arange(12, dtype=torch.int32)
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from oracles.observation import observe_eager
-from programs.definedness import Watch
-from programs.regions import Region
-from programs.trace import Tolerance, Trace
+from aliasproof.oracles.observation import observe_eager
+from aliasproof.programs.definedness import Watch
+from aliasproof.programs.regions import Region
+from aliasproof.programs.trace import Tolerance, Trace
 
 aten = torch.ops.aten
 

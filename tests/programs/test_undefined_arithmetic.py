@@ -1,4 +1,4 @@
-"""`programs.undefined_arithmetic`: what C++ leaves undefined."""
+"""`aliasproof.programs.undefined_arithmetic`: what C++ leaves undefined."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from oracles.observation import observe_eager
-from programs.definedness import Undefined
+from aliasproof.oracles.observation import observe_eager
+from aliasproof.programs.definedness import Undefined
 
 LOWEST, DIVISOR, SHIFT, CONVERSION, CUT, DISAGREE = (
     "divides the lowest integer by -1",

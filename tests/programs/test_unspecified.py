@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from oracles.observation import observe_eager
+from aliasproof.oracles.observation import observe_eager
 
 
 @torch.library.custom_op("unspecified_test::fold", mutates_args=("x",))

@@ -7,13 +7,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from generators.strategies import programs
-from programs.errors import UserError
-from programs.execution import execute
-from programs.input_rules import MOST_BYTES, MOST_PARTS
-from programs.program import Argument, Input, Instruction, Program, Ref, Storage
-from programs.validation import RULES, first_defect, validate
-from programs.values import input_tensors
+from aliasproof.generators.strategies import programs
+from aliasproof.programs.errors import UserError
+from aliasproof.programs.execution import execute
+from aliasproof.programs.input_rules import MOST_BYTES, MOST_PARTS
+from aliasproof.programs.program import Argument, Input, Instruction, Program, Ref, Storage
+from aliasproof.programs.validation import RULES, first_defect, validate
+from aliasproof.programs.values import input_tensors
 
 X = Ref("x")
 STORAGE = Storage(torch.float32, 8)

@@ -7,10 +7,10 @@ import math
 import pytest
 import torch
 
-from programs.input_rules import ELEMENT_DTYPES
-from programs.program import Input, Program, Storage
-from programs.storage_values import texts_of
-from programs.values import EXACT_INTEGERS, fill, filled, input_tensors
+from aliasproof.programs.input_rules import ELEMENT_DTYPES
+from aliasproof.programs.program import Input, Program, Storage
+from aliasproof.programs.storage_values import texts_of
+from aliasproof.programs.values import EXACT_INTEGERS, fill, filled, input_tensors
 
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 

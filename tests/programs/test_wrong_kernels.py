@@ -1,4 +1,4 @@
-"""`programs.wrong_kernels`: eager itself is wrong, so there is nothing to compare."""
+"""`aliasproof.programs.wrong_kernels`: eager itself is wrong, so there is nothing to compare."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from oracles.observation import observe_eager
-from programs.definedness import Undefined
+from aliasproof.oracles.observation import observe_eager
+from aliasproof.programs.definedness import Undefined
 
 aten = torch.ops.aten
 

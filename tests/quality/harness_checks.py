@@ -13,18 +13,18 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from campaigns import failure
-from oracles.contract import Contract, Promise, Waiver
-from oracles.verdict import Violation
-from programs.errors import Rejected
-from programs.execution import ProgramFunction
-from programs.parsing import parse_source
-from programs.program import Input, Program, Storage
-from targets.registry import TARGETS
-from targets.target import Build, Function, Target
-from trials import attribution
-from trials.attribution import Symptom
-from trials.trial import Case, run_trial
+from aliasproof.campaigns.failure import failure
+from aliasproof.oracles.contract import Contract, Promise, Waiver
+from aliasproof.oracles.verdict import Violation
+from aliasproof.programs.errors import Rejected
+from aliasproof.programs.execution import ProgramFunction
+from aliasproof.programs.parsing import parse_source
+from aliasproof.programs.program import Input, Program, Storage
+from aliasproof.targets.registry import TARGETS
+from aliasproof.targets.target import Build, Function, Target
+from aliasproof.trials import attribution
+from aliasproof.trials.attribution import Symptom
+from aliasproof.trials.trial import Case, run_trial
 
 # --- planted compilers ----------------------------------------------------------------------------
 

@@ -13,22 +13,25 @@ import pytest
 import torch
 from torch import Tensor
 
-from campaigns import failure
-from oracles import aliasing, output_values
-from oracles import judge as judging
-from oracles import mutated_inputs as inputs_oracle
-from oracles.contract import Contract, Refusal
-from oracles.observation import Observation, observe
-from oracles.verdict import HOLDS, Violation
-from programs import definedness
-from programs import trace as tracing
-from programs.errors import InternalError
-from programs.execution import ProgramFunction
-from programs.program import Program
-from programs.regions import Region
-from programs.trace import Tolerance
-from programs.values import input_tensors
-from targets.target import Target
+from aliasproof.campaigns.failure import failure
+from aliasproof.oracles import aliasing, output_values
+from aliasproof.oracles import judge as judging
+from aliasproof.oracles import mutated_inputs as inputs_oracle
+from aliasproof.oracles.contract import Contract, Refusal
+from aliasproof.oracles.observation import Observation, observe
+from aliasproof.oracles.verdict import HOLDS, Violation
+from aliasproof.programs import definedness
+from aliasproof.programs import trace as tracing
+from aliasproof.programs.errors import InternalError
+from aliasproof.programs.execution import ProgramFunction
+from aliasproof.programs.program import Program
+from aliasproof.programs.regions import Region
+from aliasproof.programs.trace import Tolerance
+from aliasproof.programs.values import input_tensors
+from aliasproof.targets.target import Target
+from aliasproof.trials import attribution, trial
+from aliasproof.trials.attribution import Symptom
+from aliasproof.trials.trial import Case
 from tests.quality.harness_checks import (
     CHECKS,
     a_bug_is_blamed_on_the_earliest_target,
@@ -54,9 +57,6 @@ from tests.quality.harness_checks import (
     violations,
     what_one_run_does_is_not_seen_by_the_next,
 )
-from trials import attribution, trial
-from trials.attribution import Symptom
-from trials.trial import Case
 
 # --- mistakes -------------------------------------------------------------------------------------
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from generators.features import Features, swarm
-from generators.strategies import sample
-from programs.errors import UserError
-from programs.program import Program
-from programs.validation import validate
-from reduction.input_steps import drop_inputs
-from reduction.value_steps import simplify_fill
+from aliasproof.generators.features import Features, swarm
+from aliasproof.generators.strategies import sample
+from aliasproof.programs.errors import UserError
+from aliasproof.programs.program import Program
+from aliasproof.programs.validation import validate
+from aliasproof.reduction.input_steps import drop_inputs
+from aliasproof.reduction.value_steps import simplify_fill
 
 PARTS = Features(
     dtypes=(torch.float32,),

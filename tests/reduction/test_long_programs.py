@@ -8,14 +8,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from generators.features import Features
-from generators.strategies import sample
-from programs.program import Instruction, Program
-from reduction.reducer import Reducer
-from targets.target import Target
-from trials.attribution import grade
-from trials.examination import examine
-from trials.trial import Case
+from aliasproof.generators.features import Features
+from aliasproof.generators.strategies import sample
+from aliasproof.programs.program import Instruction, Program
+from aliasproof.reduction.reducer import Reducer
+from aliasproof.targets.target import Target
+from aliasproof.trials.attribution import grade
+from aliasproof.trials.examination import examine
+from aliasproof.trials.trial import Case
 
 MOST_QUESTIONS, MOST_INSTRUCTIONS = 150, 6
 # Only what the rules below rewrite, so that a new group, dtype or scenario draws no other programs.

@@ -8,17 +8,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from oracles.observation import observe_eager
-from oracles.verdict import Violation
-from programs.execution import ProgramFunction
-from programs.program import Instruction, Program
-from programs.validation import validate
-from programs.values import input_tensors
-from reduction.reducer import Reducer
-from targets.registry import target
-from targets.target import Target
-from trials.attribution import Symptom, grade, shows
-from trials.trial import Case, run_trial
+from aliasproof.oracles.observation import observe_eager
+from aliasproof.oracles.verdict import Violation
+from aliasproof.programs.execution import ProgramFunction
+from aliasproof.programs.program import Instruction, Program
+from aliasproof.programs.validation import validate
+from aliasproof.programs.values import input_tensors
+from aliasproof.reduction.reducer import Reducer
+from aliasproof.targets.registry import target
+from aliasproof.targets.target import Target
+from aliasproof.trials.attribution import Symptom, grade, shows
+from aliasproof.trials.trial import Case, run_trial
 
 known_bug = pytest.mark.skipif(
     not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"

@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from generators.features import swarm
-from generators.strategies import sample
-from programs.errors import InternalError, UserError
-from programs.program import Instruction, Program, Ref
-from reduction import reducer
-from reduction.reducer import Reducer
-from reduction.simplicity import simplicity
-from reduction.steps import STEPS
+from aliasproof.generators.features import swarm
+from aliasproof.generators.strategies import sample
+from aliasproof.programs.errors import InternalError, UserError
+from aliasproof.programs.program import Instruction, Program, Ref
+from aliasproof.reduction import reducer
+from aliasproof.reduction.reducer import Reducer
+from aliasproof.reduction.simplicity import simplicity
+from aliasproof.reduction.steps import STEPS
 
 
 def ops(program: Program) -> list[str]:

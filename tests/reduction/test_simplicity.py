@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from programs.program import Program, Ref
-from reduction.simplicity import simplicity
+from aliasproof.programs.program import Program, Ref
+from aliasproof.reduction.simplicity import simplicity
 
 
 def numbers_in(key: tuple[object, ...]) -> list[float]:

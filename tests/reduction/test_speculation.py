@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from programs.program import Program
-from reduction.reducer import Reducer
-from reduction.speculation import ahead
+from aliasproof.programs.program import Program
+from aliasproof.reduction.reducer import Reducer
+from aliasproof.reduction.speculation import ahead
 
 
 def wanted(program: Program) -> bool:

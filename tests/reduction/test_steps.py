@@ -10,10 +10,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from programs.program import Instruction, Program, Ref
-from reduction import gradient_steps, input_steps, instruction_steps, slices, value_steps
-from reduction.simplicity import Simplicity, is_simpler, simplicity
-from reduction.steps import STEPS, ReductionStep
+from aliasproof.programs.program import Instruction, Program, Ref
+from aliasproof.reduction import gradient_steps, input_steps, instruction_steps, slices, value_steps
+from aliasproof.reduction.simplicity import Simplicity, is_simpler, simplicity
+from aliasproof.reduction.steps import STEPS, ReductionStep
 
 # --- every step on sampled programs ---------------------------------------------------------------
 

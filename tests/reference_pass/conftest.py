@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from oracles.contract import Contract
-from reference_pass.candidates import How
-from reference_pass.functionalize import functionalize
-from reference_pass.invariants import metadata_is_true
-from reference_pass.reinplace import Decision, decisions, reinplace
-from targets.target import Build, Function, Target
-from trials.trial import Case, run_trial
+from aliasproof.oracles.contract import Contract
+from aliasproof.reference_pass.candidates import How
+from aliasproof.reference_pass.functionalize import functionalize
+from aliasproof.reference_pass.invariants import metadata_is_true
+from aliasproof.reference_pass.reinplace import Decision, decisions, reinplace
+from aliasproof.targets.target import Build, Function, Target
+from aliasproof.trials.trial import Case, run_trial
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,15 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from reference_pass.alias_analysis import Analysis, analyse, same_view, storage_of, written_tensors
-from reference_pass.exceptions import Refused
-from reference_pass.nested import tensors_in
+from aliasproof.reference_pass.alias_analysis import (
+    Analysis,
+    analyse,
+    same_view,
+    storage_of,
+    written_tensors,
+)
+from aliasproof.reference_pass.exceptions import Refused
+from aliasproof.reference_pass.nested import tensors_in
 from tests.reference_pass.graphs import GRID, ROW, W, X, Y, Z, graph_of
 
 aten = torch.ops.aten

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, fx, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from reference_pass import backend
-from reference_pass.backend import Compiled, aliasproof, boxed
-from reference_pass.pipeline import pipeline
+from aliasproof.reference_pass import backend
+from aliasproof.reference_pass.backend import Compiled, aliasproof, boxed
+from aliasproof.reference_pass.pipeline import pipeline
 
 Run = Callable[[Callable[..., Any]], Any]
 

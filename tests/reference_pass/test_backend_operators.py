@@ -13,9 +13,9 @@ from torch._library.effects import EffectType
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from reference_pass import Refused, reinplace, remove_noops
-from reference_pass.backend import aliasproof
-from reference_pass.capture import capture
+from aliasproof.reference_pass import Refused, reinplace, remove_noops
+from aliasproof.reference_pass.backend import aliasproof
+from aliasproof.reference_pass.capture import capture
 
 
 @pytest.fixture(autouse=True)
@@ -101,7 +101,7 @@ def test_a_graph_with_a_custom_operator_is_captured_once(monkeypatch):
         captured.append(args)
         return capture(*args)
 
-    monkeypatch.setattr("reference_pass.backend.capture", noted)
+    monkeypatch.setattr("aliasproof.reference_pass.backend.capture", noted)
     x = torch.ones(3)
     scale_packet = torch.ops.reference_pass_tests.scale
     compiled = torch.compile(lambda x: scale_packet(x, x + 1), backend=aliasproof)

@@ -6,12 +6,18 @@ import pytest
 import torch
 from torch import fx
 
-from reference_pass.backend import Compiled
-from reference_pass.backtracking import MOST_RETRIES, Footprint, Walk, best_walk, footprint
-from reference_pass.candidates import How
-from reference_pass.capture import capture
-from reference_pass.metadata import update_metadata
-from reference_pass.pipeline import pipeline
+from aliasproof.reference_pass.backend import Compiled
+from aliasproof.reference_pass.backtracking import (
+    MOST_RETRIES,
+    Footprint,
+    Walk,
+    best_walk,
+    footprint,
+)
+from aliasproof.reference_pass.candidates import How
+from aliasproof.reference_pass.capture import capture
+from aliasproof.reference_pass.metadata import update_metadata
+from aliasproof.reference_pass.pipeline import pipeline
 
 aten = torch.ops.aten
 NEG = aten._foreach_neg_.default

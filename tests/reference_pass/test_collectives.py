@@ -10,7 +10,7 @@ import torch
 from torch import distributed, fx
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from reference_pass import pipeline
+from aliasproof.reference_pass import pipeline
 from tests.reference_pass.scene import counted
 
 aten = torch.ops.aten

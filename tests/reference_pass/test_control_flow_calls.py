@@ -16,9 +16,9 @@ from torch.compiler import nested_compile_region
 from torch.nn.attention.flex_attention import flex_attention
 from torch.utils._pytree import tree_leaves
 
-from reference_pass import pipeline
-from reference_pass.backend import aliasproof
-from reference_pass.operator_forms import aten, writes
+from aliasproof.reference_pass import pipeline
+from aliasproof.reference_pass.backend import aliasproof
+from aliasproof.reference_pass.operator_forms import aten, writes
 
 
 @pytest.fixture(autouse=True)

@@ -11,20 +11,20 @@ import pytest
 import torch
 from torch import fx
 
-from generators.features import swarm
-from generators.strategies import sample
-from oracles.contract import Contract
-from oracles.verdict import Violation
-from programs.errors import Rejected
-from programs.execution import as_graph
-from programs.program import Program
-from reference_pass.conditions import CONDITIONS, Condition
-from reference_pass.exceptions import Refused
-from reference_pass.functionalize import functionalize
-from reference_pass.noops import remove_noops
-from reference_pass.reinplace import decisions, reinplace
-from targets.target import Build, Target
-from trials.trial import Case, run_trial
+from aliasproof.generators.features import swarm
+from aliasproof.generators.strategies import sample
+from aliasproof.oracles.contract import Contract
+from aliasproof.oracles.verdict import Violation
+from aliasproof.programs.errors import Rejected
+from aliasproof.programs.execution import as_graph
+from aliasproof.programs.program import Program
+from aliasproof.reference_pass.conditions import CONDITIONS, Condition
+from aliasproof.reference_pass.exceptions import Refused
+from aliasproof.reference_pass.functionalize import functionalize
+from aliasproof.reference_pass.noops import remove_noops
+from aliasproof.reference_pass.reinplace import decisions, reinplace
+from aliasproof.targets.target import Build, Target
+from aliasproof.trials.trial import Case, run_trial
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
 

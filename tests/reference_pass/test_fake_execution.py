@@ -10,9 +10,9 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
-from reference_pass.alias_analysis import analyse, storage_of
-from reference_pass.exceptions import Refused
-from reference_pass.fake_execution import _view_as, fake_inputs, fake_mode
+from aliasproof.reference_pass.alias_analysis import analyse, storage_of
+from aliasproof.reference_pass.exceptions import Refused
+from aliasproof.reference_pass.fake_execution import _view_as, fake_inputs, fake_mode
 from tests.reference_pass.graphs import GRID, ROW, X, Y, graph_of, layout_of
 
 aten = torch.ops.aten

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import fx
 
-from reference_pass import functionalize, pipeline
+from aliasproof.reference_pass import functionalize, pipeline
 from tests.reference_pass.scene import afresh, complex_counted, counted, seen_at_end
 
 aten = torch.ops.aten

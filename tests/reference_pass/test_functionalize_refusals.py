@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch._ops import HigherOrderOperator
 
-from reference_pass import Refused, functionalize, pipeline
-from reference_pass.exceptions import DataDependent
+from aliasproof.reference_pass import Refused, functionalize, pipeline
+from aliasproof.reference_pass.exceptions import DataDependent
 from tests.reference_pass.scene import counted
 
 aten = torch.ops.aten

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from reference_pass.functionalize import RULES, functionalize_by
-from reference_pass.regions import contiguous_strides
-from reference_pass.rules import Rules
-from reference_pass.views import INVERSES, VIEW_STEPS
+from aliasproof.reference_pass.functionalize import RULES, functionalize_by
+from aliasproof.reference_pass.regions import contiguous_strides
+from aliasproof.reference_pass.rules import Rules
+from aliasproof.reference_pass.views import INVERSES, VIEW_STEPS
 from tests.reference_pass.scene import Program, afresh, counted, seen_at_end
 
 aten = torch.ops.aten

@@ -10,16 +10,15 @@ import pytest
 import torch
 from torch import Tensor, fx
 
-import reference_pass.backend
-from reference_pass.backend import Compiled, aliasproof
-from reference_pass.pipeline import pipeline
+from aliasproof.reference_pass.backend import Compiled, aliasproof
+from aliasproof.reference_pass.pipeline import pipeline
 
 
 @pytest.fixture
 def built():
     """Counts the pipelines that are built."""
     torch._dynamo.reset()
-    with mock.patch.object(reference_pass.backend, "pipeline", wraps=pipeline) as pipelines:
+    with mock.patch("aliasproof.reference_pass.backend.pipeline", wraps=pipeline) as pipelines:
         yield lambda: pipelines.call_count
     torch._dynamo.reset()
 

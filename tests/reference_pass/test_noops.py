@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor, fx
 
-from oracles.contract import Contract
-from reference_pass import checked, functionalize, pipeline, remove_noops
-from reference_pass.noops import (
+from aliasproof.oracles.contract import Contract
+from aliasproof.reference_pass import checked, functionalize, pipeline, remove_noops
+from aliasproof.reference_pass.noops import (
     NOOP_RULES,
     copy_is_not_returned,
     no_use_of_location,
@@ -18,9 +18,9 @@ from reference_pass.noops import (
     same_metadata,
     view_is_not_returned,
 )
-from reference_pass.pipeline import RemoveNoOps
-from targets.target import Build, Target
-from trials.trial import Case, run_trial
+from aliasproof.reference_pass.pipeline import RemoveNoOps
+from aliasproof.targets.target import Build, Target
+from aliasproof.trials.trial import Case, run_trial
 
 aten = torch.ops.aten
 

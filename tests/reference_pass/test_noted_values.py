@@ -12,10 +12,10 @@ from torch import Tensor, fx, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from reference_pass import fake_execution
-from reference_pass.alias_analysis import Analysis, analyse
-from reference_pass.backend import aliasproof
-from reference_pass.pipeline import pipeline
+from aliasproof.reference_pass import fake_execution
+from aliasproof.reference_pass.alias_analysis import Analysis, analyse
+from aliasproof.reference_pass.backend import aliasproof
+from aliasproof.reference_pass.pipeline import pipeline
 
 aten = torch.ops.aten
 GRID = torch.arange(12.0).view(3, 4)

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor, fx
 
-import programs.custom_operators  # noqa: F401 - it registers them
-from reference_pass import functionalize, pipeline, remove_noops
-from reference_pass.nested import tensors_in
-from reference_pass.noops import NOOP_RULES, no_use_of_location
-from reference_pass.operator_forms import on_copies
+import aliasproof.programs.custom_operators  # noqa: F401 - it registers them
+from aliasproof.reference_pass import functionalize, pipeline, remove_noops
+from aliasproof.reference_pass.nested import tensors_in
+from aliasproof.reference_pass.noops import NOOP_RULES, no_use_of_location
+from aliasproof.reference_pass.operator_forms import on_copies
 from tests.reference_pass.graphs import X, Y, graph_of
 
 ops = torch.ops.aliasproof

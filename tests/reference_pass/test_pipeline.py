@@ -10,7 +10,7 @@ from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.passes.infra.pass_manager import PassManager
 
-from reference_pass import (
+from aliasproof.reference_pass import (
     CONDITIONS,
     Broken,
     Functionalize,
@@ -23,8 +23,12 @@ from reference_pass import (
     reinplace,
     update_metadata,
 )
-from reference_pass import conditions as all_conditions
-from reference_pass.invariants import aliases_at_end, is_functional, no_copy_reads_what_it_writes
+from aliasproof.reference_pass import conditions as all_conditions
+from aliasproof.reference_pass.invariants import (
+    aliases_at_end,
+    is_functional,
+    no_copy_reads_what_it_writes,
+)
 
 aten = torch.ops.aten
 X = torch.arange(1.0, 7)

@@ -9,9 +9,9 @@ from torch import Tensor, fx
 from torch._ops import OpOverload
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from reference_pass import How, decisions, pipeline, reinplace
-from reference_pass.operator_forms import in_place_form
-from reference_pass.prims import aten_of_prim
+from aliasproof.reference_pass import How, decisions, pipeline, reinplace
+from aliasproof.reference_pass.operator_forms import in_place_form
+from aliasproof.reference_pass.prims import aten_of_prim
 
 aten, prims = torch.ops.aten, torch.ops.prims
 

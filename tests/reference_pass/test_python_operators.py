@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from reference_pass.aten_graphs import is_aten
-from reference_pass.pipeline import pipeline
+from aliasproof.reference_pass.aten_graphs import is_aten
+from aliasproof.reference_pass.pipeline import pipeline
 
 FLOATS = (torch.arange(1.0, 5), torch.arange(4.0))
 INTS = (torch.arange(1, 5), torch.arange(4))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from reference_pass.candidates import How
+from aliasproof.reference_pass.candidates import How
 
 aten = torch.ops.aten
 

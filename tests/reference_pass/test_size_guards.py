@@ -10,8 +10,8 @@ from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-import programs.custom_operators  # noqa: F401 - it registers them
-from reference_pass import Refused, functionalize, pipeline, reinplace, remove_noops
+import aliasproof.programs.custom_operators  # noqa: F401 - it registers them
+from aliasproof.reference_pass import Refused, functionalize, pipeline, reinplace, remove_noops
 
 aten = torch.ops.aten
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from reference_pass.backend import aliasproof
-from reference_pass.exceptions import Refused
-from reference_pass.functionalize import functionalize
+from aliasproof.reference_pass.backend import aliasproof
+from aliasproof.reference_pass.exceptions import Refused
+from aliasproof.reference_pass.functionalize import functionalize
 
 
 def in_another_thread(task: Callable[[], object]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from reference_pass import Refused, functionalize, pipeline
+from aliasproof.reference_pass import Refused, functionalize, pipeline
 
 SQUARE, OTHER = torch.arange(1.0, 10).view(3, 3), torch.ones(3, 3)
 

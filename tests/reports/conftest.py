@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from campaigns.campaign import Campaign
-from campaigns.finding import Finding
-from campaigns.plan import Plan
-from campaigns.statistics import Statistics
-from programs.program import Input, Instruction, Program, Ref, Storage
+from aliasproof.campaigns.run.campaign import Campaign
+from aliasproof.campaigns.run.plan import Plan
+from aliasproof.campaigns.run.statistics import Statistics
+from aliasproof.campaigns.store.finding import Finding
+from aliasproof.programs.program import Input, Instruction, Program, Ref, Storage
 
 PROGRAM = Program(
     (Storage(torch.float32, 2),),

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from campaigns.campaign import Campaign, Parts
-from programs.program import Program
-from reports.campaign_outcome import print_outcome
-from trials.attribution import Symptom
+from aliasproof.campaigns.run.campaign import Campaign, Parts
+from aliasproof.programs.program import Program
+from aliasproof.reports.campaign_outcome import print_outcome
+from aliasproof.trials.attribution import Symptom
 
 
 def outcome(campaign: Campaign, width: int = 100) -> str:

@@ -4,8 +4,8 @@ import io
 
 from rich.console import Console
 
-from faults.matrix import FaultRow, Matrix
-from reports.kill_matrix_table import print_kill_matrix
+from aliasproof.faults.matrix import FaultRow, Matrix
+from aliasproof.reports.kill_matrix_table import print_kill_matrix
 
 
 def printed(*rows: FaultRow) -> list[str]:

@@ -5,9 +5,9 @@ import io
 import pytest
 from rich.console import Console
 
-from campaigns.plan import Plan
-from reports import progress
-from reports.progress import display
+from aliasproof.campaigns.run.plan import Plan
+from aliasproof.reports import progress
+from aliasproof.reports.progress import display
 
 
 def terminal(width: int) -> Console:

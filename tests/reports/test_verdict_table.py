@@ -5,10 +5,10 @@ import io
 import pytest
 from rich.console import Console
 
-from oracles.check_result import Check, EagerResult, TargetResult
-from oracles.judge import EVERY_ORACLE
-from oracles.missed import Opportunity
-from oracles.verdict import (
+from aliasproof.oracles.check_result import Check, EagerResult, TargetResult
+from aliasproof.oracles.judge import EVERY_ORACLE
+from aliasproof.oracles.missed import Opportunity
+from aliasproof.oracles.verdict import (
     HOLDS,
     Documented,
     Limitation,
@@ -17,9 +17,9 @@ from oracles.verdict import (
     Violation,
     with_differences,
 )
-from programs.trace import Trace
-from reports.run_texts import shown_check
-from reports.verdict_table import CheckPrinter
+from aliasproof.programs.trace import Trace
+from aliasproof.reports.run_texts import shown_check
+from aliasproof.reports.verdict_table import CheckPrinter
 
 RIGHT = dict.fromkeys(EVERY_ORACLE, HOLDS)
 WRONG = RIGHT | {

@@ -16,17 +16,17 @@ from pathlib import Path
 import pytest
 import torch
 
+from aliasproof.campaigns.failure.failure import Failure
+from aliasproof.campaigns.run.plan import Plan
+from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.store.run_folder import write_finding
+from aliasproof.campaigns.store.store import Store
 from aliasproof.command_line import run
-from campaigns.failure import Failure
-from campaigns.finding import Finding
-from campaigns.plan import Plan
-from campaigns.run_folder import write_finding
-from campaigns.store import Store
-from oracles.verdict import Violation
-from programs.program import Input, Instruction, Program, Ref, Storage
-from programs.serialization import to_json
+from aliasproof.oracles.verdict import Violation
+from aliasproof.programs.program import Input, Instruction, Program, Ref, Storage
+from aliasproof.programs.serialization import to_json
+from aliasproof.trials.attribution import Symptom
 from tests.security import hostile_files as hostile
-from trials.attribution import Symptom
 
 COUNT = int(os.environ.get("HOSTILE_FILES", "100"))
 LONGEST = 30.0  # seconds of processor time

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from targets.registry import TARGETS
-from targets.target import Function, Target
+from aliasproof.targets.registry import TARGETS
+from aliasproof.targets.target import Function, Target
 
 
 @pytest.fixture(params=TARGETS.values(), ids=list(TARGETS))

@@ -10,16 +10,16 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 
-from generators.features import swarm
-from generators.strategies import sample
-from oracles.contract import Promise
-from oracles.observation import observe
-from programs.execution import ProgramFunction
-from programs.program import Program
-from programs.values import input_tensors
-from targets.aot import AOT
-from targets.target import Function
-from trials.trial import Case, run_trial
+from aliasproof.generators.features import swarm
+from aliasproof.generators.strategies import sample
+from aliasproof.oracles.contract import Promise
+from aliasproof.oracles.observation import observe
+from aliasproof.programs.execution import ProgramFunction
+from aliasproof.programs.program import Program
+from aliasproof.programs.values import input_tensors
+from aliasproof.targets.aot import AOT
+from aliasproof.targets.target import Function
+from aliasproof.trials.trial import Case, run_trial
 
 
 def traced(function: Function, program: Program) -> object:
@@ -59,6 +59,6 @@ def test_only_outputs_that_are_merged_inputs_may_be_other_objects() -> None:
         f"does not promise '{Promise.IDENTITY.value}'",
     )
     # Nothing happens to z: AOTAutograd takes another input for it, once x and y are one. Torch 2.15
-    # is right (`corpus/known/renumbered_input.py`).
+    # is right (`aliasproof/corpus/known/renumbered_input.py`).
     lost = ["output 1, input 2"] if torch.__version__.startswith("2.13.") else []
     assert [each.place for each in report.violations] == lost

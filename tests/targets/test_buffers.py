@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from oracles.verdict import Verdict
-from programs.lifting import lift_program
-from targets import buffers, identity
-from targets.registry import target
-from targets.target import Build, Function
-from trials.examination import examine
-from trials.trial import Case
+from aliasproof.oracles.verdict import Verdict
+from aliasproof.programs.lifting import lift_program
+from aliasproof.targets import buffers, identity
+from aliasproof.targets.registry import target
+from aliasproof.targets.target import Build, Function
+from aliasproof.trials.examination import examine
+from aliasproof.trials.trial import Case
 
 
 def vector() -> Tensor:

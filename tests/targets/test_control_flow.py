@@ -13,22 +13,22 @@ import torch
 from torch import fx
 from torch.utils._pytree import tree_leaves
 
-from campaigns.reproducer import confirm, render
-from generators.features import swarm
-from generators.strategies import sample
-from oracles.verdict import Verdict
-from programs.errors import Rejected
-from programs.execution import run
-from programs.program import Program
-from programs.values import input_tensors
-from targets import aot
-from targets.control_flow import FORMS, PartTwice, Split
-from targets.program_parts import RunValues
-from targets.registry import target
-from targets.target import Build
+from aliasproof.campaigns.publish.reproducer import confirm, render
+from aliasproof.generators.features import swarm
+from aliasproof.generators.strategies import sample
+from aliasproof.oracles.verdict import Verdict
+from aliasproof.programs.errors import Rejected
+from aliasproof.programs.execution import run
+from aliasproof.programs.program import Program
+from aliasproof.programs.values import input_tensors
+from aliasproof.targets import aot
+from aliasproof.targets.control_flow import FORMS, PartTwice, Split
+from aliasproof.targets.program_parts import RunValues
+from aliasproof.targets.registry import target
+from aliasproof.targets.target import Build
+from aliasproof.trials.examination import Examination, examine
+from aliasproof.trials.trial import Case
 from tests.targets.vector_programs import of_vectors
-from trials.examination import Examination, examine
-from trials.trial import Case
 
 known_bug = pytest.mark.skipif(
     not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"

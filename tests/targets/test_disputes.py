@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from targets.registry import target
-from trials.graphs import examine_graphs
-from trials.trial import Case, run_trial
+from aliasproof.targets.registry import target
+from aliasproof.trials.graphs import examine_graphs
+from aliasproof.trials.trial import Case, run_trial
 
 
 def labels(function: Callable[..., Any], *inputs: Tensor) -> dict[str, str]:

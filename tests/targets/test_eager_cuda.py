@@ -12,14 +12,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from generators.features import swarm
-from generators.strategies import sample
-from programs.errors import Rejected
-from targets import eager_cuda
-from targets.eager_cuda import Elsewhere
-from targets.target import Build
-from trials.examination import examine
-from trials.trial import Case, run_trial
+from aliasproof.generators.features import swarm
+from aliasproof.generators.strategies import sample
+from aliasproof.programs.errors import Rejected
+from aliasproof.targets import eager_cuda
+from aliasproof.targets.eager_cuda import Elsewhere
+from aliasproof.targets.target import Build
+from aliasproof.trials.examination import examine
+from aliasproof.trials.trial import Case, run_trial
 
 HERE = replace(
     eager_cuda.TARGET,

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from oracles.contract import Promise
-from oracles.verdict import Verdict
-from programs.values import clone_inputs
-from targets.registry import target
-from targets.target import Build, Function
-from trials.examination import Examination, examine
-from trials.trial import Case
+from aliasproof.oracles.contract import Promise
+from aliasproof.oracles.verdict import Verdict
+from aliasproof.programs.values import clone_inputs
+from aliasproof.targets.registry import target
+from aliasproof.targets.target import Build, Function
+from aliasproof.trials.examination import Examination, examine
+from aliasproof.trials.trial import Case
 
 EXPORT = target("export")
 

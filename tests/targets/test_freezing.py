@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from oracles.verdict import Verdict
-from programs.lifting import lift_program
-from targets.registry import target
-from targets.target import Build, Function
-from trials.examination import Examination, examine
-from trials.trial import Case
+from aliasproof.oracles.verdict import Verdict
+from aliasproof.programs.lifting import lift_program
+from aliasproof.targets.registry import target
+from aliasproof.targets.target import Build, Function
+from aliasproof.trials.examination import Examination, examine
+from aliasproof.trials.trial import Case
 
 FREEZING = target("inductor-fx:freezing")
 

@@ -11,15 +11,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from campaigns.reproducer import confirm, render
-from programs.execution import ProgramFunction
-from programs.program import Program
-from targets import aot, gradients
-from targets.registry import target
-from targets.target import Build, Function
+from aliasproof.campaigns.publish.reproducer import confirm, render
+from aliasproof.programs.execution import ProgramFunction
+from aliasproof.programs.program import Program
+from aliasproof.targets import aot, gradients
+from aliasproof.targets.registry import target
+from aliasproof.targets.target import Build, Function
+from aliasproof.trials.examination import Examination, examine
+from aliasproof.trials.trial import Case
 from tests.targets.vector_programs import of_vectors
-from trials.examination import Examination, examine
-from trials.trial import Case
 
 known_bug = pytest.mark.skipif(
     not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from oracles.verdict import Verdict
-from programs.lifting import lift_program
-from targets.registry import target
-from targets.target import Build, Function, Target
-from trials.examination import Examination, examine
-from trials.trial import Case, run_trial
+from aliasproof.oracles.verdict import Verdict
+from aliasproof.programs.lifting import lift_program
+from aliasproof.targets.registry import target
+from aliasproof.targets.target import Build, Function, Target
+from aliasproof.trials.examination import Examination, examine
+from aliasproof.trials.trial import Case, run_trial
 
 BF16 = torch.bfloat16
 PASSES = target("inductor-fx")

@@ -9,12 +9,12 @@ from unittest import mock
 import pytest
 import torch
 
-from programs.program import Program
-from targets import inductor
-from targets.one_library import Library
-from targets.registry import TARGETS
-from trials.examination import examine
-from trials.trial import Case
+from aliasproof.programs.program import Program
+from aliasproof.targets import inductor
+from aliasproof.targets.one_library import Library
+from aliasproof.targets.registry import TARGETS
+from aliasproof.trials.examination import examine
+from aliasproof.trials.trial import Case
 
 SOURCE = """
 #include <torch/csrc/inductor/cpp_prefix.h>

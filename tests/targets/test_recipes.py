@@ -11,17 +11,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from generators.features import swarm
-from generators.strategies import sample
-from oracles.observation import observe
-from oracles.raised_errors import skeleton
-from programs.execution import ProgramFunction
-from programs.parsing import parse_source
-from programs.printing import source
-from programs.program import Input, Program, Storage
-from programs.values import clone_inputs, input_tensors
-from targets.registry import target
-from targets.target import Function, Target
+from aliasproof.generators.features import swarm
+from aliasproof.generators.strategies import sample
+from aliasproof.oracles.observation import observe
+from aliasproof.oracles.raised_errors import skeleton
+from aliasproof.programs.execution import ProgramFunction
+from aliasproof.programs.parsing import parse_source
+from aliasproof.programs.printing import source
+from aliasproof.programs.program import Input, Program, Storage
+from aliasproof.programs.values import clone_inputs, input_tensors
+from aliasproof.targets.registry import target
+from aliasproof.targets.target import Function, Target
 
 known_bug = pytest.mark.skipif(
     not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from oracles.contract import Refusal
-from oracles.observation import observe, observe_eager
-from programs.trace import Trace
-from programs.values import clone_inputs
-from targets.registry import TARGETS, target
-from targets.target import Function, Target
+from aliasproof.oracles.contract import Refusal
+from aliasproof.oracles.observation import observe, observe_eager
+from aliasproof.programs.trace import Trace
+from aliasproof.programs.values import clone_inputs
+from aliasproof.targets.registry import TARGETS, target
+from aliasproof.targets.target import Function, Target
 
 
 def matrix() -> Tensor:

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from campaigns.reproducer import Compiler, confirm, script_for
-from generators.features import swarm
-from generators.strategies import sample
-from oracles.contract import Contract
-from programs.program import Program
-from targets import identity
-from targets.first_inputs import (
+from aliasproof.campaigns.publish.reproducer import Compiler, confirm, script_for
+from aliasproof.generators.features import swarm
+from aliasproof.generators.strategies import sample
+from aliasproof.oracles.contract import Contract
+from aliasproof.programs.program import Program
+from aliasproof.targets import identity
+from aliasproof.targets.first_inputs import (
     converted,
     differentiable,
     larger,
@@ -32,12 +32,12 @@ from targets.first_inputs import (
     shares,
     strided,
 )
-from targets.registry import target
-from targets.second_calls import CHANGES, SECOND_CALLS, shortened
-from targets.target import Build, Function, Target
+from aliasproof.targets.registry import target
+from aliasproof.targets.second_calls import CHANGES, SECOND_CALLS, shortened
+from aliasproof.targets.target import Build, Function, Target
+from aliasproof.trials.examination import examine
+from aliasproof.trials.trial import Case, run_trial
 from tests.targets.vector_programs import of_vectors
-from trials.examination import examine
-from trials.trial import Case, run_trial
 
 known_bug = pytest.mark.skipif(
     not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"

@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from generators.features import swarm
-from generators.strategies import sample
-from oracles.verdict import Verdict
-from programs.errors import UserError
-from programs.program import Input, Program, Storage
-from targets.registry import TARGETS, target
-from targets.target import Function, Target
-from trials.trial import Case, run_trial
+from aliasproof.generators.features import swarm
+from aliasproof.generators.strategies import sample
+from aliasproof.oracles.verdict import Verdict
+from aliasproof.programs.errors import UserError
+from aliasproof.programs.program import Input, Program, Storage
+from aliasproof.targets.registry import TARGETS, target
+from aliasproof.targets.target import Function, Target
+from aliasproof.trials.trial import Case, run_trial
 
 
 def matrix() -> Tensor:

@@ -14,18 +14,18 @@ import torch
 from torch import Tensor, fx
 from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
-from oracles.contract import Contract
-from oracles.observation import observe
-from programs.errors import UserError
-from programs.values import clone_inputs
-from targets import user_names, variants
-from targets.identity import build
-from targets.registry import is_importable, target
-from targets.target import Target
-from targets.user_code import UserBackend, UserPass, understood
-from targets.user_names import CodeName, grant, parsed
-from trials.examination import Examination, examine
-from trials.trial import Case
+from aliasproof.oracles.contract import Contract
+from aliasproof.oracles.observation import observe
+from aliasproof.programs.errors import UserError
+from aliasproof.programs.values import clone_inputs
+from aliasproof.targets import user_names, variants
+from aliasproof.targets.identity import build
+from aliasproof.targets.registry import is_importable, target
+from aliasproof.targets.target import Target
+from aliasproof.targets.user_code import UserBackend, UserPass, understood
+from aliasproof.targets.user_names import CodeName, grant, parsed
+from aliasproof.trials.examination import Examination, examine
+from aliasproof.trials.trial import Case
 
 CODE = """
 import functools
@@ -145,7 +145,7 @@ def test_a_module_or_a_file_and_a_function_name_a_target(here: Path, given: str,
         ("ownpasses.passs:nothing", "did you mean 'ownpasses.passes'?"),
         ("zzz:nothing", "give PACKAGE.MODULE:FUNCTION or FILE.py:FUNCTION"),
         ("zzz.py:nothing", "there is no file zzz.py"),
-        ("targets.passes:nothing", "for the file, give targets/passes.py:nothing"),
+        ("hypothesis.passes:nothing", "for the file, give hypothesis/passes.py:nothing"),
         ("ownpasses.passes:number", "is of type int, not callable; expected a pass (it takes"),
         ("ownpasses.passes:nothing:symbol", "did you mean 'symbolic'?"),
         ("ownpasses.passes:nothing:second-call", "has no variant 'second-call' (it has decompose,"),
@@ -160,8 +160,8 @@ def test_a_module_or_a_file_and_a_function_name_a_target(here: Path, given: str,
     ],
 )
 def test_what_cannot_be_imported_is_one_clear_error(here: Path, name: str, message: str) -> None:
-    (here / "targets").mkdir()
-    (here / "targets" / "passes.py").write_text(CODE)
+    (here / "hypothesis").mkdir()
+    (here / "hypothesis" / "passes.py").write_text(CODE)
     (here / "broken.py").write_text("\ndef helper():\n    1 / 0\nhelper()\n")
     (here / "imports.py").write_text("import not_there\n")
     (here / "exits.py").write_text("raise SystemExit(3)\n")

@@ -11,26 +11,26 @@ import pytest
 import torch
 from torch import Tensor
 
-from campaigns.signature import Signature
-from generators.features import swarm
-from generators.strategies import sample
-from oracles.observation import observe
-from oracles.verdict import Verdict
-from programs.errors import Rejected, UserError
-from programs.printing import source
-from programs.program import Program
-from programs.values import input_tensors
-from targets.control_flow import FORMS
-from targets.registry import TARGETS, target
-from targets.second_calls import SECOND_CALLS
-from targets.target import Function
-from targets.user_builds import OWN_BACKEND, OWN_PASS
-from targets.variant_table import APART, VARIANTS
-from targets.variants import is_variant, variants_of
+from aliasproof.campaigns.failure.signature import Signature
+from aliasproof.generators.features import swarm
+from aliasproof.generators.strategies import sample
+from aliasproof.oracles.observation import observe
+from aliasproof.oracles.verdict import Verdict
+from aliasproof.programs.errors import Rejected, UserError
+from aliasproof.programs.printing import source
+from aliasproof.programs.program import Program
+from aliasproof.programs.values import input_tensors
+from aliasproof.targets.control_flow import FORMS
+from aliasproof.targets.registry import TARGETS, target
+from aliasproof.targets.second_calls import SECOND_CALLS
+from aliasproof.targets.target import Function
+from aliasproof.targets.user_builds import OWN_BACKEND, OWN_PASS
+from aliasproof.targets.variant_table import APART, VARIANTS
+from aliasproof.targets.variants import is_variant, variants_of
+from aliasproof.trials.attribution import Symptom
+from aliasproof.trials.examination import examine
+from aliasproof.trials.trial import Case
 from tests.targets.vector_programs import of_vectors
-from trials.attribution import Symptom
-from trials.examination import examine
-from trials.trial import Case
 
 known_bug = pytest.mark.skipif(
     not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"

@@ -13,20 +13,20 @@ import torch
 from torch import Tensor
 from torch._inductor import decomposition
 
-from campaigns.reproducer import confirm, render
-from oracles.observation import Observation, observe
-from programs.errors import Rejected
-from programs.program import Input, Program, Storage
-from reference_pass import functionalize
-from targets import captured, reference
-from targets.gradients import WithGradients
-from targets.registry import target
-from targets.second_calls import CHANGES
-from targets.target import Build, Function
+from aliasproof.campaigns.publish.reproducer import confirm, render
+from aliasproof.oracles.observation import Observation, observe
+from aliasproof.programs.errors import Rejected
+from aliasproof.programs.program import Input, Program, Storage
+from aliasproof.reference_pass import functionalize
+from aliasproof.targets import captured, reference
+from aliasproof.targets.gradients import WithGradients
+from aliasproof.targets.registry import target
+from aliasproof.targets.second_calls import CHANGES
+from aliasproof.targets.target import Build, Function
+from aliasproof.trials.attribution import Symptom
+from aliasproof.trials.examination import examine
+from aliasproof.trials.trial import Case, run_trial
 from tests.targets.vector_programs import of_vectors
-from trials.attribution import Symptom
-from trials.examination import examine
-from trials.trial import Case, run_trial
 
 known_bug = pytest.mark.skipif(
     not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import torch
 
-from programs.parsing import parse_source
-from programs.program import Input, Program, Storage
+from aliasproof.programs.parsing import parse_source
+from aliasproof.programs.program import Input, Program, Storage
 
 
 def of_vectors(

@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from oracles.contract import Contract, Precondition, Promise, Waiver
-from programs.errors import Rejected
-from programs.program import Program
-from targets.registry import target
-from targets.target import Target
-from trials.attribution import Symptom, at_fault, shows
-from trials.trial import Case, run_trial
+from aliasproof.oracles.contract import Contract, Precondition, Promise, Waiver
+from aliasproof.programs.errors import Rejected
+from aliasproof.programs.program import Program
+from aliasproof.targets.registry import target
+from aliasproof.targets.target import Target
+from aliasproof.trials.attribution import Symptom, at_fault, shows
+from aliasproof.trials.trial import Case, run_trial
 
 known_bug = pytest.mark.skipif(
     not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"

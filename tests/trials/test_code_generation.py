@@ -10,10 +10,10 @@ from unittest import mock
 import pytest
 import torch
 
-from targets.registry import target
-from trials.code_generation import EXPERIMENTS, generated, without
-from trials.passes import first_wrong_pass
-from trials.trial import Case, run_trial
+from aliasproof.targets.registry import target
+from aliasproof.trials.code_generation import EXPERIMENTS, generated, without
+from aliasproof.trials.passes import first_wrong_pass
+from aliasproof.trials.trial import Case, run_trial
 
 INDUCTOR = target("inductor")
 needs_compiler = pytest.mark.skipif(

@@ -7,19 +7,19 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from oracles.contract import Contract
-from oracles.judge import EVERY_ORACLE
-from oracles.stage import Stage
-from oracles.verdict import Verdict
-from programs.definedness import Undefined
-from programs.errors import InternalError
-from programs.program import Program
-from targets.registry import TARGETS
-from targets.target import Build, Target
-from trials import graphs
-from trials.attribution import Symptom
-from trials.examination import examine
-from trials.trial import Case, run_eager
+from aliasproof.oracles.contract import Contract
+from aliasproof.oracles.judge import EVERY_ORACLE
+from aliasproof.oracles.stage import Stage
+from aliasproof.oracles.verdict import Verdict
+from aliasproof.programs.definedness import Undefined
+from aliasproof.programs.errors import InternalError
+from aliasproof.programs.program import Program
+from aliasproof.targets.registry import TARGETS
+from aliasproof.targets.target import Build, Target
+from aliasproof.trials import graphs
+from aliasproof.trials.attribution import Symptom
+from aliasproof.trials.examination import examine
+from aliasproof.trials.trial import Case, run_eager
 
 
 @pytest.fixture

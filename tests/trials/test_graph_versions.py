@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import fx
 
-from trials import graph_versions
-from trials.graph_versions import Driver, PassWatch
+from aliasproof.trials import graph_versions
+from aliasproof.trials.graph_versions import Driver, PassWatch
 
 aten = torch.ops.aten
 

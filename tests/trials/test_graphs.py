@@ -9,15 +9,15 @@ from dataclasses import replace
 import torch
 from torch import fx
 
-import trials.graphs
-from oracles.contract import Contract
-from oracles.judge import ON_GRAPHS
-from oracles.stage import Stage
-from oracles.verdict import Verdict
-from targets.registry import TARGETS
-from targets.target import Build, Target
-from trials.graphs import examine_graphs
-from trials.trial import Case, run_trial
+import aliasproof.trials.graphs
+from aliasproof.oracles.contract import Contract
+from aliasproof.oracles.judge import ON_GRAPHS
+from aliasproof.oracles.stage import Stage
+from aliasproof.oracles.verdict import Verdict
+from aliasproof.targets.registry import TARGETS
+from aliasproof.targets.target import Build, Target
+from aliasproof.trials.graphs import examine_graphs
+from aliasproof.trials.trial import Case, run_trial
 
 aten = torch.ops.aten
 X = torch.arange(4.0)
@@ -85,7 +85,7 @@ def test_the_graphs_of_a_run_that_raised_are_not_judged() -> None:
 
 
 def test_a_run_with_large_storages_is_not_judged(monkeypatch) -> None:
-    monkeypatch.setattr(trials.graphs, "MOST_BYTES", 40)
+    monkeypatch.setattr(aliasproof.trials.graphs, "MOST_BYTES", 40)
     target, case = TARGETS["reference"], Case.of_function(lambda x: x.view(2, 2) + 1, [X])
     assert judged(case, target) == {Verdict.HOLDS, Verdict.NOT_APPLICABLE}
     large = Case.of_function(lambda x: (x + 1) * 2, [X])

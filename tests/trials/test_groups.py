@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from oracles.contract import Contract, Promise, Waiver
-from programs.program import Program
-from targets.target import Build, Function, Target
-from trials.attribution import Symptom
-from trials.examination import examine
-from trials.groups import GroupExamination, examine_group
-from trials.trial import Case
+from aliasproof.oracles.contract import Contract, Promise, Waiver
+from aliasproof.programs.program import Program
+from aliasproof.targets.target import Build, Function, Target
+from aliasproof.trials.attribution import Symptom
+from aliasproof.trials.examination import examine
+from aliasproof.trials.groups import GroupExamination, examine_group
+from aliasproof.trials.trial import Case
 
 OPAQUE = "this target shows no graphs"
 ALL = Contract()

@@ -1,4 +1,4 @@
-"""`trials.interrupts`: Ctrl-C is not lost, whenever it comes."""
+"""`aliasproof.trials.interrupts`: Ctrl-C is not lost, whenever it comes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from trials.interrupts import sigint_deferred, sigint_ignored_by_children
+from aliasproof.trials.interrupts import sigint_deferred, sigint_ignored_by_children
 
 
 def interrupted(steps: list[str]) -> None:

@@ -6,9 +6,9 @@ import os
 import re
 from pathlib import Path
 
+from aliasproof.campaigns.run.pool import start_pool
 from aliasproof.candidate_checks import outcome_of
-from campaigns.pool import start_pool
-from trials.isolation import Isolated, Limits, Returned
+from aliasproof.trials.isolation import Isolated, Limits, Returned
 
 OTHER_CPU = "cpu:0"
 
@@ -17,7 +17,7 @@ def test_a_process_for_a_device_is_not_forked() -> None:
     process = Isolated(Limits(60.0, 1 << 30), OTHER_CPU)
     try:
         ours = outcome_of(process, "os:getpid")
-        loaded = outcome_of(process, "trials.isolation:memory_available")
+        loaded = outcome_of(process, "aliasproof.trials.isolation:memory_available")
         parent = outcome_of(process, "os:getppid")
     finally:
         process.stop()

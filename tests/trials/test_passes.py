@@ -17,10 +17,10 @@ import pytest
 import torch
 from torch import fx
 
-from programs.program import Program
-from targets.registry import target
-from trials.passes import first_wrong_pass
-from trials.trial import Case, run_trial
+from aliasproof.programs.program import Program
+from aliasproof.targets.registry import target
+from aliasproof.trials.passes import first_wrong_pass
+from aliasproof.trials.trial import Case, run_trial
 
 aten = torch.ops.aten
 
@@ -379,8 +379,8 @@ def case_of(planted: Planted, program: Callable[..., Program], sharing: Program)
 @pytest.fixture
 def sharing() -> Program:
     """Two inputs on one storage, the second of which is written."""
-    from programs.parsing import parse_source
-    from programs.program import Input, Storage
+    from aliasproof.programs.parsing import parse_source
+    from aliasproof.programs.program import Input, Storage
 
     source = "def program(x0, x1):\n    aten.mul_.Scalar(x1, 3)\n    return (x0,)\n"
     views = [Input(f"x{i}", 0, torch.float32, (3,), (1,), i) for i in range(2)]

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from oracles.contract import Contract, Precondition
-from oracles.verdict import Verdict
-from programs.definedness import Undefined
-from programs.program import Program
-from targets.target import Build, Function, Target
-from trials.trial import Case, Spent, run_eager, run_trial
+from aliasproof.oracles.contract import Contract, Precondition
+from aliasproof.oracles.verdict import Verdict
+from aliasproof.programs.definedness import Undefined
+from aliasproof.programs.program import Program
+from aliasproof.targets.target import Build, Function, Target
+from aliasproof.trials.trial import Case, Spent, run_eager, run_trial
 
 
 def target(build, contract: Contract | None = None) -> Target:

@@ -11,14 +11,14 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from aliasproof.checking import check
-from oracles.contract import Contract
-from oracles.stage import Stage
-from programs.program import Program
-from targets.registry import TARGETS
-from targets.target import Build, Function, Target
-from trials.examination import Examination, examine
-from trials.trial import Case
-from trials.value_search import Budget
+from aliasproof.oracles.contract import Contract
+from aliasproof.oracles.stage import Stage
+from aliasproof.programs.program import Program
+from aliasproof.targets.registry import TARGETS
+from aliasproof.targets.target import Build, Function, Target
+from aliasproof.trials.examination import Examination, examine
+from aliasproof.trials.trial import Case
+from aliasproof.trials.value_search import Budget
 
 
 def becomes(other: Function) -> Target:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from trials.worker import processor_seconds
+from aliasproof.trials.worker import processor_seconds
 
 
 def test_the_time_of_a_compiler_that_a_worker_calls_counts() -> None:

@@ -6,13 +6,13 @@ import pytest
 import sympy  # type: ignore[import-untyped]
 from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod
 
+from aliasproof.oracles.proofs.all_sizes import pairs, prove, prove_disjoint
+from aliasproof.oracles.proofs.assumptions import Assumptions
+from aliasproof.oracles.proofs.pair_decision import Answer
+from aliasproof.oracles.proofs.symbolic_inputs import SymbolicInputs
+from aliasproof.oracles.proofs.symbolic_regions import SymbolicRegion
+from aliasproof.programs.regions import Region, overlap
 from benchmarks import proof_rates as programs
-from oracles.proofs.all_sizes import pairs, prove, prove_disjoint
-from oracles.proofs.assumptions import Assumptions
-from oracles.proofs.pair_decision import Answer
-from oracles.proofs.symbolic_inputs import SymbolicInputs
-from oracles.proofs.symbolic_regions import SymbolicRegion
-from programs.regions import Region, overlap
 
 N, M, K = (sympy.Symbol(name, integer=True, positive=True) for name in ("n0", "n1", "n2"))
 

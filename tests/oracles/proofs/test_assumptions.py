@@ -5,9 +5,9 @@ import time
 import pytest
 import sympy  # type: ignore[import-untyped]
 
+from aliasproof.oracles.proofs.assumptions import Assumptions
+from aliasproof.oracles.proofs.symbolic_inputs import SymbolicInputs
 from benchmarks import proof_rates as programs
-from oracles.proofs.assumptions import Assumptions
-from oracles.proofs.symbolic_inputs import SymbolicInputs
 
 N, M = (sympy.Symbol(name, integer=True, positive=True) for name in ("n0", "n1"))
 

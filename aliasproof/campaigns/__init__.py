@@ -1,0 +1,1 @@
+"""Campaigns, in four rooms: `run`, one `failure`, `store`, `publish`."""

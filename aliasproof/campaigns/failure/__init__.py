@@ -1,0 +1,1 @@
+"""One failure: whether it is known, its cause, and the smallest program that shows it."""

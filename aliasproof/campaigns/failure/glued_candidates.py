@@ -1,0 +1,69 @@
+"""`in_groups`: asks a predicate about the candidates of a reduction, several by one compile.
+
+Most candidates do not fail. A group of them, compiled as one program, tells which could: only those
+that differ from eager in company are asked about alone. A candidate that fails only alone is passed
+over, so a result may be larger, and it is sound as without groups.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Generator, Iterable, Sequence
+
+from aliasproof.oracles.judge import judge
+from aliasproof.programs.errors import Rejected
+from aliasproof.programs.program import Program
+from aliasproof.reduction.reducer import Evaluate, Predicate
+from aliasproof.targets.target import Target
+from aliasproof.trials import time_limit
+from aliasproof.trials.company import Member, Together
+from aliasproof.trials.examination import returning
+from aliasproof.trials.trial import Case, Spent, run_eager
+
+MOST = 16  # candidates that are compiled as one
+
+
+def in_groups(target: Target, most: int = MOST) -> Evaluate:
+    """Ask about one candidate, then about two, then about four, up to `most` at a time.
+
+    After a success the reducer asks anew, and near a success another one is likely.
+    """
+
+    def evaluate(predicate: Predicate, candidates: Iterable[Program]) -> Generator[int, None, None]:
+        source, size = iter(candidates), 1
+        while batch := list(itertools.islice(source, size)):
+            time_limit.begin(2)
+            doubtful = _doubtful(batch, target)
+            for index, candidate in enumerate(batch):
+                yield predicate(candidate) if index in doubtful else 0
+            size = min(2 * size, most)
+
+    return evaluate
+
+
+def _doubtful(candidates: Sequence[Program], target: Target) -> set[int]:
+    """The candidates, by index, that may fail: all that do not pass in company."""
+    members = []
+    for index, candidate in enumerate(candidates):
+        case = Case.of(candidate)
+        try:
+            members.append(Member(index, case, returning(run_eager(case))))
+        except Rejected:  # undefined in eager, or eager raises: no failure of the target
+            continue
+    everyone = {member.index for member in members}
+    if len(members) < 2 or any(member.eager.trace.random for member in members):
+        return everyone
+    together = Together.of(members)
+    try:
+        run = together.run(target, Spent())
+    except Rejected:
+        return everyone
+    if run.observation.error is not None:
+        return everyone
+    return {
+        member.index
+        for member, observation in together.parts(run.observation)
+        if judge(
+            target.contract, member.eager.observation, observation, member.eager.trace
+        ).violations
+    }

@@ -1,0 +1,122 @@
+"""`recognised`: the known bug that a violation is, or what is left when all known bugs are mended.
+
+A violation that vanishes while a bug of torch is mended *is* that bug. Bugs that cannot be mended
+are recognised by a mark on the violation and the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from aliasproof.corpus.known_bug import KnownBug
+from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
+from aliasproof.oracles.verdict import Violation
+from aliasproof.programs.program import Program
+from aliasproof.targets.registry import target as target_named
+from aliasproof.targets.target import Target
+from aliasproof.targets.variants import is_variant
+from aliasproof.trials import time_limit
+from aliasproof.trials.attribution import Symptom
+from aliasproof.trials.examination import examine
+from aliasproof.trials.trial import Case, EagerRun, Trial, run_eager, run_trial
+
+
+class Recognition(NamedTuple):
+    """What is known of a violation.
+
+    `known` is the identifier of a known bug, or None. `exact` says that mending the bug removed the
+    violation; otherwise it was recognised by its mark. `left` is the symptom that the program has
+    while all known bugs are mended, None if it has none.
+    """
+
+    known: str | None
+    exact: bool
+    left: Symptom | None
+
+
+def recognised(program: Program, symptom: Symptom, *, reduced: bool) -> Recognition:
+    """The known bug that the violation with this symptom is.
+
+    `reduced` says whether nothing can be left out of the program: some marks need that. Raises
+    `Rejected` if the program is undefined in eager.
+    """
+    target = target_named(symptom.target)
+    case = Case.of(program).under(target)
+    # Mends are for targets. Eager runs in torch as it is.
+    eager = run_eager(case)
+    time_limit.begin(2)
+    with mended(KNOWN_BUGS.values()):
+        found = examine(case, target, eager=eager)
+    if _is_right(found.trial):
+        mendable = [bug for bug in KNOWN_BUGS.values() if bug.mended is not None]
+        likely = [bug for bug in plausible_bugs(program, symptom.target) if bug in mendable]
+        # What is plausible only saves time. If that is not the reason, all are asked.
+        bug = _which(case, target, eager, likely) or _which(case, target, eager, mendable)
+        if bug is not None:
+            return Recognition(bug.identifier, exact=True, left=None)
+    left = found.symptom if found.failed else None
+    marked = by_mark(program, left or symptom, reduced=reduced)
+    return Recognition(marked, exact=False, left=left)
+
+
+def by_mark(program: Program, symptom: Symptom, *, reduced: bool) -> str | None:
+    """The known bug that cannot be mended and has the mark of this violation, or None."""
+    for bug in plausible_bugs(program, symptom.target):
+        mark = bug.mark
+        if mark is None or (mark.reduced and not reduced):
+            continue
+        if mark.fits(symptom.oracle, symptom.kind, program):
+            return bug.identifier
+    return None
+
+
+def plausible_bugs(program: Program, target: str) -> list[KnownBug]:
+    """The known bugs that this program could show through this target."""
+    return [
+        bug
+        for bug in KNOWN_BUGS.values()
+        if any(is_variant(target, of=name) for name in bug.targets) and bug.plausible(program)
+    ]
+
+
+def _which(case: Case, target: Target, eager: EagerRun, bugs: list[KnownBug]) -> KnownBug | None:
+    """The bug that is shown, if the program is right with all known bugs mended.
+
+    None if the program is right without any mend, since what does not fail is no bug; and if all of
+    these bugs together are not the reason.
+    """
+    main = _main(_tried(case, target, eager, []))
+    if main is None:
+        return None
+    for bug in bugs:
+        if _is_right(_tried(case, target, eager, [bug])):
+            return bug
+    if len(bugs) < 2 or not _is_right(_tried(case, target, eager, bugs)):
+        return None
+    # Several at once. The one in question is wrong in the same way if all others are mended.
+    for bug in bugs:
+        others = [other for other in bugs if other is not bug]
+        if _main(_tried(case, target, eager, others)) == main:
+            return bug
+    return bugs[0]
+
+
+def _tried(case: Case, target: Target, eager: EagerRun, bugs: Iterable[KnownBug]) -> Trial:
+    # Each is a compile, so that many of them take longer than a program may.
+    time_limit.begin()
+    with mended(bugs):
+        return run_trial(case, target, eager=eager)
+
+
+def _main(trial: Trial) -> Violation | None:
+    return next(iter(trial.judgement.violations), None)
+
+
+def _is_right(trial: Trial | None) -> bool:
+    """Whether the target ran and is right. A documented refusal is no run."""
+    return (
+        trial is not None
+        and not trial.judgement.violations
+        and (trial.target.error is None or trial.eager.error is not None)
+    )

@@ -1,0 +1,1 @@
+"""Publish a finding: its reproducer, the confirmation in a fresh process, the text of an issue."""

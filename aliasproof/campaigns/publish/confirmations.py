@@ -1,0 +1,217 @@
+"""`Confirmations`: a reduced failure becomes a finding if its reproducer shows it."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter, deque
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from aliasproof.campaigns.publish.confirmation_server import COMPILERS, TIMEOUT, ConfirmationServer
+from aliasproof.campaigns.publish.issue_text import issue_text
+from aliasproof.campaigns.publish.reproducer import Confirmation, render
+from aliasproof.campaigns.publish.user_level import BACKENDS, Reproduced, UserLevel, at_user_level
+from aliasproof.campaigns.run.campaign import Campaign
+from aliasproof.campaigns.run.scheduler import FoundFailure
+from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.store.run_folder import RunFolder
+from aliasproof.campaigns.store.store import Store
+from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.targets.registry import is_own
+from aliasproof.targets.registry import target as target_named
+
+# Reproducers that run at the same time, each in a process of its own. Few, since the workers of the
+# campaign already use all cores.
+AT_ONCE = 2
+
+
+@dataclass(slots=True)
+class Confirmations:
+    """Runs reproducers in fresh processes, and moves what they confirm to the findings.
+
+    Each finding is then run under `torch.compile`, once, in the background: its issue says whether
+    it shows there. Reduced failures with equal signatures are one finding: the first that a shard
+    asked for is confirmed, even if it comes later; the others are counted. What the store knows of
+    a finding is not run again. `before` are the seconds of processor time
+    of confirming and compiling until the campaign was started again.
+    """
+
+    campaign: Campaign
+    store: Store
+    folder: RunFolder
+    before: tuple[float, float] = (0.0, 0.0)
+    executor: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(AT_ONCE))
+    server: ConfirmationServer = field(default_factory=ConfirmationServer)
+    _counts: Counter[str] = field(default_factory=Counter)
+    _numbers: dict[str, int] = field(default_factory=dict)  # of the failure that is the evidence
+    _pending: list[tuple[Finding, Future[Confirmation]]] = field(default_factory=list)
+    # One at a time: it takes longer than a reproducer, and the search goes on meanwhile.
+    _background: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
+    _compilers: ConfirmationServer = field(default_factory=lambda: ConfirmationServer(COMPILERS))
+    _compiled: deque[tuple[Finding, Future[UserLevel]]] = field(default_factory=deque)
+
+    @property
+    def pending(self) -> bool:
+        """Whether there are reproducers whose results were not taken."""
+        return bool(self._pending or self._compiled)
+
+    def add(self, found: FoundFailure) -> None:
+        """Count a reduced failure. The first with its signature goes to be confirmed."""
+        finding, name = found.finding, found.finding.identifier
+        self._counts[name] += 1
+        self.store.keep_occurrence(name, found.failure)
+        if found.number < self._numbers.get(name, found.number + 1):
+            self._numbers[name] = found.number
+            self._withdraw(finding)
+            if not finding.latent:
+                self._submit(finding)
+            else:  # no script that needs torch alone can show it
+                self.store.keep_finding(finding, "", "latent")
+                self.folder.write_latent(finding)
+                self.campaign.latent[name] = finding
+        for findings in (self.campaign.findings, self.campaign.latent):
+            if name in findings:  # otherwise the count is set on confirmation
+                findings[name] = replace(findings[name], count=self._counts[name])
+
+    def _withdraw(self, finding: Finding) -> None:
+        """Remove what another failure with the signature of this one has as evidence."""
+        name, kept = finding.identifier, self.store.finding(finding.identifier)
+        if kept is None or kept.finding.same_evidence(finding):
+            return
+        self._pending = [it for it in self._pending if it[0].identifier != name]
+        self._compiled = deque(it for it in self._compiled if it[0].identifier != name)
+        self.campaign.findings.pop(name, None)
+        self.campaign.unconfirmed.pop(name, None)
+        self.folder.remove_finding(name)
+        self.store.remove_finding(name)
+
+    def _submit(self, finding: Finding) -> None:
+        script = _script(finding)
+        state = "new" if "not reduced" in finding.evidence else "reduced"
+        self.store.keep_finding(finding, script, state)
+        kept = self.store.finding(finding.identifier)
+        assert kept is not None
+        # An interrupted campaign leaves it as unconfirmed.
+        if kept.confirmation is None:
+            # A store may come from elsewhere: what it has as script is run only if it is ours.
+            ours = (script, _script(kept.finding, literal=True))
+            script = kept.script if kept.script in ours else script
+            reproducer = self.folder.write_unconfirmed(kept.finding, script)
+            future = self.executor.submit(self.confirm, reproducer)
+        else:
+            future = Future()
+            future.set_result(Confirmation(**kept.confirmation))
+        self._pending.append((kept.finding, future))
+
+    def _submit_literal(self, finding: Finding) -> bool:
+        """Try the literal script of a finding, unless that is the one that was tried."""
+        name, kept = finding.identifier, self.store.finding(finding.identifier)
+        assert kept is not None
+        script = _script(finding, literal=True)
+        if kept.confirmation is not None or kept.script == script:
+            return False
+        self.store.keep_script(name, script)
+        reproducer = self.folder.write_unconfirmed(finding, script)
+        self._pending.append((finding, self.executor.submit(self.confirm, reproducer)))
+        return True
+
+    def confirm(self, script: Path) -> Confirmation:
+        """Run a reproducer in a fresh process that has torch alone."""
+        return _run(self.server, script)
+
+    def take_finished(self) -> None:
+        """Take the results that are there: findings, and unconfirmed failures with the reason."""
+        confirming, compiling = self.before
+        self.campaign.spent.confirming = confirming + self.server.seconds
+        self.campaign.spent.compiling = compiling + self._compilers.seconds
+        done = [pending for pending in self._pending if pending[1].done()]
+        for finding, future in done:
+            self._pending.remove((finding, future))
+            confirmation, name = future.result(), finding.identifier
+            if not confirmation.shown and self._submit_literal(finding):
+                continue
+            self._keep(finding, confirmation)
+            if confirmation.shown:
+                self.campaign.findings[name] = replace(finding, count=self._counts[name])
+                self._run_compiled(finding, confirmation)
+            else:
+                self.campaign.unconfirmed[name] = (
+                    f"{finding.kind}: the reproducer {confirmation.ending} without showing it"
+                )
+        self._take_compiled()
+        self.campaign.confirming = len(self._pending) + len(self._compiled)
+
+    def _keep(self, finding: Finding, confirmation: Confirmation) -> None:
+        """Keep what a reproducer showed, and make the folder that says so."""
+        name, kept = finding.identifier, self.store.finding(finding.identifier)
+        assert kept is not None
+        if kept.confirmation is None:
+            shown = "known" if finding.known is not None else "reproduced"
+            state = shown if confirmation.shown else "flaky"
+            self.store.keep_confirmation(name, state, asdict(confirmation))
+        if not confirmation.shown:
+            self.folder.write_unconfirmed(finding, kept.script)
+        elif not self.folder.confirm(name):
+            self.folder.write_confirmed(finding, kept.script, kept.issue)
+
+    def _run_compiled(self, finding: Finding, confirmation: Confirmation) -> None:
+        """Run a confirmed finding under `torch.compile`."""
+        kept = self.store.finding(finding.identifier)
+        assert kept is not None
+        if kept.torch_compile is not None:
+            return
+        shown = Reproduced(kept.script, confirmation.output)
+        # Until the answer is there, the issue is about the target alone.
+        self.folder.write_confirmed(finding, kept.script, _issue(finding, shown))
+        run = functools.partial(_run, self._compilers)
+        task = self._background.submit(at_user_level, finding, shown, run, _backends(finding))
+        self._compiled.append((finding, task))
+
+    def _take_compiled(self) -> None:
+        """Take the answers that are there: what users call replaces the recipe of the target."""
+        while self._compiled and self._compiled[0][1].done():
+            finding, task = self._compiled.popleft()
+            level, name = task.result(), finding.identifier
+            found = replace(self.campaign.findings[name], user_level=level.answers)
+            self.campaign.findings[name] = found
+            script, issue = level.reproduced.script, _issue(found, level.reproduced)
+            self.store.keep_torch_compile(found, dict(level.answers), script, issue)
+            self.folder.write_confirmed(found, script, issue)
+
+    def stop(self) -> None:
+        """Start no more reproducers, and do not wait for those that run."""
+        for executor in (self.executor, self._background):
+            executor.shutdown(wait=False, cancel_futures=True)
+        for server in (self.server, self._compilers):
+            server.stop()
+
+
+def _script(finding: Finding, *, literal: bool = False) -> str:
+    """The reproducer of a finding for its target."""
+    target, violation = target_named(finding.target), finding.violation
+    return render(finding.program, target, violation, exact=finding.exact, literal=literal)
+
+
+def _issue(finding: Finding, shown: Reproduced) -> str | None:
+    """The issue for PyTorch's tracker; None for a bug of the user's own code."""
+    return None if is_own(finding.target) else issue_text(finding, shown)
+
+
+def _backends(finding: Finding) -> Sequence[str]:
+    """The backends to ask: of a bug that has an issue, only the one whose layers show it.
+
+    Inductor compiles C++, which takes seconds.
+    """
+    if is_own(finding.target):  # no backend of torch has the user's code
+        return ()
+    known = KNOWN_BUGS.get(finding.known or "")
+    if known is None or not known.link:
+        return BACKENDS
+    return ("inductor",) if finding.target.startswith("inductor") else ("aot_eager",)
+
+
+def _run(server: ConfirmationServer, script: Path) -> Confirmation:
+    ran = server.run(script)
+    return Confirmation.of(ran.status, ran.stdout, ran.stderr, TIMEOUT)

@@ -1,0 +1,106 @@
+"""`headline`: a violation in one line, as the title of an issue."""
+
+from __future__ import annotations
+
+import re
+
+from aliasproof.oracles.verdict import Violation
+from aliasproof.programs.ordinary_syntax import ordinary_source
+from aliasproof.programs.program import Program
+from aliasproof.trials.forked import DEATHS
+from aliasproof.trials.isolation import OUT_OF_MEMORY
+from aliasproof.trials.passes import FUNCTIONALIZATION
+
+LONGEST_CALL = 60  # characters of the call that a headline quotes
+
+# What users call the targets.
+_NAMES = {
+    "functionalize": "torch.func.functionalize",
+    "fx-reinplace": "torch.fx.passes.reinplace",
+    "aot": "AOTAutograd",
+    "aot-epilogue": "AOTAutograd",
+    "inductor": "torch.compile",
+    "inductor-fx": "Inductor without code generation",
+    "inductor-reinplace": "Inductor's reinplacing",
+    "reference": "reference_pass",
+    "reference-copy": "reference_pass",
+}
+
+# Per start of a kind: what the compiled function does. `{a}` and `{b}` are the two roles.
+_EFFECTS = (
+    ("wrong value", "returns wrong values"),
+    ("wrong number of outputs", "returns another number of outputs"),
+    ("input ends wrong", "leaves wrong values in an input"),
+    ("bytes outside the inputs change", "changes bytes of a storage outside its inputs"),
+    ("storage has another size", "leaves an input with a storage of another size"),
+    ("new alias between output and output", "returns two outputs that share memory"),
+    ("new alias between", "returns an output that shares memory with an input"),
+    ("lost alias between output and output", "returns two outputs that no longer share memory"),
+    ("lost alias between", "returns an output that no longer shares memory with an input"),
+    ("output overlaps itself", "returns an output that overlaps itself"),
+    ("output became an input", "returns an input in place of a new tensor"),
+    ("output is no longer the input itself", "returns another tensor in place of an input"),
+    ("wrong storage offset", "returns an output with a wrong storage offset"),
+    ("wrong ", "returns an output with wrong {rest}"),
+    ("input ends with another ", "leaves an input with another {rest}"),
+    ("dies", "{kind}"),
+    ("hangs", "hangs"),
+    (OUT_OF_MEMORY, OUT_OF_MEMORY),
+)
+
+
+def headline(compiler: str, violation: Violation, program: Program, blamed: str = "") -> str:
+    """Who does what, after which write, and by which pass, if one is blamed.
+
+    Nothing is cut, and no number is left out.
+    """
+    by = f" ({pass_in_words(blamed)})" if blamed and blamed != FUNCTIONALIZATION else ""
+    return f"{name_of(compiler)} {effect(violation)} {_after(program)}{by}"
+
+
+def pass_in_words(blamed: str) -> str:
+    """A blamed pass or part as a maintainer says it: 'Inductor's pass remove_noop_ops'."""
+    part, _, name = blamed.partition(": ")
+    if part in ("pre_grad", "joint_graph", "post_grad", "partitioner"):
+        return f"Inductor's {part} pass {name}" if part != "partitioner" else f"partitioner: {name}"
+    if part in ("AOTAutograd", "Dynamo"):
+        return f"{part}'s {name}"
+    return blamed if part == "stage" else f"Inductor's {blamed}"
+
+
+def name_of(compiler: str) -> str:
+    """The name of a target or backend for people; variants of a target follow in parentheses."""
+    target, _, variants = compiler.partition(":")
+    if target not in _NAMES:
+        return compiler
+    return _NAMES[target] + (f" ({variants.replace(':', ', ')})" if variants else "")
+
+
+def effect(violation: Violation) -> str:
+    """What the compiled function does differently, as a verb phrase."""
+    kind = violation.kind
+    if violation.oracle == "errors" and not kind.startswith(DEATHS):
+        error = str(violation.evidence.get("type", "an error"))
+        return f"does not raise {error}" if kind.startswith("does not") else f"raises {error}"
+    for start, phrase in _EFFECTS:
+        if kind.startswith(start):
+            return phrase.format(kind=kind, rest=_plural(kind.removeprefix(start)))
+    return f"does not do what eager does ({kind})"
+
+
+def _plural(aspect: str) -> str:
+    return {"stride": "strides"}.get(aspect, aspect)
+
+
+def _after(program: Program) -> str:
+    """The last write of the program in ordinary syntax, or else its only call, or its operators."""
+    lines = [line.strip() for line in ordinary_source(program, near=True).splitlines()[1:]]
+    writes = [line for line in lines if re.search(r"\w_\(|out=", line)]
+    calls = writes or [line for line in lines if len(lines) == 1 and len(program.outputs) < 2]
+    quoted = re.sub(r"^(return |[\w, ()]+ = )", "", calls[-1]) if calls else ""
+    if quoted and len(quoted) <= LONGEST_CALL and "aten." not in quoted:
+        return f"{'after' if writes else 'for'} {quoted}"
+    names = [instruction.op.split(".")[1] for instruction in program.instructions]
+    writers = [n for n, call in zip(names, program.instructions, strict=True) if call.mutates()]
+    used = list(dict.fromkeys(writers or names))[-3:]
+    return f"{'after' if writers else 'for'} {' and '.join(used) or 'a function without calls'}"

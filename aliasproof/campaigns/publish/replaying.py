@@ -1,0 +1,158 @@
+"""`replay`: runs reproducers under several versions of torch: of findings, or of known bugs.
+
+The scripts are written anew from the programs: what a folder has as reproducer is never run.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from aliasproof.campaigns.publish.known_reproducers import is_said_to_be_fixed, known_reproducer
+from aliasproof.campaigns.publish.reproducer import confirm, render
+from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.store.stored import read_stored
+from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.corpus.shown_differences import shown_differences
+from aliasproof.programs.errors import UserError
+from aliasproof.targets.registry import is_importable
+from aliasproof.targets.registry import target as target_named
+
+STILL, FIXED, CHANGED, REGRESSED = "still failing", "fixed", "changed", "regressed"
+NOT_RUN = "not run"
+_VERSION = "import torch; print(torch.__version__)"
+_FINDINGS = ("findings/*/finding.json", "*/finding.json", "finding.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Replayable:
+    """The reproducers of a bug, and whether the bug is said to be fixed in a version of torch.
+
+    It shows if one of the scripts shows it. Without scripts, `reason` says why there are none.
+    """
+
+    name: str
+    scripts: Sequence[Path]
+    said_to_be_fixed: Callable[[str], bool]
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What became of a bug in a version of torch. `ending` says how its reproducer ended."""
+
+    finding: str
+    torch: str
+    word: str
+    ending: str
+
+
+@contextmanager
+def findings_of(
+    folder: Path, was_fixed: Callable[[str, str], bool] | None = None
+) -> Iterator[list[Replayable]]:
+    """The findings of a run, or those in a folder.
+
+    `was_fixed` says whether a finding of a run was fixed before a version of torch. Raises
+    `UserError` if a folder that is no run has no findings, or one that cannot be read.
+    """
+    files = [file for pattern in _FINDINGS for file in sorted(folder.glob(pattern))]
+    if not files and was_fixed is None:
+        raise UserError(
+            f"{folder} has no findings/*/finding.json and no */finding.json; name a run, a folder"
+            " of findings, or nothing for the known bugs of torch"
+        )
+    with tempfile.TemporaryDirectory(prefix="aliasproof-") as temporary:
+        written = Path(temporary)
+        yield [_finding(file.parent, written, was_fixed or _never) for file in files]
+
+
+def _never(name: str, version: str) -> bool:
+    return False
+
+
+def _finding(folder: Path, written: Path, was_fixed: Callable[[str, str], bool]) -> Replayable:
+    stored, name = read_stored(folder), folder.resolve().name
+    fixed = functools.partial(was_fixed, name)
+    assert isinstance(stored, Finding), "it has a finding.json"
+    if not is_importable(stored.target):
+        reason = f"a file names its code; give --target {stored.target}"
+        return Replayable(name, (), fixed, reason)
+    target = target_named(stored.target)
+    # As in a campaign: the literal one counts where the other does not show it.
+    texts = dict.fromkeys(
+        render(stored.program, target, stored.violation, exact=stored.exact, literal=literal)
+        for literal in (False, True)
+    )
+    return Replayable(name, _write(written / name, list(texts)), fixed)
+
+
+def _write(folder: Path, texts: Sequence[str]) -> list[Path]:
+    folder.mkdir()
+    scripts = [folder / f"reproducer{number}.py" for number, _ in enumerate(texts)]
+    for script, text in zip(scripts, texts, strict=True):
+        script.write_text(text, encoding="utf-8")
+    return scripts
+
+
+@contextmanager
+def known_bugs() -> Iterator[list[Replayable]]:
+    """The known bugs of torch, whose files say in which versions they were seen."""
+    shown = shown_differences()
+    with tempfile.TemporaryDirectory(prefix="aliasproof-") as temporary:
+        found = []
+        for identifier, bug in KNOWN_BUGS.items():
+            text = known_reproducer(bug, shown[identifier])
+            fixed = functools.partial(is_said_to_be_fixed, bug)
+            found.append(
+                Replayable(identifier, _write(Path(temporary) / identifier, [text]), fixed)
+            )
+        yield found
+
+
+def replay(bugs: Sequence[Replayable], interpreters: Sequence[Path]) -> Iterator[Replayed]:
+    """Run each reproducer under each of these interpreters of Python.
+
+    A bug that is said to be fixed and shows has regressed. Raises `UserError` if an interpreter has
+    no torch.
+    """
+    # Not resolved: a link of a virtual environment is not its target.
+    versions = {python.absolute(): _torch_of(python) for python in interpreters}
+    with ThreadPoolExecutor(os.cpu_count()) as executor:
+        for python, version in versions.items():
+            run = functools.partial(_replayed, python=python, version=version)
+            yield from executor.map(run, bugs)
+
+
+def _replayed(bug: Replayable, python: Path, version: str) -> Replayed:
+    endings = []
+    for script in bug.scripts:
+        confirmation = confirm(script, interpreter=python)
+        if confirmation.shown:
+            word = REGRESSED if bug.said_to_be_fixed(version) else STILL
+            return Replayed(bug.name, version, word, confirmation.ending)
+        endings.append(confirmation.ending)
+    if not endings:
+        return Replayed(bug.name, version, NOT_RUN, bug.reason)
+    other = [ending for ending in endings if ending != "exits 0"]
+    return Replayed(bug.name, version, CHANGED if other else FIXED, (other or endings)[0])
+
+
+def _torch_of(python: Path) -> str:
+    """The version of torch of an interpreter."""
+    command = [str(python), "-I", "-c", _VERSION]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UserError(f"--torch {python} cannot be run: {error}") from error
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        raise UserError(f"--torch {python}: give an interpreter of Python that has torch ({last})")
+    return done.stdout.strip()

@@ -1,0 +1,379 @@
+"""The reproducer: a short script that runs a program in eager and compiled, and compares.
+
+It needs torch alone. For the reference pass, it also imports that pass.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from aliasproof.campaigns.publish.confirmation_server import ENVIRONMENT
+from aliasproof.campaigns.publish.headline import headline
+from aliasproof.oracles.judge import ORACLES
+from aliasproof.oracles.verdict import Violation
+from aliasproof.programs.custom_operators import NAMESPACE, definition
+from aliasproof.programs.devices import CPU, described, on_device
+from aliasproof.programs.execution import run
+from aliasproof.programs.ordinary_inputs import ordinary_inputs
+from aliasproof.programs.ordinary_syntax import ordinary_source, with_short_names
+from aliasproof.programs.program import Program
+from aliasproof.programs.schemas import facts, resolve
+from aliasproof.programs.values import input_tensors
+from aliasproof.targets import (
+    buffers,
+    captured,
+    control_flow,
+    freezing,
+    gradients,
+    inductor_reinplace,
+    second_calls,
+    settings,
+)
+from aliasproof.targets.target import Target
+from aliasproof.trials.forked import DEATHS
+from aliasproof.trials.isolation import OUT_OF_MEMORY
+
+TIMEOUT = 120  # seconds. A script runs one small program, so one that takes longer hangs.
+COMPILED = "compiled(program, inputs())"  # how a script calls a recipe
+LONGEST_LINE = 100  # characters of a line that is joined from several
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """What a reproducer accuses.
+
+    `name` is how people call it. `recipe` are lines that define what `call` uses. `call` is an
+    expression for the compiled program. `near` allows syntax that only nearly means the program;
+    see `ordinary_source`.
+    """
+
+    name: str
+    recipe: str
+    call: str
+    near: bool = False
+
+    @classmethod
+    def of_target(cls, target: Target) -> Compiler:
+        """The target's recipe. It compiles exactly what the campaign ran."""
+        return cls(target.name, target.recipe, COMPILED)
+
+    @classmethod
+    def of_backend(cls, backend: str, target: str, *, near: bool) -> Compiler:
+        """`torch.compile` with that backend, called as the variants of a target say."""
+        variants = target.split(":")[1:]
+        name = f"torch.compile(backend='{backend}')"
+        dynamic = ", dynamic=True" if "symbolic" in variants else ""
+        given = dict(settings.parsed(each) for each in variants if "=" in each)
+        options = f", options={given}" if given and backend == "inductor" else ""
+        compiled = f'torch.compile(program, backend="{backend}"{dynamic}{options})'
+        plain = f"def compiled(program, inputs):\n    return {compiled}"
+        later = second_calls.SECOND_CALLS.keys() & {*variants}
+        if later:
+            recipe = second_calls.SECOND_CALLS[later.pop()].recipe(plain)
+        elif "grad" in variants:
+            recipe = gradients.recipe(plain)
+        elif "captured" in variants:
+            recipe = captured.recipe(plain)
+        elif forms := control_flow.FORMS.keys() & {*variants}:
+            recipe = control_flow.FORMS[forms.pop()].recipe(plain)
+        elif "buffers" in variants:
+            recipe = buffers.recipe(plain)
+        elif "freezing" in variants:
+            recipe = freezing.recipe(plain)
+        else:  # as short as a user would write it
+            return cls(name, "", compiled, near)
+        return cls(name, recipe, COMPILED, near)
+
+
+def render(
+    program: Program, target: Target, violation: Violation, *, exact: bool, literal: bool = False
+) -> str:
+    """The script for a violation of a target; see `script_for`."""
+    compiler = Compiler.of_target(target)
+    return script_for(program, compiler, violation, exact=exact, literal=literal)
+
+
+def script_for(
+    program: Program,
+    compiler: Compiler,
+    violation: Violation,
+    *,
+    exact: bool,
+    literal: bool = False,
+) -> str:
+    """The script for a violation. `exact` says whether outputs are compared without tolerance.
+
+    With `literal`, it does what the campaign did, to the letter: it calls the ops themselves, and
+    no gradients are recorded. A method can be something else to Dynamo than its op.
+
+    If the compiler dies or hangs, the script runs itself in a child process and reports how the
+    child ends. If it runs out of memory, the script may allocate 4 GiB.
+    """
+    program = with_short_names(program)
+    written = ordinary_source(program, near=compiler.near, literal=literal)
+    # One block of imports at the top, as in any script, though a recipe brings its own.
+    imports, recipe = _split(_for_program(compiler.recipe, program))
+    title = headline(compiler.name, violation, program)
+    exhausts = violation.kind == OUT_OF_MEMORY
+    dies = violation.kind.startswith(DEATHS) and not exhausts
+    standard = ["contextlib", "subprocess", "sys"] if dies else ["resource"] if exhausts else []
+    head = [_docstring(title, program.device), "\n".join(_imports(standard, imports))]
+    head += ["aten = torch.ops.aten"] if "aten." in written + recipe else []
+    head += [_LIMIT] if exhausts else []
+    if dies:
+        rest = [_awaited(_CHILD.replace("CALL", compiler.call), program)]
+    else:
+        rest = _comparison(program, compiler, violation, exact=exact)
+    if literal:
+        rest = [re.sub(r"^def run\(", "@torch.no_grad()\ndef run(", part) for part in rest]
+    # A variant of a target may change the function and its inputs first.
+    if "def conditions(" in recipe:
+        rest.insert(0, "program, inputs = conditions(program, inputs)")
+    given = ordinary_inputs(program, near=compiler.near)
+    body = (*_operators(program), written, given, recipe, *rest)
+    return "\n\n\n".join(("\n\n".join(head), *(part.strip() for part in body if part))) + "\n"
+
+
+def _for_program(recipe: str, program: Program) -> str:
+    """A recipe with all that it needs for this program, and no more."""
+    here = input_tensors(on_device(program, CPU))  # a script can be for a device that is not here
+    if not any(call.op.startswith("aten._foreach_") for call in program.instructions):
+        recipe = inductor_reinplace.without_foreach(recipe)
+    recipe = gradients.with_kinds(second_calls.shortened(recipe, here), program)
+    return control_flow.with_program(recipe, program)
+
+
+def _operators(program: Program) -> list[str]:
+    """The definitions of the custom operators that a program calls."""
+    names = dict.fromkeys(call.op.split(".")[1] for call in program.instructions if _ours(call.op))
+    return [definition(name) for name in names]
+
+
+def _ours(op: str) -> bool:
+    return op.startswith(f"{NAMESPACE}.")
+
+
+def _docstring(title: str, device: str) -> str:
+    """The docstring of a script. Its first line is what the script prints at the end."""
+    where = "" if device == CPU else f" on {described(device)}"
+    quoted = title.replace("\\", "\\\\").replace('"', "'")
+    exits = (
+        "Exits 1 while the bug is there, 0 when it is gone."
+        f" Seen with torch {torch.__version__}{where}."
+    )
+    return f'"""{quoted}.\n\n{exits}\n"""'
+
+
+def _imports(standard: list[str], others: list[str]) -> list[str]:
+    """Import lines: the standard library's, then torch's."""
+    first = sorted(
+        {
+            *(f"import {module}" for module in standard),
+            *(line for line in others if "torch" not in line and "reference_pass" not in line),
+        }
+    )
+    blank = [""] if first else []
+    return [*first, *blank, "import torch", *(line for line in others if line not in first)]
+
+
+def _split(recipe: str) -> tuple[list[str], str]:
+    """The import lines of a recipe, and the rest."""
+    lines = recipe.strip().splitlines()
+    imports = [line for line in lines if line.startswith(("import ", "from "))]
+    rest = "\n".join(line for line in lines if line not in imports).strip()
+    # A call with one argument per line takes three lines instead, if they fit.
+    return imports, re.sub(r"(?<=\()\n( +)([^()]*),\n *(?=\))", _on_one_line, rest)
+
+
+def _on_one_line(arguments: re.Match[str]) -> str:
+    joined = re.sub(r",\n +", ", ", arguments[2])
+    fits = len(arguments[1] + joined) <= LONGEST_LINE
+    return f"\n{arguments[1]}{joined}\n{arguments[1][4:]}" if fits else arguments[0]
+
+
+# --- the comparison -------------------------------------------------------------------------------
+
+
+# Programs are small: far less is enough for one, and no computer is to be exhausted.
+_LIMIT = "limit = 4 * 2**30  # bytes\nresource.setrlimit(resource.RLIMIT_DATA, (limit, limit))"
+# What each oracle compares: see `StandaloneCheck`.
+_CHECKS = {oracle.name: oracle.check for oracle in ORACLES if oracle.check is not None}
+
+_MAIN = """
+expected = run(program)
+actual = run(CALL)
+print(f"expected: {expected}\\nactual:   {actual}")
+same = EQUAL
+print("gone: both do the same" if same else f"BUG: {__doc__.splitlines()[0]}")
+raise SystemExit(0 if same else 1)
+"""
+_RUN_ERROR = '''
+def run(function):
+    """The error that is raised, if there is one."""
+    try:
+        function(*inputs())
+        torch.cuda.synchronize()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "no error"
+'''
+_NO_ERROR = '(expected == "no error") == (actual == "no error")'
+
+
+def _comparison(
+    program: Program, compiler: Compiler, violation: Violation, *, exact: bool
+) -> list[str]:
+    """The functions and statements that run and compare both."""
+    if violation.oracle == "errors":
+        # A compiler may raise when it compiles, not when it runs.
+        call = f"lambda *args: {compiler.call}(*args)"
+        run_error = _awaited(_RUN_ERROR.strip(), program)
+        return [_seeded(program, run_error), _main(call, _NO_ERROR)]
+    check = _CHECKS[violation.oracle].of_kind(violation.kind)
+    dtypes = _result_dtypes(program)
+    tolerance = "rtol=0, atol=0" if exact else _tolerance(dtypes)
+    equal = check.equal.replace("TOLERANCE", tolerance)
+    if any(dtype.is_floating_point and dtype.itemsize == 1 for dtype in dtypes):
+        # `allclose` has no kernel for float8.
+        equal = equal.replace("(*pair,", "(*(each.to(torch.complex128) for each in pair),")
+    what, facts = (_at_fault(text, violation.place) for text in (check.what, check.facts))
+    # The printed program returns one tensor, a tuple of several, or nothing. With gradients and for
+    # two calls, it is a list.
+    as_list = "def conditions(" in compiler.recipe and "part_twice" not in compiler.recipe
+    one = len(program.outputs) == 1 and not as_list
+    returned = "[function(*args)]" if one else "function(*args)"
+    lines = ["def run(function):", f'"""Run it, and give {what}."""', "args = inputs()"]
+    if facts == "outputs":
+        lines.append(f"return {returned}")
+    else:
+        lines.append(f"outputs = {returned}" if "outputs" in facts else "function(*args)")
+        lines.append(f"return {facts}")
+    helpers = [check.helper] if check.helper else []
+    function = _seeded(program, "\n    ".join(lines))
+    return [*helpers, function, _main(compiler.call, equal)]
+
+
+def _main(call: str, equal: str) -> str:
+    if len(f"same = {equal}") > LONGEST_LINE:
+        equal = re.sub(r"^all\((.*) (for .*)\)$", "all(\n    \\1\n    \\2\n)", equal)
+    return _MAIN.replace("CALL", call).replace("EQUAL", equal)
+
+
+def _at_fault(text: str, place: str) -> str:
+    """The text with the tensors that a place names, such as 'output 0, input 2'."""
+    named = [
+        f"{'outputs' if kind == 'output' else 'args'}[{index}]"
+        for kind, index in re.findall(r"(input|output) (\d+)", place)
+    ]
+    for mark, name in zip(("FIRST", "SECOND"), named, strict=False):
+        text = text.replace(mark, name)
+    return text
+
+
+def _seeded(program: Program, function: str) -> str:
+    """The function with a fixed seed, if the program draws random numbers."""
+    if not any(facts(resolve(call.op)).random for call in program.instructions):
+        return function
+    # After `def` and the docstring.
+    first, second, *rest = function.splitlines()
+    return "\n".join((first, second, "    torch.manual_seed(0)", *rest))
+
+
+def _awaited(text: str, program: Program) -> str:
+    """The text for the device of a program: only on CUDA, errors arrive after the call."""
+    if program.device != CPU:
+        return text
+    return re.sub(r"\n *torch\.cuda\.synchronize\(\)", "", text)
+
+
+def _result_dtypes(program: Program) -> set[torch.dtype]:
+    """The dtypes of the inputs and the results of a program."""
+    program = on_device(program, CPU)
+    inputs = input_tensors(program)
+    return {tensor.dtype for tensor in (*inputs, *run(program, inputs))}
+
+
+def _tolerance(dtypes: set[torch.dtype]) -> str:
+    """What `torch.testing.assert_close` allows for the coarsest of the dtypes."""
+    pairs = [torch.testing._comparison.default_tolerances(dtype) for dtype in dtypes]
+    rtol, atol = (max(values) for values in zip(*pairs, strict=True))
+    return f"rtol={rtol}, atol={atol}"
+
+
+_CHILD = """
+if "child" in sys.argv:
+    with contextlib.suppress(Exception):  # to raise is to end in another way
+        CALL(*inputs())
+        torch.cuda.synchronize()
+    sys.exit(86)  # a status that shows that the child got here
+print("expected:", program(*inputs()), flush=True)
+try:
+    code = subprocess.run([sys.executable, __file__, "child"], timeout=60).returncode
+    ending = f"dies of signal {-code}" if code < 0 else f"dies with exit status {code}"
+    ending = "ends" if code == 86 else ending
+except subprocess.TimeoutExpired:
+    ending = "hangs"
+print("actual:  ", ending)
+print("gone: both end" if ending == "ends" else f"BUG: {__doc__.splitlines()[0]}")
+sys.exit(0 if ending == "ends" else 1)
+"""
+
+
+# --- running it -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """The result of a reproducer in a fresh process.
+
+    `shown` says whether it showed the bug, `output` is what it printed, `ending` how it ended.
+    """
+
+    shown: bool
+    output: str
+    ending: str
+
+    @classmethod
+    def of(cls, status: int | None, stdout: str, stderr: str, timeout: float) -> Confirmation:
+        """The result of a process with this exit status; None if it was ended after `timeout`."""
+        if status is None:
+            return cls(False, "", f"hangs: no end after {timeout:.0f} s")
+        ending = f"dies of signal {-status}" if status < 0 else f"exits {status}"
+        lines = stdout.strip().splitlines()
+        # Python itself exits 1 after an uncaught exception, so the exit code alone is not enough.
+        shown = status == 1 and bool(lines) and lines[-1].startswith("BUG: ")
+        return cls(shown, stdout + stderr, ending)
+
+
+def confirm(
+    script: Path, timeout: float = TIMEOUT, interpreter: Path = Path(sys.executable)
+) -> Confirmation:
+    """Run a reproducer in a fresh interpreter, isolated from this project's packages and settings.
+
+    The bug is shown if the script exits 1 and its last line says so. `timeout` is in seconds.
+    """
+    # -I ignores PYTHONPATH, the working folder and the user's packages.
+    command = [str(interpreter), "-I", script.name]
+    try:
+        done = subprocess.run(
+            command,
+            cwd=script.parent,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+            errors="replace",
+            env=os.environ | ENVIRONMENT,
+            # A session of its own: Ctrl-C ends the search, not the confirmation of its findings.
+            start_new_session=True,
+        )
+    except subprocess.TimeoutExpired:
+        return Confirmation.of(None, "", "", timeout)
+    return Confirmation.of(done.returncode, done.stdout, done.stderr, timeout)

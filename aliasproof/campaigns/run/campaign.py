@@ -1,0 +1,190 @@
+"""`Campaign`: the state of a campaign, as listeners see it and as `run.json` records it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+import torch
+
+from aliasproof.campaigns.run.plan import Plan
+from aliasproof.campaigns.run.statistics import Statistics
+from aliasproof.campaigns.run.suspicions import Suspicions
+from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.store.run_folder import RunFolder
+from aliasproof.corpus.known_bug import KnownBug
+from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.programs.program import Program
+from aliasproof.targets.registry import user_code
+from aliasproof.targets.variants import folder_name
+from aliasproof.trials.attribution import Symptom
+
+
+@dataclass(slots=True)
+class Parts:
+    """Seconds of processor time of a campaign, by part.
+
+    `searching` draws programs and runs them, `recognizing` asks whether failures are known bugs,
+    `reducing` makes their programs smaller, `confirming` runs reproducers, `compiling` runs the
+    findings under `torch.compile`.
+    """
+
+    searching: float = 0.0
+    recognizing: float = 0.0
+    reducing: float = 0.0
+    confirming: float = 0.0
+    compiling: float = 0.0
+
+    @property
+    def after_search(self) -> float:
+        """The share of the time that reductions and confirmations take, between 0 and 1."""
+        after = self.reducing + self.confirming + self.compiling
+        whole = self.searching + self.recognizing + after
+        return after / whole if whole else 0.0
+
+
+@dataclass(slots=True)
+class Campaign:
+    """Statistics by target, findings by identifier, and counts of everything else.
+
+    `suspicions` are programs with right results, on which an oracle on graphs reports a violation.
+    `latent` are those of *equivalence* that no values showed, reduced, by identifier.
+    `unconfirmed` are reduced violations whose reproducer showed nothing in a fresh process, with
+    the reason. Neither are findings. `reducing` and `confirming` count what is under way.
+    `repeats` counts violations that were not reduced, since enough others with the same symptom
+    were. `known` counts the violations that are a known bug, by its identifier. `not_reproduced`
+    counts violations that the reducer did not see again. `mistakes` are errors of aliasproof
+    itself; each cost one shard or reduction. `elapsed` is in seconds, `spent` in seconds of
+    processor time of all processes.
+    """
+
+    plan: Plan
+    folder: Path
+    statistics: dict[str, Statistics] = field(default_factory=dict)
+    findings: dict[str, Finding] = field(default_factory=dict)
+    unconfirmed: dict[str, str] = field(default_factory=dict)
+    suspicions: Suspicions = field(default_factory=Suspicions)
+    latent: dict[str, Finding] = field(default_factory=dict)
+    reducing: int = 0
+    confirming: int = 0
+    repeats: int = 0
+    known: Counter[str] = field(default_factory=Counter)
+    not_reproduced: int = 0
+    mistakes: list[str] = field(default_factory=list)
+    deaths: int = 0
+    elapsed: float = 0.0
+    spent: Parts = field(default_factory=Parts)
+    interrupted: bool = False
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def total(self) -> Statistics:
+        """The statistics of all targets together."""
+        total = Statistics()
+        for statistics in self.statistics.values():
+            total.add(statistics)
+        return total
+
+    def path(self, finding: Finding) -> Path:
+        """The folder of a finding."""
+        return RunFolder(self.folder).finding_folder(finding.identifier)
+
+    def show_options(self, finding: Finding) -> str:
+        """What to type after `aliasproof show FOLDER`: the target, if it is code of the user."""
+        return "" if user_code(finding.target) is None else f" --target {finding.target}"
+
+    def to_json(self) -> dict[str, object]:
+        """The outcome as JSON values."""
+        return {
+            "version": 1,
+            "torch": torch.__version__,
+            "targets": list(self.plan.targets),
+            "seed": self.plan.seed,
+            "seconds": round(self.elapsed, 1),
+            "seconds of processor time": {
+                part: round(seconds, 1) for part, seconds in asdict(self.spent).items()
+            },
+            "past known bugs": self.plan.past_known,
+            "device": self.plan.device,
+            "interrupted": self.interrupted,
+            "worker deaths": self.deaths,
+            "programs": {name: counts.to_json() for name, counts in self.statistics.items()},
+            "findings": [
+                finding.to_json() | {"folder": str(self.path(finding))}
+                for finding in findings_in_order(self)
+            ],
+            "known bugs": [
+                {
+                    "identifier": bug.identifier,
+                    "title": bug.title,
+                    "link": bug.link,
+                    "attributed": "by mending it" if bug.mended else "by its signature",
+                    "violations": count,
+                }
+                for bug, count in known_in_order(self)
+            ],
+            "unconfirmed": dict(sorted(self.unconfirmed.items())),
+            "latent": [finding.to_json() for _, finding in sorted(self.latent.items())],
+            "suspicions": [suspicion.to_json() for suspicion in suspicions_in_order(self)],
+            "not reduced": self.repeats,
+            "not reproduced": self.not_reproduced,
+            "mistakes of aliasproof": self.mistakes,
+        }
+
+
+Listener: TypeAlias = Callable[[Campaign], None]
+
+
+class Suspicion(NamedTuple):
+    """A symptom that only oracles on graphs report: its folder, frequency and shortest program."""
+
+    folder: Path
+    symptom: Symptom
+    times: int
+    program: Program
+
+    def to_json(self) -> dict[str, object]:
+        """Everything except the program, as JSON values."""
+        return {
+            "target": self.symptom.target,
+            "oracle": self.symptom.oracle,
+            "kind": self.symptom.kind,
+            "count": self.times,
+            "folder": str(self.folder),
+        }
+
+
+def findings_in_order(campaign: Campaign) -> list[Finding]:
+    """The findings: silent ones first, those of Inductor before others, then by target and size."""
+
+    def order(finding: Finding) -> tuple[object, ...]:
+        size = len(finding.program)
+        key = (not finding.silent, not finding.of_inductor, finding.target, finding.oracle)
+        return *key, size, finding.identifier
+
+    return sorted(campaign.findings.values(), key=order)
+
+
+def known_in_order(campaign: Campaign) -> list[tuple[KnownBug, int]]:
+    """The known bugs that were hit, and how often, the most frequent first."""
+    hit = sorted(campaign.known.items(), key=lambda item: (-item[1], item[0]))
+    return [(KNOWN_BUGS[identifier], count) for identifier, count in hit]
+
+
+def suspicions_in_order(campaign: Campaign) -> list[Suspicion]:
+    """The suspicions, the most frequent first. Folders are numbered in this order."""
+    store = RunFolder(campaign.folder)
+    # Equally frequent ones are ordered by name, so that the numbers do not depend on timing.
+    found = sorted(campaign.suspicions.found.items(), key=lambda item: (-item[1][0], str(item[0])))
+    return [
+        Suspicion(
+            store.suspicion_folder(f"{folder_name(symptom.target)}-{symptom.oracle}-{number}"),
+            symptom,
+            count,
+            program,
+        )
+        for number, (symptom, (count, program)) in enumerate(found, 1)
+    ]

@@ -1,0 +1,199 @@
+"""What a campaign draws: how often each op, dtype, layout, rank and scenario occurs."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from aliasproof.campaigns.run.shard import PROGRAMS_PER_SHARD
+from aliasproof.generators.features import DTYPES, GROUPS, Features, swarm
+from aliasproof.generators.inputs import VECTOR_REGISTER
+from aliasproof.generators.operators import OPERATORS
+from aliasproof.generators.scene import Counts
+from aliasproof.generators.strategies import sample
+from aliasproof.programs.definedness import Undefined
+from aliasproof.programs.layouts import dense_strides
+from aliasproof.programs.program import Input, Program
+from aliasproof.programs.regions import Region, overlaps_itself
+from aliasproof.trials.trial import Case, run_eager
+from aliasproof.trials.worker import SEEDS_APART
+
+BROUGHT_ALONG = "brought along"  # ops that only scenarios and drawers of arguments add
+RANKS = ("0", "1", "2", "3", "4", "5", "6 and more")
+SIZES = ("no element", "one element", "up to a vector register", "more than a vector register")
+
+
+@dataclass(slots=True)
+class DrawnPrograms:
+    """Counts over programs. All but `ops` and `instructions` count inputs or programs."""
+
+    programs: int = 0
+    inputs: int = 0
+    discarded: Counter[str] = field(default_factory=Counter)
+    contents: Counter[str] = field(default_factory=Counter)
+    ops: Counter[str] = field(default_factory=Counter)
+    dtypes: Counter[str] = field(default_factory=Counter)
+    layouts: Counter[str] = field(default_factory=Counter)
+    ranks: Counter[str] = field(default_factory=Counter)
+    sizes: Counter[str] = field(default_factory=Counter)
+    instructions: Counts = field(default_factory=Counts)
+
+    def draw(self, seed: int, count: int) -> Iterator[Program]:
+        """Draw and count the programs of a campaign with that seed; each is run in eager."""
+        for number in range(-(-count // PROGRAMS_PER_SHARD)):
+            own, left = seed * SEEDS_APART + number, count - self.programs
+            size = min(left, PROGRAMS_PER_SHARD)
+            for program in sample(swarm(own), own, size, self.instructions):
+                self.add(program)
+                yield program
+
+    def add(self, program: Program) -> None:
+        """Count one program."""
+        self.programs += 1
+        self.inputs += len(program.inputs)
+        self.ops.update(call.op for call in program.instructions)
+        self.contents.update(_contents(program))
+        for view in program.inputs:
+            self.dtypes[_name(view.dtype)] += 1
+            self.ranks[RANKS[min(len(view.sizes), len(RANKS) - 1)]] += 1
+            self.sizes[_size(view)] += 1
+            self.layouts.update(layouts(program, view))
+        try:
+            error = run_eager(Case.of(program)).observation.error
+        except Undefined:
+            self.discarded["undefined"] += 1
+        else:
+            self.discarded["raises"] += error is not None
+
+    def to_json(self) -> dict[str, object]:
+        """The counts as JSON values; whatever can be drawn and was not has the count 0."""
+        counts, by_group = self.instructions, self._ops_by_group()
+        played = [name for name in Features().scenarios if name not in CONTENTS]
+        return {
+            "programs": self.programs,
+            "discarded": {name: self.discarded[name] for name in ("undefined", "raises")},
+            "instructions": {
+                "drawn": counts.drawn,
+                "kept": counts.kept,
+                "raised": counts.raised,
+                "undefined": counts.undefined,
+                "too large": counts.too_large,
+            },
+            "groups": {
+                group: {"instructions": sum(ops.values()), "dropped": dropped, "ops": ops}
+                for group, (ops, dropped) in by_group.items()
+            },
+            "reasons": [
+                {"op": op, "reason": reason, "instructions": times}
+                for (op, reason), times in counts.reasons.most_common()
+            ],
+            "scenarios": {name: counts.scenarios[name] for name in played},
+            "inputs": self.inputs,
+            "dtypes": _counted(self.dtypes, [*map(_name, DTYPES)]),
+            "layouts": _counted(self.layouts, LAYOUT_NAMES),
+            "ranks": _counted(self.ranks, RANKS),
+            "sizes": _counted(self.sizes, SIZES),
+            "contents": _counted(self.contents, CONTENTS),
+        }
+
+    def _ops_by_group(self) -> dict[str, tuple[dict[str, int], int]]:
+        """By group, the count of each op, and how many calls of these were dropped."""
+        group_of = {operator.name: operator.group for operator in OPERATORS}
+        groups: dict[str, dict[str, int]] = {name: {} for name in (*GROUPS, BROUGHT_ALONG)}
+        for name in (*group_of, *self.ops):
+            groups[group_of.get(name, BROUGHT_ALONG)][name] = self.ops[name]
+        dropped: Counter[str] = Counter()
+        for (op, _), times in self.instructions.reasons.items():
+            dropped[group_of.get(op, BROUGHT_ALONG)] += times
+        return {name: (ops, dropped[name]) for name, ops in groups.items() if ops}
+
+
+def _name(dtype: object) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _counted(counts: Mapping[str, int], names: Sequence[str]) -> dict[str, int]:
+    """The counts of these names, also those of 0, and then all others."""
+    return {name: counts.get(name, 0) for name in (*names, *counts)}
+
+
+def _size(view: Input) -> str:
+    numel = math.prod(view.sizes)
+    if numel <= 1:
+        return SIZES[numel]
+    return SIZES[2 + (numel * view.dtype.itemsize > VECTOR_REGISTER)]
+
+
+# --- layouts of inputs ----------------------------------------------------------------------------
+
+LAYOUT_NAMES = (
+    "contiguous",
+    "another order of dimensions",
+    "channels last",
+    "gaps",
+    "expanded",
+    "overlapping",
+    "offset",
+    "offset, and gaps or another order",
+    "start not aligned",
+    "unused end of the storage",
+)
+
+
+def layouts(program: Program, view: Input) -> Iterator[str]:
+    """The names among `LAYOUT_NAMES` that fit to an input; several may."""
+    strided = [pair for pair in zip(view.sizes, view.strides, strict=True) if pair[0] != 1]
+    strides = [stride for _, stride in strided]
+    item = view.dtype.itemsize
+    region = Region(view.offset * item, view.sizes, tuple(s * item for s in view.strides), item)
+    start, end = region.interval
+    repeats = 0 in strides
+    overlapping = overlaps_itself(region)
+    reordered = strides != sorted(strides, reverse=True) and not overlapping
+    gaps = end - start > region.numel * item and not overlapping
+    shown = {
+        "contiguous": not view.offset and view.strides == dense_strides(view.sizes),
+        "another order of dimensions": reordered,
+        "channels last": reordered and _is_channels_last(view),
+        "gaps": gaps,
+        "expanded": repeats,
+        "overlapping": overlapping and not repeats,
+        "offset": view.offset > 0,
+        "offset, and gaps or another order": view.offset > 0 and (gaps or reordered),
+        "start not aligned": start % VECTOR_REGISTER != 0,
+        "unused end of the storage": end < program.storages[view.storage].nbytes,
+    }
+    return (name for name, fits in shown.items() if fits)
+
+
+def _is_channels_last(view: Input) -> bool:
+    channel, rest = view.strides[1:2], (*view.strides[:1], *view.strides[2:])
+    return len(view.sizes) in (4, 5) and all(channel[0] < stride for stride in rest)
+
+
+# --- contents of programs -------------------------------------------------------------------------
+
+CONTENTS = (
+    "shared inputs",
+    "reinterpreted storage",
+    "special fill",
+    "an input beyond a vector register",
+    "integers that can serve as indices",
+    "no mutation",
+)
+
+
+def _contents(program: Program) -> Iterator[str]:
+    views = program.inputs
+    storages = {view.storage for view in views}
+    shown = (
+        len(storages) < len(views),
+        any(view.dtype != program.storages[view.storage].dtype for view in views),
+        program.fill == "special",
+        any(_size(view) == SIZES[-1] for view in views),
+        any(storage.values for storage in program.storages),
+        not any(call.mutates() for call in program.instructions),
+    )
+    return (name for name, fits in zip(CONTENTS, shown, strict=True) if fits)

@@ -1,0 +1,112 @@
+"""`Executor`: where the tasks of a campaign run: shards, and reductions of failures.
+
+A task is a pure function of its description. So an executor may run one twice, anywhere, and give
+results in any order: the fold over the results (`campaigns.scheduler`) does not know.
+"""
+
+from __future__ import annotations
+
+import heapq
+import signal
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol, TypeAlias
+
+from aliasproof.campaigns.failure.failure import Failure, ReducedFailure
+from aliasproof.campaigns.run.plan import Plan
+from aliasproof.campaigns.run.shard import Shard, ShardResult
+from aliasproof.campaigns.store.run_folder import RunFolder
+from aliasproof.trials.forked import kind_of_end
+
+# A user or the kernel sends these to a worker; no program sends them to itself.
+OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+# A worker of a pool that is asked to end exits with the number of the signal.
+ENDED_FROM_OUTSIDE = {*(kind_of_end(-each) for each in OUTSIDE), kind_of_end(signal.SIGTERM)}
+
+
+class CarefulReduction(NamedTuple):
+    """The reduction of a failure at whose candidates processes may end."""
+
+    failure: Failure
+
+
+Work: TypeAlias = Shard | Failure | CarefulReduction
+
+
+class WorkerEnd(NamedTuple):
+    """How a worker ended, as the kind of a violation, and in the words of the pool.
+
+    `blamed` are the indices of the programs that it was running. `outside` says that a signal ended
+    it that programs do not cause.
+    """
+
+    kind: str
+    text: str
+    blamed: range
+    outside: bool
+
+
+class Mistake(NamedTuple):
+    """The message of an error of aliasproof itself."""
+
+    text: str
+
+
+class Reduction(NamedTuple):
+    """A reduced failure, None if the program did not fail again, and seconds of the processor."""
+
+    reduced: ReducedFailure | None
+    seconds: float
+
+
+Result: TypeAlias = ShardResult | Reduction | WorkerEnd | Mistake
+
+
+def _rank(work: Work) -> int:
+    """A known bug has its reduced program already. Other reductions are long, and then shards."""
+    if isinstance(work, Shard):
+        return 2
+    return 1 if isinstance(work, CarefulReduction) or work.known is None else 0
+
+
+@dataclass(slots=True)
+class WaitingTasks:
+    """Tasks for which no worker was free yet. Those that take less time for a finding go first."""
+
+    _heap: list[tuple[int, int, Work]] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def put(self, number: int, work: Work) -> None:
+        """Add a task, which this number names."""
+        heapq.heappush(self._heap, (_rank(work), number, work))
+
+    def pop(self) -> tuple[int, Work]:
+        """The task to run next: of tasks of one sort, the oldest."""
+        _, number, work = heapq.heappop(self._heap)
+        return number, work
+
+
+class Executor(Protocol):
+    """Runs tasks in worker processes. It is used by one thread, and does not wait for tasks."""
+
+    @property
+    def workers(self) -> int:
+        """How many tasks run at the same time, now."""
+
+    def start(self, number: int, work: Work) -> None:
+        """Run a task, which this number names."""
+
+    def finished(self) -> Iterable[tuple[int, Result]]:
+        """The results that came since the last call, each once.
+
+        Raises `UserError` if tasks cannot run.
+        """
+
+    def stop(self) -> None:
+        """End the workers, whatever they are doing."""
+
+
+# Makes an executor for a plan. It may write into the folder of the run, and says what happens.
+MakeExecutor: TypeAlias = Callable[[Plan, RunFolder, Callable[[str], None]], Executor]

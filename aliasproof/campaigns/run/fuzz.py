@@ -1,0 +1,204 @@
+"""`fuzz`: the loop of a campaign.
+
+Shards draw programs and run them through targets, failures are reduced, reproducers confirm them in
+fresh processes, and the store keeps each result at once. The parent process only schedules and
+writes. So whatever ends it, it goes on where it was (docs/campaigns.md).
+"""
+
+from __future__ import annotations
+
+import functools
+import resource
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from aliasproof.campaigns.publish.confirmations import Confirmations
+from aliasproof.campaigns.run.campaign import Campaign, Listener, suspicions_in_order
+from aliasproof.campaigns.run.executor import MakeExecutor
+from aliasproof.campaigns.run.full_disk import explained
+from aliasproof.campaigns.run.local_workers import LocalWorkers
+from aliasproof.campaigns.run.plan import Plan
+from aliasproof.campaigns.run.pool import memory_of_workers
+from aliasproof.campaigns.run.scheduler import POLL, Scheduler
+from aliasproof.campaigns.run.statistics import Statistics
+from aliasproof.campaigns.run.tasks import Tasks
+from aliasproof.campaigns.store.run_folder import RunFolder
+from aliasproof.campaigns.store.run_lock import RunLock
+from aliasproof.campaigns.store.store import NAME as STORE
+from aliasproof.campaigns.store.store import Store
+from aliasproof.programs.devices import CPU
+from aliasproof.targets.user_names import grant
+from aliasproof.trials.interrupts import Interrupts
+
+# Seconds that work under way may take after the time is up. What is not done then waits in the
+# store until the campaign is started again.
+GRACE = 1.0
+WRITTEN_EVERY = 10.0  # seconds between two writes of `run.json`
+
+
+def stored_plan(folder: Path) -> Plan | None:
+    """The plan of a run that can go on; None if the folder has none. Raises `UserError`."""
+    if not (folder / STORE).is_file():
+        return None
+    with explained(folder):
+        store = Store.open(folder)
+        try:
+            return store.plan()
+        finally:
+            store.close()
+
+
+def fuzz(
+    plan: Plan,
+    folder: Path,
+    listener: Listener = lambda campaign: None,
+    interrupts: Interrupts | None = None,
+    started: float | None = None,
+    make_executor: MakeExecutor = LocalWorkers.of,
+) -> Campaign:
+    """Run a campaign and store its findings under `folder`, or go on with the one that is there.
+
+    `listener` is called several times per second. The time of the plan counts from `started` on, in
+    seconds of the monotonic clock; by default, from this call. Ctrl-C ends the campaign early:
+    failures that are reduced by then are still confirmed, until a second Ctrl-C. Tasks run where
+    `make_executor` says. Raises `UserError` if the folder cannot be used, if another campaign uses
+    it, or if the disk is full.
+    """
+    interrupts = interrupts or Interrupts()
+    # The start of the workers counts, too.
+    started = time.monotonic() if started is None else started
+    with interrupts.counted(), explained(folder):
+        grant(plan.targets)
+        files = RunFolder.create(folder)
+        lock = RunLock.take(folder)
+        try:
+            stale = lock.stale
+            return _locked(plan, files, listener, interrupts, stale, started, make_executor)
+        finally:
+            lock.release()
+
+
+def _locked(
+    plan: Plan,
+    files: RunFolder,
+    listener: Listener,
+    interrupts: Interrupts,
+    stale: str,
+    started: float,
+    make_executor: MakeExecutor,
+) -> Campaign:
+    store = Store.open(files.folder)
+    try:
+        before = store.plan()
+        plan.require_same_programs(before, files.folder)
+        store.keep_plan(plan)
+        files.prepare()
+        campaign = Campaign(plan, files.folder, {name: Statistics() for name in plan.targets})
+        if stale:
+            campaign.notes.append(f"{stale} ended without a word; its lock is taken")
+        if before is not None:
+            campaign.notes.append(f"going on with the run of {files.folder}")
+        store.events.note("started", again=before is not None, stale=stale)
+        executor = make_executor(plan, files, functools.partial(_note, campaign, store))
+        elapsed, spent = store.elapsed()
+        # CUDA does not work in a fork, which a careful reduction is made of.
+        tasks = Tasks(store, files, executor, careful=plan.device == CPU)
+        scheduler = Scheduler(campaign, tasks, started, elapsed)
+        seconds = (spent.get("confirming", 0.0), spent.get("compiling", 0.0))
+        confirmations = Confirmations(campaign, store, files, seconds)
+        _Loop(campaign, listener, store, files, scheduler, confirmations, interrupts).run()
+        return campaign
+    finally:
+        store.close()
+
+
+def _note(campaign: Campaign, store: Store, text: str) -> None:
+    """Say what happens to the workers."""
+    store.events.note(text)
+    campaign.notes.append(text)
+
+
+@dataclass(slots=True)
+class _Loop:
+    """First search and confirm at the same time, then confirm the rest, then write the outcome."""
+
+    campaign: Campaign
+    listener: Listener
+    store: Store
+    files: RunFolder
+    scheduler: Scheduler
+    confirmations: Confirmations
+    interrupts: Interrupts
+    _written: float = field(default_factory=time.monotonic)
+
+    def run(self) -> None:
+        try:
+            try:
+                self._search()
+            finally:  # workers must not outlive the campaign, however the search ends
+                self.campaign.interrupted = self.interrupts.count > 0
+                self.scheduler.tasks.executor.stop()
+            self._confirm_the_rest()
+        finally:
+            self.confirmations.stop()
+        self.campaign.interrupted = self.interrupts.count > 0
+        self._write()
+
+    def _search(self) -> None:
+        self._report()
+        while not self.interrupts.count and self.scheduler.fill():
+            # What is done is taken, whatever the time: all of it, if a run goes on that was over.
+            if self._late() and not self.scheduler.can_take:
+                break
+            reduced = self.scheduler.take()
+            if reduced is not None:
+                self.confirmations.add(reduced)
+            self.confirmations.take_finished()
+            self.scheduler.others_wait = self.confirmations.pending
+            self._report()
+
+    def _confirm_the_rest(self) -> None:
+        before = self.interrupts.count  # one more Ctrl-C ends the wait
+        while self.confirmations.pending and self.interrupts.count == before and not self._late():
+            self.confirmations.take_finished()
+            self._report()
+            time.sleep(POLL)
+
+    def _late(self) -> bool:
+        """Whether what is under way must wait until the campaign is started again."""
+        seconds, finish = self.campaign.plan.seconds, self.campaign.plan.finish
+        if seconds is None or finish:
+            return False
+        return self.scheduler.elapsed > max(seconds, self.scheduler.before) + GRACE
+
+    def _write(self) -> None:
+        # What the search counted until its end: final counts, the shortest suspicious programs.
+        findings = self.campaign.findings
+        for name, finding in findings.items():
+            if finding.known is not None:  # one program was reduced, and all were counted
+                findings[name] = replace(finding, count=self.campaign.known[finding.known])
+            self.files.rewrite_finding(findings[name])
+        self.files.remove_suspicions()
+        for suspicion in suspicions_in_order(self.campaign):
+            self.files.write_suspicion(suspicion.folder.name, suspicion.program)
+        self.files.remove_leftovers()
+        self._report()  # before the outcome, which records the time of the last report
+        self._write_outcome(at_end=True)
+        self.store.events.note("ended", interrupted=self.campaign.interrupted)
+
+    def _report(self) -> None:
+        self.campaign.elapsed = self.scheduler.elapsed
+        self.listener(self.campaign)
+        if time.monotonic() - self._written > WRITTEN_EVERY:
+            self._write_outcome()
+
+    def _write_outcome(self, *, at_end: bool = False) -> None:
+        self._written = time.monotonic()
+        campaign, total = self.campaign, self.campaign.total
+        spent = {"confirming": campaign.spent.confirming, "compiling": campaign.spent.compiling}
+        counts = (total.programs, total.violating, len(campaign.findings))
+        kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        self.store.note_progress(campaign.elapsed, spent, counts, kib, memory_of_workers())
+        # Until the end, `run.json` says that the run did not come to it.
+        self.files.write_outcome(campaign.to_json() | ({} if at_end else {"interrupted": True}))

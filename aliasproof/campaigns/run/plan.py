@@ -1,0 +1,88 @@
+"""`Plan`: what a campaign runs, and for how long."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aliasproof.campaigns.run.shard import PROGRAMS_PER_SHARD, Shard
+from aliasproof.programs.errors import UserError
+from aliasproof.targets.registry import target as target_named
+from aliasproof.trials.worker import SEEDS_APART
+
+PROGRAM_LIMIT = 120.0  # seconds. A program takes a hundredth of a second, a compile by C++ ten.
+
+# What decides which programs run, and where. The rest may change when a run goes on.
+DECIDING = ("targets", "seed", "programs", "past_known", "device", "group", "share")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to run: `programs` per target, or for about `seconds`, whichever ends first.
+
+    Without either, a campaign runs until it is interrupted. `workers` is the number of processes.
+    With `past_known`, torch runs with the known bugs mended, so that only new ones show. Programs
+    are on `device`. `group` of them are compiled as one; None for the fastest number for each
+    target. It changes no finding. Of a `share` (index, number), only each `number`-th shard runs,
+    from the `index`-th on, counted from 1. With `finish`, all that was found is reduced and
+    confirmed, however long it takes; without, what is under way when the time is up waits in the
+    store. A program hangs if it takes longer than `limit` seconds. A worker may allocate `memory`
+    GiB; None for a part of what is free.
+    """
+
+    targets: tuple[str, ...]
+    seed: int = 0
+    programs: int | None = None
+    seconds: float | None = None
+    workers: int = field(default_factory=lambda: max(os.cpu_count() or 1, 1))
+    past_known: bool = False
+    device: str = "cpu"
+    group: int | None = None
+    share: tuple[int, int] = (1, 1)
+    finish: bool = False
+    limit: float = PROGRAM_LIMIT
+    memory: float | None = None
+
+    def require_same_programs(self, stored: Plan | None, folder: Path) -> None:
+        """Raises `UserError` if this is no plan to go on with the run of another plan."""
+        for name in DECIDING if stored is not None else ():
+            here, there = getattr(self, name), getattr(stored, name)
+            if here != there:
+                raise UserError(
+                    f"run folder {folder} has a run with {name.replace('_', ' ')} {_shown(there)},"
+                    f" not {_shown(here)}; give the same, or name a new folder with --run"
+                )
+
+    def shards(self) -> Iterator[Shard]:
+        """The shards in order.
+
+        The targets take turns, so that a campaign that ends early has tried all of them. A target
+        that takes long has as many turns fewer, and its first one later.
+        """
+        index, of = self.share
+        sources = (self._shards_of(name, index - 1, of) for name in self.targets)
+        for _, shard in heapq.merge(*sources, key=lambda turn: turn[0]):
+            yield shard
+
+    def _shards_of(self, name: str, first: int, step: int) -> Iterator[tuple[float, Shard]]:
+        """The shards of a target, each with the time at which it is half done in equal shares."""
+        target = target_named(name)
+        numbers = itertools.count(first, step)
+        for turn, number in enumerate(numbers):
+            count = PROGRAMS_PER_SHARD
+            if self.programs is not None:
+                count = min(count, self.programs - number * PROGRAMS_PER_SHARD)
+            if count <= 0:
+                return
+            # Equal seeds for all targets, so that they get the same programs.
+            seed, group = self.seed * SEEDS_APART + number, self.group or target.group
+            shard = Shard(seed, name, count, frozenset(), self.past_known, self.device, group)
+            yield (turn + 0.5) * target.cost, shard
+
+
+def _shown(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)

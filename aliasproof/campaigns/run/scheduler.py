@@ -1,0 +1,349 @@
+"""`Scheduler`: the fold of a campaign over the results of shards and reductions.
+
+Shards are taken in the order of the plan, whichever ends first. Reductions are numbered in the
+order in which these shards asked for them, and taken as they end: the number decides which of two
+with one signature is the evidence. So a campaign with the same seed and number of programs finds
+the same, whatever the number of workers and their speed, and however often it was ended and started
+again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import Counter, deque
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from aliasproof.campaigns.failure.careful_reduction import ends_process
+from aliasproof.campaigns.failure.failure import Failure, ReducedFailure
+from aliasproof.campaigns.failure.frequent_bugs import FrequentBugs
+from aliasproof.campaigns.run.campaign import Campaign
+from aliasproof.campaigns.run.executor import ENDED_FROM_OUTSIDE, Mistake, WorkerEnd
+from aliasproof.campaigns.run.shard import Shard
+from aliasproof.campaigns.run.tasks import FinishedReduction, Tasks, Ticket
+from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.store.store import KeptFailure
+from aliasproof.oracles.verdict import Violation
+from aliasproof.programs.program import Program
+from aliasproof.trials.attribution import Symptom
+
+POLL = 0.05  # seconds between two looks at results that are not there yet
+DONE_EARLY = 100  # shards that may wait for one before them; about 1 MB
+# The share of the time of a campaign in which it draws programs, whatever waits; and the seconds
+# that are enough for what waits at the end of a long one.
+DRAWING, ENOUGH = 0.85, 300.0
+# How often a worker must end at a program, or in a reduction, before these are at fault. A user or
+# the kernel can end any worker, so that a few such ends say little.
+TRIES, TRIES_IF_FROM_OUTSIDE = 2, 5
+# Of a reduction, which takes long, such ends say nothing. It must only not go on for ever.
+TRIES_OF_REDUCTION_IF_FROM_OUTSIDE = 20
+
+
+class FoundFailure(NamedTuple):
+    """A failure, reduced as far as it goes. Shards asked for its reduction as the `number`-th."""
+
+    finding: Finding
+    failure: KeptFailure
+    number: int
+
+
+@dataclass(slots=True, eq=False)
+class _Asked:
+    """A reduction that a shard asked for."""
+
+    number: int
+    ticket: Ticket
+
+
+class _Attempt(NamedTuple):
+    shard: Shard
+    number: int
+    ticket: Ticket
+
+
+class _Blamed(NamedTuple):
+    """Programs of a shard, one or a group, at which a worker ended."""
+
+    target: str
+    seed: int
+    programs: range
+
+
+@dataclass(slots=True)
+class Scheduler:
+    """Schedules the shards of a plan and the reductions of their failures; counts in `campaign`.
+
+    A worker that dies or hangs costs one program. The scheduler attributes the death to the program
+    that the worker was running, once it has ended workers twice, and runs the shard again without
+    that program. If several ran together, it runs them one by one. If none of them dies alone,
+    their company is at fault. `before` are the seconds of the campaign until it was ended and
+    started again. `others_wait` says that findings wait to be confirmed.
+    """
+
+    campaign: Campaign
+    tasks: Tasks
+    started: float = field(default_factory=time.monotonic)
+    before: float = 0.0
+    others_wait: bool = False
+    _shards: Iterator[Shard] = field(init=False)
+    _next: Shard | None = None
+    _scheduled: int = 0
+    _frequent: FrequentBugs = field(default_factory=FrequentBugs)
+    _queue: deque[_Attempt] = field(default_factory=deque)
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+    _reductions: list[_Asked] = field(default_factory=list)
+    _violations: Counter[Hashable] = field(default_factory=Counter)
+    _ends: dict[_Blamed, list[WorkerEnd]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._shards = self.campaign.plan.shards()
+        self._next = next(self._shards, None)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds that the campaign has run, with those before it was started again."""
+        return self.before + time.monotonic() - self.started
+
+    @property
+    def at_work(self) -> bool:
+        """Whether shards or reductions are under way."""
+        return bool(self._queue or self._reductions)
+
+    @property
+    def can_take(self) -> bool:
+        """Whether a result is there."""
+        reduced = any(asked.ticket.outcome is not None for asked in self._reductions)
+        return self._can_take_shard or reduced
+
+    @property
+    def _can_take_shard(self) -> bool:
+        # Only the first one is looked at: this makes the order independent of timing.
+        return bool(self._queue) and self._queue[0].ticket.outcome is not None
+
+    def fill(self) -> bool:
+        """Schedule shards. Returns False if the search is over."""
+        while self._next is not None and self._is_room():
+            shard = self._with_mends(self._next)
+            # What is in the store is taken, whatever the time: it is a part of the campaign.
+            if shard is None or (self._time_is_up() and not self.tasks.has_result(shard)):
+                break
+            self._queue.append(self._attempt(shard))
+            self._scheduled += 1
+            self._next = next(self._shards, None)
+        # While findings are confirmed, the rest of the time waits for more.
+        seconds = self.campaign.plan.seconds
+        later = self._next is not None and self.others_wait and seconds is not None
+        return self.at_work or (later and self.elapsed <= (seconds or 0.0))
+
+    def _is_room(self) -> bool:
+        """Whether to schedule another shard: two per worker, and more if a worker would be idle.
+
+        One shard per worker runs, another one waits, so that no worker is idle while the parent
+        writes. More would only make the end of a timed campaign longer, and stand before the
+        reductions. But no worker waits for a shard or a reduction that takes long.
+        """
+        workers = self.tasks.executor.workers
+        tickets = [
+            *(attempt.ticket for attempt in self._queue),
+            *(asked.ticket for asked in self._reductions),
+        ]
+        undone = sum(ticket.outcome is None for ticket in tickets)
+        waiting = len(self._queue)
+        return waiting < 2 * workers or (undone < workers and waiting < DONE_EARLY)
+
+    def take(self) -> FoundFailure | None:
+        """Take the next shard or reduction that is done, or wait a moment if there is none.
+
+        Returns the failure to confirm, if the shard or reduction led to one.
+        """
+        self.tasks.settle()
+        if self._can_take_shard:
+            waiting = len(self._queue)
+            found = self._take_shard(self._queue.popleft())
+            if len(self._queue) < waiting:  # no further attempt
+                self._frequent.take()
+            return found
+        for asked in self._reductions:
+            if asked.ticket.outcome is not None:
+                self._reductions.remove(asked)
+                return self._take_reduction(asked)
+        time.sleep(POLL)
+        return None
+
+    def _with_mends(self, shard: Shard) -> Shard | None:
+        """The next shard of the plan, with frequent known bugs mended; None if that is open yet."""
+        mends = self._frequent.mended(self._scheduled)
+        if mends is None or self.campaign.plan.past_known:
+            return None if mends is None else shard
+        return replace(shard, mended=mends)
+
+    def _time_is_up(self) -> bool:
+        seconds = self.campaign.plan.seconds
+        if seconds is None:
+            return False
+        # A campaign ends on time, so the last seconds are for what was found, if it waits.
+        found_waits = bool(self._reductions) or self.others_wait
+        reserved = min(seconds * (1 - DRAWING), ENOUGH) if found_waits else 0.0
+        return self.elapsed > seconds - reserved
+
+    # --- shards ---
+
+    def _attempt(self, shard: Shard, number: int = 1) -> _Attempt:
+        return _Attempt(shard, number, self.tasks.run_shard(shard, number))
+
+    def _take_shard(self, attempt: _Attempt) -> FoundFailure | None:
+        shard, result = attempt.shard, attempt.ticket.outcome
+        if isinstance(result, WorkerEnd):
+            return self._handle_end(attempt, result)
+        if isinstance(result, Mistake):
+            self._note_mistake(f"shard {shard.seed} of {shard.target}: {result.text}")
+            return None
+        self.campaign.statistics[shard.target].add(result.statistics)
+        for symptom, (count, program) in result.suspicions.found.items():
+            self.campaign.suspicions.add(symptom, program, count)
+        self.campaign.spent.searching += result.searching
+        self.campaign.spent.recognizing += result.recognizing
+        for kept in self.tasks.failures(attempt.ticket):
+            if kept.failure.known is not None:
+                self.campaign.known[kept.failure.known] += 1
+                self._frequent.hit([kept.failure.known])
+            self._reduce(kept)
+        return self._died_in_company(attempt)
+
+    def _handle_end(self, attempt: _Attempt, end: WorkerEnd) -> FoundFailure | None:
+        """Run the rest of a shard whose worker died or hung. The program at fault is a failure."""
+        self.campaign.deaths += 1
+        shard, blamed = attempt.shard, end.blamed
+        key = _Blamed(shard.target, shard.seed, blamed)
+        ends = self._ends.setdefault(key, [])
+        ends.append(end)
+        alone = len(blamed) == 1
+        enough = TRIES_IF_FROM_OUTSIDE if end.outside or not blamed else TRIES if alone else 1
+        if sum(each.outside == end.outside for each in ends) < enough:  # the same again
+            self._queue.appendleft(self._attempt(shard, attempt.number + 1))
+            return None
+        if not blamed:
+            self._note_mistake(f"shard {shard.seed} of {shard.target}: {end.kind} at its start")
+            return None
+        if alone:
+            rest = replace(shard, skip=shard.skip | {*blamed})
+        else:  # one by one, to see which of them it was
+            rest = replace(shard, group=1, company=blamed)
+        self._queue.appendleft(self._attempt(rest))  # first, so that the order stays
+        if not alone:
+            return None
+        # It is a program of the campaign like those that did not end their worker.
+        self.campaign.statistics[shard.target].programs += 1
+        self.campaign.statistics[shard.target].violating += 1
+        return self._death(attempt, end, shard.program(blamed[0]))
+
+    def _died_in_company(self, attempt: _Attempt) -> FoundFailure | None:
+        """The failure of programs that ended a worker together, and of which none does alone."""
+        shard = attempt.shard
+        if not shard.company or shard.skip & {*shard.company}:
+            return None
+        together = _Blamed(shard.target, shard.seed, shard.company)
+        program = shard.together(shard.company)
+        return self._death(attempt, self._ends[together][-1], program, company=True)
+
+    def _death(
+        self, attempt: _Attempt, end: WorkerEnd, program: Program, *, company: bool = False
+    ) -> FoundFailure | None:
+        shard = attempt.shard
+        violation = Violation("errors", end.kind, "call", {"worker": end.text})
+        symptom = Symptom(shard.target, "errors", end.kind)
+        failure = Failure(symptom, program, shard.seed, company=company, violation=violation)
+        kept = self.tasks.store.keep_failure(attempt.ticket.name, failure)
+        if not self.tasks.careful:
+            reason = f"each candidate could end its process on {program.device}"
+            return _unreduced(kept, reason, next(self._numbers))
+        self._reduce(kept)
+        return None
+
+    def _note_mistake(self, text: str) -> None:
+        """An error of aliasproof itself costs one task, not the campaign; `run.json` names it."""
+        self.campaign.mistakes.append(text)
+
+    # --- reductions ---
+
+    def _reduce(self, kept: KeptFailure) -> None:
+        failure = kept.failure
+        # Past the known bugs, those that cannot be mended are only counted.
+        if failure.known is not None and self.campaign.plan.past_known:
+            return
+        alike: Hashable = failure.known or failure.suspected or failure.symptom
+        if failure.company:
+            alike = "company", failure.symptom
+        self._violations[alike] += 1
+        if not worth_reducing(failure, self._violations[alike]):
+            # A known bug is counted as such, and needs no more than one program as evidence.
+            self.campaign.repeats += failure.known is None
+            return
+        self.campaign.deaths += len(kept.deaths)
+        self._reductions.append(_Asked(next(self._numbers), self.tasks.reduce(kept)))
+        self.campaign.reducing = len(self._reductions)
+
+    def _take_reduction(self, asked: _Asked) -> FoundFailure | None:
+        self.campaign.reducing = len(self._reductions)
+        kept, result = asked.ticket.work, asked.ticket.outcome
+        assert isinstance(kept, KeptFailure)
+        failure = kept.failure
+        if isinstance(result, WorkerEnd):
+            return self._handle_end_of_reduction(asked.number, kept)
+        if isinstance(result, Mistake):
+            kind = failure.symptom.kind
+            self._note_mistake(f"reduction of {kind} from shard {failure.seed}: {result.text}")
+            return None
+        assert isinstance(result, FinishedReduction)
+        self.campaign.spent.reducing += result.seconds
+        if result.finding is None and ends_process(failure):
+            return _unreduced(kept, "it does not end a new process in this way", asked.number)
+        if result.finding is None:
+            self.campaign.not_reproduced += 1
+            return None
+        if failure.known is None and result.finding.known is not None:
+            self.campaign.known[result.finding.known] += 1
+            # Only the reduced program told that it is known.
+            if self.campaign.plan.past_known:
+                return None
+        return FoundFailure(result.finding, kept, asked.number)
+
+    def _handle_end_of_reduction(self, number: int, kept: KeptFailure) -> FoundFailure | None:
+        """Reduce again. If workers end each time, keep the failure as it is."""
+        self.campaign.deaths += 1
+        from_outside = sum(death in ENDED_FROM_OUTSIDE for death in kept.deaths)
+        others = len(kept.deaths) - from_outside
+        if from_outside < TRIES_OF_REDUCTION_IF_FROM_OUTSIDE and others < TRIES:
+            self._reductions.append(_Asked(number, self.tasks.reduce(kept)))
+            self.campaign.reducing = len(self._reductions)
+            return None
+        found = _unreduced(kept, f"each worker that reduced it {kept.deaths[-1]}", number)
+        self.tasks.give_up(kept, found.finding)
+        return found
+
+
+def _unreduced(kept: KeptFailure, reason: str, number: int) -> FoundFailure:
+    """A failure as it was drawn, and why it was not reduced."""
+    return FoundFailure(Finding.of(ReducedFailure.unreduced(kept.failure, reason)), kept, number)
+
+
+def worth_reducing(failure: Failure, number: int) -> bool:
+    """Whether to reduce the `number`-th failure that is alike, counted from 1.
+
+    A reduction takes as long as a hundred programs. Of a known bug, one program is enough. Failures
+    that only look like a known bug are reduced to tell: two of them, then one in eight. So it is
+    with what several programs show together, as most of that is known of single ones. The message
+    of an error is nearly its cause, so the first is enough, and a second one in case the first is
+    not reproduced; so it is with what is latent. Silent violations of one symptom can have many
+    causes: the first twelve are reduced, then one in four.
+    """
+    if failure.known is not None:
+        return number == 1
+    if failure.company:
+        return number <= 2 or number % 8 == 0
+    if failure.suspected is not None:
+        return number <= 2 or number % 8 == 0
+    few = failure.symptom.latent or failure.symptom.oracle == "errors"
+    return number <= 2 if few else number <= 12 or number % 4 == 0

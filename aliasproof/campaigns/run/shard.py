@@ -1,0 +1,175 @@
+"""A shard: the unit of work of a campaign, a pure function of its description."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from aliasproof.campaigns.failure.failure import Failure
+from aliasproof.campaigns.failure.latent import latent_failure
+from aliasproof.campaigns.run.statistics import Statistics
+from aliasproof.campaigns.run.suspicions import Suspicions
+from aliasproof.corpus.known_bug import KnownBug
+from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
+from aliasproof.generators.features import swarm
+from aliasproof.generators.strategies import sample
+from aliasproof.programs.devices import on_device
+from aliasproof.programs.errors import require_sound_process
+from aliasproof.programs.gluing import glue
+from aliasproof.programs.program import Program
+from aliasproof.targets.registry import target as target_named
+from aliasproof.trials.examination import Examination, examine
+from aliasproof.trials.groups import Announce, CompanyFailure, can_glue, examine_group
+from aliasproof.trials.trial import Case
+from aliasproof.trials.value_search import CAMPAIGN_BUDGET
+from aliasproof.trials.worker import processor_seconds
+
+PROGRAMS_PER_SHARD = 25
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """`count` programs of one seed through one target. The seed also decides the swarm features.
+
+    The programs with the indices in `skip` do not run: a worker died or hung on them before. With
+    `past_known`, torch runs with the known bugs mended. The programs are on `device`. `group` of
+    them are compiled as one. A worker died or hung while those with the indices `company` ran
+    together. The known bugs `mended` were frequent before.
+    """
+
+    seed: int
+    target: str
+    count: int = PROGRAMS_PER_SHARD
+    skip: frozenset[int] = frozenset()
+    past_known: bool = False
+    device: str = "cpu"
+    group: int = 1
+    company: range = range(0)
+    mended: tuple[str, ...] = ()
+
+    def mends(self) -> Iterable[KnownBug]:
+        """The known bugs that are mended while programs run."""
+        return KNOWN_BUGS.values() if self.past_known else [KNOWN_BUGS[it] for it in self.mended]
+
+    def program(self, index: int) -> Program:
+        """The program with that index."""
+        return self._programs(range(index, index + 1))[0]
+
+    def together(self, indices: range) -> Program:
+        """The programs with these indices, as one."""
+        return glue(self._programs(indices)).program
+
+    def _programs(self, indices: range) -> list[Program]:
+        drawn = list(sample(swarm(self.seed), self.seed, indices.stop))[indices.start :]
+        return [on_device(program, self.device) for program in drawn]
+
+    def groups(self) -> Iterator[range]:
+        """The indices of the programs that run together. Groups have about equal sizes."""
+        size = self.group if can_glue(target_named(self.target)) else 1
+        number = -(-self.count // size)
+        for each in range(number):
+            yield range(each * self.count // number, (each + 1) * self.count // number)
+
+
+@dataclass(slots=True)
+class ShardResult:
+    """What a shard found, and the seconds of processor time that it took.
+
+    `recognizing` are the seconds spent on whether failures are known bugs, `searching` all others.
+    `company` are the failures of programs that are right alone.
+    """
+
+    shard: Shard
+    statistics: Statistics = field(default_factory=Statistics)
+    failures: list[Failure] = field(default_factory=list)
+    company: list[CompanyFailure] = field(default_factory=list)
+    suspicions: Suspicions = field(default_factory=Suspicions)
+    searching: float = 0.0
+    recognizing: float = 0.0
+
+
+def run_shard(shard: Shard, announce: Announce = lambda indices: None) -> ShardResult:
+    """Draw the programs, examine each, and collect those that violate the contract.
+
+    `announce` is called with the indices of the programs that are about to run, so that the
+    scheduler can attribute the death of the worker to them. Raises `InternalError` for an error of
+    aliasproof itself.
+    """
+    result, before = ShardResult(shard), processor_seconds()
+    programs = sample(swarm(shard.seed), shard.seed, shard.count, result.statistics.instructions)
+    for group in shard.groups():
+        start = time.perf_counter()
+        # Those that are skipped, too: the others must stay the same.
+        drawn = {index: on_device(next(programs), shard.device) for index in group}
+        result.statistics.spent.generation += time.perf_counter() - start
+        running = {index: drawn[index] for index in group if index not in shard.skip}
+        # Entered for each group: what a program draws must not depend on mends.
+        with mended(shard.mends()):
+            if len(group) == 1:
+                for index, program in running.items():
+                    announce([index])
+                    _run_program(program, result)
+            elif running:
+                _run_group(running, result, announce)
+    result.searching = processor_seconds() - before - result.recognizing
+    return result
+
+
+def _run_program(program: Program, result: ShardResult) -> None:
+    """Examine one program and add what it shows to the result."""
+    target = target_named(result.shard.target)
+    _add(program, examine(Case.of(program), target, search=CAMPAIGN_BUDGET), result)
+
+
+def _run_group(programs: dict[int, Program], result: ShardResult, announce: Announce) -> None:
+    """Examine programs together and add what each of them shows to the result."""
+    indices = list(programs)
+
+    def announce_members(members: Sequence[int]) -> None:
+        announce([indices[member] for member in members])
+
+    found = examine_group(
+        [Case.of(program) for program in programs.values()],
+        target_named(result.shard.target),
+        search=CAMPAIGN_BUDGET,
+        announce=announce_members,
+    )
+    for program, each in zip(programs.values(), found.examinations, strict=True):
+        _add(program, each, result)
+    result.statistics.spent.add(found.spent)
+    result.statistics.companions += len(found.companions)
+    result.company += found.company
+
+
+def _add(program: Program, found: Examination, result: ShardResult) -> None:
+    """Add what one program shows to the result."""
+    shard = result.shard
+    if found.shown is not None:  # with these values, it is a failure like any other
+        program = found.shown.as_program(program)
+        found = examine(Case.of(program), target_named(shard.target))
+    for ended in (found.rejected, found.mistake):
+        if ended is not None:  # it may quote an error after which no program runs in this process
+            require_sound_process(ended)
+    result.statistics.count(found)
+    # After an error of ours no verdict of this shard is to be trusted.
+    if found.mistake is not None:
+        raise found.mistake
+    if found.symptom is None:
+        return
+    start = processor_seconds()
+    if not found.suspicious:
+        failure = Failure.of(
+            found.symptom,
+            program,
+            shard.seed,
+            past_known=shard.past_known,
+            violation=next(iter(found.violations), None),
+        )
+        result.failures.append(failure)
+    else:
+        result.suspicions.add(found.symptom, program)
+        if found.symptom.latent:
+            latent = latent_failure(found.symptom, program, shard.seed)
+            result.failures += [] if latent is None else [latent]
+    result.recognizing += processor_seconds() - start

@@ -1,0 +1,57 @@
+"""`Statistics`: what became of the programs of a shard or a campaign."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from aliasproof.generators.scene import Counts
+from aliasproof.trials.examination import Examination
+from aliasproof.trials.trial import Spent
+
+COUNTS = ("programs", "discarded", "violating", "documented", "suspicious", "companions")
+
+
+@dataclass(slots=True)
+class Statistics:
+    """How many programs were drawn, and how many of them ended in each way.
+
+    `discarded` are undefined in eager or rejected. `violating` violate the contract, `documented`
+    differ from eager only as the target documents. `suspicious` programs have right results, but an
+    oracle on graphs reports a violation. `companions` differ from eager only if they are compiled
+    together with others. `instructions` counts the instructions drawn. `spent` has the seconds by
+    part, without reduction.
+    """
+
+    programs: int = 0
+    discarded: int = 0
+    documented: int = 0
+    violating: int = 0
+    suspicious: int = 0
+    companions: int = 0
+    instructions: Counts = field(default_factory=Counts)
+    spent: Spent = field(default_factory=Spent)
+
+    def count(self, found: Examination) -> None:
+        """Count one program."""
+        self.programs += 1
+        self.discarded += found.rejected is not None
+        self.violating += found.failed
+        self.documented += bool(found.documented) and not found.failed
+        self.suspicious += found.suspicious
+        self.spent.add(found.spent)
+
+    def add(self, other: Statistics) -> None:
+        """Add the counts of other programs to these."""
+        for name in COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.instructions.add(other.instructions)
+        self.spent.add(other.spent)
+
+    @property
+    def discard_rate(self) -> float:
+        """The share of drawn programs that were discarded, between 0 and 1."""
+        return self.discarded / self.programs if self.programs else 0.0
+
+    def to_json(self) -> dict[str, object]:
+        """The counts as JSON values."""
+        return {name: getattr(self, name) for name in COUNTS}

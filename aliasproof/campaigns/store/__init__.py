@@ -1,0 +1,1 @@
+"""The store of a run: what was drawn, what failed, and the findings (SQLite)."""

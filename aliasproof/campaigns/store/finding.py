@@ -1,0 +1,196 @@
+"""`Finding`: a reduced violation that a fresh process reproduced, and its JSON form."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from aliasproof.campaigns.failure.failure import ReducedFailure
+from aliasproof.oracles.verdict import Violation
+from aliasproof.programs.errors import UserError
+from aliasproof.programs.program import Program
+from aliasproof.programs.serialization import from_json, to_json
+from aliasproof.reduction.reducer import StepStatistics
+
+VERSION = 2
+READABLE = (1, VERSION)  # version 1 says nothing about cause, known bugs and `torch.compile`
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A bug, shown by a reduced program. `count` violations of the run have the same signature.
+
+    `place` names the output, input or graph node that is wrong. `original` is the program as it was
+    drawn from the shard with `seed`. `tried` and `accepted` count candidates of the reduction.
+
+    `blamed` is the pass of the target after which it is wrong, or the part of the code generator,
+    such as 'post_grad: remove_noop_ops'; empty if nothing tells. `cause` says in words what the
+    target does wrong. `known` is the identifier of the known bug that it is, in `corpus/known/`.
+    `latent` is true if values agree on these inputs, but the graph is wrong for others.
+    `user_level` says for each backend of `torch.compile` whether the bug shows there: "shows",
+    "does not show", or what happened instead. `exact` says whether outputs can be compared without
+    tolerance. `graph` is the code of the last graph that the target made, if any.
+    """
+
+    identifier: str
+    target: str
+    oracle: str
+    kind: str
+    place: str
+    evidence: Mapping[str, object]
+    program: Program
+    original: Program
+    seed: int
+    tried: int
+    accepted: int
+    count: int
+    torch_version: str
+    cause: str = ""
+    known: str | None = None
+    latent: bool = False
+    user_level: Mapping[str, str] = field(default_factory=dict)
+    exact: bool = True
+    graph: str = ""
+    blamed: str = ""
+    steps: Mapping[str, StepStatistics] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, reduced: ReducedFailure, count: int = 1) -> Finding:
+        """The finding for a reduced failure."""
+        symptom, violation = reduced.signature.symptom, reduced.violation
+        return cls(
+            identifier=reduced.signature.identifier,
+            target=symptom.target,
+            oracle=symptom.oracle,
+            kind=symptom.kind,
+            place=violation.place,
+            evidence=dict(violation.evidence),
+            program=reduced.program,
+            original=reduced.original,
+            seed=reduced.seed,
+            tried=reduced.tried,
+            accepted=reduced.accepted,
+            count=count,
+            torch_version=torch.__version__,
+            cause=reduced.signature.cause,
+            known=reduced.signature.known,
+            latent=symptom.latent,
+            exact=reduced.exact,
+            graph=reduced.graph,
+            blamed=reduced.signature.blamed,
+            steps=reduced.passes,
+        )
+
+    @property
+    def silent(self) -> bool:
+        """True if the target gives a wrong result without raising."""
+        return self.oracle != "errors"
+
+    @property
+    def of_inductor(self) -> bool:
+        """True if Inductor is at fault, which `torch.compile` runs by default."""
+        return self.target.startswith("inductor")
+
+    @property
+    def violation(self) -> Violation:
+        """What was found wrong."""
+        return Violation(self.oracle, self.kind, self.place, self.evidence)
+
+    def same_evidence(self, other: Finding) -> bool:
+        """Whether both come from the same failure."""
+        return (self.seed, self.original, self.program) == (
+            other.seed,
+            other.original,
+            other.program,
+        )
+
+    def to_json(self) -> dict[str, object]:
+        """Everything except the reduced program, as JSON values."""
+        return {
+            "version": VERSION,
+            "identifier": self.identifier,
+            "target": self.target,
+            "oracle": self.oracle,
+            "kind": self.kind,
+            "place": self.place,
+            "silent": self.silent,
+            "latent": self.latent,
+            "first wrong after": self.blamed,
+            "cause": self.cause,
+            "known": self.known,
+            "user level": dict(self.user_level),
+            "exact": self.exact,
+            "graph": self.graph,
+            "evidence": dict(self.evidence),
+            "instructions": len(self.program),
+            "count": self.count,
+            "reduction": {
+                "candidates tried": self.tried,
+                "accepted": self.accepted,
+                "from": len(self.original),
+                "steps": {name: dataclasses.asdict(spent) for name, spent in self.steps.items()},
+            },
+            "seed": self.seed,
+            "torch": self.torch_version,
+            "device": self.program.device,
+            "original": to_json(self.original),
+        }
+
+    @classmethod
+    def from_json(cls, data: Any, program: Program, where: str) -> Finding:
+        """The finding from its JSON values and its reduced program.
+
+        `where` names the source in messages. Raises `UserError` for another version or if something
+        is missing or malformed.
+        """
+        try:
+            if data["version"] not in READABLE:
+                raise UserError(
+                    f"{where} has version {data['version']}, this aliasproof reads versions"
+                    f" {' and '.join(map(str, READABLE))}"
+                )
+            # People may have edited the file, so each value is converted to its type.
+            return cls(
+                identifier=str(data["identifier"]),
+                target=str(data["target"]),
+                oracle=str(data["oracle"]),
+                kind=str(data["kind"]),
+                place=str(data["place"]),
+                evidence=dict(data["evidence"]),
+                program=program,
+                original=from_json(data["original"]),
+                seed=int(data["seed"]),
+                tried=int(data["reduction"]["candidates tried"]),
+                accepted=int(data["reduction"]["accepted"]),
+                count=int(data["count"]),
+                torch_version=str(data["torch"]),
+                **_since_version_2(data),
+            )
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as reason:
+            raise UserError(
+                f"{where} is not a finding of aliasproof: {type(reason).__name__}: {reason}"
+            ) from reason
+
+
+def _since_version_2(data: Any) -> dict[str, Any]:
+    """The fields that version 1 does not have, from JSON values of either version."""
+    known, steps = data.get("known"), data["reduction"].get("steps", {})
+    return {
+        "blamed": str(data.get("first wrong after", "")),
+        "cause": str(data.get("cause", "")),
+        "known": None if known is None else str(known),
+        "latent": bool(data.get("latent", False)),
+        "user_level": {str(name): str(said) for name, said in data.get("user level", {}).items()},
+        "exact": bool(data.get("exact", True)),
+        "graph": str(data.get("graph", "")),
+        "steps": {
+            str(name): StepStatistics(
+                int(spent["candidates"]), int(spent["accepted"]), float(spent["seconds"])
+            )
+            for name, spent in steps.items()
+        },
+    }

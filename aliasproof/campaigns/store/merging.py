@@ -1,0 +1,109 @@
+"""`merge`: joins the stores of several runs by signature."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from aliasproof.campaigns.run.campaign import Campaign, suspicions_in_order
+from aliasproof.campaigns.run.full_disk import explained
+from aliasproof.campaigns.run.plan import DECIDING, Plan
+from aliasproof.campaigns.store.run_folder import RunFolder
+from aliasproof.campaigns.store.run_lock import RunLock
+from aliasproof.campaigns.store.store import NAME, Store
+from aliasproof.campaigns.store.store_damage import DAMAGE
+from aliasproof.campaigns.store.stored_outcome import stored_outcome
+from aliasproof.programs.errors import UserError
+
+# Rows that another run has too are the same: a task has one result, and a signature one finding.
+# What a reproducer or a person said of a finding is taken from the first run that knows it.
+_COPY = """
+INSERT INTO runs (plan, torch, elapsed, spent, merged)
+    SELECT plan, torch, elapsed, spent, 1 FROM other.runs o
+    WHERE NOT EXISTS (SELECT 1 FROM runs r WHERE r.plan = o.plan AND r.elapsed = o.elapsed);
+INSERT OR IGNORE INTO shards SELECT * FROM other.shards;
+INSERT OR IGNORE INTO failures (task, number, target, oracle, kind, failure, deaths, reduction)
+    SELECT task, number, target, oracle, kind, failure, deaths, reduction FROM other.failures;
+INSERT INTO findings SELECT * FROM other.findings WHERE true
+    ON CONFLICT DO UPDATE SET state = excluded.state, finding = excluded.finding,
+    script = excluded.script, issue = excluded.issue, confirmation = excluded.confirmation,
+    torch_compile = excluded.torch_compile WHERE findings.confirmation IS NULL;
+INSERT OR IGNORE INTO occurrences SELECT * FROM other.occurrences;
+INSERT OR IGNORE INTO triage SELECT * FROM other.triage;
+INSERT OR IGNORE INTO replays SELECT * FROM other.replays;
+"""
+
+
+def merge(folder: Path, runs: Sequence[Path]) -> Campaign:
+    """Join runs into a new folder, or into one that was merged before. Returns the outcome.
+
+    Raises `UserError` if a run is in use or was made with another torch.
+    """
+    with contextlib.ExitStack() as stack:
+        plans = [stack.enter_context(_locked(run)) for run in runs]
+        stack.enter_context(explained(folder))
+        files = RunFolder.create(folder)
+        stack.callback(RunLock.take(folder).release)
+        store = Store.open(folder)
+        stack.callback(store.close)
+        if store.is_a_run():
+            raise UserError(f"{folder} is a run itself; name a new folder for what is merged")
+        for run in runs:
+            store.copy(run / NAME, _COPY)
+        try:
+            campaign = stored_outcome(store, _joined(plans), folder)
+        except DAMAGE as reason:
+            error = f"{type(reason).__name__}: {reason}"
+            raise UserError(f"one of the runs has a damaged store: {error}") from reason
+        _write(files, store, campaign)
+        return campaign
+
+
+@contextlib.contextmanager
+def _locked(run: Path) -> Iterator[Plan]:
+    """The plan of a run, which no campaign may change meanwhile."""
+    if not (run / NAME).is_file():
+        raise UserError(f"{run} has no {NAME}; name folders of runs")
+    lock = RunLock.take(run)
+    try:
+        with explained(run):
+            store = Store.open(run)
+            try:
+                plan = store.plan(also_merged=True)
+            except sqlite3.Error as error:
+                raise UserError(f"{run / NAME} cannot be read: {error}") from error
+            finally:
+                store.close()
+        if plan is None:
+            raise UserError(f"{run} has not begun")
+        yield plan
+    finally:
+        lock.release()
+
+
+def _joined(plans: Sequence[Plan]) -> Plan:
+    """One plan for the outcome: what all plans say, and the targets of all."""
+    targets = tuple(dict.fromkeys(name for plan in plans for name in plan.targets))
+    alike = {"past_known": all(plan.past_known for plan in plans), "share": (1, 1)}
+    assert alike.keys() <= {*DECIDING}
+    return replace(plans[0], targets=targets, **alike)  # type: ignore[arg-type]
+
+
+def _write(files: RunFolder, store: Store, campaign: Campaign) -> None:
+    """Write the folders and `run.json`."""
+    files.prepare()
+    for kept in store.findings():
+        name = kept.finding.identifier
+        if name in campaign.findings:
+            files.write_confirmed(campaign.findings[name], kept.script, kept.issue)
+        elif name in campaign.latent:
+            files.write_latent(kept.finding)
+        else:
+            files.write_unconfirmed(kept.finding, kept.script)
+    files.remove_suspicions()
+    for suspicion in suspicions_in_order(campaign):
+        files.write_suspicion(suspicion.folder.name, suspicion.program)
+    files.write_outcome(campaign.to_json())

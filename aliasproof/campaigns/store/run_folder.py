@@ -1,0 +1,203 @@
+"""`RunFolder`: the folders and files of a run, for people. They are a view of its store.
+
+`findings/<identifier>/` has `program.json` (the reduced program), `finding.json` (all the rest),
+`reproducer.py`, and `issue.md` for PyTorch's tracker. `unconfirmed/<identifier>/` has the first
+three for a failure that its reproducer did not show, or not yet. `suspicions/<name>/` has a
+`program.json`. `run.json` is the outcome. Each file can be read with any editor, and made again
+from the store. Reading them executes and unpickles nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aliasproof.campaigns.run import event_log
+from aliasproof.campaigns.run.shard import Shard
+from aliasproof.campaigns.store import run_lock, store
+from aliasproof.campaigns.store.finding import Finding
+from aliasproof.programs.errors import UserError, printable_json, shown
+from aliasproof.programs.program import Program
+from aliasproof.programs.serialization import dumps, loads
+from aliasproof.programs.stored_text import read_text
+from aliasproof.targets.variants import folder_name
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """Writes the folder of one run. Each file appears in one step, so it is complete or absent."""
+
+    folder: Path
+
+    @classmethod
+    def create(cls, folder: Path) -> RunFolder:
+        """The folder of a new run or of one to go on with. Raises `UserError` if it is neither."""
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            run_lock.require_own_files(folder)
+            found = {path.name for path in folder.iterdir()}
+            # A campaign that was killed in its first moment leaves these two.
+            if store.NAME not in found and found - {run_lock.NAME, event_log.NAME}:
+                raise UserError(
+                    f"run folder {folder} is not empty, and no campaign to go on with; name a new"
+                    " one, so that nothing in it is lost"
+                )
+            # This also shows, before any work is done, that the folder can be written.
+            (folder / run_lock.NAME).touch()
+        except OSError as reason:
+            raise UserError(
+                f"run folder {folder} cannot be written: {reason.strerror}; name another with --run"
+            ) from reason
+        return cls(folder)
+
+    def finding_folder(self, identifier: str) -> Path:
+        """The folder of a finding."""
+        return _below(self.folder / "findings", identifier)
+
+    def unconfirmed_folder(self, identifier: str) -> Path:
+        """The folder of a failure that is to be confirmed, or that its reproducer did not show."""
+        return _below(self.folder / "unconfirmed", identifier)
+
+    def suspicion_folder(self, name: str) -> Path:
+        """The folder of a suspicion."""
+        return _below(self.folder / "suspicions", name)
+
+    def blame_file(self, shard: Shard) -> Path:
+        """Where a worker notes which program of a shard it runs. Removed when the run ends."""
+        return self.folder / f".shard-{folder_name(shard.target)}-{shard.seed}"
+
+    def compiled_folder(self) -> Path:
+        """Where compilers write. Removed when the run ends."""
+        return self.folder / ".compiled"
+
+    def prepare(self) -> None:
+        """Make the folder of findings, and remove what a campaign that was killed left behind."""
+        (self.folder / "findings").mkdir(exist_ok=True)
+        self.remove_leftovers()
+
+    def write_unconfirmed(self, finding: Finding, script: str) -> Path:
+        """Write a finding that is to be confirmed, and return the path of its reproducer."""
+        folder = self.unconfirmed_folder(finding.identifier)
+        write_finding(folder, finding)
+        _write_text(folder / "reproducer.py", script)
+        return folder / "reproducer.py"
+
+    def confirm(self, identifier: str) -> bool:
+        """Move a finding from the unconfirmed ones to the findings, in one step.
+
+        False if it is in neither, so that it must be written.
+        """
+        before, after = self.unconfirmed_folder(identifier), self.finding_folder(identifier)
+        if after.exists():  # moved by a campaign that was killed then
+            shutil.rmtree(before, ignore_errors=True)
+        elif before.exists():
+            before.rename(after)
+        return after.exists()
+
+    def write_confirmed(self, finding: Finding, script: str, issue: str | None) -> None:
+        """Write a confirmed finding with its reproducer, and its issue, if any."""
+        folder = self.finding_folder(finding.identifier)
+        write_finding(folder, finding)
+        _write_text(folder / "reproducer.py", script)
+        if issue is not None:
+            _write_text(folder / "issue.md", issue)
+
+    def remove_finding(self, identifier: str) -> None:
+        """Remove a finding, confirmed or not."""
+        for folder in (self.finding_folder(identifier), self.unconfirmed_folder(identifier)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def rewrite_finding(self, finding: Finding) -> None:
+        """Write a confirmed finding again, with its final count."""
+        # While a campaign runs, the count on disk is 1: it is not worth a write per violation.
+        write_finding(self.finding_folder(finding.identifier), finding)
+
+    def write_suspicion(self, name: str, program: Program) -> None:
+        """Write the program of a suspicion."""
+        folder = self.suspicion_folder(name)
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_text(folder / "program.json", dumps(program))
+
+    def write_latent(self, finding: Finding) -> None:
+        """Write a latent finding, beside the suspicions: nothing confirmed it."""
+        write_finding(self.suspicion_folder(finding.identifier), finding)
+
+    def write_outcome(self, outcome: Mapping[str, object]) -> None:
+        """Write `run.json`."""
+        _write_text(self.folder / "run.json", json.dumps(outcome, indent=1) + "\n")
+
+    def remove_suspicions(self) -> None:
+        """Remove the numbered suspicions of an earlier end of this run. Latent findings stay."""
+        for folder in (self.folder / "suspicions").glob("*/"):
+            if not folder.is_symlink() and not (folder / "finding.json").exists():
+                shutil.rmtree(folder)
+
+    def remove_leftovers(self) -> None:
+        """Remove the files that only a running campaign needs, and an empty `unconfirmed/`."""
+        for leftover in self.folder.glob(".shard-*"):
+            leftover.unlink()
+        for partial in self.folder.glob("**/*.partial"):
+            partial.unlink()
+        shutil.rmtree(self.compiled_folder(), ignore_errors=True)
+        unconfirmed = self.folder / "unconfirmed"
+        if unconfirmed.is_dir() and not any(unconfirmed.iterdir()):
+            unconfirmed.rmdir()
+
+
+def _below(folder: Path, name: str) -> Path:
+    """The file of this name in a folder. A store of another machine may have any names."""
+    if name in ("", ".", "..") or Path(name).name != name or not name.isprintable():
+        raise UserError(f"{shown(name)} is no name of a finding; the store is damaged")
+    if (folder / name).is_symlink():
+        raise UserError(f"{folder / name} is a link, and a run writes none; remove it")
+    return folder / name
+
+
+def write_finding(folder: Path, finding: Finding) -> None:
+    """Write `program.json` and `finding.json` into a folder, which is made if need be."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_text(folder / "program.json", dumps(finding.program) + "\n")
+    _write_text(folder / "finding.json", json.dumps(finding.to_json(), indent=1) + "\n")
+
+
+def read_finding(folder: Path) -> Finding:
+    """Read a finding back.
+
+    Raises `UserError` naming the file if something is missing or malformed.
+    """
+    program_file, finding_file = folder / "program.json", folder / "finding.json"
+    for path in (program_file, finding_file):
+        if not path.is_file():
+            raise UserError(f"{folder} is not a finding: it has no {path.name}")
+    # The program first: its errors name the instruction at fault.
+    program = loads(read_text(program_file, within=folder), str(program_file))
+    try:
+        data: Any = printable_json(json.loads(read_text(finding_file, within=folder)))
+    except (ValueError, RecursionError) as reason:
+        raise UserError(
+            f"{finding_file} is not a finding of aliasproof: {type(reason).__name__}: {reason}"
+        ) from reason
+    return Finding.from_json(data, program, str(finding_file))
+
+
+def read_findings(run: Path) -> list[Finding]:
+    """All findings in the folder of a run, by identifier."""
+    return [read_finding(path.parent) for path in sorted(run.glob("findings/*/finding.json"))]
+
+
+def _write_text(path: Path, text: str) -> None:
+    """Write a file in one step: a reader sees all of it or none of it."""
+    # In the same folder, since a file can only be renamed within one file system.
+    partial = path.with_name(path.name + ".partial")
+    partial.unlink(missing_ok=True)  # it may be a link
+    with partial.open("x", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        # Otherwise a file system may store the new name before the contents.
+        os.fsync(file.fileno())
+    partial.replace(path)

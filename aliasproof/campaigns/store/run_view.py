@@ -1,0 +1,216 @@
+"""`RunReader`: what a run has found so far, read from its store while another process writes it.
+
+It only reads, and imports nothing of torch, so that a view of a run starts at once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import socket
+import sqlite3
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from aliasproof.programs.errors import UserError, printable
+
+STORE, LOCK = "store.sqlite", ".lock"  # as in `campaigns.store` and `campaigns.run_lock`
+# Of each attempt at a shard: its target, programs, and those with a violation.
+_SHARDS = """
+SELECT rowid, target, json_extract(result, '$.statistics.programs'),
+    json_extract(result, '$.statistics.violating') FROM shards WHERE rowid > ? ORDER BY rowid
+"""
+# A program that ends workers is in no result of a shard.
+_DEADLY = """
+SELECT target, count(*) FROM failures
+WHERE number = -1 AND NOT json_extract(failure, '$.company') GROUP BY target
+"""
+_FINDINGS = """
+SELECT f.identifier, json_extract(f.finding, '$.finding.target'), coalesce(t.state, f.state),
+    json_extract(f.finding, '$.finding.kind'), (SELECT count(*) FROM occurrences o
+    WHERE o.finding = f.identifier) FROM findings f LEFT JOIN triage t ON t.finding = f.identifier
+ORDER BY f.rowid
+"""
+
+
+class Moment(NamedTuple):
+    """A moment of a run: seconds since its start, counts so far, and the KiB of its driver."""
+
+    elapsed: float
+    programs: int
+    violating: int
+    findings: int
+    kib: int
+
+
+class WorkersThen(NamedTuple):
+    """The workers at a moment: their number, their memory together, that of the largest, in KiB."""
+
+    elapsed: float
+    processes: int
+    kib: int
+    largest_kib: int
+
+
+class FoundSoFar(NamedTuple):
+    """A finding in one row; `times` counts its failures."""
+
+    identifier: str
+    target: str
+    state: str
+    kind: str
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """What a run has done and found so far. `holder` runs it; empty if nobody does.
+
+    `seconds` and `limit` are those of its plan: of the whole run, and programs per target.
+    `moments` and `workers` are from the first to the last.
+    """
+
+    folder: Path
+    holder: str
+    seconds: float | None
+    limit: int | None
+    programs: dict[str, int]
+    violating: dict[str, int]
+    findings: list[FoundSoFar]
+    moments: list[Moment]
+    workers: list[WorkersThen]
+
+    @property
+    def states(self) -> dict[str, Counter[str]]:
+        """By target, how many findings are in each state."""
+        found: dict[str, Counter[str]] = {name: Counter() for name in self.programs}
+        for finding in self.findings:
+            found.setdefault(finding.target, Counter())[finding.state] += 1
+        return found
+
+    def rates(self, parts: int) -> list[float]:
+        """Programs per second in so many parts of the run, of equal length."""
+        return [
+            (after.programs - before.programs) / max(after.elapsed - before.elapsed, 1e-9)
+            for before, after in self._parts(parts)
+        ]
+
+    def found(self, parts: int) -> list[int]:
+        """How many new findings there were in each of so many parts of the run."""
+        return [after.findings - before.findings for before, after in self._parts(parts)]
+
+    def _parts(self, parts: int) -> list[tuple[Moment, Moment]]:
+        moments = [Moment(0.0, 0, 0, 0, 0), *self.moments]
+        last, ends = moments[-1].elapsed, [moments[0]]
+        for part in range(1, parts + 1):
+            passed = [each for each in moments if each.elapsed <= last * part / parts]
+            if passed[-1] is not ends[-1]:  # a part may be shorter than the time between two rows
+                ends.append(passed[-1])
+        return list(itertools.pairwise(ends))
+
+
+@dataclass(slots=True)
+class RunReader:
+    """Reads the store of a run again and again. Shards that were counted are not read again."""
+
+    folder: Path
+    _connection: sqlite3.Connection
+    _row: int = 0
+    _programs: Counter[str] = field(default_factory=Counter)
+    _violating: Counter[str] = field(default_factory=Counter)
+
+    @classmethod
+    def open(cls, folder: Path) -> RunReader:
+        """Raises `UserError` if the folder is no run."""
+        file = folder / STORE
+        if not file.is_file():
+            raise UserError(f"{folder} has no {STORE}; name the folder of a run")
+        # Of a run that ended, nothing is written beside it either.
+        ended = not file.with_name(f"{STORE}-wal").exists()
+        uri = f"{file.absolute().as_uri()}?mode=ro{'&immutable=1' if ended else ''}"
+        return cls(folder, sqlite3.connect(uri, uri=True, isolation_level=None, timeout=10.0))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def view(self) -> RunView:
+        """What is there now. Raises `UserError` if the store cannot be read."""
+        holder = holder_of(self.folder)  # first: what ends then is written by now
+        try:
+            return self._view(holder)
+        except sqlite3.Error as error:
+            raise UserError(f"{self.folder / STORE} cannot be read: {error}") from error
+        except (TypeError, ValueError) as error:  # anybody may have written it
+            raise UserError(f"{self.folder / STORE} is damaged: {error}") from error
+
+    def _view(self, holder: str) -> RunView:
+        for row, target, programs, violating in self._all(_SHARDS, self._row):
+            self._row = row
+            self._programs[target] += int(programs or 0)  # none in an attempt whose worker ended
+            self._violating[target] += int(violating or 0)
+        deadly = Counter(dict(self._all(_DEADLY)))
+        plans = self._all(
+            "SELECT json_extract(plan, '$.targets'), json_extract(plan, '$.seconds'),"
+            " json_extract(plan, '$.programs') FROM runs ORDER BY id"
+        )
+        if not plans:
+            raise UserError(f"{self.folder} has not begun")
+        _, seconds, limit = plans[0]
+        targets = [name for row in plans for name in re.findall(r'"(.*?)"', row[0])]
+        names = dict.fromkeys(map(printable, targets))
+        return RunView(
+            self.folder,
+            holder,
+            seconds,
+            limit,
+            {name: self._programs[name] + deadly[name] for name in names},
+            {name: self._violating[name] + deadly[name] for name in names},
+            [_found(*row) for row in self._all(_FINDINGS)],
+            [
+                Moment(*row)
+                for row in self._all(
+                    "SELECT elapsed, programs, violating, findings, kib FROM throughput"
+                    " ORDER BY rowid"
+                )
+            ],
+            self._workers(),
+        )
+
+    def _workers(self) -> list[WorkersThen]:
+        # The table is younger than some stores.
+        if not self._all("SELECT 1 FROM sqlite_master WHERE name = 'workers'"):
+            return []
+        return [WorkersThen(*row) for row in self._all("SELECT * FROM workers ORDER BY rowid")]
+
+    def _all(self, statement: str, *values: object) -> list[Any]:
+        return self._connection.execute(statement, values).fetchall()
+
+
+def _found(identifier: str, target: str, state: str, kind: str, times: int) -> FoundSoFar:
+    name, accused, now, what = (printable(str(text)) for text in (identifier, target, state, kind))
+    return FoundSoFar(name, accused, now, what, int(times))
+
+
+def holder_of(folder: Path) -> str:
+    """Who runs a campaign in the folder; empty if nobody does.
+
+    The lock is not tried: a campaign that starts at that moment would find it taken.
+    """
+    try:
+        holder = (folder / LOCK).read_text(errors="replace").strip()
+    except OSError:
+        return ""
+    found = re.fullmatch(r"pid (\d+) on (.*)", holder)
+    if found is None or found[2] != socket.gethostname():
+        return holder
+    try:
+        os.kill(int(found[1]), 0)
+    except ProcessLookupError:  # it was killed
+        return ""
+    except PermissionError:
+        pass
+    return holder

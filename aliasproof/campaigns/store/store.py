@@ -1,0 +1,401 @@
+"""`Store`: all that a run has found, in one SQLite file.
+
+The store is the truth; `run.json` and the folders of findings are views of it. What is written here
+is durable at once: each method is a transaction, and SQLite waits for the disk.
+
+A campaign is a fold over the results of *tasks*: attempts at shards, and reductions. The store has
+the result of each task by its description, so a campaign that starts again takes stored results
+instead of running the tasks, and comes to the same state (see `campaigns.tasks`).
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from aliasproof.campaigns.failure.failure import Failure
+from aliasproof.campaigns.run.event_log import EventLog
+from aliasproof.campaigns.run.plan import Plan
+from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.store.json_forms import plan_from_json, plan_to_json
+from aliasproof.campaigns.store.store_damage import (
+    DAMAGE,
+    MOST_BYTES,
+    require_tables,
+    require_texts,
+)
+from aliasproof.campaigns.store.store_schema import SCHEMA, VERSION
+from aliasproof.campaigns.store.stored_texts import StoredTexts
+from aliasproof.programs.errors import UserError
+
+NAME = "store.sqlite"
+KNOWN = "known-"  # the identifiers of known bugs start so
+
+
+class KeptFailure(NamedTuple):
+    """A failure in the store. `number` tells it from the others of its task.
+
+    `deaths` says how workers ended that reduced it.
+    """
+
+    id: int
+    task: str
+    number: int
+    failure: Failure
+    deaths: tuple[str, ...] = ()
+
+
+class KeptFinding(NamedTuple):
+    """A finding in the store, and what is known of it so far."""
+
+    finding: Finding
+    script: str
+    issue: str | None
+    confirmation: dict[str, Any] | None
+    torch_compile: dict[str, str] | None
+
+
+@dataclass(slots=True)
+class Store:
+    """The store of one run folder, opened by one process that writes."""
+
+    file: Path
+    events: EventLog
+    _connection: sqlite3.Connection
+    _texts: StoredTexts = field(default_factory=StoredTexts)
+
+    @classmethod
+    def open(cls, folder: Path) -> Store:
+        """Open the store of a folder, or make it. Raises `UserError` if it is of another form."""
+        connection = sqlite3.connect(folder / NAME, isolation_level=None)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES)
+        connection.execute("PRAGMA trusted_schema = OFF")
+        require_tables(connection, folder / NAME)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version not in (0, VERSION):
+            raise UserError(f"{folder / NAME} has version {version}; this aliasproof reads 1")
+        connection.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT")
+        return cls(folder / NAME, EventLog.open(folder), connection)
+
+    def close(self) -> None:
+        """Close the file. What the log has is moved to the store."""
+        self._connection.close()
+        self.events.close()
+
+    # --- the run ---
+
+    def is_a_run(self) -> bool:
+        """Whether a campaign made this store, and did not merge it."""
+        return self._one("SELECT 1 FROM runs WHERE merged = 0") is not None
+
+    def copy(self, other: Path, statements: str) -> None:
+        """Copy rows of another store, which the statements call `other`, all or none."""
+        self.write("ATTACH ? AS other", str(other))
+        try:
+            with self._connection:
+                self._connection.executescript(f"BEGIN; {statements}")
+        finally:
+            self._connection.execute("DETACH other")
+
+    def plan(self, *, also_merged: bool = False) -> Plan | None:
+        """The plan of the run; None if the store is new.
+
+        Raises `UserError` if another torch made it: its programs may do something else in this one.
+        """
+        row = self._one("SELECT plan, torch, merged FROM runs ORDER BY id LIMIT 1")
+        if row is None:
+            return None
+        plan, version, merged = row
+        if merged and not also_merged:
+            raise UserError(
+                f"{self.file.parent} was merged from other runs; go on with one of them"
+            )
+        if version != torch.__version__:
+            raise UserError(
+                f"{self.file.parent} was made with torch {version}, and this is torch"
+                f" {torch.__version__}; go on with the former, or name a new folder with --run"
+            )
+        stored: Plan = self.checked(plan_from_json, self._decoded(plan))
+        return stored
+
+    def keep_plan(self, plan: Plan, *, merged: bool = False) -> None:
+        """Keep the plan of this run, or the one that it goes on with."""
+        text = json.dumps(plan_to_json(plan))
+        if self._one("SELECT id FROM runs") is None or merged:
+            version = str(torch.__version__)
+            self.write("INSERT INTO runs VALUES (NULL, ?, ?, 0, '{}', ?)", text, version, merged)
+        else:
+            self.write("UPDATE runs SET plan = ?", text)
+
+    def elapsed(self) -> tuple[float, dict[str, float]]:
+        """The seconds of the run so far, and those of the processor by part."""
+        rows = self._connection.execute("SELECT elapsed, spent FROM runs").fetchall()
+        spent: Counter[str] = Counter()
+        for _, parts in rows:
+            spent.update(self._decoded(parts))
+        return sum(float(seconds) for seconds, _ in rows), dict(spent)
+
+    def note_progress(
+        self,
+        elapsed: float,
+        spent: dict[str, float],
+        counts: tuple[int, int, int],
+        kib: int,
+        workers: tuple[int, int, int],
+    ) -> None:
+        """Keep how far the run is: programs, those with a violation, findings; and its memory.
+
+        `workers` are their number, their memory together and that of the largest, in KiB.
+        """
+        with self._connection:
+            self._connection.execute("BEGIN")
+            self.write("UPDATE runs SET elapsed = ?, spent = ?", elapsed, json.dumps(spent))
+            self.write("INSERT INTO throughput VALUES (1, ?, ?, ?, ?, ?)", elapsed, *counts, kib)
+            self.write("INSERT INTO workers VALUES (?, ?, ?, ?)", elapsed, *workers)
+
+    # --- shards and their failures ---
+
+    def results(self) -> Iterator[tuple[str, int, dict[str, Any]]]:
+        """Target, seed and result of each attempt at a shard."""
+        for target, seed, text in self._connection.execute(
+            "SELECT target, seed, result FROM shards ORDER BY rowid"
+        ):
+            yield target, seed, self._decoded(text)
+
+    def deadly(self) -> list[tuple[str, int]]:
+        """By target, how many programs end the worker that runs them alone."""
+        return self._connection.execute(
+            "SELECT target, count(*) FROM failures WHERE number = -1"
+            " AND NOT json_extract(failure, '$.company') GROUP BY target"
+        ).fetchall()
+
+    def reductions(self) -> Iterator[tuple[list[str], dict[str, Any] | None]]:
+        """For each failure, the ends of workers that reduced it, and the result."""
+        for deaths, text in self._connection.execute("SELECT deaths, reduction FROM failures"):
+            yield self._decoded(deaths), None if text is None else self._decoded(text)
+
+    def result(self, task: str) -> dict[str, Any] | None:
+        """The result of an attempt at a shard, as it was kept."""
+        row = self._one("SELECT result FROM shards WHERE task = ?", task)
+        return None if row is None else self._decoded(row[0])
+
+    def failures(self, task: str) -> list[KeptFailure]:
+        """The failures of an attempt at a shard, in order."""
+        rows = self._connection.execute(
+            "SELECT id, number, failure, deaths FROM failures WHERE task = ? ORDER BY number",
+            (task,),
+        )
+        return [self._failure(id_, task, *row) for id_, *row in rows]
+
+    def keep_result(
+        self,
+        task: str,
+        shard: tuple[str, int],
+        result: Mapping[str, object],
+        failures: Sequence[Failure] = (),
+    ) -> None:
+        """Keep the result of an attempt at a shard (its target and seed) with its failures."""
+        with self._connection:
+            self._connection.execute("BEGIN")
+            self.write("INSERT INTO shards VALUES (?, ?, ?, ?)", task, *shard, json.dumps(result))
+            for number, failure in enumerate(failures):
+                self._keep_failure(task, number, failure)
+                if failure.known is not None:
+                    self._keep_occurrence(f"{KNOWN}{failure.known}", task, number)
+        for failure in failures:
+            self._note_failure(failure)
+
+    def keep_failure(self, task: str, failure: Failure) -> KeptFailure:
+        """Keep the failure of a worker's death during a task, once."""
+        number = -1  # those of the task itself count from 0
+        if not self._has(task, number):
+            self._keep_failure(task, number, failure)
+            self._note_failure(failure)
+        row = self._one(
+            "SELECT id, number, failure, deaths FROM failures WHERE task = ? AND number = ?",
+            task,
+            number,
+        )
+        return self._failure(row[0], task, *row[1:])
+
+    def _has(self, task: str, number: int) -> bool:
+        found = self._one("SELECT 1 FROM failures WHERE task = ? AND number = ?", task, number)
+        return found is not None
+
+    def _keep_failure(self, task: str, number: int, failure: Failure) -> None:
+        symptom = failure.symptom
+        self.write(
+            "INSERT INTO failures (task, number, target, oracle, kind, failure)"
+            " VALUES (?, ?, ?, ?, ?, ?)",
+            task,
+            number,
+            symptom.target,
+            symptom.oracle,
+            symptom.kind,
+            self._texts.of_failure(failure),
+        )
+
+    def _note_failure(self, failure: Failure) -> None:
+        symptom = failure.symptom
+        self.events.note(
+            "failure",
+            target=symptom.target,
+            oracle=symptom.oracle,
+            kind=symptom.kind,
+            seed=failure.seed,
+            known=failure.known,
+        )
+
+    def _failure(self, id_: int, task: str, number: int, text: str, deaths: str) -> KeptFailure:
+        failure = self.checked(self._texts.failure, text)
+        return KeptFailure(id_, task, number, failure, tuple(self._decoded(deaths)))
+
+    # --- reductions ---
+
+    def reduction(self, kept: KeptFailure) -> dict[str, Any] | None:
+        """The result of a reduction, as it was kept."""
+        row = self._one("SELECT reduction FROM failures WHERE id = ?", kept.id)
+        return None if row is None or row[0] is None else self._decoded(row[0])
+
+    def keep_reduction(self, kept: KeptFailure, result: Mapping[str, object]) -> None:
+        """Keep the result of a reduction."""
+        self.write("UPDATE failures SET reduction = ? WHERE id = ?", json.dumps(result), kept.id)
+
+    def keep_death(self, kept: KeptFailure, death: str) -> KeptFailure:
+        """Keep that a worker ended while it reduced a failure."""
+        deaths = (*kept.deaths, death)
+        self.write("UPDATE failures SET deaths = ? WHERE id = ?", json.dumps(deaths), kept.id)
+        self.events.note(
+            "a worker ended in a reduction", death=death, kind=kept.failure.symptom.kind
+        )
+        return kept._replace(deaths=deaths)
+
+    # --- findings ---
+
+    def keep_finding(self, finding: Finding, script: str, state: str) -> None:
+        """Keep a finding that is not in the store yet."""
+        if self.finding(finding.identifier) is None:
+            self.write(
+                "INSERT INTO findings VALUES (?, ?, ?, ?, NULL, NULL, NULL)",
+                finding.identifier,
+                state,
+                self._texts.of_finding(finding),
+                script,
+            )
+            self.events.note("reduced", finding=finding.identifier, size=len(finding.program))
+
+    def remove_finding(self, identifier: str) -> None:
+        """Remove a finding, but not its occurrences: there will be other evidence."""
+        self.write("DELETE FROM findings WHERE identifier = ?", identifier)
+
+    def keep_occurrence(self, identifier: str, kept: KeptFailure) -> None:
+        """Keep that a failure is one of a finding."""
+        self._keep_occurrence(identifier, kept.task, kept.number)
+
+    def _keep_occurrence(self, identifier: str, task: str, number: int) -> None:
+        new = self._connection.execute(
+            "INSERT OR IGNORE INTO occurrences VALUES (?, ?, ?)", (identifier, task, number)
+        )
+        if new.rowcount:  # and not one of before the campaign was started again
+            self.write(
+                "UPDATE triage SET state = 'regressed', note = note || ' (shows again)'"
+                " WHERE finding = ? AND state = 'fixed'",
+                identifier,
+            )
+
+    def occurrences(self) -> dict[str, int]:
+        """How many failures each finding has."""
+        return dict(self.all("SELECT finding, count(*) FROM occurrences GROUP BY finding"))
+
+    def keep_script(self, identifier: str, script: str) -> None:
+        """Keep another script for a finding that is not confirmed."""
+        self.write("UPDATE findings SET script = ? WHERE identifier = ?", script, identifier)
+
+    def keep_confirmation(
+        self, identifier: str, state: str, confirmation: Mapping[str, object]
+    ) -> None:
+        """Keep what the reproducer of a finding showed."""
+        self.write(
+            "UPDATE findings SET state = ?, confirmation = ? WHERE identifier = ?",
+            state,
+            json.dumps(confirmation),
+            identifier,
+        )
+        self.events.note("confirmed", finding=identifier, state=state)
+
+    def keep_torch_compile(
+        self, finding: Finding, answers: dict[str, str], script: str, issue: str | None
+    ) -> None:
+        """Keep what `torch.compile` does with a finding, and the script and issue that tell it."""
+        self.write(
+            "UPDATE findings SET finding = ?, torch_compile = ?, script = ?, issue = ?"
+            " WHERE identifier = ?",
+            self._texts.of_finding(finding),
+            json.dumps(answers),
+            script,
+            issue,
+            finding.identifier,
+        )
+
+    def finding(self, identifier: str) -> KeptFinding | None:
+        """A finding and all that is known of it."""
+        row = self._one(
+            "SELECT finding, script, issue, confirmation, torch_compile FROM findings"
+            " WHERE identifier = ?",
+            identifier,
+        )
+        return None if row is None else self._finding(*row)
+
+    def findings(self) -> Iterator[KeptFinding]:
+        """All findings, in the order in which they were found."""
+        for (identifier,) in self._connection.execute(
+            "SELECT identifier FROM findings ORDER BY rowid"
+        ).fetchall():
+            found = self.finding(identifier)
+            assert found is not None
+            yield found
+
+    def _finding(
+        self, text: str, script: str, issue: str | None, confirmation: str | None, said: str | None
+    ) -> KeptFinding:
+        finding = self.checked(self._texts.finding, text, str(self.file))
+        self.checked(require_texts, script, issue)
+        shown, answers = (
+            None if value is None else self._decoded(value) for value in (confirmation, said)
+        )
+        return KeptFinding(finding, script, issue, shown, answers)
+
+    # --- rows ---
+
+    def all(self, statement: str, *values: object) -> list[Any]:
+        """The rows that a statement selects."""
+        return self._connection.execute(statement, values).fetchall()
+
+    def _one(self, statement: str, *values: object) -> Any:
+        return self._connection.execute(statement, values).fetchone()
+
+    def write(self, statement: str, *values: object) -> None:
+        """Change rows."""
+        self._connection.execute(statement, values)
+
+    def _decoded(self, text: str) -> Any:
+        return self.checked(json.loads, text)
+
+    def checked(self, read: Any, *values: object) -> Any:
+        """Read a value. Raises `UserError` that names the store if it is malformed."""
+        try:
+            return read(*values)
+        except DAMAGE as reason:
+            raise UserError(
+                f"{self.file} is damaged: {type(reason).__name__}: {reason}; name another folder"
+                " with --run"
+            ) from reason

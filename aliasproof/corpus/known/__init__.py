@@ -1,0 +1,1 @@
+"""Known bugs, one per file. Each module defines `BUG`, and `known_bugs` lists it."""

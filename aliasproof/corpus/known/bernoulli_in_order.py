@@ -1,0 +1,49 @@
+"""The functional `bernoulli` draws in the order of indices, and `bernoulli_` in memory order."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.overrides import kernel_replaced
+
+DROPOUTS = ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout")
+
+
+@contextlib.contextmanager
+def mended() -> Iterator[None]:
+    """The tensor is written through a view whose indices are in memory order.
+
+    The result of `bernoulli.p` is contiguous whatever its operand is.
+    """
+    with kernel_replaced("bernoulli_.float", "Functionalize", _in_memory_order):
+        yield
+
+
+def _in_memory_order(original: Callable[..., Any], x: torch.Tensor, *args: Any) -> torch.Tensor:
+    original(x.permute(sorted(range(x.dim()), key=x.stride, reverse=True)), *args)
+    return x
+
+
+BUG = KnownBug(
+    "bernoulli-in-order",
+    "bernoulli_ becomes bernoulli, which draws the numbers of a transposed tensor in another order",
+    "",
+    written(
+        """
+        aten.bernoulli_.float(x0, 0.5)
+        return ()
+        """,
+        view(2, 2, strides=(1, 2)),
+    ),
+    ("aot", "aot-epilogue"),
+    ("2.13", "2.15"),
+    mended,
+    plausible=lambda program: calls(
+        program, "bernoulli_", *DROPOUTS, *(f"{name}_" for name in DROPOUTS)
+    ),
+)

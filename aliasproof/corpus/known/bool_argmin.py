@@ -1,0 +1,48 @@
+"""The position of the smallest bool is that of the largest."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from aliasproof.corpus.inductor_lowerings import lowering_replaced, run_in_eager
+from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+
+MIN = torch.ops.aten.min.dim
+
+
+@contextlib.contextmanager
+def mended() -> Iterator[None]:
+    """Eager's kernel finds the minimum of a bool tensor.
+
+    The vectorised code compares masks with `<`.
+    """
+    with lowering_replaced(MIN, _min):
+        yield
+
+
+def _min(original: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+    if x.get_dtype() is torch.bool:
+        return run_in_eager(MIN, x, *args, **kwargs)
+    return original(x, *args, **kwargs)
+
+
+BUG = KnownBug(
+    "bool-argmin",
+    "min of a bool tensor along a dimension returns the position of a True beside a False",
+    "https://github.com/pytorch/pytorch/issues/184893",
+    written(
+        """
+        v0, v1 = aten.min.dim(x0, 0)
+        return v0, v1
+        """,
+        view(9, 17, dtype=torch.bool),
+    ),
+    ("inductor",),
+    ("2.13",),
+    mended,
+    plausible=lambda program: calls(program, "min", "argmin"),
+)

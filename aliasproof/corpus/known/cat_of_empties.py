@@ -1,0 +1,55 @@
+"""Inductor drops empty operands of `cat` with their dtype."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from aliasproof.corpus.inductor_passes import decomposed
+from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+
+aten = torch.ops.aten
+
+
+@contextlib.contextmanager
+def mended() -> Iterator[None]:
+    """The result has the dtype to which all operands are promoted, the empty ones too.
+
+    Torch asks for this dtype only where one operand is left (pytorch/pytorch#152995).
+    """
+
+    def cat(original: Callable[..., Any], tensors: Any, dim: int = 0) -> Any:
+        found = original(tensors, dim)
+        if found is NotImplemented:
+            return found
+        dtypes = [tensor.dtype for tensor in tensors]
+        promoted = dtypes[0]
+        for dtype in dtypes:
+            promoted = torch.promote_types(promoted, dtype)
+        return found if found.dtype == promoted else found.to(promoted)
+
+    with decomposed(aten.cat.default, cat):
+        yield
+
+
+BUG = KnownBug(
+    "cat-of-empties",
+    "Inductor's cat ignores the dtype of empty operands",
+    "",
+    written(
+        """
+        v0 = aten.cat.default([x0, x1, x2])
+        return (v0,)
+        """,
+        view(0, dtype=torch.float64),
+        view(1),
+        view(1),
+    ),
+    ("aot:decompose", "inductor-fx"),
+    ("2.13", "2.15"),
+    mended,
+    plausible=lambda program: calls(program, "cat"),
+)

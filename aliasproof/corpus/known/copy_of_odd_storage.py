@@ -1,0 +1,66 @@
+"""The functional form of `copy_` fails on a storage whose bytes its dtype does not divide."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import torch
+
+from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.overrides import kernel_replaced
+
+
+@contextlib.contextmanager
+def mended() -> Iterator[None]:
+    """The whole storage is cloned as bytes, so it may have any length.
+
+    Torch clones it as elements of the view's dtype (`clone_preserve_strides`,
+    aten/src/ATen/native/TensorShape.cpp).
+    """
+    with contextlib.ExitStack() as stack:
+        for key in ("CPU", "Meta"):
+            stack.enter_context(kernel_replaced("copy", key, _copy))
+        yield
+
+
+def _copy(
+    original: Callable[..., torch.Tensor],
+    x: torch.Tensor,
+    source: torch.Tensor,
+    non_blocking: bool = False,
+) -> torch.Tensor:
+    storage = x.untyped_storage()
+    # What torch does not get wrong is left to torch. It clones an overlapping view without storage.
+    if storage.nbytes() % x.itemsize == 0 or torch._debug_has_internal_overlap(x) == 1:
+        return original(x, source, non_blocking)
+    copied = torch.empty(0, dtype=x.dtype, device=x.device)
+    copied.set_(storage.clone(), x.storage_offset(), x.shape, x.stride())
+    return copied.copy_(source, non_blocking)
+
+
+BUG = KnownBug(
+    "copy-of-odd-storage",
+    "functional copy asserts nbytes % dtype_size == 0 of the storage that a view is in",
+    "",
+    written(
+        """
+        aten.copy_.default(x0, x1)
+        return ()
+        """,
+        view(1, storage=0, dtype=torch.int16),
+        view(1, storage=1, dtype=torch.int16),
+        bytes_of={0: 3},
+    ),
+    ("functionalize", "aot", "aot-epilogue", "fx-reinplace"),
+    ("2.13", "2.15"),
+    mended,
+    plausible=lambda program: (
+        any(
+            storage.nbytes % each.dtype.itemsize
+            for each in program.inputs
+            for storage in [program.storages[each.storage]]
+        )
+        or any("view.dtype" in call.op for call in program.instructions)
+    ),
+)

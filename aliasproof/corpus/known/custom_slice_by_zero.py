@@ -1,0 +1,47 @@
+"""`auto_functionalized_v2` divides by the stride of a view, which can be 0."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+from torch._higher_order_ops import auto_functionalize
+
+from aliasproof.corpus.known_bug import KnownBug, view, written
+
+
+@contextlib.contextmanager
+def mended() -> Iterator[None]:
+    """A view with a stride of 0 is taken by `as_strided`, not by `slice`.
+
+    Only a view without elements gets here: a write to another one with such a stride is undefined.
+    """
+    original = auto_functionalize.try_use_slice
+
+    def try_use_slice(base: torch.Tensor, tensor: torch.Tensor) -> Any:
+        return None if 0 in tensor.stride() else original(base, tensor)
+
+    with mock.patch.object(auto_functionalize, "try_use_slice", try_use_slice):
+        yield
+
+
+BUG = KnownBug(
+    "custom-slice-by-zero",
+    "ZeroDivisionError where a custom operator writes an empty slice with a stride of 0",
+    "",
+    written(
+        """
+        v0 = aten.slice.Tensor(x0, 0, 1)
+        torch.ops.aliasproof.double.default(v0)
+        return ()
+        """,
+        view(1, 0, strides=(0, 1)),
+    ),
+    ("aot", "aot-epilogue"),
+    ("2.13", "2.15"),
+    mended,
+    plausible=lambda program: any(0 in each.strides for each in program.inputs),
+)

@@ -1,0 +1,61 @@
+"""`auto_functionalized_v2` takes views of a written tensor with the layout it had before."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+from torch._higher_order_ops import auto_functionalize
+
+from aliasproof.corpus.functional_layouts import layout_of_value
+from aliasproof.corpus.known_bug import KnownBug, view, written
+
+
+@contextlib.contextmanager
+def mended() -> Iterator[None]:
+    """Views are described by the layouts of the values that they have now.
+
+    Torch describes a view by the layout that it had when it was taken. A write in between replaces
+    the base with a new tensor, in a storage of its own.
+    """
+    original = auto_functionalize.write_view_information_to_args
+
+    def write(names: list[str], types: Any, kwargs: dict[str, Any], bases: Any) -> None:
+        given = {name: kwargs[name] for name in names}
+        kwargs |= {name: _layouts(each) for name, each in given.items()}
+        with mock.patch.object(auto_functionalize, "get_base", lambda layout: layout.base):
+            original(names, types, kwargs, bases)
+        kwargs |= given
+
+    with mock.patch.object(auto_functionalize, "write_view_information_to_args", write):
+        yield
+
+
+def _layouts(given: Any) -> Any:
+    if given is None:
+        return None
+    if isinstance(given, list):
+        return [_layouts(each) for each in given]
+    base = auto_functionalize.get_base(given)
+    return layout_of_value(given, None if base is None else layout_of_value(base))
+
+
+BUG = KnownBug(
+    "custom-view-of-new-base",
+    "a custom operator that writes v = x[0] after x.add_(1) writes x[1] if x has an offset",
+    "",
+    written(
+        """
+        v0 = aten.select.int(x0, 0, 0)
+        aten.add_.Scalar(x0, 0)
+        torch.ops.aliasproof.double.default(v0)
+        return ()
+        """,
+        view(2, offset=1),
+    ),
+    ("aot", "aot-epilogue"),
+    ("2.13", "2.15"),
+    mended,
+)

@@ -1,0 +1,52 @@
+"""Under AOTAutograd, `dropout` that drops nothing copies its operand."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from unittest import mock
+
+import torch
+from torch._C import DispatchKey
+
+from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+
+aten = torch.ops.aten
+
+
+@contextlib.contextmanager
+def mended() -> Iterator[None]:
+    """`dropout` that drops nothing returns its operand, as in eager."""
+    with contextlib.ExitStack() as stack:
+        kernels = aten.dropout.default.py_kernels
+        for key in (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd):
+            stack.enter_context(mock.patch.dict(kernels, {key: _dropout}))
+        aten.dropout.default._dispatch_cache.clear()
+        yield
+    aten.dropout.default._dispatch_cache.clear()
+
+
+def _dropout(x: torch.Tensor, p: float, train: bool) -> torch.Tensor:
+    if train and p != 0:
+        dropped: torch.Tensor = aten.native_dropout.default(x, p, train)[0]
+        return dropped
+    return x
+
+
+BUG = KnownBug(
+    "dropout-of-nothing",
+    "dropout in evaluation is a copy of its operand, which eager returns",
+    "https://github.com/pytorch/pytorch/issues/115249",
+    written(
+        """
+        v0 = aten.neg.default(x0)
+        v1 = aten.dropout.default(v0, 0.5, False)
+        return (v0, v1)
+        """,
+        view(),
+    ),
+    ("aot",),
+    ("2.13",),
+    mended,
+    plausible=lambda program: calls(program, "dropout"),
+)

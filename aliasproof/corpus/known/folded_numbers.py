@@ -1,0 +1,53 @@
+"""Inductor folds constants as if each had dimensions, so a number changes the dtype."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import fx
+
+from aliasproof.corpus.inductor_passes import replaced
+from aliasproof.corpus.known_bug import KnownBug, view, written
+
+
+@contextlib.contextmanager
+def mended() -> Iterator[None]:
+    """Each folded value has the dtype that the graph notes for it.
+
+    Torch folds each constant as a tensor of size [1]. A tensor without dimensions does not promote
+    the dtype of others, and one of size [1] does.
+    """
+
+    def deduce(original: Callable[..., Any], folder: Any, node: fx.Node) -> Any:
+        found, noted = original(folder, node), node.meta.get("val")
+        if isinstance(found, torch.Tensor) and isinstance(noted, torch.Tensor):
+            return found.to(noted.dtype)
+        return found
+
+    name = "UniformValueConstantFolder._deduce_value"
+    with replaced("fx_passes.joint_graph", name, deduce):
+        yield
+
+
+BUG = KnownBug(
+    "folded-numbers",
+    "Inductor folds full((2,), 100, dtype=int8) + full((), 100) in int64",
+    "",
+    written(
+        """
+        v0 = aten.full_like.default(x0, 100)
+        v1 = aten.full_like.default(x1, 100)
+        v2 = aten.add.Tensor(v0, v1)
+        v3 = aten.gt.Scalar(v2, 0)
+        return (v3,)
+        """,
+        view(2, dtype=torch.int8),
+        view(dtype=torch.int64),
+    ),
+    ("inductor-fx",),
+    ("2.13", "2.15"),
+    mended,
+)

@@ -1,0 +1,59 @@
+"""Inductor puts a foreach call in place whatever result is copied to which operand."""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import fx
+
+from aliasproof.corpus.inductor_passes import before_reinplacing, copied
+from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+
+aten = torch.ops.aten
+
+
+@contextlib.contextmanager
+def mended() -> Iterator[None]:
+    """A result that is written to another operand is copied first, so the pass does not see it.
+
+    Torch asks whether each operand gets a result of the call, and not whether it gets its own.
+    """
+    with before_reinplacing(_copy_exchanged):
+        yield
+
+
+def _copy_exchanged(graph: fx.Graph) -> None:
+    for write in graph.find_nodes(op="call_function", target=aten.copy_.default):
+        target: Any = write.args[0]
+        source: Any = write.args[1]
+        if isinstance(source, fx.Node) and source.target is operator.getitem:
+            call: Any = source.args[0]
+            index: Any = source.args[1]
+            operands = call.args[0] if call.args else None
+            if isinstance(operands, list | tuple) and operands[index] is not target:
+                copied(write, 1)
+
+
+BUG = KnownBug(
+    "foreach-results",
+    "Inductor puts a foreach call in place although its results go to other operands",
+    "",
+    written(
+        """
+        v0, v1 = aten._foreach_add.Scalar([x0, x1], 1)
+        aten.copy_.default(x0, v1)
+        aten.copy_.default(x1, v0)
+        return ()
+        """,
+        view(),
+        view(),
+    ),
+    ("inductor-fx",),
+    ("2.13", "2.15"),
+    mended,
+    plausible=lambda program: calls(program, "_foreach_add"),
+)

@@ -1,0 +1,56 @@
+"""An index that is computed from a tensor is read while that tensor is written."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+
+from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+
+
+@contextlib.contextmanager
+def mended() -> Iterator[None]:
+    """The indices are computed before the first element is written.
+
+    `index_put_impl_` has done so for the values since pytorch/pytorch#139366, and not for indices.
+    """
+    from torch._inductor import ir, lowering  # noqa: PLC0415 - takes two seconds
+
+    name = "index_put_impl_"
+    original = getattr(lowering, name)
+
+    def index_put(x: Any, indices: Any, *rest: Any, **options: Any) -> Any:
+        for index in indices:
+            if isinstance(index, ir.TensorBox):
+                index.realize()
+        return original(x, indices, *rest, **options)
+
+    with mock.patch.object(lowering, name, index_put):
+        yield
+
+
+BUG = KnownBug(
+    "index-read-while-written",
+    "the index of x[index] = value is computed element by element while x is written",
+    "",
+    written(
+        """
+        v0 = aten.add.Scalar(x0, 1)
+        v1 = aten.remainder.Scalar(v0, 3)
+        aten.index_put_.default(x0, [v1], x1)
+        return ()
+        """,
+        view(3, dtype=torch.int64),
+        view(dtype=torch.int64),
+    ),
+    ("inductor",),
+    ("2.13", "2.15"),
+    mended,
+    plausible=lambda program: calls(
+        program, "index_put_", "index_put", "index_fill_", "index_copy_", "index_add_"
+    ),
+)

@@ -1,0 +1,68 @@
+"""Generated code has the overload `from` as an attribute, so it is no Python."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import keyword
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+from torch.fx import graph
+
+from aliasproof.corpus.inductor_passes import replaced
+from aliasproof.corpus.known_bug import KnownBug, view, written
+
+
+@contextlib.contextmanager
+def mended() -> Iterator[None]:
+    """An attribute whose name is a keyword is printed as a call of `getattr`.
+
+    Inductor prints calls in two ways: graphs by fx, and calls of kernels itself.
+    """
+    original = graph._get_qualified_name  # type: ignore[attr-defined]
+
+    def qualified_name(target: Any) -> str:
+        return _path(original(target))
+
+    with (
+        mock.patch.object(graph, "_get_qualified_name", qualified_name),
+        replaced("ir", "ExternKernel.set_python_kernel_name", _name_kernel),
+    ):
+        yield
+
+
+def _name_kernel(original: Callable[..., None], kernel: Any, given: str | None) -> None:
+    original(kernel, given)
+    if kernel.python_kernel_name is not None:
+        kernel.python_kernel_name = _path(kernel.python_kernel_name)
+
+
+def _path(dotted: str) -> str:
+    first, *names = dotted.split(".")
+    return functools.reduce(_attribute, names, first)
+
+
+def _attribute(owner: str, name: str) -> str:
+    return f'getattr({owner}, "{name}")' if keyword.iskeyword(name) else f"{owner}.{name}"
+
+
+BUG = KnownBug(
+    "keyword-overload",
+    "fx generates torch.ops.aten.random_.from for x.random_(0, 2), which is a SyntaxError",
+    "https://github.com/pytorch/pytorch/issues/151432",
+    written(
+        """
+        getattr(aten.random_, "from")(x0, 0, 2)
+        return ()
+        """,
+        view(2),
+    ),
+    ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "inductor-fx", "inductor"),
+    ("2.13", "2.15"),
+    mended,
+    plausible=lambda program: any(
+        keyword.iskeyword(call.op.split(".")[-1]) for call in program.instructions
+    ),
+)

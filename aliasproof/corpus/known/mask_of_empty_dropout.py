@@ -1,0 +1,50 @@
+"""The mask of `native_dropout` has another dtype on fake tensors if it has no elements."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+from torch._decomp import decomposition_table
+
+from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+
+
+@contextlib.contextmanager
+def mended() -> Iterator[None]:
+    """The mask of a tensor without elements has the dtype of the tensor, as in eager.
+
+    The kernel for CPU returns `empty_like(input)`. The decomposition, which is the fake kernel,
+    returns bools.
+    """
+    op = torch.ops.aten.native_dropout.default
+    original = decomposition_table[op]
+
+    def dropout(x: torch.Tensor, *args: Any) -> Any:
+        dropped, mask = original(x, *args)
+        return dropped, mask.to(x.dtype) if x.numel() == 0 else mask
+
+    with mock.patch.dict(decomposition_table, {op: dropout}):
+        yield
+
+
+BUG = KnownBug(
+    "mask-of-empty-dropout",
+    "the mask of native_dropout is float32 in eager and bool on fakes if it has no elements",
+    "",
+    written(
+        """
+        v0, v1 = aten.native_dropout.default(x0, 0.5, True)
+        v2 = aten.neg.default(v1)
+        return (v2,)
+        """,
+        view(0),
+    ),
+    ("fx-reinplace", "aot", "aot-epilogue"),
+    ("2.13", "2.15"),
+    mended,
+    plausible=lambda program: calls(program, "native_dropout"),
+)

@@ -1,0 +1,57 @@
+"""The functional `normal` draws into a dense copy, for which the kernel has another algorithm."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.overrides import kernel_replaced
+
+# `normal_kernel` fills contiguous tensors of this many elements at once (DistributionTemplates.h).
+AT_ONCE = 16
+
+
+@contextlib.contextmanager
+def mended() -> Iterator[None]:
+    """The numbers of a tensor with gaps are drawn one by one, in memory order.
+
+    On the CPU, the kernel draws so for what is not contiguous, and for a few elements.
+    """
+    with kernel_replaced("normal_", "Functionalize", _one_by_one):
+        yield
+
+
+def _one_by_one(original: Callable[..., Any], x: torch.Tensor, *args: Any) -> torch.Tensor:
+    in_memory_order = x.permute(sorted(range(x.dim()), key=x.stride, reverse=True))
+    if in_memory_order.is_contiguous():
+        original(x, *args)
+        return x
+    count = math.prod(x.shape)
+    parts = [x.new_empty(min(AT_ONCE - 1, count - at)) for at in range(0, count, AT_ONCE - 1)]
+    for part in parts:
+        part.normal_(*args)
+    in_memory_order.copy_(torch.cat(parts).reshape(in_memory_order.shape))
+    return x
+
+
+BUG = KnownBug(
+    "normal-of-strided",
+    "normal_ of a tensor with gaps draws other numbers, since it is functionalized on a dense copy",
+    "",
+    written(
+        """
+        aten.normal_.default(x0)
+        return ()
+        """,
+        view(16, strides=(2,)),
+    ),
+    ("aot", "aot-epilogue"),
+    ("2.13", "2.15"),
+    mended,
+    plausible=lambda program: calls(program, "normal_"),
+)

@@ -1,0 +1,45 @@
+"""Inductor replaces the parts of a `cat` by its operands, whatever their dtypes are."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from aliasproof.corpus.inductor_passes import pattern_needs
+from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+
+
+@contextlib.contextmanager
+def mended() -> Iterator[None]:
+    """The rewrite is left to operands of one dtype, which `cat` does not promote."""
+    with pattern_needs("post_grad", ("cat_splitwithsizes_replace",), _of_one_dtype):
+        yield
+
+
+def _of_one_dtype(match: Any) -> bool:
+    return len({operand.meta["val"].dtype for operand in match.kwargs["input_"]}) == 1
+
+
+BUG = KnownBug(
+    "promoting-cat",
+    "Inductor's split of cat((float, integer)) gives a part of integers",
+    "",
+    written(
+        """
+        v0 = aten.add.Scalar(x0, 1)
+        v1 = aten.add.Scalar(x1, 1)
+        v2 = aten.cat.default([v0, v1], 1)
+        v3, v4 = aten.split_with_sizes.default(v2, [1, 1], 1)
+        return v3, v4
+        """,
+        view(1, 1),
+        view(1, 1, dtype=torch.int64),
+    ),
+    ("inductor-fx",),
+    ("2.13", "2.15"),
+    mended,
+    plausible=lambda program: calls(program, "cat"),
+)

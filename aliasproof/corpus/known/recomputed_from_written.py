@@ -1,0 +1,66 @@
+"""The backward graph computes a value anew from an input that the forward graph has written."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import fx
+
+from aliasproof.corpus.inductor_passes import replaced
+from aliasproof.corpus.known_bug import KnownBug, view, written
+
+aten = torch.ops.aten
+
+
+@contextlib.contextmanager
+def mended() -> Iterator[None]:
+    """What is computed from an input that the graph writes is saved for the backward graph.
+
+    That is the correction of pytorch/pytorch#197039. Torch recomputes what is cheap, and takes
+    each input to be the same in the backward pass.
+    """
+    with replaced("compile_fx", "min_cut_rematerialization_partition", _partition):
+        yield
+
+
+def _partition(original: Callable[..., Any], joint: fx.GraphModule, *args: Any, **how: Any) -> Any:
+    from torch.utils.checkpoint import CheckpointPolicy  # noqa: PLC0415
+
+    for write in joint.graph.find_nodes(op="call_function", target=aten.copy_.default):
+        for reader in _readers(write.args[0]):
+            reader.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+    return original(joint, *args, **how)
+
+
+def _readers(node: fx.Node) -> Iterator[fx.Node]:
+    """The calls that read the data of a tensor or of its views, and make a new tensor."""
+    from torch.fx.passes.reinplace import _is_view_op  # noqa: PLC0415
+
+    for use in node.users:
+        if _is_view_op(use.target):
+            yield from _readers(use)
+        elif use.op == "call_function" and use.target is not aten.copy_.default:
+            yield use
+
+
+BUG = KnownBug(
+    "recomputed-from-written",
+    "gradients are computed from an input after the forward pass has written it",
+    "https://github.com/pytorch/pytorch/pull/197039",
+    written(
+        """
+        v0 = aten.neg.default(x0)
+        v1 = aten.mul.Tensor(v0, x1)
+        aten.add_.Scalar(x0, 1)
+        return (v1,)
+        """,
+        view(dtype=torch.int64),
+        view(),
+    ),
+    ("inductor-fx:grad",),
+    ("2.13", "2.15"),
+    mended,
+)

@@ -1,0 +1,42 @@
+"""FX reinplacing removes a scatter that does not undo the view it is matched with."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from unittest import mock
+
+from torch.fx.passes import reinplace
+
+from aliasproof.corpus.known_bug import KnownBug, view, written
+
+
+@contextlib.contextmanager
+def mended() -> Iterator[None]:
+    """No scatter is removed because a view of the same layout exists.
+
+    Torch compares layouts only. It does not ask whether the scatter writes the view back into the
+    base that the view was taken from.
+    """
+    with mock.patch.object(reinplace, "_get_view_inverse_node_usages", return_value=set()):
+        yield
+
+
+BUG = KnownBug(
+    "reinplaced-scatter",
+    "FX reinplacing removes a scatter that is not the inverse of the view",
+    "",
+    written(
+        """
+        v0 = aten.add.Scalar(x0, 0)
+        v1 = aten.select.int(v0, 0, 2)
+        v2 = aten.add.Scalar(v0, 0)
+        v3 = aten.select_scatter.default(v0, v1, 0, 2)
+        return v2, v3
+        """,
+        view(3),
+    ),
+    ("fx-reinplace",),
+    ("2.13", "2.15"),
+    mended,
+)

@@ -1,0 +1,54 @@
+"""The vectorised remainder for an infinite divisor is nan."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from aliasproof.corpus.inductor_lowerings import lowering_replaced, run_in_eager
+from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.programs.program import Storage
+
+OP = torch.ops.aten.remainder.Tensor
+
+
+@contextlib.contextmanager
+def mended() -> Iterator[None]:
+    """Eager's kernel finds the remainder, from `fmod(a, b)`.
+
+    `CppVecOverrides.remainder` is `a - floor(a / b) * b`, and `0 * inf` is nan. The code without
+    vectors is right.
+    """
+    with lowering_replaced(OP, _remainder):
+        yield
+
+
+def _remainder(original: Any, *args: Any) -> Any:
+    if args[0].get_dtype().is_floating_point:
+        return run_in_eager(OP, *args)
+    return original(*args)
+
+
+PROGRAM = written(
+    """
+    v0 = aten.remainder.Tensor(x0, x1)
+    return (v0,)
+    """,
+    view(17),
+    view(17),
+)
+
+BUG = KnownBug(
+    "remainder-of-infinity",
+    "1 % inf is nan in vectorised code, and 1 in eager",
+    "",
+    replace(PROGRAM, storages=(PROGRAM.storages[0], Storage(torch.float32, 17, ("inf",)))),
+    ("inductor",),
+    ("2.13", "2.15"),
+    mended,
+    plausible=lambda program: calls(program, "remainder", "remainder_"),
+)

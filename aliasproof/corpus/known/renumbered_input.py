@@ -1,0 +1,53 @@
+"""An output that is an input is another object once other inputs are merged."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from aliasproof.corpus.known_bug import KnownBug, inputs_share, view, written
+from aliasproof.corpus.synthetic_bases import OutputType, description_replaced
+
+
+@contextlib.contextmanager
+def mended() -> Iterator[None]:
+    """An output that is an input which was not merged stays that input.
+
+    Torch takes a new index of the input for a new base, but inputs also move when others are
+    merged.
+    """
+    with description_replaced(_with_inputs):
+        yield
+
+
+def _with_inputs(
+    original: Callable[..., Any], metadata: Any, merged: Sequence[Any], *rest: Any
+) -> Any:
+    created, indices = original(metadata, merged, *rest)
+    outputs = list(created.output_info)
+    for position, info in enumerate(metadata.output_info):
+        if info.output_type is OutputType.is_input and isinstance(merged[info.base_idx], int):
+            outputs[position] = replace(outputs[position], output_type=OutputType.is_input)
+    return replace(created, output_info=outputs), indices
+
+
+BUG = KnownBug(
+    "renumbered-input",
+    "an output that is an input becomes another object if other inputs are merged",
+    "https://github.com/pytorch/pytorch/pull/187111",
+    written(
+        """
+        aten.add_.Scalar(x0, 1)
+        return (x2,)
+        """,
+        view(2, storage=0),
+        view(2, storage=0),
+        view(2, storage=1),
+    ),
+    ("aot", "aot-epilogue"),
+    ("2.13",),
+    mended,
+    plausible=inputs_share,
+)

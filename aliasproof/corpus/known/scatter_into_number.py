@@ -1,0 +1,42 @@
+"""Inductor fails on a scatter into a constant tensor without dimensions."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+
+from aliasproof.corpus.inductor_passes import pattern_needs
+from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+
+
+@contextlib.contextmanager
+def mended() -> Iterator[None]:
+    """The rewrite is left to tensors with dimensions. Its condition asks for the size of one."""
+
+    def has_dimensions(match: object) -> bool:
+        return len(match.kwargs["shape"]) > 0  # type: ignore[attr-defined]
+
+    with pattern_needs("joint_graph", ("scatter_upon_const_tensor",), has_dimensions):
+        yield
+
+
+BUG = KnownBug(
+    "scatter-into-number",
+    "Inductor raises IndexError for a scatter into a constant tensor without dimensions",
+    "",
+    written(
+        """
+        v0 = aten.zeros_like.default(x0)
+        v1 = aten.scatter.value(v0, 0, x1, 1)
+        return (v1,)
+        """,
+        view(),
+        view(dtype=torch.int64),
+    ),
+    ("inductor-fx",),
+    ("2.13", "2.15"),
+    mended,
+    plausible=lambda program: calls(program, "scatter", "scatter_"),
+)

@@ -1,0 +1,50 @@
+"""Writes through `unfold` are banned also where there is one window, which overlaps nothing."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+
+from aliasproof.corpus.known_bug import KnownBug, Mark, calls, view, written
+from aliasproof.corpus.overrides import kernel_replaced
+
+
+@contextlib.contextmanager
+def mended() -> Iterator[None]:
+    """One window is made as the window of a step at least as long as itself, which is not banned.
+
+    Torch bans writes if the window is longer than the step, however many windows there are.
+    """
+
+    def unfold(original: object, x: torch.Tensor, dim: int, size: int, step: int) -> object:
+        assert callable(original)
+        length = x.shape[dim] if x.dim() else 1
+        if size > step and (length - size) // step == 0:
+            return original(x, dim, size, max(size, step))
+        return original(x, dim, size, step)
+
+    with kernel_replaced("unfold", "Functionalize", unfold):
+        yield
+
+
+BUG = KnownBug(
+    "unfold-ban",
+    "a write through unfold with one window is refused, though nothing overlaps",
+    "https://github.com/pytorch/pytorch/issues/165409",
+    written(
+        """
+        v0 = aten.unfold.default(x0, 0, 2, 1)
+        aten.add_.Scalar(v0, 0)
+        return ()
+        """,
+        view(2),
+    ),
+    ("functionalize", "aot", "aot-epilogue", "fx-reinplace"),
+    ("2.13", "2.15"),
+    mended,
+    # The ban itself, also where several windows overlap.
+    mark=Mark(("errors",), "While executing unfold, functionalization encountered a tensor being"),
+    plausible=lambda program: calls(program, "unfold"),
+)

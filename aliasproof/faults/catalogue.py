@@ -1,0 +1,51 @@
+"""All faults."""
+
+from __future__ import annotations
+
+from aliasproof.faults import (
+    analysis_faults,
+    condition_faults,
+    copy_faults,
+    custom_faults,
+    epilogue_faults,
+    metadata_faults,
+    mutation_faults,
+    output_faults,
+    random_faults,
+    value_faults,
+    view_faults,
+    write_faults,
+)
+from aliasproof.faults.fault import Fault
+from aliasproof.programs.errors import UserError, did_you_mean
+
+FAULTS: dict[str, Fault] = {
+    fault.name: fault
+    for module in (
+        condition_faults,
+        epilogue_faults,
+        view_faults,
+        write_faults,
+        copy_faults,
+        custom_faults,
+        analysis_faults,
+        output_faults,
+        value_faults,
+        metadata_faults,
+        random_faults,
+        mutation_faults,
+    )
+    for fault in module.FAULTS
+}
+
+
+def fault_named(name: str) -> Fault:
+    """The fault of that name. Its words may be separated by spaces or hyphens.
+
+    Raises `UserError` with the nearest name if there is none.
+    """
+    plain = name.replace("-", " ")
+    if plain in FAULTS:
+        return FAULTS[plain]
+    hint = did_you_mean(plain, FAULTS, otherwise="see docs/faults.md for all of them")
+    raise UserError(f"unknown fault '{name}'{hint}")

@@ -1,0 +1,262 @@
+"""`Fault`: a wrong pass, and the few ways in which one is made from the right passes.
+
+Each fault is one small function. The function gives the fault its name, and its docstring is the
+summary. It either rewrites the graph after a stage, or replaces one function of `reference_pass`
+while the passes run. Everything else is as in the target `reference`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import importlib
+import inspect
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from types import ModuleType
+from typing import Any, TypeAlias
+from unittest import mock
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from aliasproof.programs.errors import InternalError
+from aliasproof.reference_pass.conditions import CONDITIONS, Condition
+from aliasproof.reference_pass.functionalize import RULES, functionalize_by
+from aliasproof.reference_pass.metadata import update_metadata
+from aliasproof.reference_pass.noops import NOOP_RULES, NoOpRule, remove_noops
+from aliasproof.reference_pass.reinplace import reinplace
+from aliasproof.reference_pass.rules import Rules
+from aliasproof.targets.reference import CONTRACT, staged, untraced
+from aliasproof.targets.target import Build, Function, Target
+
+Inputs: TypeAlias = Sequence[torch.Tensor]
+Make: TypeAlias = Callable[[Function, Inputs], Build]
+Rewrite: TypeAlias = Callable[[fx.GraphModule], None]
+Context: TypeAlias = Callable[[], AbstractContextManager[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A wrong pass.
+
+    `source` is the PyTorch issue that the fault re-creates, or the rule of the reference pass that
+    it breaks.
+    """
+
+    name: str
+    summary: str
+    source: str
+    make: Make = field(repr=False)
+
+    @property
+    def target(self) -> Target:
+        """The fault as a target with the contract of the reference: the same results as eager."""
+        return Target(self.name, self.summary, CONTRACT, self.make, recipe="")
+
+
+def _left_alone(graph_module: fx.GraphModule) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """The passes of the reference with one thing wrong, as the `make` of a fault.
+
+    `functional` rewrites the graph after functionalization, `plain` after no-ops are removed, and
+    `reinplaced` after reinplacing. The metadata is updated after the first two, as a careful pass
+    would do. `rules` are the decisions of functionalization, `noop_rules` those of removing no-ops,
+    `conditions` those of reinplacing. All passes run inside the context `within`.
+    """
+
+    functional: Rewrite = _left_alone
+    plain: Rewrite = _left_alone
+    reinplaced: Rewrite = _left_alone
+    rules: Rules = RULES
+    noop_rules: Sequence[NoOpRule] = NOOP_RULES
+    conditions: Sequence[Condition] = CONDITIONS
+    within: Context = contextlib.nullcontext
+
+    def __call__(self, function: Function, inputs: Inputs) -> Build:
+        """Build as the target `reference` does."""
+        function = untraced(function)
+        with self.within():
+            functional = functionalize_by(self.rules, function, *inputs)
+            functional = _rewritten(functional, self.functional)
+            plain = remove_noops(copy.deepcopy(functional), rules=self.noop_rules)
+            plain = _rewritten(plain, self.plain)
+            reinplaced = reinplace(copy.deepcopy(plain), conditions=self.conditions)
+            self.reinplaced(reinplaced)
+            reinplaced.recompile()
+        return staged(functional, plain, reinplaced)
+
+
+def _rewritten(graph_module: fx.GraphModule, rewrite: Rewrite) -> fx.GraphModule:
+    if rewrite is not _left_alone:
+        rewrite(graph_module)
+        graph_module.recompile()
+        update_metadata(graph_module)
+    return graph_module
+
+
+def fault(wrong: Callable[..., Any], source: str, make: Make) -> Fault:
+    """A fault with the name and the docstring of the wrong function."""
+    summary = " ".join((wrong.__doc__ or "").split())
+    return Fault(fault_name(wrong), summary, source, make)
+
+
+def fault_name(wrong: Callable[..., Any]) -> str:
+    """The name of a fault: that of its function, in words."""
+    return wrong.__name__.strip("_").replace("_", " ")
+
+
+def after_functionalize(rewrite: Rewrite, source: str) -> Fault:
+    """A rewrite of the functional graph."""
+    require_same_parameters(rewrite, _left_alone)
+    return fault(rewrite, source, Passes(functional=rewrite))
+
+
+def after_noops(rewrite: Rewrite, source: str) -> Fault:
+    """A rewrite of the functional graph after no-ops are removed."""
+    require_same_parameters(rewrite, _left_alone)
+    return fault(rewrite, source, Passes(plain=rewrite))
+
+
+def after_reinplace(rewrite: Rewrite, source: str) -> Fault:
+    """A rewrite of the reinplaced graph."""
+    require_same_parameters(rewrite, _left_alone)
+    return fault(rewrite, source, Passes(reinplaced=rewrite))
+
+
+def by_rule(name: str, wrong: Callable[..., Any], source: str) -> Fault:
+    """Functionalization with one wrong rule, by its name in `Rules`."""
+    require_same_parameters(wrong, getattr(RULES, name))
+    changed: dict[str, Any] = {name: wrong}
+    return fault(wrong, source, Passes(rules=replace(RULES, **changed)))
+
+
+def by_table(name: str, wrong: Callable[..., Any], source: str, *ops: OpOverload) -> Fault:
+    """Functionalization with wrong lines in one of the tables of `Rules`, by its name."""
+    table = getattr(RULES, name)
+    for op in ops:
+        # A table may have no line for the op: then the wrong one is new.
+        require_same_parameters(wrong, table.get(op, next(iter(table.values()))))
+    changed: dict[str, Any] = {name: {**table, **dict.fromkeys(ops, wrong)}}
+    return fault(wrong, source, Passes(rules=replace(RULES, **changed)))
+
+
+def weaker_condition(right: Condition, wrong: Condition, source: str) -> Fault:
+    """Reinplacing with one condition replaced by a weaker one."""
+    require_same_parameters(wrong, right)
+    asked = [wrong if condition is right else condition for condition in CONDITIONS]
+    return fault(wrong, source, Passes(conditions=asked))
+
+
+def weaker_noop_rule(right: NoOpRule, wrong: NoOpRule, source: str) -> Fault:
+    """Removing no-ops with one rule replaced by a weaker one."""
+    require_same_parameters(wrong, right)
+    rules = [wrong if rule is right else rule for rule in NOOP_RULES]
+    return fault(wrong, source, Passes(noop_rules=rules))
+
+
+def instead_of_entries(
+    table: MutableMapping[Any, Any], wrong: Callable[..., Any], source: str, *keys: object
+) -> Fault:
+    """The wrong function replaces entries of a table of the reference pass while the passes run."""
+    for key in keys:
+        require_same_parameters(wrong, table[key])
+
+    def replaced() -> AbstractContextManager[object]:
+        return mock.patch.dict(table, dict.fromkeys(keys, wrong))
+
+    return fault(wrong, source, Passes(within=replaced))
+
+
+def instead_of(
+    name: str,
+    wrong: Callable[..., Any],
+    source: str,
+    home: str | type,
+    *more_homes: str | type,
+    rules: Rules = RULES,
+) -> Fault:
+    """The wrong function replaces a function, method or property while the passes run.
+
+    `name` is the name of the right one in its home. A home is a class, or the name of a module of
+    `reference_pass`. Each module that imports a function has its own reference to it, so give all
+    modules in which the wrong one is to be called. `rules` are those of functionalization. Raises
+    `InternalError` if a home has no such name, if two homes mean different functions by it, or if
+    the wrong function takes other parameters than the right one.
+    """
+    owners = [_owner(each) for each in (home, *more_homes)]
+    right = _right_function(name, wrong, owners)
+    is_property = isinstance(inspect.getattr_static(owners[0], name), property)
+    require_same_parameters(wrong, right)
+
+    @contextlib.contextmanager
+    def replaced() -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for owner in owners:
+                new = property(wrong) if is_property else wrong
+                stack.enter_context(mock.patch.object(owner, name, new))
+            yield
+
+    return fault(wrong, source, Passes(rules=rules, within=replaced))
+
+
+def _owner(home: str | type) -> ModuleType | type:
+    # Not `getattr(reference_pass, home)`: the package has functions with the names of modules.
+    return (
+        importlib.import_module(f"aliasproof.reference_pass.{home}")
+        if isinstance(home, str)
+        else home
+    )
+
+
+def _right_function(
+    name: str, wrong: Callable[..., Any], owners: Sequence[ModuleType | type]
+) -> Callable[..., Any]:
+    """The one function that all owners mean by a name; of a property, its getter."""
+    found: list[Any] = []
+    for owner in owners:
+        try:
+            attribute = inspect.getattr_static(owner, name)
+        except AttributeError:
+            raise InternalError(
+                f"fault '{fault_name(wrong)}' replaces '{name}' of {owner.__name__}, which has no"
+                " such name; if it was renamed, give the new name"
+            ) from None
+        found.append(attribute.fget if isinstance(attribute, property) else attribute)
+    if any(other is not found[0] for other in found[1:]):
+        names = ", ".join(owner.__name__ for owner in owners)
+        raise InternalError(
+            f"fault '{fault_name(wrong)}' replaces '{name}' of {names}, but these are different"
+            " functions; plant one fault for each"
+        )
+    right: Callable[..., Any] = found[0]
+    return right
+
+
+def require_same_parameters(wrong: Callable[..., Any], right: Callable[..., Any]) -> None:
+    """Raise `InternalError` unless both take the same parameters: names, kinds, order, defaults.
+
+    With other parameters the first call of the fault would raise a `TypeError`, and each program
+    that reaches it would seem to kill the fault.
+    """
+    given, expected = _without_annotations(wrong), _without_annotations(right)
+    if given != expected:
+        raise InternalError(
+            f"fault '{fault_name(wrong)}': {wrong.__name__}{given} does not take the parameters"
+            f" of the function that it replaces: {right.__qualname__}{expected}"
+        )
+
+
+def _without_annotations(function: Callable[..., Any]) -> inspect.Signature:
+    signature = inspect.signature(function)
+    parameters = [
+        parameter.replace(annotation=inspect.Parameter.empty)
+        for parameter in signature.parameters.values()
+    ]
+    return inspect.Signature(parameters)

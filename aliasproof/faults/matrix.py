@@ -1,0 +1,274 @@
+"""The kill matrix: for each fault and each oracle, how many programs until the first kill.
+
+A fault is *killed* by an oracle if that oracle reports a violation of the contract of the target
+`reference`. Programs are drawn by seed, and each fault is tried on the same programs in the same
+order. So a row is a pure function of the name of the fault, the seed and the limits. Programs that
+are undefined in eager do not count.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+import multiprocessing
+import statistics
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils import _pytree as pytree
+
+from aliasproof.faults.catalogue import FAULTS, fault_named
+from aliasproof.faults.mistakes import own_mistake
+from aliasproof.generators.features import swarm
+from aliasproof.generators.strategies import sample
+from aliasproof.oracles.judge import EVERY_ORACLE
+from aliasproof.oracles.verdict import Report, Verdict
+from aliasproof.programs.errors import InternalError, Rejected
+from aliasproof.targets.reference import REFERENCE
+from aliasproof.targets.target import Target
+from aliasproof.trials.examination import Examination, examine
+from aliasproof.trials.trial import Case, EagerRun, run_eager
+from aliasproof.trials.worker import SEEDS_APART, start_worker
+
+PROGRAMS_PER_SHARD = 25  # programs of one seed, that is of the same features
+MOST_PROGRAMS = 5_000  # before a fault without a kill is given up
+FURTHER = 200  # after the first kill, for the other oracles
+# Targets that rewrite arithmetic do not promise what these oracles check.
+WAIVED = ("equivalence",)
+
+
+@dataclass(frozen=True, slots=True)
+class FaultRow:
+    """What killed a fault: for each oracle that did, the number of the first such program, from 1.
+
+    `tried` counts the programs that the fault was tried on, `refused` those that the wrong pass
+    refused.
+    """
+
+    fault: str
+    tried: int
+    refused: int
+    first: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def killed(self) -> int | None:
+        """The number of programs until the first kill by any oracle; None if the fault survives."""
+        return min(self.first.values(), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """The rows in the order of the catalogue."""
+
+    seed: int
+    oracles: tuple[str, ...]
+    rows: tuple[FaultRow, ...]
+
+    @property
+    def survivors(self) -> list[str]:
+        """The faults that no oracle killed."""
+        return [row.fault for row in self.rows if row.killed is None]
+
+    @property
+    def programs(self) -> list[int]:
+        """Programs until the first kill, of the faults that were killed."""
+        return [row.killed for row in self.rows if row.killed is not None]
+
+    @property
+    def median(self) -> float | None:
+        """The median of `programs`; None if no fault was killed."""
+        return statistics.median(self.programs) if self.programs else None
+
+    def only_killer_of(self, oracle: str, *, without: Collection[str] = ()) -> list[str]:
+        """The faults that only this oracle killed, if the oracles `without` are left out."""
+        return [row.fault for row in self.rows if row.first.keys() - set(without) == {oracle}]
+
+    def to_json(self) -> dict[str, object]:
+        """The matrix as JSON values."""
+        return {
+            "version": 1,
+            "torch": torch.__version__,
+            "seed": self.seed,
+            "faults": [
+                {
+                    "fault": row.fault,
+                    "summary": FAULTS[row.fault].summary,
+                    "source": FAULTS[row.fault].source,
+                    "programs until killed": row.killed,
+                    "by oracle": row.first,
+                    "programs tried": row.tried,
+                    "programs refused": row.refused,
+                }
+                for row in self.rows
+            ],
+            "killed": len(self.programs),
+            "median": self.median,
+            "most": max(self.programs, default=None),
+            "survivors": self.survivors,
+            "only killer of": {oracle: self.only_killer_of(oracle) for oracle in self.oracles},
+            "only killer of without waived": {
+                oracle: self.only_killer_of(oracle, without=WAIVED)
+                for oracle in self.oracles
+                if oracle not in WAIVED
+            },
+        }
+
+
+Listener: TypeAlias = Callable[[FaultRow], None]
+
+
+def kill_matrix(
+    names: Sequence[str],
+    seed: int = 0,
+    most_programs: int = MOST_PROGRAMS,
+    further: int = FURTHER,
+    workers: int = 1,
+    listener: Listener = lambda row: None,
+) -> Matrix:
+    """Try each fault on programs until it is killed, and then on more for the other oracles.
+
+    A fault without a kill is given up after `most_programs`. After the first kill it is tried on
+    `further` programs. `listener` is called with each row, in order. The matrix does not depend on
+    `workers`. Raises `UserError` for an unknown name, and `InternalError` if the code of a fault
+    fails.
+    """
+    chosen = [fault_named(name).name for name in names]
+    make_row = functools.partial(row_of, seed=seed, most_programs=most_programs, further=further)
+    rows = []
+    for row in _in_parallel(make_row, chosen, workers):
+        listener(row)
+        rows.append(row)
+    return Matrix(seed, EVERY_ORACLE, tuple(rows))
+
+
+def _in_parallel(
+    make_row: Callable[[str], FaultRow], names: Sequence[str], workers: int
+) -> Iterator[FaultRow]:
+    if workers == 1:
+        yield from map(make_row, names)
+        return
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["aliasproof.faults.matrix"])
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=start_worker) as pool:
+        yield from pool.map(make_row, names)
+
+
+def row_of(
+    name: str, seed: int, most_programs: int = MOST_PROGRAMS, further: int = FURTHER
+) -> FaultRow:
+    """One row of the matrix."""
+    return row_of_target(fault_named(name).target, seed, most_programs, further, right=REFERENCE)
+
+
+def row_of_target(
+    target: Target, seed: int, most_programs: int, further: int, right: Target | None = None
+) -> FaultRow:
+    """A row for any target. Programs that become the same graphs as by `right` are not judged."""
+    first: dict[str, int] = {}
+    last, number, refused = most_programs, 0, 0
+    for number, prepared in enumerate(itertools.islice(_cases(seed), most_programs), 1):
+        # Most programs do not show the fault, and to compare graphs costs less than to judge them.
+        if right is None or _differ(prepared, target, right):
+            reports = _reports(prepared, target)
+            refused += reports["errors"].verdict is Verdict.DOCUMENTED
+            for oracle, report in reports.items():
+                if report.verdict is Verdict.VIOLATED:
+                    first.setdefault(oracle, number)
+        if first:
+            last = min(last, min(first.values()) + further)
+        if number >= last:
+            break
+    return FaultRow(target.name, number, refused, first)
+
+
+def _reports(prepared: PreparedCase, target: Target) -> Mapping[str, Report]:
+    found = examine(prepared.case, target, eager=prepared.eager, every_oracle=True, attribute=False)
+    if found.mistake is not None:
+        raise found.mistake
+    _require_no_own_mistake(target.name, found)
+    return found.reports
+
+
+def _require_no_own_mistake(fault: str, found: Examination) -> None:
+    """Raise `InternalError` if the code of the fault raises, and not the graph that it makes."""
+    error = found.trial.target.error if found.trial else None
+    mistake = None if error is None else own_mistake(fault, error)
+    if mistake is not None:
+        raise InternalError(
+            f"the code of fault '{fault}' raises {mistake}; this is not a kill, since an oracle"
+            " must see what the fault does: correct the function, or remove the fault"
+        ) from error
+
+
+# --- programs -------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class PreparedCase:
+    """A program that is defined in eager, its eager run, and a digest of its graphs by target."""
+
+    case: Case
+    eager: EagerRun
+    graphs: dict[str, bytes] = field(default_factory=dict)
+
+
+def _cases(seed: int) -> Iterator[PreparedCase]:
+    for number in itertools.count():
+        yield from _shard(seed * SEEDS_APART + number)
+
+
+@functools.lru_cache(maxsize=120)  # since the next fault is tried on the same programs
+def _shard(seed: int) -> list[PreparedCase]:
+    found = []
+    for program in sample(swarm(seed), seed, PROGRAMS_PER_SHARD):
+        case = Case.of(program)
+        try:
+            eager = run_eager(case)
+        except Rejected:
+            continue
+        if eager.observation.error is None:
+            found.append(PreparedCase(case, eager))
+    return found
+
+
+def _differ(prepared: PreparedCase, target: Target, right: Target) -> bool:
+    if right.name not in prepared.graphs:
+        prepared.graphs[right.name] = _graphs(prepared, right)
+    return _graphs(prepared, target) != prepared.graphs[right.name]
+
+
+def _graphs(prepared: PreparedCase, target: Target) -> bytes:
+    """A digest of the stages that a program becomes: their code and metadata.
+
+    Empty if the build raises.
+    """
+    FakeTensorMode.cache_clear()  # before each build, as a trial does
+    try:
+        stages = target.build(prepared.case.function, prepared.case.fresh_inputs()).stages
+    except Exception:  # noqa: BLE001 - the trial builds again, and judges what is raised
+        return b""
+    contents = [(stage.graph.code, _metadata(stage.graph.graph)) for stage in stages]
+    return hashlib.blake2b(repr(contents).encode()).digest()
+
+
+def _metadata(graph: fx.Graph) -> list[object]:
+    """Dtype, layout and storage of the tensors in the metadata of each node.
+
+    Storages are numbered in the order of the nodes, so equal graphs have equal numbers.
+    """
+    storages: dict[int, int] = {}
+    found: list[object] = []
+    for node in graph.nodes:
+        leaves = pytree.tree_leaves(node.meta.get("val"))
+        for leaf in leaves:
+            if isinstance(leaf, torch.Tensor):
+                number = storages.setdefault(leaf.untyped_storage()._cdata, len(storages))
+                found.append((leaf.dtype, leaf.shape, leaf.stride(), leaf.storage_offset(), number))
+        found.append(len(leaves))
+    return found

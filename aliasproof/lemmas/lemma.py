@@ -1,0 +1,244 @@
+"""Lemmas: steps of overlap predicates, proved or refuted by z3 for all sizes, strides and offsets.
+
+A lemma says: "where these assumptions hold, that is impossible". An example: "where the last
+element of one view is before the first of the other, no byte is in both". z3 searches a
+counterexample. There are four answers, and none replaces another:
+
+- proved: there is no counterexample;
+- refuted: here is one;
+- unknown: z3 gave up;
+- vacuous: the assumptions cannot hold, so nothing was shown. The branch of a case split is dead.
+
+A proof does not cover numbers of dimensions that the lemma does not name, nor integers that do not
+fit into 64 bits.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
+
+import torch
+import z3
+
+from aliasproof.lemmas.lemma_formulas import Formula, Scope, SymbolicView
+from aliasproof.programs.errors import InternalError
+from aliasproof.programs.program import Program
+
+# Milliseconds for each search for a smaller counterexample. The first one is as right as a smaller
+# one, which is only easier to read.
+_SMALLER_MS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """Where all `assumptions` hold, the `counterexample` must be impossible.
+
+    `views` are the views that it mentions, if any.
+    """
+
+    assumptions: Sequence[Formula]
+    counterexample: Sequence[Formula]
+    views: tuple[SymbolicView, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LemmaCase:
+    """One question to z3.
+
+    The cases of a lemma differ in numbers of dimensions, in item sizes, or in the direction of an
+    equivalence.
+    """
+
+    name: str
+    state: Callable[[Scope], Statement]
+
+
+@dataclass(frozen=True, slots=True)
+class Lemma:
+    """A step of a predicate, and what it claims.
+
+    It is proved if all cases are; they are asked in order. `source` names file and function.
+    `ranges` says what the proof covers. A lemma that views can refute also has `asks`, which says
+    whether the real function takes the step on such tensors, and `program`, which makes a program
+    that goes wrong if it does.
+    """
+
+    name: str
+    source: str
+    claim: str
+    ranges: str
+    cases: tuple[LemmaCase, ...]
+    asks: Callable[[Sequence[torch.Tensor]], bool] | None = None
+    program: Callable[[Sequence[SymbolicView]], Program] | None = None
+
+
+# --- answers --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Proved:
+    """There is no counterexample, and the assumptions can hold."""
+
+    verdict: ClassVar[str] = "proved"
+
+
+@dataclass(frozen=True, slots=True)
+class Refuted:
+    """A counterexample: the value of each name, and the views that these values give."""
+
+    verdict: ClassVar[str] = "refuted"
+    case: str
+    values: Mapping[str, int]
+    views: tuple[SymbolicView, ...] = ()
+
+    def describe(self) -> str:
+        """One line for people."""
+        if not self.views:
+            return ", ".join(f"{name} = {value}" for name, value in self.values.items())
+        return "; ".join(
+            f"{name}: sizes {view.sizes}, strides {view.strides}, offset {view.offset},"
+            f" {view.itemsize} bytes per element"
+            for name, view in zip("xy", self.views, strict=False)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """z3 gave up on a case; `reason` is in its own words."""
+
+    verdict: ClassVar[str] = "unknown"
+    case: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Vacuous:
+    """The assumptions of a case contradict each other."""
+
+    verdict: ClassVar[str] = "vacuous"
+    case: str
+
+
+LemmaAnswer: TypeAlias = Proved | Refuted | Undecided | Vacuous
+
+
+@dataclass(frozen=True, slots=True)
+class LemmaProof:
+    """z3's answer to a lemma, and the milliseconds it took."""
+
+    lemma: Lemma
+    answer: LemmaAnswer
+    milliseconds: float
+
+    @property
+    def verdict(self) -> str:
+        """The kind of answer: proved, refuted, unknown or vacuous."""
+        return self.answer.verdict
+
+
+# --- proofs ---------------------------------------------------------------------------------------
+
+
+def prove_lemma(lemma: Lemma, limit_ms: int = 10_000) -> LemmaProof:
+    """Ask z3 about all cases, with `limit_ms` milliseconds for each question.
+
+    A refuted case refutes the lemma. Else an unknown case makes it unknown, else a vacuous one
+    vacuous. Equal lemmas get equal answers.
+
+    Raises:
+        InternalError: the counterexample of z3 is not one.
+
+    """
+    start = time.perf_counter()
+    answers: list[LemmaAnswer] = []
+    for case in lemma.cases:
+        answers.append(_answer(case, limit_ms))
+        if isinstance(answers[-1], Refuted):
+            break
+    # The classes in order of weight: the first that occurs among the cases wins.
+    worst = min(
+        answers, key=lambda answer: (Refuted, Undecided, Vacuous, Proved).index(type(answer))
+    )
+    return LemmaProof(lemma, worst, 1e3 * (time.perf_counter() - start))
+
+
+def is_counterexample(state: Callable[[Scope], Statement], values: Mapping[str, int]) -> bool:
+    """Whether these values refute the statement, by plain arithmetic."""
+    # The same function as z3 read, now with plain integers for names.
+    statement = state(values.__getitem__)
+    return all((*statement.assumptions, *statement.counterexample))
+
+
+def _answer(case: LemmaCase, limit_ms: int) -> LemmaAnswer:
+    unknowns = _Unknowns()
+    statement = case.state(unknowns)
+    # First the assumptions alone: if they cannot hold, "no counterexample" says nothing.
+    possible = unknowns.ask(statement.assumptions, limit_ms)
+    if possible is None:
+        return Vacuous(case.name)
+    refuting = (*statement.assumptions, *statement.counterexample)
+    found = possible if isinstance(possible, str) else unknowns.ask(refuting, limit_ms)
+    if found is None:
+        return Proved()
+    if isinstance(found, str):
+        return Undecided(case.name, found)
+    values = unknowns.smallest(refuting, found, limit_ms)
+    if not is_counterexample(case.state, values):
+        raise InternalError(
+            f"z3 gave a wrong counterexample to '{case.name}', please send us this line: {values}"
+        )
+    return Refuted(case.name, values, case.state(values.__getitem__).views)
+
+
+class _Unknowns:
+    """The names of one statement as z3 integers.
+
+    Each statement has a z3 context of its own, so that no question depends on another.
+    """
+
+    def __init__(self) -> None:
+        self.context = z3.Context()
+        self.by_name: dict[str, Any] = {}
+
+    def __call__(self, name: str) -> Any:
+        return self.by_name.setdefault(name, z3.Int(name, self.context))
+
+    def ask(self, conditions: Sequence[Formula], limit_ms: int) -> dict[str, int] | str | None:
+        """Values that satisfy the conditions, None if there are none, or why z3 does not know."""
+        # A fresh solver chooses its tactics by the conditions. One that is asked again uses a
+        # weaker general tactic.
+        solver = z3.Solver(ctx=self.context)
+        solver.set("timeout", limit_ms)
+        solver.add(*conditions)
+        verdict = solver.check()
+        if verdict == z3.unsat:
+            return None
+        if verdict == z3.unknown:
+            return f"z3 gave up, with a limit of {limit_ms} ms: {solver.reason_unknown()}"
+        model = solver.model()
+        # Completion: a name that no condition mentions gets a value, too.
+        return {
+            name: int(model.eval(unknown, model_completion=True).as_long())
+            for name, unknown in self.by_name.items()
+        }
+
+    def smallest(
+        self, conditions: Sequence[Formula], found: dict[str, int], limit_ms: int
+    ) -> dict[str, int]:
+        """Values with a smaller sum that satisfy the conditions: easier to read, small tensors."""
+        total = z3.Sum(
+            *(z3.If(unknown >= 0, unknown, -unknown) for unknown in self.by_name.values())
+        )
+        # A binary search for the least sum of absolute values.
+        least = 0
+        while least < (most := sum(map(abs, found.values()))):
+            middle = (least + most) // 2
+            smaller = self.ask((*conditions, total <= middle), min(limit_ms, _SMALLER_MS))
+            if isinstance(smaller, dict):
+                found = smaller
+            else:  # none, or z3 gave up: go on above
+                least = middle + 1
+        return found

@@ -1,0 +1,395 @@
+"""Is a program defined in eager? Decided at each ATen call, on the bytes that it reads and writes.
+
+PyTorch raises an error on some writes to overlapping memory and is silently undefined on others. A
+compiler may do anything there, so a program with such a call is discarded and never reported. Some
+calls run in one order on the device at hand, though nothing specifies it: these are *unspecified*,
+noted in the trace, and the program is compared. `Watch` sees every ATen call below a Python
+function, so it judges programs and users' functions alike.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._ops import HigherOrderOperator, OpOverload
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from aliasproof.programs.custom_operators import NAMESPACE, READS_AGAIN, READS_LOCATION
+from aliasproof.programs.data_dependence import is_data_dependent
+from aliasproof.programs.eager_call import EagerCall, tensors_in
+from aliasproof.programs.errors import InternalError, Rejected, require_sound_process
+from aliasproof.programs.foreach_calls import depends_on_their_order, is_foreach, one_by_one
+from aliasproof.programs.higher_order import eager_steps
+from aliasproof.programs.indexed_stores import stores_twice
+from aliasproof.programs.regions import Region, covers, overlap, overlaps_itself
+from aliasproof.programs.rounded_numbers import rounds_a_number
+from aliasproof.programs.rounding_tables import moves, rounds_again
+from aliasproof.programs.schemas import Kind, has_fake_kernel
+from aliasproof.programs.stored_values import same_values, value_stored
+from aliasproof.programs.trace import InputLocation, StridedChains, Trace
+from aliasproof.programs.undefined_arithmetic import ARITHMETIC
+from aliasproof.programs.uninitialised import UninitialisedMemory
+from aliasproof.programs.wrong_kernels import WRONG_KERNELS
+
+aten = torch.ops.aten
+
+
+class Undefined(Rejected):
+    """The program is undefined in eager; the message names the op and says why."""
+
+
+# --- rules ----------------------------------------------------------------------------------------
+# Each rule takes a call that is about to run and says what is wrong with it, or None.
+
+
+def writes_through_itself(call: EagerCall) -> str | None:
+    """Two elements of a written region share a byte, so how often it is updated is not fixed."""
+    for tensor in call.written:
+        # A plain store of equal values is defined; `value_stored` checks that they are equal. An
+        # `out=` argument is computed element by element, and may get different values.
+        plain_store = call.overwrites(tensor) and call.facts.kind is not Kind.OUT
+        # A random op stores a number per element.
+        plain_store = plain_store and not call.facts.random
+        if not plain_store and overlaps_itself(Region.of(tensor)):
+            return "writes through a region that overlaps itself"
+    return None
+
+
+def scatters_into_itself(call: EagerCall) -> str | None:
+    """A scatter clones a tensor that overlaps itself: the clone overlaps or not, by layout."""
+    if call.op.overloadpacket in _SCATTERS and overlaps_itself(Region.of(call.arguments["self"])):
+        return "scatters into a tensor that overlaps itself"
+    # The other scatters have no view that could overlap itself.
+    if call.op is aten.as_strided_scatter.default:
+        sizes, strides = call.arguments["size"], call.arguments["stride"]
+        if overlaps_itself(Region(0, tuple(sizes), tuple(strides), 1)):
+            return "scatters through a view that overlaps itself"
+    return None
+
+
+def reads_what_it_writes(call: EagerCall) -> str | None:
+    """A call reads bytes of its destination in an order that depends on the kernel.
+
+    A pointwise op may read a region that is equal to the destination: each element is read before
+    it is written.
+    """
+    pointwise = call.facts.pointwise or is_foreach(call.op)
+    for target in call.written:
+        region = Region.of(target)
+        for operand in _read_while_it_writes(call):
+            other = Region.of(operand)
+            if overlap(region, other) and not (pointwise and region == other):
+                return "reads memory that it is writing at other positions"
+    return None
+
+
+def _read_while_it_writes(call: EagerCall) -> Iterator[torch.Tensor]:
+    """The operands that it does not write, except a 0-d value that it first makes a number."""
+    for index, argument in enumerate(call.op._schema.arguments):
+        if index in call.facts.writes:
+            continue
+        for operand in tensors_in(call.arguments[argument.name]):
+            if not read_as_number_first(call.op, argument.name, operand.dim()):
+                yield operand
+
+
+def read_as_number_first(op: OpOverload, argument: str, dims: int) -> bool:
+    """True for a 0-d tensor that a kernel converts to a number before it writes."""
+    return op in _READ_NUMBER_FIRST and argument == "value" and dims == 0
+
+
+def writes_twice(call: EagerCall) -> str | None:
+    """Two destinations of one call share bytes."""
+    # `_foreach` ops and ops with several `out=` arguments have more than one destination.
+    for index, one in enumerate(call.written):
+        if any(overlap(Region.of(one), Region.of(other)) for other in call.written[:index]):
+            return "writes the same memory through two arguments"
+    return None
+
+
+def stores_twice_by_index(call: EagerCall) -> str | None:
+    """An indexed store has equal indices, so which value stays depends on the kernel."""
+    if stores_twice(call.op.overloadpacket, call.arguments):
+        return "stores twice at the same index"
+    return None
+
+
+def reads_broken_bool(call: EagerCall) -> str | None:
+    """A call reads a bool that is neither 0 nor 1, written through a view of another dtype."""
+    if call.facts.kind is Kind.VIEW:  # it reads nothing
+        return None
+    for tensor in (*call.only_read, *call.written):
+        # An overwritten tensor may also be an operand: `x.copy_(x)` reads nothing.
+        if tensor.dtype != torch.bool or not tensor.numel() or call.overwrites(tensor):
+            continue
+        if int(tensor.view(torch.uint8).max()) > 1:
+            return "reads a bool that is neither 0 nor 1"
+    return None
+
+
+RULES: tuple[Callable[[EagerCall], str | None], ...] = (
+    writes_through_itself,
+    scatters_into_itself,
+    reads_what_it_writes,
+    writes_twice,
+    stores_twice_by_index,
+    *ARITHMETIC,
+    reads_broken_bool,
+    *WRONG_KERNELS,
+)
+
+
+# These depend on the order in which a kernel reads and writes.
+_ABOUT_ORDER = (writes_through_itself, reads_what_it_writes, writes_twice)
+_BETWEEN_ARGUMENTS = (reads_what_it_writes, writes_twice)
+# The rules say what is undefined for torch's operators and for ours.
+_DEFINED_BY_RULES = ("aten", "prims", "prim", "quantized", "mkldnn", "inductor", NAMESPACE)
+
+_READ_NUMBER_FIRST = {aten.fill_.Tensor, aten.masked_fill_.Tensor}
+
+_SCATTERS = {
+    aten.select_scatter,
+    aten.slice_scatter,
+    aten.diagonal_scatter,
+    aten.as_strided_scatter,
+    aten.copy,
+}
+
+ALLOCATES = {
+    "empty",
+    "empty_like",
+    "empty_strided",
+    "empty_permuted",
+    "new_empty",
+    "new_empty_strided",
+}
+
+
+# --- the watch ------------------------------------------------------------------------------------
+
+
+class Watch(TorchDispatchMode):
+    """Raises `Undefined` before a call that is undefined in eager, at any depth below a function.
+
+    It leaves what happened in `trace`. It follows a higher-order operator into what that calls.
+    Without `traces`, it only decides what is undefined, in less time, and the trace stays empty.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(self, inputs: Sequence[torch.Tensor] = (), *, traces: bool = True) -> None:
+        super().__init__()
+        self._traces = traces
+        self.trace = Trace(tuple(map(InputLocation.of, inputs)))
+        # Inputs that share a storage may read it as different dtypes from the start.
+        dtypes = {(tensor.untyped_storage()._cdata, tensor.dtype): tensor for tensor in inputs}
+        seen = Counter(storage for storage, _ in dtypes)
+        for (storage, _), tensor in dtypes.items():
+            if seen[storage] > 1:
+                self.trace.rounding.mixed.add(tensor)
+        self._uninitialised = UninitialisedMemory()
+        self._before_resize = 0  # bytes of a storage that the call may lengthen
+        self._factor = False  # see `Rounding.note`
+        self._strided = StridedChains()
+        self._count(inputs, ())
+
+    def __torch_dispatch__(
+        self,
+        func: OpOverload | HigherOrderOperator,
+        types: object,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if isinstance(func, HigherOrderOperator):
+            return self._higher_order(func, args, kwargs)
+        call = EagerCall.of(func, args, kwargs)
+        if torch.is_grad_enabled() and any(each.requires_grad for each in call.only_read):
+            self.trace.differentiates = True
+        expected, mistake = None, None
+        try:
+            self._refuse_undefined(call)
+            expected = value_stored(call.op, call.arguments)
+            self._note_operands(call)
+        except Rejected:
+            raise
+        except Exception as reason:  # noqa: BLE001 - nothing is swallowed: it is raised below
+            mistake = reason
+        # A rule fails on arguments that make no sense. Eager then raises a better error here.
+        result = func(*args, **kwargs)
+        if mistake is not None:
+            raise _watch_failed(func, mistake) from mistake
+        try:
+            if expected is not None and not same_values(call.written[0], expected):
+                raise Undefined(f"{func} writes different values to one position")
+            returned = [each for each in tensors_in(result) if each.layout is torch.strided]
+            self._note_memory(call, returned)
+            if self._traces:
+                self._note(call, returned)
+        except Rejected:
+            raise
+        except Exception as reason:
+            raise _watch_failed(func, reason) from reason
+        return result
+
+    def _higher_order(
+        self, op: HigherOrderOperator, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        run_steps = eager_steps(op)
+        if run_steps is not None:
+            with self:
+                return run_steps(*args, **kwargs)
+        # Nothing is known of what it does to memory, so its results are compared with a tolerance.
+        result = op(*args, **kwargs)
+        self.trace.unwatched[str(op)] = None
+        for tensor in tensors_in([*args, *kwargs.values(), result]):
+            self.trace.written.add(tensor.untyped_storage().data_ptr())
+            self.trace.written_regions.add(Region.of(tensor))
+            self.trace.rounding.inexact.add(tensor)
+        operands = list(tensors_in([*args, *kwargs.values()]))
+        self._follow_expanded(operands, [*operands, *tensors_in(result)])
+        return result
+
+    def shows_unwritten(self, tensor: torch.Tensor) -> bool:
+        """True if the tensor covers a byte that was never written."""
+        return self._uninitialised.shown_by(tensor)
+
+    def require_initialised(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Raises `Undefined` if what the function leaves shows memory that was never written."""
+        if any(map(self.shows_unwritten, tensors)):
+            raise Undefined("returns memory that was never written")
+
+    def _refuse_undefined(self, call: EagerCall) -> None:
+        steps = one_by_one(call)
+        for rule in RULES:
+            reason = next(filter(None, map(rule, steps)), None)
+            if reason is None:
+                continue
+            # Our own operators say what they do with arguments that overlap each other.
+            if call.op.namespace == NAMESPACE and rule in _BETWEEN_ARGUMENTS:
+                self.trace.reads_again |= (
+                    rule is reads_what_it_writes and str(call.op) in READS_AGAIN
+                )
+                continue
+            # The kernel of an operator that torch does not define is a function of the user. What
+            # it does where memory overlaps is unknown, but it does the same each time.
+            if rule not in _ABOUT_ORDER or call.op.namespace in _DEFINED_BY_RULES:
+                raise Undefined(f"{call.op} {reason}")
+            self._note_unspecified(f"{call.op} {reason}")
+        if depends_on_their_order(steps):
+            self._note_unspecified(f"{call.op} runs one tensor after the other, and they overlap")
+        self._refuse_uninitialised(call)
+
+    def _note_unspecified(self, how: str) -> None:
+        self.trace.unspecified = self.trace.unspecified or how
+
+    def _refuse_uninitialised(self, call: EagerCall) -> None:
+        # A view shows memory without reading it.
+        if not self._uninitialised or call.facts.kind is Kind.VIEW:
+            return
+        # Such a schema says that it writes its argument, but the op reads no contents.
+        if torch.Tag.inplace_view in call.op.tags:
+            return
+        if any(map(self._uninitialised.shown_by, call.read())):
+            raise Undefined(f"{call.op} reads memory that was never written")
+
+    def _note_operands(self, call: EagerCall) -> None:
+        """Look at the operands as they are before the call, which may overwrite them."""
+        reshapes = torch.Tag.inplace_view in call.op.tags
+        if reshapes:
+            self._before_resize = _storage_shown_next(call).nbytes()
+        if not self._traces:
+            return
+        if reshapes:
+            self.trace.reshaped |= {each.untyped_storage().data_ptr() for each in call.written}
+        self._factor = rounds_again(call.arguments) or rounds_a_number(call)
+        self.trace.rounding.before(call.op, call.read(), factor=self._factor)
+        self.trace.fused.before(call)
+
+    def _note_memory(self, call: EagerCall, returned: Sequence[torch.Tensor]) -> None:
+        """Follow which memory was written."""
+        # The schema of `t_` and the like says that they write, but they write no data.
+        if torch.Tag.inplace_view in call.op.tags:
+            resized = call.written[0].untyped_storage()
+            if resized.nbytes() > self._before_resize:
+                self._uninitialised.note_resize(resized, self._before_resize)
+            return
+        for tensor in call.written:
+            self._uninitialised.note_write(tensor)
+        if call.op.overloadpacket.__name__ in ALLOCATES:
+            for tensor in returned:
+                self._uninitialised.note_allocation(tensor)
+
+    def _note(self, call: EagerCall, returned: Sequence[torch.Tensor]) -> None:
+        trace = self.trace
+        for tensor in call.written:
+            trace.written.add(tensor.untyped_storage().data_ptr())
+            trace.written_regions.add(region := Region.of(tensor))
+            if overlaps_itself(region):
+                trace.overlapping_writes.add(region)
+                trace.expanded.add(tensor)
+            trace.written_as_strided = trace.written_as_strided or self._strided.has(tensor)
+        trace.overlapping_operands = trace.overlapping_operands or _operands_overlap(call)
+        self._count(returned, [*call.only_read, *call.written])
+        operands, made = [*call.only_read, *call.written], [*call.written, *returned]
+        trace.rounding.note(call.op, operands, made, factor=self._factor)
+        trace.fused.note(call, made, moved=moves(call.op, [*operands, *made]))
+        self._follow_expanded(operands, made)
+        by_schema = bool(call.facts.writes)  # it may have written nothing this time
+        trace.custom_write |= by_schema and call.op.namespace not in ("aten", "prims")
+        trace.reads_location = trace.reads_location or str(call.op) in READS_LOCATION
+        trace.random = trace.random or call.facts.random
+        trace.without_fake = trace.without_fake or not has_fake_kernel(call.op)
+        if trace.data_dependent is None and is_data_dependent(call.op, call.arguments):
+            trace.data_dependent = str(call.op)
+        self._strided.note(call.op, call.only_read or call.written, returned)
+        # Functionalization of torch documents limits for `as_strided`; contracts ask for these.
+        if call.op is aten.as_strided.default:
+            shown, given = Region.of(returned[0]), Region.of(call.only_read[0])
+            trace.overlapping_as_strided = trace.overlapping_as_strided or overlaps_itself(shown)
+            trace.outside = trace.outside or not covers(given, shown)
+
+    def _follow_expanded(
+        self, operands: Sequence[torch.Tensor], made: Sequence[torch.Tensor]
+    ) -> None:
+        """What is computed from data of a write through an overlapping region counts as well."""
+        if self.trace.expanded.any(operands):
+            for tensor in made:
+                self.trace.expanded.add(tensor)
+
+    def _count(self, tensors: Sequence[torch.Tensor], known: Sequence[torch.Tensor]) -> None:
+        """Add the sizes of the storages that no known tensor has."""
+        counted = {tensor.untyped_storage()._cdata for tensor in known}
+        for tensor in tensors:
+            storage = tensor.untyped_storage()
+            if storage._cdata not in counted:
+                counted.add(storage._cdata)
+                self.trace.nbytes += storage.nbytes()
+
+
+def _storage_shown_next(call: EagerCall) -> torch.UntypedStorage:
+    """The storage that a tensor shows after `set_` or `resize_`, which may lengthen it."""
+    source = call.arguments.get("source", call.written[0])
+    shown: torch.UntypedStorage = (
+        source.untyped_storage() if isinstance(source, torch.Tensor) else source
+    )
+    return shown
+
+
+def _operands_overlap(call: EagerCall) -> bool:
+    return any(
+        target.untyped_storage()._cdata == operand.untyped_storage()._cdata
+        and overlap(Region.of(target), Region.of(operand))
+        for index, target in enumerate(call.written)
+        for operand in (*call.only_read, *call.written[:index])
+    )
+
+
+def _watch_failed(op: OpOverload, reason: Exception) -> InternalError:
+    """An exception in the watch itself is neither eager's error nor the program's."""
+    # But that of a kernel arrives where its result is first looked at.
+    require_sound_process(reason)
+    return InternalError(f"watching {op} failed: {type(reason).__name__}: {reason}")

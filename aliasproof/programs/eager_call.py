@@ -1,0 +1,67 @@
+"""`EagerCall`: one ATen call in eager, before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from aliasproof.programs.errors import Rejected
+from aliasproof.programs.schemas import Facts, facts
+
+
+@dataclass(slots=True)
+class EagerCall:
+    """One ATen call, before it runs: its operands by schema argument, and as flat lists of tensors.
+
+    `overwritten` are the written tensors whose old contents the op does not read.
+    """
+
+    op: OpOverload
+    facts: Facts
+    arguments: dict[str, Any]
+    written: list[torch.Tensor]
+    overwritten: list[torch.Tensor]
+    only_read: list[torch.Tensor]
+
+    @classmethod
+    def of(cls, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> EagerCall:
+        """The call with these arguments. Raises `Rejected` if a tensor among them is not dense."""
+        known = facts(op)
+        call = cls(op, known, {}, [], [], [])
+        for index, argument in enumerate(op._schema.arguments):
+            value = args[index] if index < len(args) else kwargs.get(argument.name)
+            call.arguments[argument.name] = value
+            tensors = list(tensors_in(value))
+            for tensor in tensors:
+                if tensor.layout is not torch.strided:
+                    only = "only dense (strided) ones can be judged"
+                    raise Rejected(f"{op} takes a {tensor.layout} tensor; {only}")
+            (call.written if index in known.writes else call.only_read).extend(tensors)
+            if index in known.overwrites:
+                call.overwritten.extend(tensors)
+        return call
+
+    def overwrites(self, tensor: torch.Tensor) -> bool:
+        """True if the op writes this tensor object without reading its old contents."""
+        # By identity: `in` would compare the elements.
+        return any(tensor is other for other in self.overwritten)
+
+    def read(self) -> list[torch.Tensor]:
+        """The tensors whose contents the op reads, also those that it then writes."""
+        return [*self.only_read, *(each for each in self.written if not self.overwrites(each))]
+
+
+def tensors_in(value: object) -> Iterator[torch.Tensor]:
+    """All tensors in a value, in order, at any nesting of lists, tuples and dicts."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for element in value:
+            yield from tensors_in(element)
+    elif isinstance(value, dict):
+        for element in value.values():
+            yield from tensors_in(element)

@@ -1,0 +1,351 @@
+"""The JSON form of a `Program`.
+
+Reading it executes nothing. A mistake in it is a `UserError` that names the location. The keys are
+the fields of the dataclasses; those with a default may be left out. An argument that JSON can
+express is written as itself, a tuple as a list. The others become {"ref": "x0"},
+{"dtype": "float32"} or {"float": "-inf"}.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from typing import Any, NoReturn, TypeAlias
+
+import torch
+
+from aliasproof.programs.devices import CPU
+from aliasproof.programs.errors import UserError, did_you_mean, shown
+from aliasproof.programs.memory_bound import require_bounded
+from aliasproof.programs.program import Argument, Input, Instruction, Program, Ref, Storage
+from aliasproof.programs.validation import validate
+
+VERSION = 1
+DEEPEST = 8  # nesting of lists in an argument; no operator takes more than two
+
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+
+# All names, also the short ones: torch.float is torch.float32. `dtype_name` gives the written one.
+DTYPE_BY_NAME: dict[str, torch.dtype] = {
+    name: dtype for name, dtype in vars(torch).items() if isinstance(dtype, torch.dtype)
+}
+
+# The object `math.nan`, not a fresh NaN each time: tuples that contain the same object are equal,
+# so a program stays equal to itself after a round trip.
+SPECIAL_FLOATS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """The name of a dtype within torch, such as `float32`."""
+    return str(dtype).removeprefix("torch.")
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def to_json(program: Program) -> dict[str, Json]:
+    """The program as dicts, lists, strings and finite numbers."""
+    return {
+        "version": VERSION,
+        "seed": program.seed,
+        # As in older files, which have no keys for these.
+        **({} if program.fill == "plain" else {"fill": program.fill}),
+        **({} if program.device == CPU else {"device": program.device}),
+        "storages": [_storage_to_json(storage) for storage in program.storages],
+        "inputs": [_input_to_json(view) for view in program.inputs],
+        "instructions": [_instruction_to_json(each) for each in program.instructions],
+        "outputs": list(program.outputs),
+    }
+
+
+def _storage_to_json(storage: Storage) -> dict[str, Json]:
+    written: dict[str, Json] = {"dtype": dtype_name(storage.dtype), "length": storage.length}
+    if storage.values:
+        written["values"] = list(storage.values)
+    if storage.gradient != "computed":
+        written["gradient"] = storage.gradient
+    return written
+
+
+def _input_to_json(view: Input) -> dict[str, Json]:
+    return {
+        "name": view.name,
+        "storage": view.storage,
+        "dtype": dtype_name(view.dtype),
+        "sizes": list(view.sizes),
+        "strides": list(view.strides),
+        "offset": view.offset,
+    }
+
+
+def _instruction_to_json(instruction: Instruction) -> dict[str, Json]:
+    return {
+        "op": instruction.op,
+        "args": [_argument_to_json(argument) for argument in instruction.args],
+        "kwargs": {key: _argument_to_json(argument) for key, argument in instruction.kwargs},
+        "results": list(instruction.results),
+        # As in older files, which have no key for it.
+        **({} if instruction.grad else {"grad": False}),
+    }
+
+
+def _argument_to_json(argument: Argument) -> Json:
+    if isinstance(argument, Ref):
+        return {"ref": argument.name}
+    if isinstance(argument, torch.dtype):
+        return {"dtype": dtype_name(argument)}
+    if isinstance(argument, tuple):
+        return [_argument_to_json(element) for element in argument]
+    # JSON has no infinity and no NaN.
+    if isinstance(argument, float) and not math.isfinite(argument):
+        return {"float": str(argument)}
+    if argument is None or isinstance(argument, bool | int | float | str):
+        return argument
+    raise UserError(f"{shown(argument)} cannot be an argument of a program")
+
+
+def dumps(program: Program) -> str:
+    """The program as JSON text with one storage, input or instruction per line."""
+    # `json.dumps(indent=2)` would give each number of a shape a line of its own.
+    fields = (f"  {json.dumps(key)}: {_lines(value)}" for key, value in to_json(program).items())
+    return "{\n" + ",\n".join(fields) + "\n}\n"
+
+
+def _lines(value: Json) -> str:
+    if not isinstance(value, list) or not any(isinstance(element, dict) for element in value):
+        return json.dumps(value, allow_nan=False)
+    lines = ",\n".join(f"    {json.dumps(element, allow_nan=False)}" for element in value)
+    return f"[\n{lines}\n  ]"
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+def loads(text: str, file: str = "<text>") -> Program:
+    """The program in a JSON text.
+
+    Raises `UserError` that starts with `file`, the name of the file.
+    """
+    try:
+        return from_json(_decoded(text))
+    except UserError as error:
+        raise UserError(f"{file}: {error}") from error
+
+
+def _decoded(text: str) -> object:
+    try:
+        return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_object)
+    except json.JSONDecodeError as error:
+        message = f"line {error.lineno} column {error.colno}: not JSON: {error.msg}"
+        raise UserError(message) from error
+    except (ValueError, RecursionError) as error:
+        # An integer of over 4,300 digits, or thousands of opening brackets.
+        raise UserError(f"not a program: {shown(str(error))}") from error
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    written = {"NaN": "nan", "Infinity": "inf", "-Infinity": "-inf"}[constant]
+    raise UserError(f'{constant} is not JSON; write {{"float": "{written}"}}')
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # `json` would silently keep the last value of a repeated key.
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise UserError(f"the key {shown(key)} occurs twice in one object")
+        found[key] = value
+    return found
+
+
+def from_json(data: object) -> Program:
+    """The well-formed program that `to_json` wrote, which is not too large to run.
+
+    Raises `UserError` that names the location of the defect.
+    """
+    fields = _record(_without_version(data), "", Program)
+    storages = _list(fields["storages"], "storages")
+    inputs = _list(fields["inputs"], "inputs")
+    instructions = _list(fields["instructions"], "instructions")
+    program = Program(
+        tuple(_storage(item, f"storages[{index}]") for index, item in enumerate(storages)),
+        tuple(_input(item, f"inputs[{index}]") for index, item in enumerate(inputs)),
+        tuple(
+            _instruction(item, f"instructions[{index}]") for index, item in enumerate(instructions)
+        ),
+        _texts(fields["outputs"], "outputs"),
+        _integer(fields.get("seed", 0), "seed"),
+        _text(fields.get("fill", "plain"), "fill"),
+        _text(fields.get("device", CPU), "device"),
+    )
+    validate(program)
+    require_bounded(program)
+    return program
+
+
+def _without_version(data: object) -> object:
+    """The same object without the key `version`, whose value is checked.
+
+    It is checked before anything else, because another version has other keys.
+    """
+    if not isinstance(data, dict):
+        return data
+    if "version" not in data:
+        raise UserError('version: missing; write "version": 1')
+    version = _integer(data["version"], "version")
+    if version != VERSION:
+        raise UserError(
+            f"version: {shown(version)} is not known; this aliasproof reads version {VERSION}"
+        )
+    return {key: value for key, value in data.items() if key != "version"}
+
+
+def _storage(data: object, location: str) -> Storage:
+    fields = _record(data, location, Storage)
+    return Storage(
+        _dtype(fields["dtype"], f"{location}.dtype"),
+        _integer(fields["length"], f"{location}.length"),
+        _texts(fields.get("values", []), f"{location}.values"),
+        _text(fields.get("gradient", "computed"), f"{location}.gradient"),
+    )
+
+
+def _input(data: object, location: str) -> Input:
+    fields = _record(data, location, Input)
+    return Input(
+        _text(fields["name"], f"{location}.name"),
+        _integer(fields["storage"], f"{location}.storage"),
+        _dtype(fields["dtype"], f"{location}.dtype"),
+        _integers(fields["sizes"], f"{location}.sizes"),
+        _integers(fields["strides"], f"{location}.strides"),
+        _integer(fields.get("offset", 0), f"{location}.offset"),
+    )
+
+
+def _instruction(data: object, location: str) -> Instruction:
+    fields = _record(data, location, Instruction)
+    kwargs = fields.get("kwargs", {})
+    if not isinstance(kwargs, dict):
+        raise _expected("an object", kwargs, f"{location}.kwargs")
+    return Instruction(
+        _text(fields["op"], f"{location}.op"),
+        _arguments(fields["args"], f"{location}.args", depth=0),
+        tuple(_keyword_argument(key, value, f"{location}.kwargs") for key, value in kwargs.items()),
+        _texts(fields.get("results", []), f"{location}.results"),
+        _boolean(fields.get("grad", True), f"{location}.grad"),
+    )
+
+
+def _keyword_argument(key: object, value: object, location: str) -> tuple[str, Argument]:
+    key = _text(key, location)
+    # A location is part of a one-line message, so it repeats only a key that is a plain name.
+    if key.isascii() and key.isidentifier():
+        location = f"{location}.{key}"
+    return key, _argument(value, location)
+
+
+def _arguments(data: object, location: str, depth: int) -> tuple[Argument, ...]:
+    if depth > DEEPEST:
+        raise UserError(f"{location}: lists are nested more than {DEEPEST} deep")
+    items = enumerate(_list(data, location))
+    return tuple(_argument(item, f"{location}[{index}]", depth) for index, item in items)
+
+
+def _argument(data: object, location: str, depth: int = 0) -> Argument:
+    if data is None or isinstance(data, bool | int | float | str):
+        return data
+    if isinstance(data, list):
+        return _arguments(data, location, depth + 1)
+    # A mapping pattern accepts further keys, hence the guards.
+    match data:
+        case {"ref": name, **others} if not others:
+            return Ref(_text(name, f"{location}.ref"))
+        case {"dtype": name, **others} if not others:
+            return _dtype(name, f"{location}.dtype")
+        case {"float": name, **others} if not others:
+            return _special_float(name, f"{location}.float")
+    raise _expected(
+        'null, a bool, a number, a text, a list, {"ref": ...}, {"dtype": ...} or {"float": ...}',
+        data,
+        location,
+    )
+
+
+def _special_float(data: object, location: str) -> float:
+    name = _text(data, location)
+    if name not in SPECIAL_FLOATS:
+        raise UserError(
+            f"{location}: expected one of {', '.join(SPECIAL_FLOATS)}, got {shown(name)}"
+        )
+    return SPECIAL_FLOATS[name]
+
+
+def _dtype(data: object, location: str) -> torch.dtype:
+    name = _text(data, location)
+    if name not in DTYPE_BY_NAME:
+        raise UserError(
+            f"{location}: unknown dtype {shown(name)}{did_you_mean(name, DTYPE_BY_NAME)}"
+        )
+    return DTYPE_BY_NAME[name]
+
+
+def _record(
+    data: object, location: str, kind: type[Program | Storage | Input | Instruction]
+) -> dict[str, object]:
+    """The object, whose keys must be the fields of the dataclass `kind`.
+
+    Fields with a default may be missing. The location of the program itself is empty.
+    """
+    if not isinstance(data, dict):
+        raise _expected("an object", data, location or "program")
+    fields = dataclasses.fields(kind)
+    names = [field.name for field in fields]
+    dot = location and f"{location}."
+    for field in fields:
+        if field.name not in data and field.default is dataclasses.MISSING:
+            raise UserError(f"{dot}{field.name}: missing")
+    for key in data:
+        if key not in names:
+            known = f"the keys are {', '.join(names)}"
+            raise UserError(f"{location or 'program'}: unknown key {shown(key)}; {known}")
+    return data
+
+
+def _list(data: object, location: str) -> list[object]:
+    if not isinstance(data, list):
+        raise _expected("a list", data, location)
+    return data
+
+
+def _texts(data: object, location: str) -> tuple[str, ...]:
+    items = enumerate(_list(data, location))
+    return tuple(_text(item, f"{location}[{index}]") for index, item in items)
+
+
+def _integers(data: object, location: str) -> tuple[int, ...]:
+    items = enumerate(_list(data, location))
+    return tuple(_integer(item, f"{location}[{index}]") for index, item in items)
+
+
+def _text(data: object, location: str) -> str:
+    if not isinstance(data, str):
+        raise _expected("a string", data, location)
+    return data
+
+
+def _boolean(data: object, location: str) -> bool:
+    if not isinstance(data, bool):
+        raise _expected("true or false", data, location)
+    return data
+
+
+def _integer(data: object, location: str) -> int:
+    # To Python, true is the integer 1; in a file it is a mistake.
+    if not (isinstance(data, int) and not isinstance(data, bool)):
+        raise _expected("an integer", data, location)
+    return data
+
+
+def _expected(what: str, data: object, location: str) -> UserError:
+    return UserError(f"{location}: expected {what}, got {shown(data)}")

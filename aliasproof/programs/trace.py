@@ -1,0 +1,395 @@
+"""`Trace`: what an eager run did, as far as contracts and comparisons depend on it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch._ops import OpOverload
+
+from aliasproof.programs.fused_rounding import FusedRounding
+from aliasproof.programs.narrow_dtypes import readable
+from aliasproof.programs.regions import Region
+from aliasproof.programs.rounding_tables import (
+    ADDS_IN_ANY_ORDER,
+    ANY_ZERO,
+    CANCELS_IN_SHORT_DTYPES,
+    JUMPS,
+    MAY_DROP_NAN,
+    MAY_SKIP_ZEROS,
+    MOVES,
+    MULTIPLIES,
+    OVERFLOWS_EARLY,
+    READS_ZERO_SIGN,
+    moves,
+    rounding_name,
+    rounds_alike,
+)
+from aliasproof.programs.schemas import Kind, facts
+from aliasproof.programs.storage_set import StorageSet
+
+PART = 1 << 20  # elements that are looked at at once
+NEAR = 1.6e-2  # the relative tolerance of bfloat16 in `torch.testing.assert_close`
+
+
+@dataclass(frozen=True, slots=True)
+class InputLocation:
+    """Where an input is in memory: the address of its storage, its region, and its dtype."""
+
+    storage: int
+    region: Region
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> InputLocation:
+        """The location of a tensor."""
+        return cls(tensor.untyped_storage().data_ptr(), Region.of(tensor), tensor.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """What correct kernels may do differently in one tensor. NaN equals NaN in any case.
+
+    - `rounds`: the last bits may differ, and the sign of a zero.
+    - `zero_sign`: 0.0 and -0.0 are equal.
+    - `parts`: complex values that are not finite are equal. Which part is infinite or NaN differs
+      from kernel to kernel, since `inf * 0` is NaN.
+    - `coarser`: another dtype with fewer digits that the data come from. Then the last bits of that
+      one may differ, where the data are float64 now, and were rounded as float32.
+    """
+
+    rounds: bool = False
+    zero_sign: bool = False
+    parts: bool = False
+    coarser: torch.dtype | None = None
+
+
+EXACT = Tolerance()
+
+
+@dataclass(slots=True)
+class Rounding:
+    """Which storages have data that kernels may compute differently, followed from call to call.
+
+    - `inexact`: the last bits of the data depend on the kernel.
+    - `inexact_as`: the same, for each dtype that the data had on their way.
+    - `computed`: an op computed the data, so the payload of a NaN, and the parts of a complex
+      value that is not finite, depend on the kernel. What was only moved keeps all its bits.
+    - `zero_signs`: the sign of a zero depends on the kernel.
+    - `mixed`: tensors read the storage as more than one dtype.
+    - `split`: tensors read a complex storage as real numbers.
+    - `bits`: any value may differ, since kernel-dependent bits were read as another dtype, or since
+      what kernels may do differently was magnified (see `_magnifies`).
+
+    `first` names the op where rounding began.
+    """
+
+    first: str | None = None
+    inexact: StorageSet = field(default_factory=StorageSet)
+    inexact_as: dict[torch.dtype, StorageSet] = field(default_factory=dict)
+    computed: StorageSet = field(default_factory=StorageSet)
+    zero_signs: StorageSet = field(default_factory=StorageSet)
+    mixed: StorageSet = field(default_factory=StorageSet)
+    split: StorageSet = field(default_factory=StorageSet)
+    bits: StorageSet = field(default_factory=StorageSet)
+    # Of operands that a call under way is about to overwrite: their data must be seen before.
+    _magnified: bool = False
+
+    def before(self, op: OpOverload, read: Sequence[torch.Tensor], *, factor: bool) -> None:
+        """Look at the operands of a call that is about to run."""
+        if facts(op).kind is not Kind.VIEW:
+            self._magnified = self._magnifies(rounding_name(op), read, factor=factor)
+
+    def note(
+        self,
+        op: OpOverload,
+        read: Sequence[torch.Tensor],
+        made: Sequence[torch.Tensor],
+        *,
+        factor: bool,
+    ) -> None:
+        """Follow one call: `read` are its operands, `made` the tensors it wrote or returned.
+
+        `factor` says that its arguments make the op add, multiply or round, beside what its name
+        says. Then the kernel may round once or twice.
+        """
+        if facts(op).kind is Kind.VIEW:
+            self._note_view(op, read, made)
+            return
+        starts = factor or not rounds_alike(op, [*read, *made])
+        if starts:
+            self.first = self.first or str(op)
+        # What is computed from inexact data is inexact as well, in their dtypes.
+        dtypes = {dtype for dtype, kept in self.inexact_as.items() if kept.any(read)}
+        inexact, bits = starts or self.inexact.any(read), self._magnified or self.bits.any(read)
+        # A conversion to integers jumps as `trunc` does.
+        if self.inexact.any(read) and any(map(_is_whole_dtype, made)) and self._near_jump(read):
+            bits = True
+        computed = factor or not moves(op, [*read, *made])
+        signs = rounding_name(op) in ANY_ZERO or self.zero_signs.any(read)
+        for tensor in made:
+            if inexact:
+                self.inexact.add(tensor)
+                for dtype in {*dtypes, tensor.dtype}:
+                    self.inexact_as.setdefault(dtype, StorageSet()).add(tensor)
+            if bits:
+                self.bits.add(tensor)
+            if computed or self.computed.any(read):
+                self.computed.add(tensor)
+            # A kernel for complex numbers may multiply by 1 + 0j.
+            if signs or (computed and tensor.is_complex()):
+                self.zero_signs.add(tensor)
+        self._note_bits(made)
+
+    def tolerance(self, tensor: torch.Tensor) -> Tolerance:
+        """What correct kernels may do differently in a tensor that the run left."""
+        on_the_way = [dtype for dtype, kept in self.inexact_as.items() if tensor in kept]
+        coarsest = max(on_the_way, key=_unit, default=tensor.dtype)
+        return Tolerance(
+            tensor in self.inexact,
+            tensor in self.zero_signs,
+            tensor in self.computed,
+            coarsest if _unit(coarsest) > _unit(tensor.dtype) else None,
+        )
+
+    def _note_view(
+        self, op: OpOverload, read: Sequence[torch.Tensor], made: Sequence[torch.Tensor]
+    ) -> None:
+        """Follow a view. It shares the storage of its base, so it needs no entry of its own."""
+        # Only a view of another dtype changes what the bits mean.
+        if op is torch.ops.aten.view.dtype:
+            self.mixed.add(read[0])
+        elif any(view.is_complex() != read[0].is_complex() for view in made):
+            self.split.add(read[0])
+        self._note_bits(read)
+
+    def _note_bits(self, tensors: Sequence[torch.Tensor]) -> None:
+        for tensor in tensors:
+            # Only what is there now counts; what is written later is looked at when it is.
+            as_bits = tensor in self.mixed and (
+                tensor in self.inexact
+                or (tensor in self.computed and _any(tensor, torch.isnan))
+                or (tensor in self.zero_signs and _any(tensor, _is_zero))
+            )
+            as_parts = tensor in self.split and tensor in self.computed
+            if as_bits or (as_parts and _any(tensor, _is_not_finite)):
+                self.bits.add(tensor)
+
+    def _magnifies(self, name: str, read: Sequence[torch.Tensor], *, factor: bool) -> bool:
+        """True if a small difference between correct kernels becomes a large one here.
+
+        1e20 + 1 - 1e20 is 0 or 1, by the order. A rounding error times 1e20 is no small one. A
+        rounding error times infinity is infinite, and 0 times infinity is NaN. 1 / 0.0 has the sign
+        of the zero. The floor of a number near 2 is 1 or 2. The parts of a complex infinity decide
+        what `expm1` of it is.
+        """
+        if name in CANCELS_IN_SHORT_DTYPES and any(tensor.itemsize == 2 for tensor in read):
+            return True
+        complex_ = any(tensor.is_complex() for tensor in read)
+        orders = factor or name in ADDS_IN_ANY_ORDER or (complex_ and name in MULTIPLIES)
+        inexact = self.inexact.any(read)
+        if (orders or (inexact and name not in MOVES)) and any(map(_huge, read)):
+            return True
+        if name in OVERFLOWS_EARLY and any(map(_near_overflow_of_exp, read)):
+            return True
+        if name not in MOVES and any(
+            tensor.is_complex() and tensor in self.computed and _any(tensor, _is_not_finite)
+            for tensor in read
+        ):
+            return True
+        # A number that is rounded first can be on the other side. The factor of `round` is a power
+        # of ten, and all kernels of eager divide by it.
+        number = factor and name != "round"
+        if name in JUMPS and (number or (inexact and self._near_jump(read))):
+            return True
+        skips = name in MAY_SKIP_ZEROS | MAY_DROP_NAN or (complex_ and name in READS_ZERO_SIGN)
+        if skips or (inexact and name in MULTIPLIES):
+            return any(_any(tensor, _is_not_finite) for tensor in read)
+        return name in READS_ZERO_SIGN and any(
+            _any(tensor, _is_zero)
+            for tensor in read
+            if tensor in self.zero_signs or tensor in self.inexact
+        )
+
+    def _near_jump(self, read: Sequence[torch.Tensor]) -> bool:
+        """True if an inexact operand is near a whole number, or two operands are nearly equal."""
+        numbers = [each for each in read if each.is_floating_point() or each.is_complex()]
+        if any(_any(each, _is_nearly_whole) for each in numbers if each in self.inexact):
+            return True
+        if len(numbers) != 2:
+            return False
+        one, other = map(readable, numbers)
+        try:
+            return _any(one - other, _is_nearly_zero)
+        except RuntimeError:  # they do not broadcast, so which elements meet is unknown
+            return True
+
+
+@dataclass(slots=True)
+class Trace:
+    """What an eager run did. Storages are known by address.
+
+    - `written`: the storages that were written; `written_regions`: through which regions.
+    - `reshaped`: the storages of tensors whose metadata a call changed (`t_`, `resize_`, `set_`).
+    - `overlapping_writes`: those regions that overlap themselves; `expanded`: the storages whose
+      data come from such a write, followed from call to call.
+    - `from_expanded`: the inputs and outputs in such a storage, as `Observation` names them, and
+      the Python numbers among the outputs, which may come from one.
+    - `overlapping_as_strided`: an `as_strided` made a view that overlaps itself.
+    - `written_as_strided`: a write went through a chain of views with `as_strided` in it.
+    - `overlapping_operands`: a call wrote memory that another operand of it covers.
+    - `outside`: an `as_strided` showed bytes that its argument does not cover.
+    - `as_written`: the function calls no composite op that computes; None if nobody looked yet.
+    - `data_dependent`: the first op that read tensor data into Python or into a size.
+    - `unspecified`: a call that this device runs in one way, and torch specifies none; how.
+    - `is_program`: the function is a `Program`, so it does nothing but call ATen ops.
+    - `differentiates`: autograd recorded a call.
+    - `custom_write`: an operator of another library than torch writes, by its schema.
+    - `reads_location`: an operator showed the offset of a tensor or the size of its storage.
+    - `reads_again`: an operator read an argument again after it had written it through another.
+    - `random`: an op drew random numbers.
+    - `without_fake`: fake tensors have no kernel for an op.
+    - `unwatched`: the higher-order operators that ran without a look at what they do.
+    - `nbytes`: the bytes of all storages that the run was given or made, freed or not.
+    - `captured`: how many of the last inputs a user's function captures; None for a program.
+    - `rounding`, `fused`: what correct kernels, and compilers that fuse ops, may do differently.
+    """
+
+    inputs: tuple[InputLocation, ...] = ()
+    written: set[int] = field(default_factory=set)
+    written_regions: set[Region] = field(default_factory=set)
+    reshaped: set[int] = field(default_factory=set)
+    overlapping_writes: set[Region] = field(default_factory=set)
+    expanded: StorageSet = field(default_factory=StorageSet)
+    from_expanded: frozenset[str] = frozenset()
+    overlapping_as_strided: bool = False
+    written_as_strided: bool = False
+    overlapping_operands: bool = False
+    outside: bool = False
+    as_written: bool | None = None
+    data_dependent: str | None = None
+    unspecified: str | None = None
+    is_program: bool = False
+    differentiates: bool = False
+    custom_write: bool = False
+    reads_location: bool = False
+    reads_again: bool = False
+    random: bool = False
+    without_fake: bool = False
+    unwatched: dict[str, None] = field(default_factory=dict)
+    nbytes: int = 0
+    captured: int | None = None
+    rounding: Rounding = field(default_factory=Rounding)
+    fused: FusedRounding = field(default_factory=FusedRounding)
+
+    def exact(self, value: object) -> bool:
+        """True if every correct kernel must compute the same bits of a value that the run left."""
+        return not isinstance(value, torch.Tensor) or value not in self.rounding.inexact
+
+    def tolerance(self, value: torch.Tensor) -> Tolerance:
+        """What correct kernels may do differently in a tensor that the run left."""
+        return self.rounding.tolerance(value)
+
+    def number_tolerance(self) -> Tolerance:
+        """The same for a Python number, which may come from any tensor of the run."""
+        return Tolerance(self.rounding.first is not None, bool(self.rounding.zero_signs))
+
+    def bits_open(self, value: object) -> bool:
+        """True if any value may be right: see `Rounding.bits`."""
+        return isinstance(value, torch.Tensor) and value in self.rounding.bits
+
+    def rounds_between(self, value: object) -> bool:
+        """True if an op behind the value read a result that was rounded to a narrow dtype."""
+        if not isinstance(value, torch.Tensor):  # a number, which may come from any tensor
+            return bool(self.fused.rounded)
+        return value in self.fused.differs
+
+
+class StridedChains:
+    """The tensors that a chain of views with `as_strided` made.
+
+    Functionalization of torch documents limits for these, and contracts ask.
+    """
+
+    def __init__(self) -> None:
+        # The tensors stay alive here, so that no later one reuses an identity.
+        self._made: dict[int, torch.Tensor] = {}
+
+    def note(
+        self, op: OpOverload, read: Sequence[torch.Tensor], made: Sequence[torch.Tensor]
+    ) -> None:
+        """Follow one call: `read` are its operands, `made` what it returned."""
+        begins = op.overloadpacket in (torch.ops.aten.as_strided, torch.ops.aten.as_strided_)
+        # Most programs call no `as_strided`, so nothing is to be followed.
+        goes_on = self._made and facts(op).kind is Kind.VIEW and any(map(self.has, read))
+        if begins or goes_on:
+            self._made.update({id(tensor): tensor for tensor in made})
+
+    def has(self, tensor: torch.Tensor) -> bool:
+        """True if the tensor is one of these."""
+        return id(tensor) in self._made
+
+
+# --- what is in the data --------------------------------------------------------------------------
+
+
+def _any(tensor: torch.Tensor, test: Callable[[torch.Tensor], torch.Tensor]) -> bool:
+    """Whether one of the numbers, or of the parts of complex ones, passes a test."""
+    if tensor.numel() > PART:  # a mask of a large tensor takes as much memory again
+        dim = max(range(tensor.dim()), key=lambda dim: tensor.shape[dim])
+        length = max(1, PART * tensor.shape[dim] // tensor.numel())
+        return any(_any(part, test) for part in tensor.split(length, dim))
+    tensor = readable(tensor)
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor.resolve_conj())
+    if not tensor.is_floating_point() or not tensor.numel() or tensor.is_meta:
+        return False
+    return bool(test(tensor).any())
+
+
+def _is_nearly_whole(tensor: torch.Tensor) -> torch.Tensor:
+    # As far as the tolerance of the narrowest dtype goes.
+    return (tensor - tensor.round()).abs() <= NEAR * tensor.abs().clamp(min=1)
+
+
+def _is_nearly_zero(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.abs() <= NEAR
+
+
+def _is_whole_dtype(tensor: torch.Tensor) -> bool:
+    return not (tensor.is_floating_point() or tensor.is_complex())
+
+
+def _unit(dtype: torch.dtype) -> float:
+    """The distance from 1 to the next number of a dtype; 0 if it has whole numbers alone."""
+    has_digits = dtype.is_floating_point or dtype.is_complex
+    return torch.finfo(dtype).eps if has_digits else 0.0
+
+
+def _is_zero(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor == 0
+
+
+def _is_not_finite(tensor: torch.Tensor) -> torch.Tensor:
+    return ~tensor.isfinite()
+
+
+def _near_overflow_of_exp(tensor: torch.Tensor) -> bool:
+    """Whether `exp` of a number, or of its negation, overflows, but half of it would not."""
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        return False
+    first = math.log(torch.finfo(tensor.dtype).max)
+    # A little more than log(2) beyond it, since the bounds are rounded, too.
+    return _any(tensor, lambda values: (values.abs() > first - 0.1) & (values.abs() < first + 0.8))
+
+
+def _huge(tensor: torch.Tensor) -> bool:
+    """Whether a finite number is so large that sums in another order differ by more than 1."""
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        return False
+    kind = torch.finfo(tensor.dtype)
+    # Narrow dtypes round small integers already, which their tolerance covers.
+    limit = min(max(1 / kind.eps, 2.0**20), kind.max / 4)
+    return _any(tensor, lambda values: (values.abs() > limit) & values.isfinite())

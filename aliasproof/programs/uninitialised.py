@@ -1,0 +1,81 @@
+"""Memory that was allocated and never written, byte by byte."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from aliasproof.programs.storage_bytes import entries_of
+
+
+@dataclass(slots=True)
+class UninitialisedStorage:
+    """The bytes of one storage that no call has written yet.
+
+    It keeps the storage alive, so that no later storage reuses its identity.
+    """
+
+    storage: torch.UntypedStorage
+    initialised: int = 0  # bytes at the start that were written before
+    mask: npt.NDArray[np.bool_] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.mask = np.ones(self.storage.nbytes(), np.bool_)
+        self.mask[: self.initialised] = False
+
+    def bytes_of(self, tensor: torch.Tensor) -> npt.NDArray[np.bool_]:
+        """The part of the mask that the tensor covers, by element and (last dimension) byte."""
+        self.extend()
+        return entries_of(
+            self.mask,
+            tensor.shape,
+            tensor.stride(),
+            int(tensor.storage_offset()),
+            tensor.element_size(),
+        )
+
+    def extend(self) -> None:
+        """Lengthen the mask if the storage has grown: nothing has written the new bytes."""
+        grown = self.storage.nbytes() - self.mask.size
+        if grown > 0:
+            self.mask = np.concatenate((self.mask, np.ones(grown, np.bool_)))
+
+
+class UninitialisedMemory:
+    """The storages that have, or had, bytes that no call has written."""
+
+    def __init__(self) -> None:
+        self._storages: dict[int, UninitialisedStorage] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._storages)
+
+    def note_allocation(self, tensor: torch.Tensor) -> None:
+        """The tensor has a new storage, which is not initialised."""
+        storage = tensor.untyped_storage()
+        self._storages[storage._cdata] = UninitialisedStorage(storage)
+
+    def note_resize(self, storage: torch.UntypedStorage, nbytes_before: int) -> None:
+        """The storage had `nbytes_before` bytes until `resize_` made it longer."""
+        if storage._cdata not in self._storages:
+            self._storages[storage._cdata] = UninitialisedStorage(storage, nbytes_before)
+        self._storages[storage._cdata].extend()
+
+    def note_write(self, tensor: torch.Tensor) -> None:
+        """All elements of the tensor were written."""
+        state = self._storages.get(tensor.untyped_storage()._cdata)
+        if state is None:
+            return
+        # Most are written as a whole. Without an entry, the storage can be freed.
+        if tensor.is_contiguous() and tensor.nbytes == state.storage.nbytes():
+            del self._storages[state.storage._cdata]
+        else:
+            state.bytes_of(tensor)[...] = False
+
+    def shown_by(self, tensor: torch.Tensor) -> bool:
+        """True if the tensor covers a byte that no call has written."""
+        state = self._storages.get(tensor.untyped_storage()._cdata)
+        return state is not None and bool(state.bytes_of(tensor).any())

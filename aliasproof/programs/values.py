@@ -1,0 +1,141 @@
+"""The data in a program's storages, and the tensors that view them."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import torch
+
+from aliasproof.programs.program import Program, Storage
+from aliasproof.programs.special_values import INDEX_DTYPES, special_values
+from aliasproof.programs.storage_bytes import bytes_of
+from aliasproof.programs.storage_values import explicit_values
+
+T = TypeVar("T")
+
+FILLS = ("plain", "special")
+
+# The largest integer up to which a narrow dtype represents all of them exactly.
+EXACT_INTEGERS = {
+    torch.float16: 2048,
+    torch.bfloat16: 256,
+    torch.float8_e4m3fn: 16,
+    torch.float8_e4m3fnuz: 16,
+    torch.float8_e5m2: 8,
+    torch.float8_e5m2fnuz: 8,
+    torch.int16: 2**15 - 1,
+    torch.uint8: 2**8 - 1,
+    torch.int8: 2**7 - 1,
+}
+
+
+def filled(program: Program, index: int) -> torch.Tensor:
+    """The data of the storage with that index: a 1-d tensor of its length and dtype."""
+    return fill(program.storages[index], index, program.seed, program.fill)
+
+
+def fill(storage: Storage, index: int, seed: int, kind: str = "plain") -> torch.Tensor:
+    """A 1-d tensor of `storage.length` elements: its own values, or else those of the fill.
+
+    *plain*: small integers, distinct where the dtype can represent that. The dtypes of indices
+    count from 0, so that the values can serve as such. The others count from 1, so that no product
+    vanishes, and start again where they are no longer exact. A seed other than 0 permutes them; a
+    storage with another `index` in the same program has other values.
+
+    *special*: about half of these are replaced (see `aliasproof.programs.special_values`).
+    """
+    return _filled(storage, index, seed, kind).clone()
+
+
+# A program is filled several times in a row: for eager, for the target, for its build.
+@functools.lru_cache(maxsize=64)
+def _filled(storage: Storage, index: int, seed: int, kind: str) -> torch.Tensor:
+    if storage.values:
+        return explicit_values(storage)
+    positions = _permuted(storage.length, seed)
+    plain = _plain(storage, positions, index)
+    if kind == "plain":
+        return plain
+    return special_values(plain, positions.tolist(), index, seed)
+
+
+def _plain(storage: Storage, positions: torch.Tensor, index: int) -> torch.Tensor:
+    """Small integers at these positions in the order of counting."""
+    if storage.dtype == torch.bool:
+        return (positions + index) % 3 != 0
+    if storage.dtype in INDEX_DTYPES:
+        return positions.to(storage.dtype)
+    values = positions + 10 * index
+    if storage.dtype in EXACT_INTEGERS:
+        values = values % EXACT_INTEGERS[storage.dtype]
+    values = values + 1
+    if storage.dtype.is_complex:
+        # The imaginary part runs backwards, so a swap of the two parts shows.
+        imaginary = storage.length + 1 - positions
+        parts = values.to(torch.float32), imaginary.to(torch.float32)
+        return torch.complex(*parts).to(storage.dtype)
+    return values.to(storage.dtype)
+
+
+def _permuted(length: int, seed: int) -> torch.Tensor:
+    """The integers from 0 to `length - 1` in an order that the seed decides."""
+    positions = torch.arange(length, dtype=torch.int64)
+    if not seed or length <= 1:
+        return positions
+    # An affine map modulo the length is a permutation if the step and the length have no common
+    # divisor. A random generator would tie the meaning of a seed to a version of torch.
+    first = seed % length + 1
+    step = next(k for k in range(first, first + 2 * length) if math.gcd(k, length) == 1)
+    return (positions * step + seed // length) % length
+
+
+def input_tensors(program: Program) -> list[torch.Tensor]:
+    """Fresh input tensors: one buffer per storage, and each input is a view into its buffer.
+
+    They are on the program's device, with the same data on each.
+    """
+    device = program.device
+    buffers = [filled(program, index).to(device) for index in range(len(program.storages))]
+    tensors = []
+    for view in program.inputs:
+        # `set_` gives a tensor without `_base`. AOTAutograd treats inputs with a base differently.
+        tensor = torch.empty(0, dtype=view.dtype, device=device)
+        storage = buffers[view.storage].untyped_storage()
+        tensors.append(tensor.set_(storage, view.offset, view.sizes, view.strides))
+    return tensors
+
+
+def clone_inputs(inputs: Sequence[T], device: str | None = None) -> list[T]:
+    """Fresh tensors with equal data, strides, offsets, and the same sharing of storages.
+
+    A tensor that occurs twice in the list stays one object. What is not a tensor stays as it is.
+    The tensors are on `device`, or each on its own device if none is given.
+    """
+    storages: dict[int, torch.UntypedStorage] = {}
+    clones: dict[int, Any] = {}
+    for tensor in inputs:
+        if id(tensor) in clones or not isinstance(tensor, torch.Tensor):
+            continue
+        storage = tensor.untyped_storage()
+        if storage._cdata not in storages:
+            storages[storage._cdata] = clone_storage(storage, device)
+        copied = storages[storage._cdata]
+        clone: Any = torch.empty(0, dtype=tensor.dtype, device=copied.device)
+        clones[id(tensor)] = clone.set_(
+            copied, tensor.storage_offset(), tensor.shape, tensor.stride()
+        )
+    return [clones.get(id(value), value) for value in inputs]
+
+
+def clone_storage(storage: torch.UntypedStorage, device: str | None = None) -> torch.UntypedStorage:
+    """A new storage with equal bytes, on `device`, or on the same device if none is given."""
+    # Between devices as a tensor: storages are not copied between all of them.
+    copied: torch.UntypedStorage = (
+        storage.clone()
+        if device is None
+        else bytes_of(storage).to(device, copy=True).untyped_storage()
+    )
+    return copied

@@ -1,0 +1,199 @@
+"""Steps on inputs and storages: leave them out, separate them, or make their layouts plainer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+
+from aliasproof.programs.layouts import dense_strides, reach
+from aliasproof.programs.program import Argument, Input, Program, Storage
+from aliasproof.reduction.edits import put, tidied, with_uses_renamed, without, without_undefined
+
+# --- leaving out, separating ----------------------------------------------------------------------
+
+
+def settle_inputs(program: Program) -> Iterator[Program]:
+    """Leave out the inputs that no instruction uses, or use them."""
+    yield from tidied(program)
+
+
+def drop_inputs(program: Program) -> Iterator[Program]:
+    """Leave out an input. If it is used, another input takes its place, or its users go too."""
+    used = {name for instruction in program.instructions for name in instruction.refs}
+    used |= set(program.outputs)
+    for index, view in enumerate(program.inputs):
+        smaller = replace(program, inputs=without(program.inputs, index))
+        if view.name not in used:
+            yield smaller
+        else:
+            for other in smaller.inputs:
+                yield with_uses_renamed(smaller, {view.name: other.name})
+            yield without_undefined(smaller)
+
+
+def separate_storages(program: Program) -> Iterator[Program]:
+    """Give an input that shares a storage one of its own."""
+    for index, view in enumerate(program.inputs):
+        if sum(other.storage == view.storage for other in program.inputs) > 1:
+            # Just large enough for this view; the others keep the shared one.
+            own = Storage(view.dtype, view.offset + reach(view.sizes, view.strides))
+            apart = program.with_input(index, replace(view, storage=len(program.storages)))
+            yield replace(apart, storages=(*program.storages, own))
+
+
+# --- dtypes and layouts ---------------------------------------------------------------------------
+
+
+def simplify_dtypes(program: Program) -> Iterator[Program]:
+    """Make everything float32 or int64; then one storage at a time."""
+    # All at once first: most ops want operands of one dtype.
+    for plain in (torch.float32, torch.int64):
+        yield _with_dtypes(program, dict.fromkeys(range(len(program.storages)), plain))
+    for index in range(len(program.storages)):
+        for plain in (torch.float32, torch.int64):
+            yield _with_dtypes(program, {index: plain})
+
+
+def _with_dtypes(program: Program, dtypes: dict[int, torch.dtype]) -> Program:
+    """Change the dtypes of storages by index, and of the inputs with the dtype of their storage.
+
+    Lengths in elements stay. An input that reinterprets its storage keeps its dtype.
+    """
+    storages = tuple(
+        replace(storage, dtype=dtypes.get(index, storage.dtype))
+        for index, storage in enumerate(program.storages)
+    )
+    inputs = tuple(
+        replace(view, dtype=dtypes[view.storage])
+        if view.storage in dtypes and view.dtype == program.storages[view.storage].dtype
+        else view
+        for view in program.inputs
+    )
+    return replace(program, storages=storages, inputs=inputs)
+
+
+def simplify_layouts(program: Program) -> Iterator[Program]:
+    """Make an input dense, bring its offset to 0, or cut a storage to the extent of its inputs."""
+    for index, view in enumerate(program.inputs):
+        for simpler in _simpler_layouts(view):
+            yield program.with_input(index, simpler)
+    for index in range(len(program.storages)):
+        yield _trimmed(program, {index})
+
+
+def _simpler_layouts(view: Input) -> Iterator[Input]:
+    dense = dense_strides(view.sizes)
+    yield replace(view, strides=dense, offset=0)
+    yield replace(view, strides=dense)
+    yield replace(view, offset=0)
+    # If offset 0 does not fail, 1 is the plainest. A stride of a hundred is halved some times.
+    if view.offset > 1:
+        yield replace(view, offset=1)
+    for dim, stride in enumerate(view.strides):
+        for less in sorted({1, stride // 2, stride - 1}):
+            if 0 < less < stride:
+                yield replace(view, strides=put(view.strides, dim, less))
+
+
+def simplify_seed(program: Program) -> Iterator[Program]:
+    """Fill the storages with 1, 2, 3, ..."""
+    if program.seed:
+        yield replace(program, seed=0)
+
+
+# --- sizes ----------------------------------------------------------------------------------------
+
+
+def drop_dimensions(program: Program) -> Iterator[Program]:
+    """Leave out the same dimension of all inputs, or one dimension of one input."""
+    # All inputs together first: a pointwise op wants operands with as many dimensions.
+    for dim in range(max((len(view.sizes) for view in program.inputs), default=0)):
+        inputs = tuple(_without_dimension(view, dim) for view in program.inputs)
+        yield _fitted(replace(program, inputs=inputs))
+    for index, view in enumerate(program.inputs):
+        for dim in range(len(view.sizes)):
+            yield _fitted(program.with_input(index, _without_dimension(view, dim)))
+
+
+def _without_dimension(view: Input, dim: int) -> Input:
+    return replace(view, sizes=without(view.sizes, dim), strides=without(view.strides, dim))
+
+
+def shrink_sizes(program: Program) -> Iterator[Program]:
+    """Make a size smaller wherever it occurs; then in one dimension of one input alone."""
+    # Equal sizes usually belong together (operands of one op, a shape argument), so they shrink
+    # together. The largest goes first.
+    sizes = sorted(
+        {size for view in program.inputs for size in view.sizes if size > 1}, reverse=True
+    )
+    for size in sizes:
+        for smaller in dict.fromkeys((1, 2, size // 2, size - 1)):
+            if smaller < size:
+                yield from _resized(program, size, smaller)
+    for index, view in enumerate(program.inputs):
+        for dim, size in enumerate(view.sizes):
+            for smaller in dict.fromkeys((0, 1, 2, size // 2, size - 1)):
+                if 0 <= smaller < size:
+                    changed = replace(view, sizes=put(view.sizes, dim, smaller))
+                    yield _fitted(program.with_input(index, _dense_if_dense(view, changed)))
+
+
+def _resized(program: Program, size: int, smaller: int) -> Iterator[Program]:
+    """Replace a size in all inputs: first in the arguments of instructions too, then not there."""
+    inputs = []
+    for view in program.inputs:
+        sizes = tuple(smaller if length == size else length for length in view.sizes)
+        inputs.append(_dense_if_dense(view, replace(view, sizes=sizes)))
+    resized = replace(program, inputs=tuple(inputs))
+    instructions = tuple(
+        replace(instruction, args=_with_size_replaced(instruction.args, size, smaller))
+        for instruction in program.instructions
+    )
+    yield _fitted(replace(resized, instructions=instructions))
+    yield _fitted(resized)
+
+
+def _with_size_replaced(
+    arguments: tuple[Argument, ...], size: int, smaller: int
+) -> tuple[Argument, ...]:
+    """The arguments with a size replaced inside lists. A number outside a list is not a size."""
+    return tuple(
+        tuple(smaller if type(item) is int and item == size else item for item in argument)
+        if isinstance(argument, tuple)
+        else argument
+        for argument in arguments
+    )
+
+
+def _dense_if_dense(before: Input, after: Input) -> Input:
+    """`after` with dense strides if `before` is dense, in row-major or in column-major order."""
+    # Other strides stay as they are: they are part of what may cause the failure.
+    if before.strides == dense_strides(before.sizes):
+        return replace(after, strides=dense_strides(after.sizes))
+    if before.strides == dense_strides(before.sizes[::-1])[::-1]:
+        return replace(after, strides=dense_strides(after.sizes[::-1])[::-1])
+    return after
+
+
+def _fitted(program: Program) -> Program:
+    """The program with every storage cut to the extent of its inputs."""
+    return _trimmed(program, set(range(len(program.storages))))
+
+
+def _trimmed(program: Program, indices: set[int]) -> Program:
+    """The program with the storages at these indices cut to the extent of their inputs."""
+    storages = []
+    for index, storage in enumerate(program.storages):
+        # In bytes, since an input may have another item size than its storage.
+        ends = [
+            (view.offset + reach(view.sizes, view.strides)) * view.dtype.itemsize
+            for view in program.inputs
+            if view.storage == index
+        ]
+        needed = -(-max(ends, default=0) // storage.dtype.itemsize)  # rounded up to elements
+        storages.append(
+            replace(storage, length=min(needed, storage.length)) if index in indices else storage
+        )
+    return replace(program, storages=tuple(storages))

@@ -1,0 +1,214 @@
+"""Targets *aot* and *aot-epilogue*: AOTAutograd for inference, its graph run in eager.
+
+They differ in how mutated inputs are written back. `aot` keeps these writes in the graph, as
+Inductor requests. `aot-epilogue` returns the new contents, and the runtime wrapper copies them.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import fx
+from torch._guards import active_fake_mode
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from aliasproof.oracles.contract import (
+    Contract,
+    Promise,
+    Refusal,
+    Waiver,
+    is_merged,
+    writes_inputs_of_two_dtypes,
+)
+from aliasproof.oracles.stage import Stage
+from aliasproof.programs.execution import ProgramFunction
+from aliasproof.programs.values import clone_inputs
+from aliasproof.targets import torch_functionalize
+from aliasproof.targets.target import Build, Function, Target
+from aliasproof.targets.torch_functionalize import (
+    AS_STRIDED_IN_CHAIN,
+    DATA_DEPENDENT_SHAPE,
+    DATA_OF_A_TRACER,
+    DISPUTED_EXPAND,
+    FORGETFUL_CACHE,
+    LOCATION_IS_OPEN,
+    NO_FAKE_KERNEL,
+    OTHER_DECOMPOSITION,
+    OVERLAP_BEYOND_EXPAND,
+    OVERLAPPING_INPUT,
+    READS_BEFORE_WRITES,
+    SET_TO_PLACE,
+)
+from aliasproof.targets.tracing import PLAIN, Tracing
+
+Pass: TypeAlias = Callable[[fx.GraphModule], fx.GraphModule]
+
+CONTRACT = Contract(
+    waivers=(
+        Waiver(
+            Promise.IDENTITY,
+            "inputs that share a written storage are merged into a synthetic base, and outputs that"
+            " are such inputs are regenerated from it"
+            " (torch/_functorch/_aot_autograd/input_output_analysis.py)",
+            only=is_merged,
+        ),
+        Waiver(
+            Promise.SAME_OVERLAP_ERROR,
+            "a functional op does not raise on overlapping memory where its in-place form must",
+        ),
+        OTHER_DECOMPOSITION,
+        FORGETFUL_CACHE,
+    ),
+    preconditions=(OVERLAP_BEYOND_EXPAND, LOCATION_IS_OPEN, READS_BEFORE_WRITES),
+    refusals=(
+        AS_STRIDED_IN_CHAIN,
+        DATA_OF_A_TRACER,
+        NO_FAKE_KERNEL,
+        OVERLAPPING_INPUT,
+        DATA_DEPENDENT_SHAPE,
+        SET_TO_PLACE,
+        Refusal(
+            "overlapping inputs of different dtypes",
+            r"does not yet handle input mutations on views with different dtypes",
+            "inputs that overlap under different dtypes are not supported yet if one is written, as"
+            " the error says (merge_view_inputs in torch/_functorch/_aot_autograd)",
+            writes_inputs_of_two_dtypes,
+        ),
+    ),
+    disputes=(DISPUTED_EXPAND,),
+)
+
+
+def build(
+    function: Function,
+    inputs: Sequence[torch.Tensor],
+    tracing: Tracing = PLAIN,
+    *,
+    keep_input_mutations: bool,
+    further: Pass | None = None,
+) -> Build:
+    """Compile in the first call: AOTAutograd traces with the inputs of that call.
+
+    If that call runs with gradients, there are two graphs, else one. A `further` pass may change
+    each of them; what it returns is run, and is one more stage.
+    """
+    stages: list[Stage] = []  # filled by the first call
+    # Imported here: it imports Dynamo, which takes two seconds, and other targets need neither.
+    from torch._functorch.aot_autograd import aot_function, aot_module  # noqa: PLC0415
+
+    # Of a module, it lifts the buffers to inputs.
+    compile_one: Any = aot_module if isinstance(function, torch.nn.Module) else aot_function
+    compiled = compile_one(
+        _with_shape_env(function),
+        fw_compiler=functools.partial(_compiled, stages, further, "forward graph"),
+        bw_compiler=functools.partial(_compiled, stages, further, "backward graph"),
+        inference_compiler=functools.partial(_compiled, stages, further, "inference graph"),
+        decompositions=tracing.table,
+        keep_inference_input_mutations=keep_input_mutations,
+        dynamic=tracing.symbolic,
+        enable_log=False,
+    )
+    return Build(compiled, stages)
+
+
+def _with_shape_env(function: Function) -> Function:
+    """The function, traced by a fake mode with a `ShapeEnv`, as Dynamo has one.
+
+    Operators such as `while_loop` need it, and `aot_function` makes none for static sizes. The
+    sizes stay static. A program cannot call these operators, so recipes do without.
+    """
+    if isinstance(function, ProgramFunction | torch.nn.Module):
+        return function
+
+    @functools.wraps(function, updated=())
+    def traced(*inputs: torch.Tensor) -> object:
+        mode = active_fake_mode()
+        if mode is not None and mode.shape_env is None:
+            # What reads tensor data is refused as without a `ShapeEnv`.
+            mode.shape_env = ShapeEnv(
+                allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False
+            )
+        return function(*inputs)
+
+    return traced
+
+
+def _compiled(
+    stages: list[Stage], further: Pass | None, name: str, graph: fx.GraphModule, _: Sequence[object]
+) -> Callable[..., object]:
+    """The graph as a compiler returns it. Each graph is added to the stages."""
+    # Not `whole`: the runtime wrapper of AOTAutograd does a part of the work around the graph.
+    functional = Stage(name, graph, functional=True, whole=False)
+    if further is None:
+        return recorded(stages, functional)
+    functional.graph = copy.deepcopy(graph)
+    last = Stage(f"{name} after {further.__name__}", further(graph), functional=False, whole=False)
+    stages.append(functional)
+    return recorded(stages, last)
+
+
+def recorded(stages: list[Stage], stage: Stage) -> Callable[..., object]:
+    """The graph of a stage as AOTAutograd expects it from a compiler. It is added to the stages.
+
+    The inputs of the first real run are kept, before it mutates them: oracles run the stage on
+    these.
+    """
+    stages.append(stage)
+
+    def run(args: list[object]) -> object:
+        if stage.inputs is None and not any(isinstance(arg, FakeTensor) for arg in args):
+            stage.inputs = clone_inputs(args)
+        return stage.graph(*args)
+
+    # AOTAutograd then passes a list. Otherwise it warns if there is a backward graph.
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run
+
+
+def options(tracing: Tracing) -> str:
+    """The lines of a recipe that pass on how to trace."""
+    chosen = {
+        "decompositions=decompositions": tracing.decompose,
+        "dynamic=True": tracing.symbolic,
+    }
+    return "".join(f"\n        {option}," for option, used in chosen.items() if used)
+
+
+def recipe(tracing: Tracing = PLAIN, *, keep_input_mutations: bool) -> str:
+    """The source of `build`."""
+    return f"""
+{tracing.imports}from torch._functorch.aot_autograd import aot_function
+
+
+def compiled(program, inputs):
+    return aot_function(
+        program,
+        fw_compiler=lambda graph, _: graph,
+        keep_inference_input_mutations={keep_input_mutations},{options(tracing)}
+    )
+"""
+
+
+AOT = Target(
+    name="aot",
+    summary="AOTAutograd, inference, input mutations kept in the graph, run in eager",
+    contract=CONTRACT,
+    build=functools.partial(build, keep_input_mutations=True),
+    recipe=recipe(keep_input_mutations=True),
+    # Both functionalize with the same C++ (FunctionalTensorWrapper, FunctionalInverses).
+    layer=torch_functionalize.TARGET,
+)
+
+AOT_EPILOGUE = Target(
+    name="aot-epilogue",
+    summary="AOTAutograd, inference, input mutations applied by its runtime wrapper, run in eager",
+    contract=CONTRACT,
+    build=functools.partial(build, keep_input_mutations=False),
+    recipe=recipe(keep_input_mutations=False),
+    after=AOT,
+)

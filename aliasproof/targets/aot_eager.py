@@ -1,0 +1,76 @@
+"""Target *aot-eager*: `torch.compile(backend="aot_eager")`, that is, AOTAutograd behind Dynamo."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import fx
+
+from aliasproof.oracles.contract import Refusal, is_merged
+from aliasproof.oracles.stage import Stage
+from aliasproof.targets import aot, dynamo
+from aliasproof.targets.target import Build, Function, Target
+from aliasproof.targets.tracing import PLAIN, Tracing
+
+# Dynamo splits a function where it must, and then the second part gets views as inputs.
+MIXED_BASES = Refusal(
+    "overlapping inputs with and without an autograd base",
+    r"does not yet handle non-differentiable view input mutations",
+    "overlapping inputs of which some are views in autograd and others are not, are not supported"
+    " yet if one is written, as the error says (merge_view_inputs in torch/_functorch)",
+    lambda trace: any(is_merged(trace, index) for index in range(len(trace.inputs))),
+)
+CONTRACT = replace(aot.CONTRACT, refusals=(*aot.CONTRACT.refusals, MIXED_BASES))
+
+
+def build(function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing = PLAIN) -> Build:
+    """Compile by Dynamo and AOTAutograd in the first call."""
+    # Imported here: it takes a second, and other targets do not need it.
+    from torch._dynamo.backends.common import aot_autograd  # noqa: PLC0415
+
+    stages: list[Stage] = []
+
+    def recorded(graph: fx.GraphModule, _: Sequence[object]) -> Callable[..., object]:
+        return aot.recorded(stages, Stage("inference graph", graph, functional=True, whole=False))
+
+    backend: Any = aot_autograd(
+        fw_compiler=recorded,
+        decompositions=tracing.table,
+        keep_inference_input_mutations=True,
+    )
+    found = dynamo.compiled(function, backend, tracing)
+    return Build(found, stages, replay=found.replay)
+
+
+def recipe(tracing: Tracing = PLAIN) -> str:
+    """The source of `build`."""
+    if not tracing.decompose:
+        return dynamo.recipe(tracing, "aot_eager")
+    return f"""
+{tracing.imports}from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.aot_autograd import make_boxed_func
+
+
+def compiled(program, inputs):
+    backend = aot_autograd(
+        fw_compiler=lambda graph, _: make_boxed_func(graph),
+        decompositions=decompositions,
+        keep_inference_input_mutations=True,
+    )
+    return torch.compile(program, backend=backend{tracing.dynamic})
+"""
+
+
+TARGET = Target(
+    name="aot-eager",
+    summary='torch.compile(backend="aot_eager"): AOTAutograd behind Dynamo, run in eager',
+    contract=CONTRACT,
+    build=build,
+    recipe=recipe(),
+    after=aot.AOT,
+    layer=dynamo.TARGET,
+    cost=3,
+)

@@ -1,0 +1,95 @@
+"""`CapturedGraph`: what Dynamo made of a function, to be run again without Dynamo.
+
+Dynamo does not run under a dispatch mode, and value hashes need one. But around a single graph it
+only passes inputs in and outputs out. So the compiled graph is run in its place: its arguments are
+found among the inputs, and the function's outputs among those of the graph, by identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from aliasproof.targets.target import Function
+
+Compiler = Callable[..., Any]
+
+
+class CapturedGraph:
+    """A function compiled by `torch.compile` with a backend; it compiles in the first call."""
+
+    def __init__(self, function: Any, backend: Compiler, **options: Any) -> None:
+        self._backend = backend
+        self._calls: list[tuple[Function, Sequence[object], object]] = []
+        self._found: Function | str = "the function was never called"
+        self._whole = False
+        self._compiled = torch.compile(function, backend=self._recorded, **options)
+
+    def __call__(self, *inputs: torch.Tensor) -> object:
+        """Run the compiled function."""
+        self._calls.clear()
+        before = _frames_and_breaks()
+        result: object = self._compiled(*inputs)
+        compiled = tuple(now - then for now, then in zip(_frames_and_breaks(), before, strict=True))
+        # One frame, all of it. A later call compiles nothing, and says nothing new.
+        self._whole = self._whole if compiled == (0, 0) else compiled == (1, 0)
+        self._found = self._replayed(inputs, result)
+        self._calls.clear()  # what they keep alive is not needed any more
+        return result
+
+    def replay(self) -> Function | str:
+        """The last call as a function without Dynamo; or why there is none."""
+        return self._found
+
+    def _recorded(self, graph: torch.fx.GraphModule, inputs: Sequence[object]) -> Function:
+        call = self._backend(graph, inputs)
+
+        def run(*args: object) -> object:
+            outputs = call(*args)
+            self._calls.append((call, args, outputs))
+            return outputs
+
+        return run
+
+    def _replayed(self, inputs: Sequence[torch.Tensor], result: object) -> Function | str:
+        if len(self._calls) != 1 or not self._whole:
+            return "Dynamo runs a part of the function in Python, outside of a graph"
+        call, args, outputs = self._calls[0]
+        taken = [_position(arg, inputs) for arg in args]
+        made = [*pytree.tree_leaves(outputs), *inputs]
+        returned = [_position(leaf, made) for leaf in pytree.tree_leaves(result)]
+        if None in taken:
+            return "the graph of Dynamo reads a tensor that is no input"
+        if None in returned:
+            return "Dynamo makes an output outside of its graph"
+
+        def replayed(*tensors: torch.Tensor) -> list[object]:
+            given = [_at(place, tensors) for place in taken]
+            found = [*pytree.tree_leaves(call(*given)), *tensors]
+            return [_at(place, found) for place in returned]
+
+        return replayed
+
+
+def _frames_and_breaks() -> tuple[int, int]:
+    """How many frames Dynamo has compiled, and how often it broke a graph, in this process."""
+    from torch._dynamo.utils import counters  # noqa: PLC0415 - it takes a second
+
+    return counters["frames"]["total"], sum(counters["graph_break"].values())
+
+
+def _position(value: object, among: Sequence[object]) -> int | tuple[object] | None:
+    """Where a tensor is, by identity; None if it is not there. Another value is put into a tuple.
+
+    Another value is the same in each run of one case: a size, for example.
+    """
+    if not isinstance(value, torch.Tensor):
+        return (value,)
+    return next((index for index, other in enumerate(among) if other is value), None)
+
+
+def _at(place: Any, values: Sequence[object]) -> object:
+    return place[0] if isinstance(place, tuple) else values[place]

@@ -1,0 +1,319 @@
+"""Variants with control flow: a part of the program runs inside of a control flow operator.
+
+`cond` takes the branch with the part, and `cond-else` has it in the other branch. The predicate is
+computed from an input, so a compiler does not know it. `while-loop` and `scan` run the part twice.
+Each is a function in Python source: that text is compiled, and printed into reproducers.
+
+What torch 2.13 takes, without gradients: branches of `cond` may write their operands (docstring of
+`torch.cond`). The body of `while_loop` may write tensors that it closes over, and no carried ones
+(docstring of `torch.while_loop`); Dynamo takes no two that share a storage (`has_aliasing` in
+torch/_dynamo/output_graph.py). The function of `scan` writes nothing (docstring of `scan`). No
+result may share a storage with an operand or another result, and no two operands share one, if
+nothing is written (`_check_alias_and_mutation` in torch/_higher_order_ops/utils.py).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+
+from aliasproof.programs.errors import Rejected
+from aliasproof.programs.execution import ProgramFunction, run
+from aliasproof.programs.printing import statement
+from aliasproof.programs.program import Program
+from aliasproof.targets.program_parts import (
+    Demand,
+    Part,
+    RunValues,
+    chosen_part,
+    leading_views,
+    repeated,
+    written_operands,
+)
+from aliasproof.targets.target import Build, Conditions, Function, MakeInputs
+
+PlainBuild: TypeAlias = Callable[[Function, Sequence[torch.Tensor]], Build]
+
+OPAQUE = "an operator runs a part of the program, and value hashes are of plain programs"
+# These have no comparison on the CPU.
+_NOT_COMPARED = (
+    torch.float8_e4m3fn,
+    torch.float8_e5m2,
+    torch.float8_e4m3fnuz,
+    torch.float8_e5m2fnuz,
+)
+
+
+# --- programs as source ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A program, the part that the operator runs, and what a run of the program showed."""
+
+    program: Program
+    part: Part
+    seen: RunValues
+
+    @classmethod
+    def of(cls, program: Program, kind: Form) -> Split:
+        """With canonical names, so that other names are free. Raises `Rejected`."""
+        program = program.renamed()
+        seen = RunValues.of(program)
+        outside = leading_views(program) if kind.views_outside else 0
+        return cls(program, chosen_part(program, seen, kind.demand, outside), seen)
+
+    @property
+    def deciding(self) -> str:
+        """The input that the predicate is computed from."""
+        for view in self.program.inputs:
+            if view.dtype not in _NOT_COMPARED:
+                return view.name
+        raise Rejected("no input can be compared with itself")
+
+    @property
+    def outside(self) -> tuple[list[str], list[str]]:
+        """The lines before and after the part."""
+        lines = list(map(statement, self.program.instructions))
+        return lines[: self.part.start], lines[self.part.stop :]
+
+    @property
+    def inside(self) -> list[str]:
+        """The lines of the part."""
+        return [*map(statement, self.program.instructions[self.part.start : self.part.stop])]
+
+    def starts(self) -> Iterator[tuple[str, str]]:
+        """For each result, an expression for a tensor of its metadata."""
+        for name in self.part.results:
+            value = self.seen.values[name]
+            sizes = tuple(value.shape)
+            made = f"new_zeros({sizes}, dtype={value.dtype})"
+            yield name, f"{self.deciding}.{made}"
+
+
+def _tuple(names: Sequence[str]) -> str:
+    return f"({', '.join(names)}{',' if len(names) == 1 else ''})"
+
+
+def _indented(lines: Sequence[str], by: int = 4) -> list[str]:
+    return [" " * by + line if line else line for line in lines]
+
+
+def _function(name: str, split: Split, middle: Sequence[str]) -> str:
+    before, after = split.outside
+    inputs = ", ".join(view.name for view in split.program.inputs)
+    outputs = split.program.outputs
+    # As reproducers print a program.
+    returned = outputs[0] if len(outputs) == 1 else _tuple(outputs)
+    body = [*before, *middle, *after, f"return {returned}"]
+    return "\n".join((f"def {name}({inputs}):", *_indented(body))) + "\n"
+
+
+def _with_cond(split: Split, *, taken: bool) -> str:
+    """The branch that is not taken clears a written operand and its results."""
+    x, part = split.deciding, split.part
+    results = part.results or ("nothing",)
+    operands, returned = ", ".join(part.operands), _tuple(results)
+    # An operator returns something.
+    filler = [] if part.results else [f"nothing = {x}.new_ones(())"]
+    written = written_operands(part, split.program, split.seen)
+    cleared = [name for name in written if not split.seen.overlapping(name)][:1]
+    wrong = [name for name in part.results if not split.seen.overlapping(name)]
+    predicate = ("&", "any") if not taken else ("|", "all")
+    branches = ("part", "otherwise") if taken else ("otherwise", "part")
+    middle = [
+        f"chosen = (({x} == {x}) {predicate[0]} ({x} != {x})).{predicate[1]}()",
+        "",
+        f"def part({operands}):",
+        *_indented([*split.inside, *filler, f"return {returned}"]),
+        "",
+        f"def otherwise({operands}):",
+        *_indented([f"{name}.zero_()" for name in cleared]),
+        *_indented([f"{returned} = part({operands})", *(f"{name}.zero_()" for name in wrong)]),
+        *_indented([f"return {returned}"]),
+        "",
+        f"{returned} = torch.cond(chosen, {', '.join(branches)}, {_tuple(part.operands)})",
+    ]
+    return _function("with_cond" if taken else "with_cond_else", split, middle)
+
+
+def _with_while_loop(split: Split) -> str:
+    """The part closes over what it reads, so that it may write it. Its results are carried."""
+    x, results = split.deciding, split.part.results
+    carried = ", ".join(("trip", *results))
+    starts = ", ".join(("torch.zeros_like(trips)", *(made for _, made in split.starts())))
+    middle = [
+        f"trips = (({x} == {x}) | ({x} != {x})).all() * 2",
+        "",
+        f"def unfinished({carried}):",
+        "    return trip < trips",
+        "",
+        f"def part({carried}):",
+        *_indented([*split.inside, f"return {_tuple(('trip + 1', *results))}"]),
+        "",
+        f"{_tuple(('trip', *results))} = torch.while_loop(unfinished, part, ({starts},))",
+    ]
+    return _function("with_while_loop", split, middle)
+
+
+def _with_scan(split: Split) -> str:
+    """What the second step carries is what follows reads."""
+    x, returned = split.deciding, _tuple(split.part.results)
+    starts = ", ".join(made for _, made in split.starts())
+    middle = [
+        "def part(carried, step):",
+        *_indented([*split.inside, f"return {returned}, step + 1"]),
+        "",
+        f"{returned}, steps = scan(part, ({starts},), {x}.new_zeros(2, dtype=torch.int64))",
+    ]
+    return _function("with_scan", split, middle)
+
+
+# --- the variants ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A control flow operator, and how a program is written with it.
+
+    `source` gives the text of the function `name`. With `twice`, the part runs twice in eager, too.
+    With `views_outside`, views that a program begins with stay outside of the part.
+    """
+
+    name: str
+    summary: str
+    demand: Demand
+    source: Callable[[Split], str]
+    imports: str = ""
+    twice: bool = False
+    views_outside: bool = False
+
+    def build(self, plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor]) -> Build:
+        """Compile the program with the operator."""
+        written = self.source(Split.of(program_of(function), self))
+        found = plain(_defined(written, self), inputs)
+        return Build(found.function, found.stages, OPAQUE)
+
+    @property
+    def conditions(self) -> Conditions | None:
+        """The conditions of eager; None if it runs the program as it is."""
+        return _part_twice if self.twice else None
+
+    def recipe(self, plain: str) -> str:
+        """The source of `build`, in scripts in which `with_program` adds the functions."""
+        once = plain.strip().replace("def compiled(", "def compiled_once(")
+        twice = "def conditions(program, inputs):\n    return part_twice, inputs\n\n\n"
+        return f"""
+{self.imports}
+{once}
+
+
+{twice if self.twice else ""}def compiled(program, inputs):
+    return torch.no_grad()(compiled_once({self.name}, inputs))
+"""
+
+
+def program_of(function: Function) -> Program:
+    """The program that a function runs. Raises `Rejected` for other functions."""
+    if isinstance(function, ProgramFunction | PartTwice):
+        return function.program
+    raise Rejected("the variant is for programs; a function can call the operator itself")
+
+
+def _defined(written: str, form: Form) -> Function:
+    """The function that a text defines. It has a code object that no other program has."""
+    namespace: dict[str, Any] = {"torch": torch, "aten": torch.ops.aten}
+    exec(f"{form.imports}\n{written}", namespace)  # noqa: S102 - a text that this module wrote
+    made: Function = namespace[form.name]
+    return made
+
+
+class PartTwice:
+    """A program of which the part that `while-loop` takes runs twice."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return run(self.unrolled, tensors)
+
+    @functools.cached_property
+    def unrolled(self) -> Program:
+        """The same as a program."""
+        split = Split.of(self.program, FORMS["while-loop"])
+        return repeated(split.program, split.part)
+
+
+def _part_twice(
+    function: Function, inputs: MakeInputs, second_inputs: MakeInputs | None
+) -> tuple[Function, MakeInputs]:
+    if not isinstance(function, ProgramFunction):
+        return function, inputs  # `build` refuses it
+    twice = PartTwice(function.program)
+
+    def made() -> Sequence[torch.Tensor]:
+        # Before the run, which is watched. It raises `Rejected` if there is no part.
+        assert twice.unrolled is not None
+        return inputs()
+
+    return twice, made
+
+
+def without_dynamo(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
+    """Run the operators in eager, which compiles them otherwise."""
+
+    def run_eagerly(*tensors: torch.Tensor) -> object:
+        with torch.compiler.set_stance("force_eager"):
+            return function(*tensors)
+
+    return Build(run_eagerly, [])
+
+
+def with_program(recipe: str, program: Program) -> str:
+    """A recipe of one of the variants with the functions for this program; others as they are."""
+    for form in FORMS.values():
+        if f"compiled_once({form.name}, inputs)" in recipe:
+            split = Split.of(program, form)
+            texts = [recipe, form.source(split)]
+            if form.twice:
+                # Eager, and not what is compiled.
+                loop = ["for _ in range(2):", *_indented(split.inside)]
+                texts.append(_function("part_twice", split, loop))
+            return "\n\n\n".join(text.strip() for text in texts)
+    return recipe
+
+
+FORMS = {
+    "cond": Form(
+        "with_cond",
+        "a part of the program is the branch that `torch.cond` takes if its predicate is true",
+        Demand(),
+        functools.partial(_with_cond, taken=True),
+        views_outside=True,
+    ),
+    "cond-else": Form(
+        "with_cond_else",
+        "a part of the program is the branch that `torch.cond` takes if its predicate is false",
+        Demand(),
+        functools.partial(_with_cond, taken=False),
+        views_outside=True,
+    ),
+    "while-loop": Form(
+        "with_while_loop",
+        "a part of the program is the body of a `torch.while_loop` of two trips, in eager too",
+        Demand(apart=True, carries=True),
+        _with_while_loop,
+        twice=True,
+    ),
+    "scan": Form(
+        "with_scan",
+        "a part of the program that writes no operand is what `scan` calls in each of two steps",
+        Demand(apart=True, pure=True, carries=True),
+        _with_scan,
+        imports="from torch._higher_order_ops.scan import scan",
+    ),
+}

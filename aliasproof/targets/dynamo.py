@@ -1,0 +1,67 @@
+"""Target *dynamo*: the graph that Dynamo captures, run as it is.
+
+Dynamo reads Python code and refuses to run under a `TorchDispatchMode`. So it gets a program as
+plain Python source, and value hashes come from the captured graph alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from aliasproof.oracles.contract import Contract, Promise, Waiver
+from aliasproof.oracles.stage import Stage
+from aliasproof.programs.execution import ProgramFunction, as_graph
+from aliasproof.targets.captured_graph import CapturedGraph
+from aliasproof.targets.target import Build, Function, Target
+from aliasproof.targets.torch_functionalize import FORGETFUL_CACHE
+from aliasproof.targets.tracing import PLAIN, Tracing
+
+CONTRACT = Contract(
+    waivers=(
+        Waiver(Promise.GRAPHS, "a captured graph mutates where the program does"),
+        FORGETFUL_CACHE,
+    ),
+)
+
+
+def build(function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing = PLAIN) -> Build:
+    """Compile in the first call, with a backend that returns the graph."""
+    stages: list[Stage] = []
+
+    def backend(graph: fx.GraphModule, _: Sequence[object]) -> Callable[..., object]:
+        stages.append(Stage("captured graph", graph, functional=False, whole=False))
+        return graph
+
+    found = compiled(function, backend, tracing)
+    return Build(found, stages, replay=found.replay)
+
+
+def compiled(function: Function, backend: Any, tracing: Tracing = PLAIN) -> CapturedGraph:
+    """`torch.compile` with a backend, as for a function that was never compiled."""
+    # What was compiled for earlier programs would count towards the limit of compilations.
+    torch._dynamo.reset()
+    if isinstance(function, ProgramFunction):
+        # A code object that belongs to no other program.
+        function = fx.GraphModule(torch.nn.Module(), as_graph(function.program))
+    return CapturedGraph(function, backend, dynamic=tracing.symbolic or None)
+
+
+def recipe(tracing: Tracing = PLAIN, backend: str = "eager") -> str:
+    """The source of `build`."""
+    return f"""
+def compiled(program, inputs):
+    return torch.compile(program, backend="{backend}"{tracing.dynamic})
+"""
+
+
+TARGET = Target(
+    name="dynamo",
+    summary='torch.compile(backend="eager"): the graph that Dynamo captures, run in eager',
+    contract=CONTRACT,
+    build=build,
+    recipe=recipe(),
+)

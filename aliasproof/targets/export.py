@@ -1,0 +1,164 @@
+"""Target *export*: `torch.export.export`, then `run_decompositions`, the exported module in eager.
+
+The exported graph has the mutations of the function. `run_decompositions` functionalizes it by
+AOTAutograd, and returns the new contents of mutated inputs. `module()` adds the calls of `copy_`
+that write these back.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+
+from aliasproof.oracles.contract import (
+    Contract,
+    Precondition,
+    Promise,
+    Waiver,
+    is_merged,
+    mutates_no_input_metadata,
+    writes_no_input,
+)
+from aliasproof.oracles.stage import Stage
+from aliasproof.programs.trace import Trace
+from aliasproof.programs.values import clone_inputs
+from aliasproof.targets import aot
+from aliasproof.targets.target import Build, Function, Target
+from aliasproof.targets.torch_functionalize import (
+    AS_STRIDED_IN_CHAIN,
+    DATA_DEPENDENT_SHAPE,
+    DATA_OF_A_TRACER,
+    DISPUTED_EXPAND,
+    FORGETFUL_CACHE,
+    NO_FAKE_KERNEL,
+    OVERLAP_BEYOND_EXPAND,
+    OVERLAPPING_INPUT,
+)
+
+
+def no_input_is_merged(trace: Trace) -> bool:
+    """No input may overlap another one on a storage that is written."""
+    return not any(is_merged(trace, index) for index in range(len(trace.inputs)))
+
+
+BANS = "the docstring of aot_export_module in torch/_functorch/aot_autograd.py"
+NEW_CONTENTS = (
+    f"the new contents of inputs are outputs of the graph, and are copied back ({BANS}): an output"
+    " that is a view of a mutated input is a view of these"
+)
+CONTRACT = Contract(
+    waivers=(
+        Waiver(Promise.KEEPS_ALIASES, NEW_CONTENTS, unless=writes_no_input),
+        Waiver(Promise.OFFSET, NEW_CONTENTS, unless=writes_no_input),
+        Waiver(
+            Promise.SAME_OVERLAP_ERROR,
+            "a functional op does not raise on overlapping memory where its in-place form must",
+        ),
+        Waiver(
+            Promise.EQUIVALENCE,
+            "operators are decomposed to the core ATen set (docstring of run_decompositions)",
+        ),
+        Waiver(Promise.GRAPHS, "the exported graph mutates where the function does"),
+        FORGETFUL_CACHE,
+    ),
+    preconditions=(
+        Precondition(
+            "mutated inputs overlap no other input",
+            f"'If an input is mutated, it is not allowed to alias any other inputs' ({BANS})",
+            no_input_is_merged,
+        ),
+        Precondition(
+            "metadata of inputs stays",
+            f"'Metadata mutations on params/buffers/inputs are banned' ({BANS})",
+            mutates_no_input_metadata,
+        ),
+        OVERLAP_BEYOND_EXPAND,
+    ),
+    refusals=(
+        AS_STRIDED_IN_CHAIN,
+        DATA_OF_A_TRACER,
+        NO_FAKE_KERNEL,
+        OVERLAPPING_INPUT,
+        DATA_DEPENDENT_SHAPE,
+    ),
+    disputes=(DISPUTED_EXPAND,),
+)
+
+RECIPE = """
+class Module(torch.nn.Module):
+    def __init__(self, program):
+        super().__init__()
+        self.program = program
+
+    def forward(self, *args):
+        return self.program(*args)
+
+
+def compiled(program, inputs):
+    return torch.export.export(Module(program), tuple(inputs)).run_decompositions().module()
+"""
+
+
+class FunctionModule(torch.nn.Module):
+    """A module that calls a function: `torch.export` takes modules."""
+
+    def __init__(self, function: Function) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs: torch.Tensor) -> object:
+        """Call it."""
+        return self.function(*inputs)
+
+
+def build(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
+    """Export with these inputs, without Dynamo (`strict=False` is the default)."""
+    # Imported here: this takes two seconds, and other targets do not need it.
+    from torch.export import export  # noqa: PLC0415
+
+    given = clone_inputs(inputs)
+    exported = export(FunctionModule(function), tuple(inputs))
+    decomposed = exported.run_decompositions(core_aten())
+    stages = [
+        Stage(name, found.graph_module, functional, False, _graph_inputs(found, given))
+        for name, found, functional in (
+            ("exported graph", exported, False),
+            ("decomposed graph", decomposed, True),
+        )
+    ]
+    return Build(decomposed.module(), stages)
+
+
+@functools.cache
+def core_aten() -> Any:
+    """The decompositions that `run_decompositions` takes by default, which take 0.1 s to find."""
+    from torch.export import default_decompositions  # noqa: PLC0415
+
+    return cast("Any", default_decompositions()).materialize()
+
+
+def _graph_inputs(exported: Any, inputs: Sequence[torch.Tensor]) -> list[object]:
+    """What the graph of an exported program takes: captured tensors, and the inputs."""
+    from torch.export.graph_signature import InputKind  # noqa: PLC0415
+
+    captured = {**exported.constants, **exported.state_dict}
+    rest = iter(inputs)
+    return [
+        next(rest) if spec.kind is InputKind.USER_INPUT else captured[spec.target]
+        for spec in exported.graph_signature.input_specs
+    ]
+
+
+TARGET = Target(
+    name="export",
+    summary="torch.export.export and run_decompositions, the exported module run in eager",
+    contract=CONTRACT,
+    build=build,
+    recipe=RECIPE,
+    # Its functionalization is that of AOTAutograd, called in another way.
+    layer=aot.AOT,
+    cost=3,
+)

@@ -1,0 +1,113 @@
+"""Variant *freezing*: half of the inputs are buffers of a module, which Inductor may inline.
+
+With `torch._inductor.config.freezing`, Inductor makes constants of the parameters and buffers that
+the graph does not mutate, and folds what is computed from them (torch/_inductor/freezing.py). It
+does so only without gradients.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from aliasproof.oracles.contract import Precondition
+from aliasproof.programs.errors import Rejected
+from aliasproof.programs.execution import ProgramFunction, as_graph
+from aliasproof.programs.program import Program
+from aliasproof.programs.trace import Trace
+from aliasproof.targets.buffers import WithBuffers
+from aliasproof.targets.captured import half
+from aliasproof.targets.target import Build, Function
+
+SETTING = {"freezing": True}
+
+
+def written_through_itself_alone(trace: Trace) -> bool:
+    """No buffer is on a written storage with another input."""
+    count = trace.captured if trace.captured is not None else half(trace.inputs)
+    buffers = trace.inputs[len(trace.inputs) - count :]
+    storages = [view.storage for view in trace.inputs]
+    return not any(
+        view.storage in trace.written and storages.count(view.storage) > 1 for view in buffers
+    )
+
+
+ONE_VIEW = Precondition(
+    "written buffers share no storage",
+    "'After freezing, weights can no longer be updated' (torch/_inductor/config.py). Only those"
+    " that the graph mutates itself are kept (_freeze in torch/_inductor/freezing.py)",
+    written_through_itself_alone,
+)
+
+
+class ProgramWithBuffers(fx.GraphModule):
+    """A program as a graph whose last inputs are buffers. Inductor takes it as it is."""
+
+    @classmethod
+    def of(cls, program: Program, buffers: Sequence[torch.Tensor]) -> ProgramWithBuffers:
+        """The program with these buffers."""
+        graph, module = as_graph(program), torch.nn.Module()
+        captured = graph.find_nodes(op="placeholder")[-len(buffers) :]
+        for index, (node, buffer) in enumerate(zip(captured, buffers, strict=True)):
+            name = f"captured_{index}"
+            module.register_buffer(name, buffer)
+            with graph.inserting_before(node):
+                node.replace_all_uses_with(graph.get_attr(name))
+            graph.erase_node(node)
+        return cls(module, graph)
+
+
+def build(
+    plain: Callable[[Function, Sequence[torch.Tensor]], Build],
+    function: Function,
+    inputs: Sequence[torch.Tensor],
+) -> Build:
+    """Compile in the run, since only the run has the tensors that become buffers."""
+    if getattr(function, "captured", None) == len(inputs) or not inputs:
+        raise Rejected("no input can become a buffer")
+    own = len(inputs) - half(inputs)
+    stages: list[Any] = []
+
+    def run(*tensors: torch.Tensor) -> object:
+        module: Any = (
+            ProgramWithBuffers.of(function.program, tensors[own:])
+            if isinstance(function, ProgramFunction)
+            else WithBuffers(function, tensors[own:])
+        )
+        # Imported here: this takes two seconds, and other targets do not need it.
+        from torch._inductor import config  # noqa: PLC0415
+
+        # Dynamo looks at the setting in the first call.
+        with torch.no_grad(), config.patch(SETTING):
+            found = plain(module, inputs[:own])
+            stages[:] = found.stages
+            return found.function(*tensors[:own])
+
+    return Build(run, stages, "the graph has constants of one run")
+
+
+def recipe(plain: str) -> str:
+    """The source of `build`, from the recipe of the target without buffers."""
+    return f"""
+from typing import Any
+
+import torch._inductor.config
+{plain.replace("def compiled(", "def compiled_module(")}
+
+{inspect.getsource(WithBuffers)}
+
+def compiled(program, inputs):
+    own = len(inputs) // 2
+
+    def run(*tensors):
+        torch._inductor.config.freezing = True
+        module = WithBuffers(program, tensors[own:])
+        with torch.no_grad():
+            return compiled_module(module, tensors[:own])(*tensors[:own])
+
+    return run
+"""

@@ -1,0 +1,56 @@
+"""Target *fx-reinplace*: target *functionalize*, then `torch.fx.passes.reinplace.reinplace`."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import fx
+from torch.fx.passes.reinplace import reinplace
+
+from aliasproof.oracles.stage import Stage
+from aliasproof.programs.values import clone_inputs
+from aliasproof.targets import torch_functionalize
+from aliasproof.targets.target import Build, Function, Target
+from aliasproof.targets.torch_functionalize import DATA_DEPENDENT_SHAPE
+from aliasproof.targets.tracing import PLAIN, Tracing
+
+
+def recipe(tracing: Tracing = PLAIN) -> str:
+    """The source of `build`."""
+    return f"""
+import copy
+
+{tracing.imports}from torch.func import functionalize
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.passes.reinplace import reinplace
+
+
+def compiled(program, inputs):
+    graph = make_fx(functionalize(program){tracing.arguments()})(*copy.deepcopy(inputs))
+    return reinplace(graph, *inputs)
+"""
+
+
+def build(function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing = PLAIN) -> Build:
+    """Functionalize, keep that stage, and reinplace a copy of it."""
+    # The trace may change the metadata of its inputs, and the pass needs them as they are.
+    functional = torch_functionalize.build(function, clone_inputs(inputs), tracing).stages[0]
+    module: fx.GraphModule = copy.deepcopy(functional.graph)  # the pass changes its argument
+    reinplaced = reinplace(module, *inputs)
+    return Build(reinplaced, [functional, Stage("reinplaced", reinplaced, functional=False)])
+
+
+TARGET = Target(
+    name="fx-reinplace",
+    summary="functionalize, then torch.fx.passes.reinplace.reinplace, run in eager",
+    contract=replace(
+        torch_functionalize.CONTRACT,
+        refusals=(*torch_functionalize.CONTRACT.refusals, DATA_DEPENDENT_SHAPE),
+    ),
+    build=build,
+    recipe=recipe(),
+    after=torch_functionalize.TARGET,
+)

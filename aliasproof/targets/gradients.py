@@ -1,0 +1,167 @@
+"""Variant *grad*: inputs require gradients, and gradients are outputs.
+
+AOTAutograd then compiles a joint graph, which it splits into a forward and a backward graph. Both
+runs, eager's and the target's, are under the same conditions. The two definitions here are printed
+into reproducers as they are.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from aliasproof.programs.errors import Rejected
+from aliasproof.programs.execution import ProgramFunction
+from aliasproof.programs.program import Instruction, Program
+from aliasproof.targets.target import Build, Function, MakeInputs
+
+
+@torch.enable_grad()
+def requiring_gradients(inputs: list[torch.Tensor], kinds: Any = ()) -> list[torch.Tensor]:
+    """The inputs, computed from leaves: a leaf, and a view of a leaf, may not be written in place.
+
+    Inputs on one storage are views of one clone. Those of a dtype without gradients stay. `kinds`
+    has other wishes, for inputs by index: "leaf", or "none" for all inputs on that storage.
+    """
+    made: list[Any] = list(inputs)
+    numbers = [x.untyped_storage()._cdata for x in inputs]
+    given = {numbers[i]: kind for i, kind in dict(kinds).items()}
+    for number in dict.fromkeys(numbers):
+        if given.get(number) == "none":
+            continue
+        views = {i: inputs[i] for i in range(len(inputs)) if numbers[i] == number}
+        x = next(iter(views.values()))
+        if any(view.dtype != x.dtype for view in views.values()) or not (
+            x.is_floating_point() or x.is_complex()
+        ):
+            continue
+        if given.get(number) == "leaf":
+            made = [
+                views[i].detach().requires_grad_() if i in views else y for i, y in enumerate(made)
+            ]
+            continue
+        flat: Any = x.new_empty(0)
+        base = flat.set_(x.untyped_storage()).requires_grad_().clone()
+        for i, view in views.items():
+            whole = len(views) == 1 and view.is_contiguous() and view.numel() == len(base)
+            layout = (view.shape, view.stride(), view.storage_offset())
+            # Half of the real inputs are no views of anything.
+            made[i] = base.reshape(view.shape).clone() if whole else base.as_strided(*layout)
+    return made
+
+
+class WithGradients:
+    """A function that also returns the gradients of the leaves that its inputs come from.
+
+    The end of the backward pass is fixed: numbers for each output, and for each input afterwards.
+    """
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+
+    def __call__(self, *inputs: Any) -> list[Any]:
+        leaves = list(dict.fromkeys(self.leaf(x) for x in inputs if x.requires_grad))
+        with torch.enable_grad():
+            outputs = self.function(*inputs)
+            outputs = [outputs] if isinstance(outputs, torch.Tensor) else list(outputs or ())
+            ends = [x for x in (*outputs, *inputs) if getattr(x, "requires_grad", False)]
+            numbers = [torch.arange(x.numel()).remainder(5).add(1).reshape(x.shape) for x in ends]
+            given = [number.to(x) for number, x in zip(numbers, ends, strict=True)]
+        if ends and leaves:
+            found = torch.autograd.grad(ends, leaves, given, materialize_grads=True)
+            outputs += [gradient.clone() for gradient in found]
+        return outputs
+
+    def leaf(self, x: Any) -> Any:
+        if x.is_leaf:
+            return x
+        node = x.grad_fn
+        while node.next_functions:
+            node = node.next_functions[0][0]
+        return node.variable
+
+
+def conditions(
+    function: Function, inputs: MakeInputs, second_inputs: MakeInputs | None
+) -> tuple[Function, MakeInputs]:
+    """The function with gradients, and inputs that require them."""
+    # Of a user's function; it returns gradients as outputs already.
+    if getattr(function, "gradients", False):
+        raise Rejected("the function runs autograd itself; check it without the variant")
+
+    kinds = kinds_of(function)
+
+    def made() -> list[torch.Tensor]:
+        program = function.program if isinstance(function, ProgramFunction) else None
+        if program is not None and any(map(_unobservable, program.instructions)):
+            raise Rejected(
+                "under a dispatch mode, torch gives wrong gradients of a `_foreach_` call that"
+                " writes a view, so eager cannot be observed"
+            )
+        found = requiring_gradients(list(inputs()), kinds)
+        if not any(tensor.requires_grad for tensor in found):
+            raise Rejected("no input can require gradients")
+        return found
+
+    return WithGradients(function), made
+
+
+def _unobservable(call: Instruction) -> bool:
+    """Whether autograd records an in-place `_foreach_` call."""
+    return call.grad and call.op.startswith("aten._foreach_") and call.mutates()
+
+
+def kinds_of(function: Function) -> dict[int, str]:
+    """How inputs require gradients, by index, where they are not computed from a leaf."""
+    if isinstance(function, ProgramFunction):
+        views, storages = function.program.inputs, function.program.storages
+        kinds = {index: storages[view.storage].gradient for index, view in enumerate(views)}
+        return {index: kind for index, kind in kinds.items() if kind != "computed"}
+    # Such as the buffers of a user's module: eager writes them under autograd.
+    constants: frozenset[int] = getattr(function, "constants", frozenset())
+    return dict.fromkeys(sorted(constants), "none")
+
+
+def build(
+    plain: Callable[[Function, Sequence[torch.Tensor]], Build],
+    function: Function,
+    inputs: Sequence[torch.Tensor],
+) -> Build:
+    """Compile the function within `WithGradients`; the backward pass starts outside of it."""
+    assert isinstance(function, WithGradients)
+    with torch.enable_grad():  # some targets compile at once
+        found = plain(function.function, inputs)
+    return Build(WithGradients(found.function), found.stages, "value hashes have no gradients")
+
+
+def recipe(plain: str) -> str:
+    """The source of `build` and `conditions`, from the recipe of the target without gradients."""
+    return f"""
+from typing import Any
+
+{plain.strip().replace("def compiled(", "def without_gradients(")}
+
+{inspect.getsource(requiring_gradients)}
+
+{inspect.getsource(WithGradients)}
+
+def conditions(program, inputs):
+    return WithGradients(program), lambda: {_CALL}
+
+
+def compiled(program, inputs):
+    return WithGradients(without_gradients(program.function, inputs))
+"""
+
+
+# How a script makes inputs that require gradients.
+_CALL = "requiring_gradients(inputs())"
+
+
+def with_kinds(recipe: str, program: Program) -> str:
+    """A recipe in which inputs require gradients as the program says."""
+    kinds = kinds_of(ProgramFunction(program))
+    return recipe.replace(_CALL, f"{_CALL[:-1]}, {kinds})") if kinds else recipe

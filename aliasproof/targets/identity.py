@@ -1,0 +1,39 @@
+"""Target *identity*: the program as an FX graph, interpreted unchanged.
+
+It must never fail. If it does, the harness is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import fx
+
+from aliasproof.oracles.contract import Contract
+from aliasproof.oracles.stage import Stage
+from aliasproof.programs.execution import ProgramFunction, as_graph
+from aliasproof.targets.target import Build, Function, Target
+
+RECIPE = """
+def compiled(program, inputs):
+    return program
+"""
+
+
+def build(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
+    """Interpret a program's graph; a function that is not a program is called as it is."""
+    if not isinstance(function, ProgramFunction):
+        return Build(function, [])
+    # The graph is interpreted, not compiled, so that no generated code can be wrong.
+    module = fx.GraphModule(torch.nn.Module(), as_graph(function.program))
+    return Build(fx.Interpreter(module).run, [Stage("program", module, functional=False)])
+
+
+TARGET = Target(
+    name="identity",
+    summary="the program through fx.Interpreter, unchanged; must never fail",
+    contract=Contract(),
+    build=build,
+    recipe=RECIPE,
+)

@@ -1,0 +1,93 @@
+"""Target *inductor*: what `torch.compile` runs by default, with generated code.
+
+Generated code has no value hashes; target *inductor-fx* has the same graphs, and they have.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import sysconfig
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch.utils._triton import has_triton_package
+
+from aliasproof.oracles.contract import Promise, Waiver
+from aliasproof.programs.errors import Rejected
+from aliasproof.targets import inductor_fx
+from aliasproof.targets.one_library import one_library
+from aliasproof.targets.target import Build, Function, Target
+from aliasproof.targets.tracing import PLAIN, Tracing
+
+OPAQUE = "generated code has no value hashes; target inductor-fx has the same graphs"
+
+# Strides are promised: `keep_output_stride` is on by default (torch/_inductor/config.py), and
+# PyTorch takes other strides for a bug (#116433, #130394).
+CONTRACT = replace(
+    inductor_fx.CONTRACT,
+    waivers=(
+        *(each for each in inductor_fx.CONTRACT.waivers if each.promise is not Promise.STRIDE),
+        Waiver(
+            Promise.STRIDE_OF_PART,
+            "the lowering of an output that is a view asks for the order of eager's strides, not"
+            " for their values, so that no view becomes a copy (require_stride_order in"
+            " GraphLowering.run_node of torch/_inductor/graph.py)",
+        ),
+    ),
+)
+
+
+def build(
+    function: Function,
+    inputs: Sequence[torch.Tensor],
+    tracing: Tracing = PLAIN,
+    config: Mapping[str, object] | None = None,
+) -> Build:
+    """Compile, with these settings of `torch._inductor.config`.
+
+    Raises `Rejected` for inputs on CUDA without Triton.
+    """
+    if any(tensor.is_cuda for tensor in inputs) and not has_triton_package():
+        raise Rejected("generated code for CUDA needs Triton: install triton")
+    with one_library():
+        found = inductor_fx.compiled(function, inputs, tracing, config=config)
+    return Build(found, [], OPAQUE)
+
+
+def recipe(tracing: Tracing = PLAIN, config: Mapping[str, object] | None = None) -> str:
+    """The source of `build`, through Dynamo."""
+    options = f", options={dict(config)}" if config else ""
+    return f"""
+def compiled(program, inputs):
+    return torch.compile(program{tracing.dynamic}{options})
+"""
+
+
+def unavailable() -> str | None:
+    """Why no code can be generated on this machine, and what to install.
+
+    As `cpp_compiler_search` in torch/_inductor/cpp_builder.py asks, without an import of torch.
+    """
+    compiler = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
+    if shutil.which(compiler) is None:
+        return f"needs a C++ compiler, and finds no '{compiler}': install g++, or name one in CXX"
+    if not (Path(sysconfig.get_path("include")) / "Python.h").exists():
+        return "needs the headers of Python: install python3-dev (or python3-devel)"
+    return None
+
+
+TARGET = Target(
+    name="inductor",
+    summary="torch.compile as it is by default: Inductor with generated code",
+    contract=CONTRACT,
+    build=build,
+    recipe=recipe(),
+    after=inductor_fx.TARGET,
+    unavailable=unavailable,
+    group=25,
+    cost=6,
+)

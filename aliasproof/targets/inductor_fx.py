@@ -1,0 +1,184 @@
+"""Target *inductor-fx*: all joint and post-grad passes of Inductor, the graph run in eager.
+
+Inductor compiles the program down to the graph that it would lower, and that graph runs as it is.
+So this target needs no C++ compiler, and shows what the passes do wrong without code generation.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import torch
+from torch import fx
+
+from aliasproof.oracles.contract import Dispute, Promise, Waiver, writes_overlapping_input
+from aliasproof.oracles.stage import Stage
+from aliasproof.programs.execution import ProgramFunction, as_graph
+from aliasproof.programs.program import Program
+from aliasproof.targets import aot, aot_eager, dynamo, inductor_reinplace
+from aliasproof.targets.captured_graph import CapturedGraph
+from aliasproof.targets.freezing import ProgramWithBuffers
+from aliasproof.targets.target import Build, Function, Target
+from aliasproof.targets.tracing import PLAIN, Tracing
+
+# Clauses of every target that Inductor's passes change. What they promise beside these:
+# - aliasing: "our passes are not allowed to cause any additional inputs/outputs to alias"
+#   (torch/_inductor/fx_passes/README.md); views are realized "so that outputs are correctly
+#   aliased" (`GraphLowering.run_node` in torch/_inductor/graph.py);
+# - NaN, infinities and signs of zeros: PyTorch takes their loss for a bug (#187580, #189799).
+NO_ROUNDING_BETWEEN = Waiver(
+    Promise.ROUNDING,
+    "between two fused bfloat16 or float16 ops, the intermediate rounding is left out, unless"
+    " emulate_precision_casts is set (torch/_inductor/config.py); so is the first of two casts"
+    " (pointless_convert in torch/_inductor/fx_passes/joint_graph.py)",
+)
+OTHER_ARITHMETIC = Waiver(
+    Promise.EQUIVALENCE,
+    "a decomposition computes the same by other operators (torch/_inductor/decomposition.py), and"
+    " constants are folded (torch/_inductor/fx_passes/joint_graph.py)",
+)
+OVERLAPPING_INPUT = Dispute(
+    "write into an input that overlaps itself",
+    "AOTAutograd refuses most writes into an input that overlaps itself, and maintainers reject"
+    " them (pytorch/pytorch#89301, #153861); generated code writes without a check",
+    lambda difference, trace: writes_overlapping_input(trace),
+)
+
+CONTRACT = replace(
+    aot.CONTRACT,
+    waivers=(
+        *(each for each in aot.CONTRACT.waivers if each.promise is not Promise.EQUIVALENCE),
+        OTHER_ARITHMETIC,
+        NO_ROUNDING_BETWEEN,
+        Waiver(
+            Promise.STRIDE,
+            "code generation gives an output the strides that the graph has noted for it"
+            " (record_original_output_strides in torch/_inductor/compile_fx.py), and the run of the"
+            " graph does not",
+        ),
+    ),
+    refusals=aot_eager.CONTRACT.refusals,
+    disputes=(*aot.CONTRACT.disputes, OVERLAPPING_INPUT),
+)
+
+# Random operators draw what eager draws, and nothing that was compiled before is used.
+CONFIG = {"fallback_random": True, "fx_graph_cache": False, "fx_graph_remote_cache": False}
+
+
+def build(
+    function: Function,
+    inputs: Sequence[torch.Tensor],
+    tracing: Tracing = PLAIN,
+    config: Mapping[str, object] | None = None,
+) -> Build:
+    """Compile without code generation, with these settings of `torch._inductor.config`."""
+    stages: list[Stage] = []
+    found = compiled(function, inputs, tracing, functools.partial(passes_only, stages), config)
+    return Build(found, stages, replay=found.replay if isinstance(found, CapturedGraph) else None)
+
+
+def compiled(
+    function: Function,
+    inputs: Sequence[torch.Tensor],
+    tracing: Tracing,
+    inner_compile: Callable[..., Any] | None = None,
+    config: Mapping[str, object] | None = None,
+) -> Function:
+    """The function, compiled by Inductor with this `inner_compile`.
+
+    A program is compiled without Dynamo, which costs 0.1 s and is a target of its own.
+    """
+    # Imported here: this takes two seconds, and other targets do not need it.
+    from torch._functorch import config as functorch_config  # noqa: PLC0415
+    from torch._inductor import config as inductor_config  # noqa: PLC0415
+    from torch._inductor.compile_fx import compile_fx, compile_fx_inner  # noqa: PLC0415
+
+    settings = CONFIG | dict(config or {})
+
+    def backend(graph: fx.GraphModule, given: Sequence[Any]) -> Function:
+        with functorch_config.patch(enable_autograd_cache=False), inductor_config.patch(settings):
+            result: Any = compile_fx(graph, given, inner_compile or compile_fx_inner)
+        return cast(Function, result)
+
+    if not tracing.symbolic and isinstance(function, ProgramFunction):
+        return _by_first_use(function.program, backend, inputs)
+    if not tracing.symbolic and isinstance(function, ProgramWithBuffers):
+        return backend(function, list(inputs))
+    return dynamo.compiled(function, backend, tracing)
+
+
+def _by_first_use(
+    program: Program, backend: Callable[..., Function], inputs: Sequence[torch.Tensor]
+) -> Function:
+    """The program, compiled with the inputs that it uses, in the order in which it does.
+
+    Dynamo passes them so. The order of the writes to inputs follows from it, and which inputs are
+    merged.
+    """
+    used = [name for call in program.instructions for name in call.refs]
+    used += program.outputs
+    names = [each.name for each in program.inputs]
+    passed = [index for index, name in enumerate(names) if name in used]
+    order = sorted(passed, key=lambda index: used.index(names[index]))
+    ordered = replace(program, inputs=tuple(program.inputs[index] for index in order))
+    graph = fx.GraphModule(torch.nn.Module(), as_graph(ordered))
+    found = backend(graph, [inputs[index] for index in order])
+    return lambda *given: found(*(given[index] for index in order))
+
+
+def passes_only(
+    stages: list[Stage], graph: fx.GraphModule, inputs: Sequence[Any], **options: Any
+) -> Callable[..., object]:
+    """What Inductor does before it lowers a graph: an `inner_compile` that returns the graph."""
+    from torch._inductor import compile_fx  # noqa: PLC0415
+    from torch._inductor.fx_passes.post_grad import view_to_reshape  # noqa: PLC0415
+    from torch._inductor.virtualized import V  # noqa: PLC0415
+
+    view_to_reshape(graph)
+    with torch.no_grad():
+        mode = compile_fx.fake_tensor_prop(graph, inputs)
+    compile_fx._recursive_record_original_output_strides(graph)
+    with V.set_fake_mode(mode):
+        compile_fx._recursive_post_grad_passes(graph, options.get("is_inference", False))
+    inductor_reinplace.give_foreach_results(graph)
+    return aot.recorded(stages, Stage("post-grad graph", graph, functional=False, whole=False))
+
+
+def recipe(tracing: Tracing = PLAIN, config: Mapping[str, object] | None = None) -> str:
+    """The source of `build`, through Dynamo."""
+    settings = f", config_patches={dict(config)}" if config else ""
+    return f"""
+{inductor_reinplace.FOREACH_IMPORTS}from torch._inductor import compile_fx
+from torch._inductor.virtualized import V
+{inductor_reinplace.FOREACH_RESULTS}
+
+def passes_only(graph, inputs, is_inference=False, **options):
+    compile_fx.view_to_reshape(graph)
+    with torch.no_grad():
+        mode = compile_fx.fake_tensor_prop(graph, inputs)
+    compile_fx._recursive_record_original_output_strides(graph)
+    with V.set_fake_mode(mode):
+        compile_fx._recursive_post_grad_passes(graph, is_inference)
+{inductor_reinplace.FOREACH_CALL}    run = lambda args: graph(*args)
+    run._boxed_call = True
+    return run
+
+
+def compiled(program, inputs):
+    backend = lambda graph, args: compile_fx.compile_fx(graph, args, passes_only{settings})
+    return torch.compile(program, backend=backend{tracing.dynamic})
+"""
+
+
+TARGET = Target(
+    name="inductor-fx",
+    summary="all joint and post-grad passes of Inductor, the graph run in eager",
+    contract=CONTRACT,
+    build=build,
+    recipe=recipe(),
+    after=inductor_reinplace.TARGET,
+    cost=3,
+)

@@ -1,0 +1,103 @@
+"""All targets by name. `TARGETS` has the plain ones; each may have variants.
+
+A user's own pass, backend or `Target` is a target, too (`aliasproof/targets/user_names.py`).
+"""
+
+from __future__ import annotations
+
+from aliasproof.programs.errors import UserError, did_you_mean
+from aliasproof.targets import (
+    aot,
+    aot_eager,
+    dynamo,
+    eager_cuda,
+    export,
+    fx_reinplace,
+    identity,
+    inductor,
+    inductor_fx,
+    inductor_reinplace,
+    reference,
+    torch_functionalize,
+    user_builds,
+    user_names,
+    variants,
+)
+from aliasproof.targets.target import Target
+from aliasproof.targets.user_names import CodeName
+from aliasproof.targets.variant_table import VARIANTS
+
+TARGETS: dict[str, Target] = {
+    registered.name: registered
+    for registered in (
+        identity.TARGET,
+        eager_cuda.TARGET,
+        torch_functionalize.TARGET,
+        fx_reinplace.TARGET,
+        aot.AOT,
+        aot.AOT_EPILOGUE,
+        dynamo.TARGET,
+        aot_eager.TARGET,
+        export.TARGET,
+        inductor_reinplace.TARGET,
+        inductor_fx.TARGET,
+        inductor.TARGET,
+        reference.REFERENCE,
+        reference.REFERENCE_COPY,
+    )
+}
+
+
+def target(name: str) -> Target:
+    """The target of that name: `TARGET` or `TARGET:variant[:variant...]`, in any order.
+
+    `TARGET` is a registered target, an entry point, or a user's code, if that is granted. Raises
+    `UserError` with the nearest name if there is none, or if the target has no such variant.
+    """
+    base, chosen = _parts(name)
+    own = {each: found.target for each, found in variants.OWN.items()}
+    return variants.varied(base, chosen, {**TARGETS, **own})
+
+
+def _parts(name: str) -> tuple[str, list[str]]:
+    """The name of a plain target, and the variants. A user's target is imported on first use."""
+    base, *rest = name.split(":")
+    base, chosen = variants.modern(base, rest)
+    if base in TARGETS or base in variants.OWN:
+        return base, chosen
+    code = user_code(name)
+    if code is not None:
+        chosen = chosen[1:]
+        user_names.require_grant(code)
+    else:
+        code = user_names.of_entry_point(base)
+    if code is None:
+        known = [*TARGETS, *user_names.installed()]
+        listed = f"targets: {', '.join(known)}, or {user_names.EXPECTED}"
+        raise UserError(f"unknown target '{base}'{did_you_mean(base, known, otherwise=listed)}")
+    if code.name not in variants.OWN:
+        variants.OWN[code.name] = user_builds.of_code(code)
+    return code.name, chosen
+
+
+def user_code(name: str) -> CodeName | None:
+    """The code that a name stands for; None if it is a registered target or an entry point."""
+    code, (base, *rest) = user_names.parsed(name), name.split(":")
+    # The first is asked for each program of a campaign.
+    if code is None or code.name in variants.OWN:
+        return code
+    # `aott:grad` is an unknown target.
+    of_variant = rest[0] in VARIANTS and not {*"./"} & {*base}
+    known = base in TARGETS or base in variants.OWN or user_names.of_entry_point(base) is not None
+    return None if of_variant or known else code
+
+
+def is_importable(name: str) -> bool:
+    """Whether `target` may look up a name: it is no code of a user, or that was granted."""
+    code = user_code(name)
+    return code is None or user_names.is_granted(code)
+
+
+def is_own(name: str) -> bool:
+    """Whether a target is a user's."""
+    return _parts(name)[0] in variants.OWN

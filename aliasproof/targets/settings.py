@@ -1,0 +1,57 @@
+"""Settings of `torch._inductor.config` in the name of a target: `inductor:memory_planning=True`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import replace
+
+from aliasproof.oracles.contract import Contract, Promise, Waiver, draws_nothing
+from aliasproof.programs.errors import UserError, did_you_mean
+
+TARGETS = ("inductor-fx", "inductor")
+
+# Promises that a setting makes. All settings promise the rest as the default does.
+MADE: Mapping[tuple[str, object], Promise] = {
+    ("emulate_precision_casts", True): Promise.ROUNDING,
+}
+OTHER_NUMBERS = (
+    "random operators draw other numbers than in eager, from the same distribution, unless"
+    " fallback_random is set (torch/_inductor/config.py)"
+)
+# Promises that a setting takes back.
+WAIVED: Mapping[tuple[str, object], tuple[Waiver, ...]] = {
+    ("fallback_random", False): (
+        Waiver(Promise.VALUES, OTHER_NUMBERS, unless=draws_nothing),
+        Waiver(Promise.INPUTS, OTHER_NUMBERS, unless=draws_nothing),
+    ),
+    ("keep_output_stride", False): (
+        Waiver(Promise.STRIDE, "outputs keep eager's strides only with keep_output_stride"),
+    ),
+}
+
+
+def parsed(text: str) -> tuple[str, object]:
+    """The setting and its value. Raises `UserError` if Inductor has no such setting or value."""
+    # Imported here: most names have no settings.
+    from torch._inductor import config  # noqa: PLC0415
+
+    name, _, written = text.partition("=")
+    known = config.get_config_copy()
+    if name not in known:
+        raise UserError(f"torch._inductor.config has no '{name}'{did_you_mean(name, known)}")
+    try:
+        value = ast.literal_eval(written)
+    except (ValueError, SyntaxError):
+        value = written
+    default = known[name]
+    if default is not None and type(value) is not type(default):
+        expected = f"a value of type {type(default).__name__}, such as {default!r}"
+        raise UserError(f"'{name}' of torch._inductor.config is {written!r}; give {expected}")
+    return name, value
+
+
+def changed(contract: Contract, setting: tuple[str, object]) -> Contract:
+    """The contract with a setting."""
+    kept = (waiver for waiver in contract.waivers if waiver.promise is not MADE.get(setting))
+    return replace(contract, waivers=(*kept, *WAIVED.get(setting, ())))

@@ -1,0 +1,184 @@
+"""The target that a user's pass or backend makes.
+
+The graphs of AOTAutograd go through a pass, and run in eager. A backend gets the graphs of Dynamo.
+The recipe imports the user's code by its name, so a reproducer needs torch and that code.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from aliasproof.oracles.contract import Promise, Waiver
+from aliasproof.targets import aot, aot_eager, dynamo
+from aliasproof.targets.target import Build, Function, Target
+from aliasproof.targets.tracing import PLAIN, Traced, Tracing
+from aliasproof.targets.user_code import UserBackend, UserPass, after_pass, understood
+from aliasproof.targets.user_names import CodeName, folder_of, load
+
+# What the tables of variants call such targets.
+OWN_PASS, OWN_BACKEND, OWN_TARGET = "your pass", "your backend", "your target"
+
+NO_GRAPHS = "a backend of a user shows no graphs"
+OTHER_ARITHMETIC = Waiver(
+    Promise.EQUIVALENCE, "a pass of a user may compute the same by other operators"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class UserTarget:
+    """A target of a user, what kind of code it is, and how its variants are built, if it has any.
+
+    `kind` is what the tables of variants call it.
+    """
+
+    target: Target
+    kind: str
+    traced: Traced | None = None
+
+
+def of_code(code: CodeName) -> UserTarget:
+    """The target that a name stands for.
+
+    Raises `UserError` if it cannot be imported, or is neither a pass nor a backend nor a `Target`.
+    """
+    value = load(code)
+    return _of_value(value, code, _import(code, value))
+
+
+def of_value(value: object) -> Target:
+    """The target that a pass or a backend of this process makes, such as a function of a test.
+
+    No script can import it, so its recipe is none. Raises `UserError` as `of_code` does.
+    """
+    module, name = getattr(value, "__module__", "?"), getattr(value, "__qualname__", None)
+    attribute = str(name or type(value).__name__)
+    code = CodeName(f"{module}:{attribute}", str(module), attribute)
+    return _of_value(value, code, Import((), attribute)).target
+
+
+def _of_value(value: object, code: CodeName, imported: Import) -> UserTarget:
+    found = understood(value, code)
+    if isinstance(found, Target):
+        return UserTarget(replace(found, name=code.name), OWN_TARGET)
+    if isinstance(found, UserPass):
+        return _of_pass(found, code, imported)
+    return _of_backend(found, code, imported)
+
+
+def _of_pass(user_pass: UserPass, code: CodeName, imported: Import) -> UserTarget:
+    traced = Traced(
+        functools.partial(_build_pass, user_pass),
+        functools.partial(_recipe_of_pass, user_pass, imported),
+    )
+    target = Target(
+        name=code.name,
+        summary=f"AOTAutograd's graphs through your pass {code.source}, run in eager",
+        contract=replace(aot.CONTRACT, waivers=(*aot.CONTRACT.waivers, OTHER_ARITHMETIC)),
+        build=traced.build,
+        recipe=traced.recipe(PLAIN),
+        after=aot.AOT,
+    )
+    return UserTarget(target, OWN_PASS, traced)
+
+
+def _of_backend(backend: UserBackend, code: CodeName, imported: Import) -> UserTarget:
+    traced = Traced(
+        functools.partial(_build_backend, backend),
+        functools.partial(_recipe_of_backend, imported),
+    )
+    target = Target(
+        name=code.name,
+        summary=f"torch.compile(backend=...) with your backend {code.source}",
+        # It may use AOTAutograd, whose documented limits are then not its fault.
+        contract=aot_eager.CONTRACT,
+        build=traced.build,
+        recipe=traced.recipe(PLAIN),
+        after=dynamo.TARGET,
+        layer=aot_eager.TARGET,
+    )
+    return UserTarget(target, OWN_BACKEND, traced)
+
+
+def _build_backend(
+    backend: UserBackend,
+    function: Function,
+    inputs: Sequence[torch.Tensor],
+    tracing: Tracing = PLAIN,
+) -> Build:
+    return Build(dynamo.compiled(function, backend, tracing), [], NO_GRAPHS)
+
+
+def _build_pass(
+    user_pass: UserPass,
+    function: Function,
+    inputs: Sequence[torch.Tensor],
+    tracing: Tracing = PLAIN,
+) -> Build:
+    return aot.build(function, inputs, tracing, keep_input_mutations=True, further=user_pass)
+
+
+# --- recipes --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """The lines that import a user's code in a script, and the expression that names it then."""
+
+    lines: Sequence[str]
+    expression: str
+
+    @property
+    def modules(self) -> str:
+        """The modules that the lines need, as import lines."""
+        text = "\n".join(self.lines)
+        return "".join(f"import {name}\n" for name in ("runpy", "sys") if f"{name}." in text)
+
+    def indented(self) -> str:
+        """The lines in a function, with what they are for."""
+        return "".join(f"    {line}\n" for line in ("# Your code, by its name.", *self.lines))
+
+
+def _import(code: CodeName, value: object) -> Import:
+    call = "()" if isinstance(value, type) else ""
+    folder, (first, *rest) = folder_of(code, value), code.attribute.split(".")
+    lines = [] if folder is None else [f"sys.path.insert(0, {folder!r})"]
+    if code.in_file:
+        path = f"{folder}/{code.module.rpartition('/')[2]}"
+        lines.append(f"{first} = runpy.run_path({path!r})[{first!r}]")
+    else:
+        lines.append(f"from {code.module} import {first}")
+    return Import(lines, ".".join((first, *rest)) + call)
+
+
+def _recipe_of_pass(user_pass: UserPass, imported: Import, tracing: Tracing) -> str:
+    plain = aot.recipe(tracing, keep_input_mutations=True)
+    head, returned, tail = plain.rpartition("    return aot_function(")
+    compiler = f"""{imported.indented()}
+    def compiler(graph, example_inputs):
+        return after_pass(graph, {user_pass.source(imported.expression)})
+
+"""
+    tail = tail.replace("fw_compiler=lambda graph, _: graph", "fw_compiler=compiler")
+    return f"""
+{imported.modules}from typing import Any
+
+{head.strip().removesuffix("def compiled(program, inputs):")}
+{inspect.getsource(after_pass)}
+
+def compiled(program, inputs):
+{compiler}{returned}{tail}"""
+
+
+def _recipe_of_backend(imported: Import, tracing: Tracing) -> str:
+    return f"""
+{imported.modules}
+
+def compiled(program, inputs):
+{imported.indented()}
+    return torch.compile(program, backend={imported.expression}{tracing.dynamic})
+"""

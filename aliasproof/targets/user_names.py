@@ -1,0 +1,234 @@
+"""Names of a user's own targets: `package.module:function`, `FILE.py:function`, and entry points.
+
+Such a name says which code to import. So it must be *granted*: the command line gave it, or an
+installed package declares it as an entry point. A name that was only read from a file, such as the
+target in a `finding.json`, is never imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import os
+import pkgutil
+import re
+import site
+import sys
+import sysconfig
+import traceback
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
+
+from aliasproof.programs.errors import UserError, did_you_mean
+
+GROUP = "aliasproof.targets"  # of entry points
+EXPECTED = "PACKAGE.MODULE:FUNCTION or FILE.py:FUNCTION"
+LONGEST_MESSAGE = 300  # characters of an exception's message, in a message of ours
+
+_granted: set[str] = set()
+
+
+@dataclass(frozen=True, slots=True)
+class CodeName:
+    """The name of a user's target, and where its code is: a module or a file, and a name in it."""
+
+    name: str
+    module: str
+    attribute: str
+
+    @property
+    def source(self) -> str:
+        """Where the code is, as `module:name`; an entry point has another name."""
+        return f"{self.module}:{self.attribute}"
+
+    @property
+    def in_file(self) -> bool:
+        """Whether `module` is the path of a file."""
+        return self.module.endswith(".py")
+
+
+def parsed(name: str) -> CodeName | None:
+    """What code a name stands for, its variants left out; None if it is not of that form."""
+    found = re.match(r"([^:]+\.py|[^:]+):([A-Za-z_][\w.]*)(?=:|$)", name)
+    if found is None:
+        return None
+    module, attribute = found.groups()
+    if module.endswith(".py"):  # ./passes.py and passes.py are one file
+        module = os.path.normpath(module)
+    return CodeName(f"{module}:{attribute}", module, attribute)
+
+
+def grant(names: Iterable[str]) -> None:
+    """Let this process import the code that these names stand for."""
+    _granted.update(code.name for code in map(parsed, names) if code is not None)
+
+
+def is_granted(code: CodeName) -> bool:
+    """Whether this process may import the code."""
+    return code.name in _granted
+
+
+def require_grant(code: CodeName) -> None:
+    """Raises `UserError` unless this process may import the code."""
+    if not is_granted(code):
+        raise UserError(
+            f"target '{code.name}' is code of your own, and code that a file names is not imported;"
+            f" if you trust it, add --target {code.name}"
+        )
+
+
+# --- entry points ---------------------------------------------------------------------------------
+
+
+def installed() -> dict[str, EntryPoint]:
+    """The entry points of installed packages, by name."""
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def of_entry_point(name: str) -> CodeName | None:
+    """The code that an entry point of this name declares; None if there is none."""
+    point = installed().get(name)
+    return None if point is None else CodeName(name, point.module, point.attr)
+
+
+# --- import ---------------------------------------------------------------------------------------
+
+
+def load(code: CodeName) -> object:
+    """Import what a name stands for. Raises `UserError` if it cannot be imported."""
+    # Standard output has the results of a command, and nothing else.
+    with contextlib.redirect_stdout(sys.stderr):
+        try:
+            value: object = _file(code) if code.in_file else _module(code)
+            for part in code.attribute.split("."):
+                value = _attribute(value, part, code)
+        except UserError:
+            raise
+        except SyntaxError as error:
+            where = f"{error.filename}, line {error.lineno}"
+            raise UserError(f"target '{code.name}': {where}: not Python: {error.msg}") from error
+        except (Exception, SystemExit) as error:
+            frame = frame_of_user(error)
+            at = "" if frame is None else f" ({frame})"
+            raise UserError(
+                f"target '{code.name}': its import raises {_raised(error)}{at}"
+            ) from error
+    return value
+
+
+def _raised(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:LONGEST_MESSAGE]
+
+
+def _module(code: CodeName) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path and "" not in sys.path:
+        sys.path.insert(0, here)  # as `python -m` does
+    try:
+        return importlib.import_module(code.module)
+    except ModuleNotFoundError as error:
+        # A module that the user's code imports may be missing, too.
+        missing = error.name or ""
+        if missing != code.module and not code.module.startswith(f"{missing}."):
+            raise
+        near = did_you_mean(missing, _neighbours(missing))
+        raise UserError(
+            f"target '{code.name}': there is no module '{missing}' in this folder or among the"
+            f" installed packages{_as_file(code) or near or f'; give {EXPECTED}'}"
+        ) from error
+
+
+def _neighbours(missing: str) -> list[str]:
+    """The modules beside a module that does not exist."""
+    parent, _, _ = missing.rpartition(".")
+    if not parent:
+        return [module.name for module in pkgutil.iter_modules([str(Path.cwd())])]
+    path = getattr(sys.modules.get(parent), "__path__", ())
+    return [f"{parent}.{module.name}" for module in pkgutil.iter_modules(path)]
+
+
+def _as_file(code: CodeName) -> str:
+    """Advice, if the module is a file in this folder that another package of its name hides."""
+    path = Path(*code.module.split(".")).with_suffix(".py")
+    imported = getattr(sys.modules.get(code.module), "__file__", None)
+    hidden = path.is_file() and str(path.resolve()) != imported
+    return f"; for the file, give {path}:{code.attribute}" if hidden else ""
+
+
+def _file(code: CodeName) -> ModuleType:
+    path = Path(code.module)
+    if not path.is_file():
+        raise UserError(f"target '{code.name}': there is no file {path}; give {EXPECTED}")
+    # Not its own name: a file may be called as a package of aliasproof or of another project.
+    name = "aliasproof_target_" + re.sub(r"\W", "_", code.module.removesuffix(".py"))
+    if name in sys.modules:
+        return sys.modules[name]
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)  # for imports of neighbours, as in a script
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look up the module of a class
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _attribute(owner: object, part: str, code: CodeName) -> object:
+    if hasattr(owner, part):
+        return getattr(owner, part)
+    known = [name for name, value in vars(owner).items() if callable(value)]
+    own = [name for name in known if not name.startswith("_")]
+    hint = did_you_mean(part, known) or _as_file(code)
+    listed = f"; it defines {', '.join(own[:8])}" if own and not hint else hint
+    raise UserError(f"target '{code.name}': {code.module} has no '{part}'{listed}")
+
+
+def folder_of(code: CodeName, value: object) -> str | None:
+    """The folder that a script must add to its path to import this code; None if it need not."""
+    if code.in_file:
+        return str(Path(code.module).resolve().parent)
+    origin = getattr(sys.modules[code.module], "__file__", None)
+    if origin is None:
+        return None
+    path = Path(origin)
+    ups = len(code.module.split(".")) - (path.name != "__init__.py")
+    folder = str(path.resolve().parents[ups])
+    # Where a fresh interpreter looks anyway.
+    return None if folder in {*site.getsitepackages(), _STANDARD} else folder
+
+
+# --- frames ---------------------------------------------------------------------------------------
+
+_STANDARD = sysconfig.get_paths()["stdlib"]
+
+
+def frame_of_user(error: BaseException) -> str | None:
+    """The innermost frame of an exception in the user's code, as `FILE:LINE in FUNCTION`.
+
+    To be called by the function that called the user's code.
+    """
+    own = [frame for frame in _frames(error) if _of_user(frame.filename)]
+    return f"{own[-1].filename}:{own[-1].lineno} in {own[-1].name}" if own else None
+
+
+def _frames(error: BaseException) -> Sequence[traceback.FrameSummary]:
+    return traceback.extract_tb(error.__traceback__)[1:]
+
+
+def _of_user(file: str) -> bool:
+    torch = sys.modules.get("torch")
+    if torch is not None and file.startswith(str(Path(str(torch.__file__)).parent)):
+        return False
+    if file.startswith("<") or file == __file__:
+        return False
+    return "-packages" in file or not file.startswith(_STANDARD)

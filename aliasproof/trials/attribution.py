@@ -1,0 +1,193 @@
+"""`Symptom`: what a failure looks like from outside; and which target is at fault.
+
+During a reduction, every candidate must keep the symptom of the failure. Otherwise the reducer
+would end at another bug, since a simpler one is often near.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from aliasproof.oracles import equivalence
+from aliasproof.oracles.verdict import Violation
+from aliasproof.programs.errors import Rejected
+from aliasproof.programs.program import Program
+from aliasproof.targets.target import Target
+from aliasproof.trials.graphs import examine_graphs
+from aliasproof.trials.promises import same_promise
+from aliasproof.trials.trial import Case, EagerRun, Trial, run_trial
+
+
+@dataclass(frozen=True, slots=True)
+class Symptom:
+    """The target at fault, the oracle that reports the violation, and the kind of the violation."""
+
+    target: str
+    oracle: str
+    kind: str
+
+    @property
+    def latent(self) -> bool:
+        """True if results do not show it: only the value hashes of the whole run do."""
+        return self.oracle == equivalence.ORACLE.name
+
+
+def at_fault(
+    case: Case, target: Target, trial: Trial, violation: Violation
+) -> tuple[Target, Violation]:
+    """The target at fault among this one and those that it builds on; its main violation.
+
+    The layers before this one are asked from the nearest to the first, as long as they are wrong
+    about the same promise. A right layer ends the search: what is wrong before it was repaired, or
+    is another bug, such as a wrong stride where this target has wrong values.
+    """
+    for fewer in target.varies:
+        state = _layer(case, fewer, target, trial, violation)
+        if isinstance(state, _Wrong):
+            return at_fault(case, fewer, state.trial, state.main)
+    earlier = target.after
+    while earlier is not None:
+        state = _layer(case, earlier, target, trial, violation)
+        if isinstance(state, _Wrong):
+            return at_fault(case, earlier, state.trial, state.main)
+        if state is _RIGHT:
+            break
+        earlier = earlier.after
+    if target.layer is not None:
+        state = _layer(case, target.layer, target, trial, violation, other_interface=True)
+        if isinstance(state, _Wrong):
+            return at_fault(case, target.layer, state.trial, state.main)
+    return target, violation
+
+
+class _Wrong(NamedTuple):
+    """A layer that breaks the promise of the violation too: its trial and its main violation."""
+
+    trial: Trial
+    main: Violation
+
+
+_RIGHT = object()
+
+
+def _layer(
+    case: Case,
+    earlier: Target,
+    target: Target,
+    trial: Trial,
+    violation: Violation,
+    *,
+    other_interface: bool = False,
+) -> _Wrong | object | None:
+    """What an earlier layer does about the promise of a violation; None if it cannot tell.
+
+    A layer of another interface is wrong only if its main violation is of the same kind.
+    """
+    # Under the same conditions, the run in eager is the same, so it is used again.
+    same = earlier.conditions is target.conditions
+    eager = EagerRun(trial.eager, trial.trace) if same else None
+    try:
+        found, main = _main_violation(case, earlier, eager)
+    except Rejected:  # the earlier target is not for this case
+        return None
+    if main is not None:
+        candidates = [main] if other_interface else found.judgement.violations
+        if any(same_promise(each, violation) for each in candidates):
+            return _Wrong(found, main)
+        # A compilation that goes on after this layer cannot raise if this layer raises.
+        if not other_interface and _raises(main) and _raises(violation):
+            return _Wrong(found, main)
+        if not main.silent:
+            return None
+    # A layer that promises nothing here is no reason to stop.
+    waived = (documented.difference for documented in found.judgement.documented)
+    return None if any(same_promise(each, violation) for each in waived) else _RIGHT
+
+
+def _raises(violation: Violation) -> bool:
+    return violation.oracle == "errors" and violation.kind.startswith("raises")
+
+
+def shows(program: Program, target: Target, symptom: Symptom) -> bool:
+    """True if the program is defined in eager and fails with this symptom, twice in the same way.
+
+    The *main* violation must have the oracle and the kind of the symptom, and the target at fault
+    must be the symptom's. Two runs, since a failure that depends on chance cannot be reduced.
+    """
+    return grade(program, target, symptom) == 1
+
+
+def grade(program: Program, target: Target, symptom: Symptom) -> int:
+    """Which of `graded(symptom)` the program shows, counted from 1; 0 if it shows none."""
+    case = Case.of(program)
+    if symptom.latent:
+        return int(_shows_latent(case, target, symptom))
+    try:
+        first, main = _main_violation(case, target)
+        if main is None:
+            return 0
+        found = (main.oracle, main.kind)
+        kinds = [(each.oracle, each.kind) for each in graded(symptom)]
+        if found not in kinds:
+            return 0
+        # Equal violations, not only equal symptoms: another place would be another failure.
+        _, again = _main_violation(case, target)
+    except Rejected:
+        return 0
+    if main != again or at_fault(case, target, first, main)[0].name != symptom.target:
+        return 0
+    return kinds.index(found) + 1
+
+
+def graded(symptom: Symptom) -> tuple[Symptom, ...]:
+    """A symptom, and the better ones that a program near it may have, the best last.
+
+    A wrong value says more than a wrong layout or alias that may lead to one.
+    """
+    if symptom.oracle not in ("aliasing", "metadata"):
+        return (symptom,)
+    inputs = Symptom(symptom.target, "inputs", "input ends wrong")
+    return (symptom, inputs, Symptom(symptom.target, "values", "wrong value"))
+
+
+# --- latent: results are right, and the graph is wrong for other values ---------------------------
+
+
+def latent_violation(case: Case, target: Target) -> Violation | None:
+    """The first violation of *equivalence*, if results are right. Raises `Rejected`."""
+    trial = run_trial(case, target)
+    if trial.judgement.violations:
+        return None
+    report = examine_graphs(case, target, trial).reports[equivalence.ORACLE.name]
+    return next(iter(report.violations), None)
+
+
+def latent_at_fault(case: Case, target: Target) -> Target:
+    """The earliest of this target, which is latent, and those that it builds on."""
+    for earlier in target.earlier:
+        try:
+            latent = latent_violation(case, earlier)
+        except Rejected:  # the earlier target is not for this case, so it is not at fault
+            continue
+        if latent is not None:
+            return latent_at_fault(case, earlier)
+    return target
+
+
+def _shows_latent(case: Case, target: Target, symptom: Symptom) -> bool:
+    try:
+        latent = latent_violation(case, target)
+    except Rejected:
+        return False
+    if latent is None or latent.kind != symptom.kind:
+        return False
+    return latent_at_fault(case, target).name == symptom.target
+
+
+def _main_violation(
+    case: Case, target: Target, eager: EagerRun | None = None
+) -> tuple[Trial, Violation | None]:
+    """A trial, and its first violation in the order of the oracles."""
+    trial = run_trial(case, target, eager=eager)
+    return trial, next(iter(trial.judgement.violations), None)

@@ -1,0 +1,182 @@
+"""`examine`: one case through one target, from the eager run to the target at fault.
+
+This is the only way from a program to verdicts. A campaign, `check`, the kill matrix and the
+benchmarks all call `examine`, so they cannot disagree about what a verdict means.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from aliasproof.oracles import equivalence
+from aliasproof.oracles.judge import EVERY_ORACLE, ON_GRAPHS, excluded
+from aliasproof.oracles.verdict import Documented, Report, Verdict, Violation
+from aliasproof.programs.errors import InternalError, Rejected
+from aliasproof.targets.target import Target
+from aliasproof.trials.attribution import Symptom, at_fault, latent_at_fault
+from aliasproof.trials.graphs import MOST_BYTES, examine_graphs
+from aliasproof.trials.trial import Case, EagerRun, Spent, Trial, run_eager, run_trial
+from aliasproof.trials.value_search import Budget, ShownValues, search_values, told_by_values
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """The verdicts on one case through one target.
+
+    `reports` has the report of each oracle that was asked, by its name. `trial` is None if the case
+    was rejected, and `rejected` says why: undefined in eager, eager raises, or not for this target.
+    `mistake` is an error of aliasproof itself; then the oracles on graphs report UNKNOWN.
+    `shown` has values that show what only *equivalence* saw, if they were searched and found.
+    `symptom` is what a campaign counts: the main violation with the target at fault. It is None if
+    no oracle reports a violation, or if the caller wanted no attribution.
+    """
+
+    case: Case
+    target: Target
+    reports: Mapping[str, Report]
+    trial: Trial | None = None
+    rejected: Rejected | None = None
+    mistake: InternalError | None = None
+    shown: ShownValues | None = None
+    symptom: Symptom | None = None
+    spent: Spent = field(default_factory=Spent)
+
+    @property
+    def violations(self) -> list[Violation]:
+        """All violations, the main one first."""
+        return [found for report in self.reports.values() for found in report.violations]
+
+    @property
+    def documented(self) -> list[Documented]:
+        """All differences from eager that the target documents, the main one first."""
+        return [found for report in self.reports.values() for found in report.documented]
+
+    @property
+    def failed(self) -> bool:
+        """True if results differ from eager's where the contract promises that they do not."""
+        return self.trial is not None and bool(self.trial.judgement.violations)
+
+    @property
+    def suspicious(self) -> bool:
+        """True if the results are right, but an oracle on graphs reports a violation."""
+        return not self.failed and bool(self.violations)
+
+
+def examine(
+    case: Case,
+    target: Target,
+    *,
+    eager: EagerRun | None = None,
+    every_oracle: bool = False,
+    attribute: bool = True,
+    without_graphs: str = "",
+    search: Budget | None = None,
+) -> Examination:
+    """Run eager, run the target, judge the results, judge the graphs, name the target at fault.
+
+    `eager` is the run in eager, if the caller has it; it may have raised. Without it, eager runs
+    here, and must not raise. The oracles on graphs judge a run whose results are right; with
+    `every_oracle`, any run. With `attribute`, the targets that this one builds on run too, to find
+    the first that is wrong. `without_graphs` is the reason not to judge graphs, or empty. With a
+    budget for the `search`, a difference that only *equivalence* sees is tried with other values.
+    """
+    spent = Spent()
+    if target.conditions is not None and case.conditions is not target.conditions:
+        eager = None  # that run was under other conditions
+    case = case.under(target)
+    try:
+        trial = run_trial(case, target, spent, eager or returning(run_eager(case, spent)))
+    except Rejected as reason:
+        return rejection(case, target, reason, spent)
+    reports, mistake = trial.judgement.reports, None
+    # A wrong result needs no more evidence, so the cost of the oracles on graphs can be saved.
+    right, shown = not trial.judgement.violations, None
+    if without_graphs and (right or every_oracle):
+        unknown = Report(Verdict.UNKNOWN, reason=without_graphs)
+        reports = {**reports, **dict.fromkeys(ON_GRAPHS, unknown)}
+    elif right or every_oracle:
+        on_graphs, mistake = _on_graphs(case, target, trial, spent)
+        reports = {**reports, **on_graphs}
+        if search is not None and right and mistake is None:
+            reports, shown = _searched(case, target, trial, reports, search, spent)
+    symptom = _symptom(case, target, trial, reports) if attribute else None
+    return Examination(case, target, reports, trial, None, mistake, shown, symptom, spent)
+
+
+def _searched(
+    case: Case,
+    target: Target,
+    trial: Trial,
+    reports: Mapping[str, Report],
+    budget: Budget,
+    spent: Spent,
+) -> tuple[Mapping[str, Report], ShownValues | None]:
+    """The reports, where that of *equivalence* says which values show its difference, if any do."""
+    report = reports[equivalence.ORACLE.name]
+    # An unknown verdict may hide a difference, since other arithmetic may be right.
+    if report.verdict not in (Verdict.VIOLATED, Verdict.UNKNOWN):
+        return reports, None
+    if trial.trace.nbytes > MOST_BYTES:  # it was too large for the oracle
+        return reports, None
+    start = time.perf_counter()
+    shown = search_values(case, target, trial, budget)
+    spent.graphs += time.perf_counter() - start
+    told = told_by_values(report, case, shown, budget)
+    return {**reports, equivalence.ORACLE.name: told}, shown
+
+
+def rejection(case: Case, target: Target, reason: Rejected, spent: Spent) -> Examination:
+    """The examination of a case that was rejected."""
+    reports = excluded(str(reason), EVERY_ORACLE).reports
+    return Examination(case, target, reports, rejected=reason, spent=spent)
+
+
+def returning(eager: EagerRun) -> EagerRun:
+    """The run, if eager returned. Raises `Rejected` if it raised."""
+    error = eager.observation.error
+    if error is not None:
+        raise Rejected(f"eager raises {type(error).__name__}: {' '.join(str(error).split())}")
+    return eager
+
+
+def _on_graphs(
+    case: Case, target: Target, trial: Trial, spent: Spent
+) -> tuple[Mapping[str, Report], InternalError | None]:
+    """The reports of the oracles on graphs. After an error of ours, they are unknown."""
+    start = time.perf_counter()
+    try:
+        return examine_graphs(case, target, trial).reports, None
+    except Rejected as reason:  # a graph cannot be judged; the verdicts on results remain
+        return excluded(str(reason), ON_GRAPHS).reports, None
+    except InternalError as mistake:
+        unknown = Report(Verdict.UNKNOWN, reason=str(mistake))
+        return dict.fromkeys(ON_GRAPHS, unknown), mistake
+    finally:  # the time is spent, whatever the answer
+        spent.graphs += time.perf_counter() - start
+
+
+def _symptom(
+    case: Case, target: Target, trial: Trial, reports: Mapping[str, Report]
+) -> Symptom | None:
+    """The symptom of the main violation, with the target at fault for it.
+
+    Only a difference in results is attributed to a target that this one builds on. The graphs of
+    that target are stages of this one, so a violation in a graph already names the stage where it
+    begins.
+    """
+    main = next((found for report in reports.values() for found in report.violations), None)
+    if main is None:
+        return None
+    guilty = target
+    if trial.judgement.violations:
+        guilty, main = at_fault(case, target, trial, main)
+    elif main.oracle == equivalence.ORACLE.name:
+        guilty = latent_at_fault(case, target)
+    else:  # the graphs of a target with one variant less are no stages of this one
+        for fewer in target.varies:
+            symptom = examine(case, fewer).symptom
+            if symptom is not None:
+                return symptom
+    return Symptom(guilty.name, main.oracle, main.kind)

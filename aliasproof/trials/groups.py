@@ -1,0 +1,280 @@
+"""`examine_group`: several programs compiled as one, and each of them judged by itself.
+
+A compile by Inductor costs nearly the same for one program and for twenty. So a campaign glues
+programs (`aliasproof.programs.gluing`), and the oracles on results judge each member on its part of
+the run, by its own run in eager and its own trace. What counts is what a member shows alone:
+
+- A member whose part differs from eager runs alone, and what it shows there counts. So a campaign
+  finds the same, whatever the size of its groups.
+- If the compiled program raises, the members that raise alone leave the group, and the rest is
+  compiled again.
+- What no member shows alone is the fault of their *company*: buffers that are reused across
+  members, kernels fused across them. It is a failure of the glued program, which is one program
+  like any other.
+
+A violation that a member shows only alone is missed. `benchmarks/glued.py` measures how often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from aliasproof.oracles.judge import ON_GRAPHS, Judgement, excluded, judge
+from aliasproof.oracles.verdict import Report, Verdict, Violation
+from aliasproof.programs.errors import InternalError, Rejected
+from aliasproof.programs.program import Program
+from aliasproof.targets.target import Target
+from aliasproof.trials.attribution import Symptom
+from aliasproof.trials.company import Member, Run, Together
+from aliasproof.trials.examination import Examination, examine, rejection, returning
+from aliasproof.trials.graphs import examine_graphs
+from aliasproof.trials.trial import Case, Spent, Trial, run_eager, run_trial
+from aliasproof.trials.value_search import Budget
+
+# Is told which of the cases are about to run together, by index.
+Announce: TypeAlias = Callable[[Sequence[int]], None]
+
+_SILENT = (Verdict.HOLDS, Verdict.NOT_APPLICABLE)
+
+
+@dataclass(frozen=True, slots=True)
+class CompanyFailure:
+    """A glued program whose members are right alone, and the symptom that they have together."""
+
+    symptom: Symptom
+    program: Program
+
+
+@dataclass(slots=True)
+class GroupExamination:
+    """The examination of each case, in order; and the failures of their company.
+
+    `spent` has the seconds that the members share. `companions` are the cases, by index, that
+    differ from eager in company and not alone.
+    """
+
+    examinations: list[Examination]
+    spent: Spent
+    companions: set[int]
+    company: list[CompanyFailure]
+
+
+def can_glue(target: Target) -> bool:
+    """Whether programs can be glued for a target. Conditions add outputs to a program."""
+    return target.conditions is None
+
+
+def examine_group(
+    cases: Sequence[Case],
+    target: Target,
+    *,
+    search: Budget | None = None,
+    announce: Announce = lambda indices: None,
+) -> GroupExamination:
+    """Examine programs together: what `examine` says of each, in less time.
+
+    `search` is for the programs that run alone.
+    """
+    return _Group(target, search, announce).examine(cases)
+
+
+@dataclass(slots=True)
+class _Group:
+    """The state of the examination of a group: what was found, and who was asked if it raises."""
+
+    target: Target
+    search: Budget | None
+    announce: Announce
+    spent: Spent = field(default_factory=Spent)
+    found: dict[int, Examination] = field(default_factory=dict)
+    asked: set[int] = field(default_factory=set)
+    companions: set[int] = field(default_factory=set)
+    company: list[CompanyFailure] = field(default_factory=list)
+
+    def examine(self, cases: Sequence[Case]) -> GroupExamination:
+        members = []
+        for index, case in enumerate(cases):
+            self.announce([index])
+            try:
+                eager = returning(run_eager(case, self.spent))
+            except Rejected as reason:
+                self.found[index] = rejection(case, self.target, reason, Spent())
+                continue
+            member = Member(index, case, eager)
+            # A program that draws random numbers draws others after another program.
+            if eager.trace.random:
+                self._alone(member)
+            else:
+                members.append(member)
+        self._together(members)
+        found = [self.found[index] for index in range(len(cases))]
+        return GroupExamination(found, self.spent, self.companions, self.company)
+
+    def _together(self, members: Sequence[Member]) -> bool:
+        """Examine members by one run. Returns whether that raised, or a single member failed."""
+        if len(members) < 2:
+            alone = [self._alone(member) for member in members]
+            return any(map(_may_raise, alone))
+        self.announce([member.index for member in members])
+        together = Together.of(members)
+        try:
+            run = together.run(self.target, self.spent)
+        except Rejected:  # some member is not for the target
+            for member in members:
+                self._alone(member)
+            return True
+        if run.observation.error is not None:
+            self._split(together)
+            return True
+        self._judge(together, run)
+        return False
+
+    # --- a run that returned ---
+
+    def _judge(self, together: Together, run: Run) -> None:
+        """Judge each member. Those that differ from eager are examined alone."""
+        on_graphs = self._on_graphs(together, run)
+        differing: list[tuple[Member, list[Violation]]] = []
+        for member, observation in together.parts(run.observation):
+            eager, trace = member.eager
+            judgement = judge(self.target.contract, eager, observation, trace)
+            trial = Trial(eager, trace, observation, judgement)
+            reports = {**judgement.reports, **(on_graphs or {})}
+            self.found[member.index] = Examination(member.case, self.target, reports, trial)
+            if judgement.violations:
+                differing.append((member, judgement.violations))
+            elif on_graphs is None:
+                self._alone(member)
+        # All of them first: then it is known who fails alone.
+        for symptom, member in self._explain(together, differing):
+            self._note_company(symptom, together, [member])
+        strangers = together.strangers(run.observation)
+        if strangers:
+            violation = Violation("aliasing", "new alias between programs", "outputs")
+            layer = together.first_wrong(self.target, self.spent) or self.target
+            self._note_company(_symptom(layer, violation), together, strangers)
+
+    def _on_graphs(self, together: Together, run: Run) -> dict[str, Report] | None:
+        """The reports of the oracles on graphs if they are silent; None if they are not.
+
+        The graph of a group does not tell the members apart, so what it shows is looked for alone.
+        """
+        assert run.build is not None
+        if run.build.opaque is not None:
+            return dict(excluded(run.build.opaque, ON_GRAPHS).reports)
+        trial = Trial(
+            *run_eager(together.case, self.spent), run.observation, Judgement({}), run.build
+        )
+        try:
+            reports = examine_graphs(together.case, self.target, trial).reports
+        except (Rejected, InternalError):  # alone, each member is judged or has its own error
+            return None
+        silent = all(report.verdict in _SILENT for report in reports.values())
+        return dict(reports) if silent else None
+
+    def _explain(
+        self, together: Together, differing: Sequence[tuple[Member, Sequence[Violation]]]
+    ) -> list[tuple[Symptom, Member]]:
+        """Examine members that differ from eager in company.
+
+        Returns those that are right alone, with the symptom of the company. The first target of the
+        layers tells both for less: who is wrong there fails, and who differs there in company in
+        the same way is right, since the later targets add nothing.
+        """
+        first, open_ = self.target.layers[0], []
+        for member, violations in differing:
+            found = self.found[member.index] = self._at_first(member)
+            if not found.failed:
+                open_.append((member, violations))
+        company = []
+        for member, violations in open_:
+            # For one member, a run of all would cost more than that of the member.
+            there = together.violations(first, member, self.spent) if len(open_) > 1 else []
+            if there and _kinds(there) == _kinds(violations):
+                company.append((_symptom(first, there[0]), member))
+            elif not _may_raise(self._alone(member)):
+                company.append((_symptom(self.target, violations[0]), member))
+        return company
+
+    def _at_first(self, member: Member) -> Examination:
+        """Examine a member alone through the first target of the layers."""
+        first = self.target.layers[0]
+        if first is self.target:
+            return self._alone(member)
+        return examine(member.case, first, eager=member.eager, without_graphs="not asked")
+
+    def _note_company(
+        self, symptom: Symptom, together: Together, companions: Sequence[Member]
+    ) -> None:
+        self.companions |= {member.index for member in companions}
+        if symptom not in [failure.symptom for failure in self.company]:
+            # Without those that fail alone, which would hide what the others do together.
+            right = [each for each in together.members if not self.found[each.index].failed]
+            program = Together.of(right).glued.program
+            self.company.append(CompanyFailure(symptom, program))
+
+    # --- a run that raised ---
+
+    def _split(self, together: Together) -> None:
+        """Examine members that raise together. Those that raise alone leave the others."""
+        members = together.members
+        raising = self._raising_at_first(members) or self._raising_in_build(together)
+        if raising:
+            for member in raising:
+                self._alone(member)
+            self._together([member for member in members if member not in raising])
+            return
+        middle = len(members) // 2
+        raised = [self._together(half) for half in (members[:middle], members[middle:])]
+        if not any(raised):
+            # Each half returns, so what raises is the company.
+            layer = together.first_wrong(self.target, self.spent) or self.target
+            error = together.error(layer, self.spent)
+            violation = Violation("errors", f"raises {type(error).__name__}", "call")
+            self._note_company(_symptom(layer, violation), together, members)
+
+    def _raising_at_first(self, members: Sequence[Member]) -> list[Member]:
+        """The members that raise in the first target: most do it there, where to ask is cheap."""
+        raising = []
+        for member in members:
+            if member.index not in self.asked:
+                self.asked.add(member.index)
+                try:
+                    trial = run_trial(member.case, self.target.layers[0], self.spent, member.eager)
+                except Rejected:
+                    continue
+                if trial.target.error is not None:
+                    raising.append(member)
+        return raising
+
+    def _raising_in_build(self, together: Together) -> list[Member]:
+        """The members whose build raises, by halves."""
+        members = together.members
+        if not together.build_raises(self.target, self.spent):
+            return []
+        if len(members) == 1:
+            return list(members)
+        middle = len(members) // 2
+        halves = Together.of(members[:middle]), Together.of(members[middle:])
+        return [member for half in halves for member in self._raising_in_build(half)]
+
+    def _alone(self, member: Member) -> Examination:
+        self.announce([member.index])
+        found = examine(member.case, self.target, eager=member.eager, search=self.search)
+        self.found[member.index] = found
+        return found
+
+
+def _may_raise(found: Examination) -> bool:
+    """Whether a program alone explains why a group with it raises, or differs from eager."""
+    return found.trial is None or found.failed or found.trial.target.error is not None
+
+
+def _kinds(violations: Sequence[Violation]) -> set[tuple[str, str, str]]:
+    return {(each.oracle, each.kind, each.place) for each in violations}
+
+
+def _symptom(target: Target, violation: Violation) -> Symptom:
+    return Symptom(target.name, violation.oracle, violation.kind)

@@ -1,0 +1,355 @@
+"""`Isolated`: a process that makes calls for this one. Its death costs one call, and is explained.
+
+The process is forked from a server that has torch imported, which costs milliseconds. For CUDA, it
+starts from nothing, since CUDA does not work in a fork of a process that has used it. It runs code
+of a user, which may do anything: crash, exit, loop, read a terminal, write to standard output. So
+
+- its standard output is standard error, and its standard input is empty,
+- it leads a session of its own, so that it can be ended with all that it started,
+- its memory is limited, and so are the seconds of each step of a call (see `step`).
+
+The pipe to it is read by one thread, without locks: Ctrl-C can end a wait at any point. (A
+`pebble.ProcessPool` would be the choice for many short calls, as in a campaign. It does not notice
+a worker that ends with status 0, and its threads must not be interrupted.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import gc
+import multiprocessing
+import os
+import pkgutil
+import re
+import resource
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import IO, Any, TypeAlias
+
+from aliasproof.programs.errors import (
+    DeviceLost,
+    InternalError,
+    OutOfMemory,
+    Rejected,
+    UserError,
+    require_sound_process,
+)
+from aliasproof.trials.interrupts import sigint_deferred, sigint_ignored_by_children
+
+CPU = "cpu"  # as in `aliasproof.programs.devices`, which imports torch
+DEVICE_LOST, OUT_OF_MEMORY = "loses its device", "runs out of memory"  # kinds of deaths
+PREPARATION = "aliasproof"  # the step of a call before it names another
+# The steps of a trial: a death in the first is the target's, one in the second is ours.
+TARGET_STEP, ORACLES_STEP = "the target", "the oracles"
+_DUMP_SIGNAL = signal.SIGUSR1  # asks a process for its stack
+_DUMP_SECONDS = 0.5  # that it may take to answer
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a call may take: seconds for each of its steps, and bytes of memory for its process.
+
+    The memory is what the process allocates after its start. It is limited on Linux only.
+    """
+
+    seconds: float
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A frame of a Python stack."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} in {self.function}"
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """A call returned this value."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """A call raised. An error that is not one of aliasproof's own is an `InternalError`."""
+
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """A call ended its process, or had to be ended. `kind` says how, such as 'dies of signal 11'.
+
+    `step` is what the process was doing. `stack` are its Python frames, the innermost first.
+    """
+
+    kind: str
+    step: str
+    detail: str = ""
+    stack: tuple[Frame, ...] = ()
+
+    @property
+    def hangs(self) -> bool:
+        """True if the process was ended since a step took too long."""
+        return self.kind == "hangs"
+
+    def describe(self) -> str:
+        """How it ended, for people."""
+        return f"{self.kind} ({self.detail})" if self.detail else self.kind
+
+
+Outcome: TypeAlias = Returned | Raised | Death
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    name: str
+
+
+def memory_available() -> int:
+    """The bytes that processes can take now without ending others."""
+    pages = "SC_AVPHYS_PAGES" if "SC_AVPHYS_PAGES" in os.sysconf_names else "SC_PHYS_PAGES"
+    free = os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE")
+    with contextlib.suppress(OSError):
+        # Memory of the file cache is available, too.
+        found = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
+        return int(found[1]) * 1024 if found else free
+    return free
+
+
+def start_server(preload: Sequence[str]) -> None:
+    """Start to import these modules in the server, and return at once."""
+    # Workers inherit it. The warnings of torch's C++ code do not pass through Python's filters.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    # The server only asks whether there is CUDA. A file of the user may use it in a fork.
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+    multiprocessing.set_forkserver_preload(list(preload))
+    # The server inherits the handler: Ctrl-C is for this process, which ends the others.
+    with sigint_ignored_by_children():
+        forkserver.ensure_running()
+
+
+# --- this side ------------------------------------------------------------------------------------
+
+
+class Isolated:
+    """A process that makes one call at a time. Its death is an outcome of the call."""
+
+    def __init__(self, limits: Limits, device: str = CPU) -> None:
+        context: Any = multiprocessing.get_context("forkserver" if device == CPU else "spawn")
+        self.limits = limits
+        self._pipe, theirs = context.Pipe()
+        self._stack = tempfile.NamedTemporaryFile(prefix="aliasproof-", suffix=".stack")  # noqa: SIM115 - until `stop`
+        arguments = (theirs, limits.nbytes, self._stack.name, device)
+        self._process: BaseProcess = context.Process(
+            target=_serve, args=arguments, name="aliasproof worker"
+        )
+        with sigint_deferred():  # Ctrl-C between fork and note would lose the process
+            self._process.start()
+        theirs.close()
+        self._step, self._since = PREPARATION, time.monotonic()
+
+    def call(self, function: str, *arguments: object) -> None:
+        """Begin a call of a function, given as 'module:name'. The arguments are pickled."""
+        self._step, self._since = PREPARATION, time.monotonic()
+        # A process that is dead by now is an outcome, which the next look finds.
+        with contextlib.suppress(OSError):
+            self._pipe.send((function, arguments))
+
+    @property
+    def waitable(self) -> list[Any]:
+        """What `multiprocessing.connection.wait` waits for: something is ready with an outcome."""
+        return [self._pipe, self._process.sentinel]
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until the present step is out of time."""
+        return self._since + self.limits.seconds - time.monotonic()
+
+    def outcome(self) -> Outcome | None:
+        """The outcome of the call; None if it is under way. A `Death` ends the process, too."""
+        try:
+            while self._pipe.poll():
+                message = self._pipe.recv()
+                if isinstance(message, Death):
+                    self.stop()
+                    return replace(message, step=self._step)
+                if not isinstance(message, _Step):
+                    outcome: Outcome = message
+                    return outcome
+                self._step, self._since = message.name, time.monotonic()
+        except (EOFError, OSError):  # it has closed its end of the pipe
+            return self._death()
+        if not self._process.is_alive():
+            return self._death()
+        return self._hang() if self.seconds_left < 0 else None
+
+    def stop(self) -> None:
+        """End the process, and all that it started, at once."""
+        pid = self._process.pid
+        assert pid is not None
+        # Its group exists only after its first instructions; all processes of it end together.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
+        self._process.kill()
+        self._process.join()
+        self._pipe.close()
+        self._stack.close()
+
+    def _death(self) -> Death:
+        self._process.join(_DUMP_SECONDS)  # a process that closed its pipe may still live
+        code, stack = self._process.exitcode, self._frames()
+        self.stop()
+        if code is None:
+            return Death("closes all its files", self._step, "", stack)
+        if code >= 0:
+            return Death(f"exits with status {code}", self._step, "", stack)
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else ""
+        # The kernel kills what takes the last of the machine's memory.
+        detail = f"{name}, perhaps out of memory" if -code == signal.SIGKILL else name
+        return Death(f"dies of signal {-code}", self._step, detail, stack)
+
+    def _hang(self) -> Death:
+        pid = self._process.pid
+        assert pid is not None
+        # The handler is in C, so it answers from an endless loop in C as well.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, _DUMP_SIGNAL)
+        deadline = time.monotonic() + _DUMP_SECONDS
+        while not (stack := self._frames()) and time.monotonic() < deadline:
+            time.sleep(_DUMP_SECONDS / 50)
+        self.stop()
+        return Death("hangs", self._step, f"no end after {self.limits.seconds:g} s", stack)
+
+    def _frames(self) -> tuple[Frame, ...]:
+        """The stack that the process left."""
+        text = Path(self._stack.name).read_text(encoding="utf-8", errors="replace")
+        frames = re.findall(r'^  File "(.*)", line (\d+) in (.*)$', text, re.MULTILINE)
+        return tuple(Frame(file, int(line), function) for file, line, function in frames)
+
+
+# --- the other side -------------------------------------------------------------------------------
+
+_to_parent: Connection | None = None
+
+
+def step(name: str) -> None:
+    """Say what this process does from now on: a death is attributed to it, and its time starts.
+
+    It does nothing in a process that is not isolated.
+    """
+    if _to_parent is not None:
+        _to_parent.send(_Step(name))
+
+
+def tell_steps(pipe: Connection) -> None:
+    """From now on, send the steps of calls to the process that waits for their outcome."""
+    global _to_parent  # noqa: PLW0603 - `step` is called where no connection is passed
+    _to_parent = pipe
+
+
+def _serve(pipe: Connection, nbytes: int, stack: str, device: str) -> None:
+    """Make the calls that come through the pipe, until it is closed."""
+    tell_steps(pipe)
+    with open(stack, "w", encoding="utf-8") as dump:  # noqa: PTH123 - kept open for the handlers
+        _isolate(nbytes, dump, device)
+        while True:
+            try:
+                function, arguments = pipe.recv()
+            except (EOFError, OSError):
+                return
+            outcome = _made(function, arguments)
+            # Nobody reads the pipe of a process that is being ended.
+            with contextlib.suppress(BrokenPipeError):
+                pipe.send(outcome)
+            # What a death leaves behind is not to be trusted.
+            if isinstance(outcome, Death):
+                return
+
+
+def _made(function: str, arguments: Sequence[object]) -> Outcome:
+    try:
+        return _called(function, arguments)
+    except (UserError, Rejected, InternalError) as error:
+        return Raised(error)
+    except Exception as error:  # noqa: BLE001 - the parent reports it
+        text = "".join(traceback.format_exception(error))
+        return Raised(InternalError(f"{type(error).__name__}: {error}\n{text}"))
+    except DeviceLost as error:
+        return Death(DEVICE_LOST, "", str(error))
+    except OutOfMemory:
+        return Death(OUT_OF_MEMORY, "")
+    except BaseException as error:  # noqa: BLE001 - the call must not end this process
+        ending = f"sys.exit({error.code!r})" if isinstance(error, SystemExit) else repr(error)
+        return Death(f"raises {type(error).__name__}", "", ending)
+
+
+def _called(function: str, arguments: Sequence[object]) -> Returned:
+    try:
+        return Returned(pkgutil.resolve_name(function)(*arguments))
+    except Exception as error:
+        require_sound_process(error)
+        raise
+
+
+def _isolate(nbytes: int, dump: IO[str], device: str) -> None:
+    """Make this process one that can do no harm, and that says where it dies."""
+    os.setsid()
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    # On the level of files: C code and processes of the user write to them as well.
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr  # which is not buffered: what is in a buffer would die with the process
+    faulthandler.enable(dump, all_threads=False)
+    faulthandler.register(_DUMP_SIGNAL, dump, all_threads=False)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # to write the memory of a crash takes long
+    if device != CPU:
+        start_device(device)
+    limit_memory(nbytes)
+    gc.freeze()  # objects from the import of torch never die, so the collector need not visit them
+
+
+def die_with_parent() -> None:
+    """End this process when the server ends, which it does when the first process ends."""
+    if sys.platform == "linux":
+        set_death_signal = 1  # PR_SET_PDEATHSIG in linux/prctl.h
+        ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
+
+
+def start_device(device: str) -> None:
+    """Start what CUDA needs in this process: gigabytes that are not of the calls, nor limited."""
+    import torch  # noqa: PLC0415 - the process that prints a check never imports it
+
+    torch.ones(1, device=device).add_(1).item()
+
+
+def limit_memory(nbytes: int) -> None:
+    """Let this process allocate so many bytes more (on Linux)."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return
+    # Private writable memory, which is what the limit counts.
+    (used,) = re.findall(r"VmData:\s+(\d+) kB", status.read_text())
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    limit = int(used) * 1024 + nbytes
+    if most == resource.RLIM_INFINITY or limit < most:
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, most))

@@ -1,0 +1,184 @@
+"""`run_trial`: a case runs in eager and through a target, and the oracles on results compare."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from aliasproof.oracles.judge import Judgement, judge
+from aliasproof.oracles.observation import Observation, observe, observe_eager
+from aliasproof.programs.devices import on_device
+from aliasproof.programs.errors import Rejected
+from aliasproof.programs.execution import ProgramFunction, seed_generators
+from aliasproof.programs.program import Program
+from aliasproof.programs.trace import Trace
+from aliasproof.programs.values import clone_inputs, input_tensors
+from aliasproof.targets.target import Build, Conditions, Function, MakeInputs, Target
+from aliasproof.trials.isolation import ORACLES_STEP, TARGET_STEP, step
+
+
+@dataclass(slots=True)
+class Case:
+    """Something to test: a function, and how to make fresh inputs for it.
+
+    Each call of `fresh_inputs` returns new tensors with equal data, layouts and mutual sharing. A
+    run may mutate its inputs, so each run needs its own. `second_inputs` makes those of a second
+    call, for targets that compare it. `conditions` are those that were applied, to `plain`.
+    """
+
+    function: Function
+    fresh_inputs: MakeInputs
+    second_inputs: MakeInputs | None = None
+    conditions: Conditions | None = None
+    plain: Case | None = None
+
+    @classmethod
+    def of(cls, program: Program) -> Case:
+        """A program with its own inputs."""
+        return cls(ProgramFunction(program), lambda: input_tensors(program))
+
+    @classmethod
+    def of_function(cls, function: Function, inputs: Sequence[torch.Tensor]) -> Case:
+        """Any function, on clones of the given inputs."""
+        return cls(function, lambda: clone_inputs(inputs))
+
+    def on(self, device: str) -> Case:
+        """The case on a device. Inputs keep their strides, their offsets and what they share."""
+        plain, second = self.plain or self, (self.plain or self).second_inputs
+        if isinstance(plain.function, ProgramFunction):
+            return Case.of(on_device(plain.function.program, device))
+        moved = partial(_moved, plain.fresh_inputs, device)
+        return Case(plain.function, moved, second and partial(_moved, second, device))
+
+    def under(self, target: Target) -> Case:
+        """The case under the conditions of a target, in which eager runs too."""
+        # By identity: each kind of conditions is one function.
+        if target.conditions is self.conditions:
+            return self
+        plain = self.plain or self
+        if target.conditions is None:
+            return plain
+        function, inputs = target.conditions(
+            plain.function, plain.fresh_inputs, plain.second_inputs
+        )
+        return Case(function, inputs, None, target.conditions, plain)
+
+
+def _moved(inputs: MakeInputs, device: str) -> Sequence[torch.Tensor]:
+    return clone_inputs(inputs(), device)
+
+
+@dataclass(slots=True)
+class Spent:
+    """Seconds spent, by part. `target` is the target's build and run, the rest is the harness.
+
+    `oracles` is the time of the oracles on results, `graphs` that of the oracles on graphs, with
+    the runs that these need.
+    """
+
+    generation: float = 0.0
+    eager: float = 0.0
+    target: float = 0.0
+    oracles: float = 0.0
+    graphs: float = 0.0
+
+    @property
+    def harness_share(self) -> float:
+        """The share of all time that is not the target's, between 0 and 1."""
+        whole = self.generation + self.eager + self.target + self.oracles + self.graphs
+        return 1 - self.target / whole if whole else 0.0
+
+    def add(self, other: Spent) -> None:
+        """Add the seconds of another one to this one."""
+        self.generation += other.generation
+        self.eager += other.eager
+        self.target += other.target
+        self.oracles += other.oracles
+        self.graphs += other.graphs
+
+
+class EagerRun(NamedTuple):
+    """What eager left behind, and the trace of its ATen calls."""
+
+    observation: Observation
+    trace: Trace
+
+
+@dataclass(slots=True)
+class Trial:
+    """The result of one trial.
+
+    `eager` and `target` are the observations of the two runs, `trace` has eager's ATen calls.
+    `build` is None if the build raised.
+    """
+
+    eager: Observation
+    trace: Trace
+    target: Observation
+    judgement: Judgement
+    build: Build | None = None
+
+
+def run_eager(case: Case, spent: Spent | None = None) -> EagerRun:
+    """Run a case in eager. Raises `Undefined` if it is undefined in eager.
+
+    If eager raises, the observation has the exception.
+    """
+    start = time.perf_counter()
+    seed_generators()
+    try:  # an undefined case raises here, and its time counts too
+        return EagerRun(*observe_eager(case.function, case.fresh_inputs()))
+    finally:
+        if spent is not None:
+            spent.eager += time.perf_counter() - start
+
+
+def run_trial(
+    case: Case, target: Target, spent: Spent | None = None, eager: EagerRun | None = None
+) -> Trial:
+    """Run a case through a target and judge the results.
+
+    `eager` is the run in eager under the target's conditions, if the caller has it; otherwise eager
+    runs here. The seconds are added to `spent`. Raises `Rejected` if the case is undefined in
+    eager, or the target is not for it, or not for this machine.
+    """
+    reason = target.unavailable()
+    if reason is not None:
+        raise Rejected(f"{target.name} {reason}")
+    spent = spent if spent is not None else Spent()
+    case = case.under(target)
+    expected, trace = eager or run_eager(case, spent)
+    actual, build = run_target(case, target, spent)
+    start = time.perf_counter()
+    judgement = judge(target.contract, expected, actual, trace)
+    spent.oracles += time.perf_counter() - start
+    return Trial(expected, trace, actual, judgement, build)
+
+
+def run_target(case: Case, target: Target, spent: Spent) -> tuple[Observation, Build | None]:
+    """Build and run a case that is under the target's conditions. No build if that raised."""
+    # Two sets, since a build may mutate the inputs that it traces with.
+    sample, inputs = case.fresh_inputs(), case.fresh_inputs()
+    builds: list[Build] = []
+
+    # The build is observed together with the run: an exception of either is the target's.
+    def build_and_run(*tensors: torch.Tensor) -> object:
+        builds.append(target.build(case.function, sample))
+        # Again, since a build that traces with real tensors draws random numbers too.
+        seed_generators()
+        return builds[0].function(*tensors)
+
+    # The cache outlives a program, and its entries can change the graphs of the next one.
+    FakeTensorMode.cache_clear()
+    start = time.perf_counter()
+    step(TARGET_STEP)
+    actual = observe(build_and_run, inputs)
+    step(ORACLES_STEP)
+    spent.target += time.perf_counter() - start
+    return actual, builds[0] if builds else None

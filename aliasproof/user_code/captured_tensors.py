@@ -1,0 +1,198 @@
+"""Captured tensors (parameters, buffers, globals, closures), found by a run of the function.
+
+Compilers expect a function of its inputs. AOTAutograd refuses a real tensor that it did not get as
+an input. A write to such a tensor is state that no comparison of inputs and outputs sees. Dynamo
+lifts captured tensors to graph inputs. This project does the same: each run gets inputs in their
+place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from aliasproof.programs.values import clone_inputs
+from aliasproof.user_code.call_arguments import not_comparable
+from aliasproof.user_code.object_graph import leaves
+from aliasproof.user_code.surroundings import Surroundings, default_names
+
+UNNAMED = "unnamed"
+
+
+class Replacing(TorchFunctionMode):
+    """Replaces tensors in the arguments of each torch API call, and passes on each result."""
+
+    def __init__(
+        self,
+        replacement: Callable[[torch.Tensor], torch.Tensor],
+        note_result: Callable[[object], None] = lambda result: None,
+    ) -> None:
+        super().__init__()
+        self.replacement, self.note_result = replacement, note_result
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: object,
+        args: Sequence[Any] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        args, kwargs = pytree.tree_map_only(
+            torch.Tensor, self.replacement, (tuple(args), kwargs or {})
+        )
+        result = func(*args, **kwargs)
+        self.note_result(result)
+        return result
+
+
+def grad_mode(*, gradients: bool) -> AbstractContextManager[object]:
+    """Whether autograd records what runs within."""
+    return torch.enable_grad() if gradients else torch.no_grad()
+
+
+def with_gradients(
+    originals: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]
+) -> dict[int, torch.Tensor]:
+    """A leaf of autograd in place of each tensor whose original requires gradients, by position.
+
+    A leaf shares the memory of its tensor. So a function of plain tensors can run autograd inside,
+    and a compiler for inference can compile it.
+    """
+    return {
+        index: tensors[index].detach().requires_grad_()
+        for index, original in enumerate(originals)
+        if original.requires_grad
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a run of the function used.
+
+    `used` are the identities of tensors in the surroundings. `hidden` are other tensors that the
+    function neither got nor made, by identity. `error` is what it raised, and `left_gradients` says
+    that it left a gradient in a leaf.
+    """
+
+    used: frozenset[int]
+    hidden: Mapping[int, torch.Tensor]
+    error: Exception | None
+    left_gradients: bool
+
+
+def search(surroundings: Surroundings, *, gradients: bool) -> Found:
+    """Run the function on copies, and note the tensors that it uses. Nothing of the user changes.
+
+    If the function raises: those until then.
+    """
+    found = _run(surroundings, gradients=gradients)
+    if not found.hidden:
+        return found
+    # A tensor made where no mode sees it (such as `torch.Tensor(3)`) is new in each run, so it is
+    # in only one of two. `found` keeps its tensors alive: no identity is used again.
+    again = _run(surroundings, gradients=gradients)
+    hidden = {key: tensor for key, tensor in again.hidden.items() if key in found.hidden}
+    return Found(found.used, hidden, found.error, found.left_gradients)
+
+
+def _run(surroundings: Surroundings, *, gradients: bool) -> Found:
+    originals = comparable_tensors(surroundings)
+    copies = clone_inputs([tensor for _, tensor in originals.values()])
+    if gradients:
+        parameters = with_gradients([tensor for _, tensor in originals.values()], copies)
+        copies = [parameters.get(index, tensor) for index, tensor in enumerate(copies)]
+    work = _Search({id(copy): key for key, copy in zip(originals, copies, strict=True)})
+    for (_, original), copy in zip(originals.values(), copies, strict=True):
+        work.storages[original.untyped_storage()._cdata] = copy.untyped_storage()
+    error = None
+    try:
+        with (
+            surroundings.copied(dict(zip(originals, copies, strict=True))) as copied,
+            grad_mode(gradients=gradients),
+            Replacing(work.replacement, work.note_result),
+        ):
+            work.note_returned(copied.call())
+    # Whatever the user's function raises: the run that is observed later reports it.
+    except Exception as raised:  # noqa: BLE001 - see above
+        error = raised
+    left = any(copy.grad is not None for copy in copies if copy.is_leaf)
+    return Found(frozenset(work.used), work.hidden, error, left)
+
+
+def comparable_tensors(surroundings: Surroundings) -> dict[int, tuple[str, torch.Tensor]]:
+    """The tensors of the surroundings whose bytes can be compared, with their names."""
+    return {
+        key: (name, tensor)
+        for key, (name, tensor) in surroundings.tensors().items()
+        if not_comparable(tensor) is None
+    }
+
+
+@dataclass(slots=True)
+class _Search:
+    """Notes which of the copies are used, and each tensor that it does not know.
+
+    `copies` has the identity of the original by that of the copy. What the function makes is known
+    as long as it lives: an entry ends with its tensor, before another one has its identity.
+    """
+
+    copies: Mapping[int, int]
+    used: set[int] = field(default_factory=set)
+    hidden: dict[int, torch.Tensor] = field(default_factory=dict)
+    made: WeakTensorKeyDictionary = field(default_factory=WeakTensorKeyDictionary)
+    stand_ins: dict[int, torch.Tensor] = field(default_factory=dict)
+    storages: dict[int, torch.UntypedStorage] = field(default_factory=dict)
+
+    def replacement(self, tensor: torch.Tensor) -> torch.Tensor:
+        if id(tensor) in self.copies:
+            self.used.add(self.copies[id(tensor)])
+            return tensor
+        if tensor in self.made:
+            return tensor
+        # The bytes of some tensors cannot be copied (sparse, meta): the function gets those.
+        if not_comparable(tensor) is not None:
+            return tensor
+        if id(tensor) not in self.hidden:
+            self.hidden[id(tensor)] = tensor
+            stand_in = self.stand_ins[id(tensor)] = self._copy(tensor)
+            self.made[stand_in] = None
+        return self.stand_ins[id(tensor)]
+
+    def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A copy. Tensors that share a storage still do after the copy."""
+        storage = tensor.untyped_storage()
+        if storage._cdata not in self.storages:
+            self.storages[storage._cdata] = storage.clone()
+        empty: Any = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+        copy: torch.Tensor = empty.set_(
+            self.storages[storage._cdata], tensor.storage_offset(), tensor.shape, tensor.stride()
+        )
+        return copy
+
+    def note_result(self, result: object) -> None:
+        # What a call returns is a new tensor, or a view or a copy of a known one: not captured.
+        for leaf in pytree.tree_leaves(result):
+            if isinstance(leaf, torch.Tensor) and id(leaf) not in self.copies:
+                self.made[leaf] = None
+
+    def note_returned(self, returned: object) -> None:
+        """A tensor may also be returned without passing through any call."""
+        for _, leaf in leaves(returned):
+            if id(leaf) in self.copies:
+                self.used.add(self.copies[id(leaf)])
+
+
+def hidden_names(
+    surroundings: Surroundings, hidden: Mapping[int, torch.Tensor]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Each hidden tensor with the parameter whose default it is, or as 'unnamed'."""
+    names = {id(value): name for name, value in default_names(surroundings.function)}
+    for key, tensor in hidden.items():
+        yield names.get(key, UNNAMED), tensor

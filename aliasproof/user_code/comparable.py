@@ -1,0 +1,290 @@
+"""A user's function in a form that can be compared: all tensors in, and all leaves out.
+
+What a run leaves behind is more than what the function returns: an entry of a container that it
+exchanged, a buffer or a global that it assigned, a gradient. All that is returned as well.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+
+import torch
+
+from aliasproof.programs.errors import UserError
+from aliasproof.targets.target import Function
+from aliasproof.user_code.call_arguments import CallArguments
+from aliasproof.user_code.captured_tensors import (
+    UNNAMED,
+    Found,
+    Replacing,
+    comparable_tensors,
+    hidden_names,
+    search,
+    with_gradients,
+)
+from aliasproof.user_code.object_graph import PLAIN, leaves
+from aliasproof.user_code.surroundings import Surroundings
+
+# Values that are equal in two runs if their texts are.
+_NAMED = (
+    torch.dtype,
+    torch.device,
+    torch.layout,
+    torch.memory_format,
+    enum.Enum,
+    bytes,
+    range,
+    slice,
+)
+_GONE = "<removed>"
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTensor:
+    """A tensor of the user with its name. `gradient_of` is the index of the tensor that has it."""
+
+    name: str
+    tensor: torch.Tensor
+    gradient_of: int | None = None
+
+
+@dataclass(slots=True)
+class Leaves:
+    """A function of tensors that runs a user's function and returns the leaves of what it leaves.
+
+    `tensors` are the tensors of the user that the arguments replace, in their order. If
+    `gradients`, autograd runs within. If `hidden`, some tensors are found only at each call of
+    torch's API. The last `captured` tensors are no arguments of the function. `output_names` are
+    the names of what the last run returned, and `opaque` collects the types of leaves that cannot
+    be compared; such a leaf becomes the name of its type.
+    """
+
+    surroundings: Surroundings
+    tensors: tuple[NamedTensor, ...]
+    gradients: bool = False
+    hidden: bool = False
+    captured: int = 0
+    output_names: tuple[str, ...] = ()
+    opaque: set[str] = field(default_factory=set)
+
+    @property
+    def constants(self) -> frozenset[int]:
+        """The captured tensors that do not require gradients, such as buffers, by index."""
+        first = len(self.tensors) - self.captured
+        rest = enumerate(self.tensors[first:], first)
+        return frozenset(i for i, each in rest if not each.tensor.requires_grad)
+
+    def __call__(self, *passed: torch.Tensor) -> list[object]:
+        originals = [each.tensor for each in self.tensors]
+        parameters = with_gradients(originals, passed) if self.gradients else {}
+        used = [parameters.get(index, tensor) for index, tensor in enumerate(passed)]
+        for index, each in enumerate(self.tensors):
+            if each.gradient_of is not None:
+                used[each.gradient_of].grad = passed[index]
+        replacements = {
+            id(original): tensor for original, tensor in zip(originals, used, strict=True)
+        }
+        left = list(self._left(replacements, parameters, passed))
+        # The caller passed these tensors, not the leaves.
+        back = {id(leaf): passed[index] for index, leaf in parameters.items()}
+        self.output_names = tuple(name for name, _ in left)
+        return [self._comparable(leaf, back) for _, leaf in left]
+
+    def _left(
+        self,
+        replacements: Mapping[int, torch.Tensor],
+        parameters: Mapping[int, torch.Tensor],
+        passed: Sequence[torch.Tensor],
+    ) -> Iterator[tuple[str, object]]:
+        """Run the function. What it returns, what it changed around it, and the gradients."""
+        with self.surroundings.copied(replacements) as copied:
+            before = dict(copied.leaves())
+            recording = torch.enable_grad() if self.gradients else nullcontext()
+            with recording, self._replacing(replacements):
+                returned = copied.call()
+            for path, leaf in leaves(returned):
+                # A captured tensor can be returned without passing through any call.
+                yield path and f"output '{path}'", replacements.get(id(leaf), leaf)
+            after = dict(copied.leaves())
+        for path in dict.fromkeys((*before, *after)):
+            one, other = before.get(path, _GONE), after.get(path, _GONE)
+            if not _same(one, other):
+                yield f"'{path}' afterwards", other
+        given = {
+            each.gradient_of: passed[index]
+            for index, each in enumerate(self.tensors)
+            if each.gradient_of is not None
+        }
+        for index, leaf in parameters.items():
+            if leaf.grad is not given.get(index):
+                yield f"gradient of '{self.tensors[index].name}'", leaf.grad
+
+    def _replacing(
+        self, replacements: Mapping[int, torch.Tensor]
+    ) -> AbstractContextManager[object]:
+        # Only where needed: such a mode keeps some parts of torch from working.
+        if not self.hidden:
+            return nullcontext()
+        return Replacing(lambda tensor: replacements.get(id(tensor), tensor))
+
+    def _comparable(self, leaf: object, back: Mapping[int, torch.Tensor]) -> object:
+        if isinstance(leaf, torch.Tensor):
+            leaf = back.get(id(leaf), leaf)
+            if not _has_storage(leaf):
+                return self._mark(f"tensor of layout {leaf.layout} on {leaf.device.type}")
+            # Autograd ran inside, so that it is no part of what is compared.
+            return leaf.detach() if self.gradients and leaf.requires_grad else leaf
+        if isinstance(leaf, PLAIN):
+            return leaf
+        return str(leaf) if isinstance(leaf, _NAMED) else self._mark(type(leaf).__name__)
+
+    def _mark(self, kind: str) -> str:
+        # Equal text for both runs: the leaf is not compared, and the note says so.
+        self.opaque.add(kind)
+        return f"<{kind}>"
+
+
+def _same(one: object, other: object) -> bool:
+    """Whether a leaf was not exchanged. What was written in place is compared as an input."""
+    if one is other:
+        return True
+    plain = isinstance(one, PLAIN) and isinstance(other, PLAIN)
+    # NaN is the only number that differs from itself.
+    return plain and type(one) is type(other) and (one == other or one != one)
+
+
+def _has_storage(tensor: torch.Tensor) -> bool:
+    plain = tensor.layout == torch.strided and not tensor.is_nested and not tensor.is_quantized
+    return plain and tensor.device.type != "meta"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparable:
+    """A function of tensors that returns leaves, its inputs, and their names.
+
+    The first `explicit` inputs are those in the arguments of the function, the others are captured.
+    `notes` say what was done to make the function comparable.
+    """
+
+    function: Leaves
+    inputs: tuple[torch.Tensor, ...]
+    names: tuple[str, ...]
+    explicit: int
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, function: Function, given: object) -> Comparable:
+        """Find the tensors that a function uses. `given` is in a form of `CallArguments`."""
+        surroundings = Surroundings.of(function, CallArguments.of(given))
+        found, gradients = _searched(surroundings)
+        arguments = {id(tensor) for tensor in surroundings.arguments.tensors().values()}
+        explicit, captured = [], []
+        for key, (name, tensor) in comparable_tensors(surroundings).items():
+            if key in arguments:
+                explicit.append(NamedTensor(name, tensor))
+            elif key in found.used:
+                captured.append(NamedTensor(name, tensor))
+        captured += [
+            NamedTensor(name, tensor) for name, tensor in hidden_names(surroundings, found.hidden)
+        ]
+        if gradients:
+            captured += _given_gradients([*explicit, *captured])
+        tensors = (*explicit, *captured)
+        return cls(
+            Leaves(surroundings, tensors, gradients, bool(found.hidden), len(captured)),
+            tuple(each.tensor for each in tensors),
+            tuple(each.name for each in tensors),
+            len(explicit),
+            tuple(_notes(surroundings, explicit, gradients=gradients)),
+        )
+
+    @property
+    def captured(self) -> tuple[str, ...]:
+        """The names of the captured tensors, which are the last inputs."""
+        return self.names[self.explicit :]
+
+    def captured_inputs(self) -> list[tuple[int, str]]:
+        """The index and the name of each input that is a captured tensor."""
+        return list(enumerate(self.captured, self.explicit))
+
+    def place_names(self) -> dict[str, str]:
+        """The names of inputs, and those of outputs that say more than an index."""
+        named = {
+            f"input {index}": f"input '{name}'"
+            for index, name in enumerate(self.names)
+            if name != UNNAMED
+        }
+        # A tuple has its order; the output of a function that returns one value has no path.
+        return named | {
+            f"output {index}": name
+            for index, name in enumerate(self.function.output_names)
+            if name not in ("", f"output '[{index}]'")
+        }
+
+    def other_inputs(self, given: object) -> tuple[torch.Tensor, ...]:
+        """The inputs of a call with other arguments, which may differ in their tensors alone.
+
+        A graph has the constants of its first call in it. Raises `UserError` for other differences.
+        """
+        arguments = CallArguments.of(given).named_for(self.function.surroundings.function)
+        ours, theirs = self.function.surroundings.arguments, arguments
+        if list(map(_text, ours.constants())) != list(map(_text, theirs.constants())):
+            raise UserError("all arguments but tensors must be those of the first call")
+        names, passed = list(ours.tensors_by_path()), theirs.tensors_by_path()
+        if list(passed) != names:
+            raise UserError(
+                f"the tensors of the first call are {', '.join(names)}; here they are"
+                f" {', '.join(passed)}"
+            )
+        # A function that was adapted for one object in two places cannot get two objects.
+        explicit = self.names[: self.explicit]
+        if len(explicit) < len(names) and len(set(map(id, passed.values()))) > len(explicit):
+            raise UserError("the first call passes one tensor twice, the second does not")
+        return (*(passed[name] for name in explicit), *self.inputs[self.explicit :])
+
+
+def _text(constant: tuple[str, object]) -> tuple[str, str]:
+    path, leaf = constant
+    return path, repr(leaf) if isinstance(leaf, PLAIN) else type(leaf).__name__
+
+
+def _searched(surroundings: Surroundings) -> tuple[Found, bool]:
+    """What the function uses, and whether it runs autograd inside."""
+    found = search(surroundings, gradients=False)
+    requires = any(tensor.requires_grad for _, tensor in surroundings.tensors().values())
+    if found.error is None and not requires:
+        return found, False
+    # A function that calls `backward` raises without gradients, or leaves none.
+    recorded = search(surroundings, gradients=True)
+    if recorded.error is None and (found.error is not None or recorded.left_gradients):
+        return recorded, True
+    return found, False
+
+
+def _given_gradients(tensors: Sequence[NamedTensor]) -> list[NamedTensor]:
+    """The gradients that the tensors have before the run: `backward` adds to them."""
+    return [
+        NamedTensor(f"{each.name}.grad", each.tensor.grad, index)
+        for index, each in enumerate(tensors)
+        if each.tensor.is_leaf and each.tensor.grad is not None
+    ]
+
+
+def _notes(
+    surroundings: Surroundings, explicit: Sequence[NamedTensor], *, gradients: bool
+) -> Iterator[str]:
+    requiring = [each for each in explicit if each.tensor.requires_grad]
+    if gradients:
+        yield "the function runs autograd, so gradients are compared as outputs"
+    elif requiring:
+        yield (
+            "inputs that require gradients are detached: only inference is compared; the variant"
+            " 'grad' of a target compares the backward pass (aot:grad)"
+        )
+    if any(not each.tensor.is_leaf for each in requiring):
+        yield "inputs that are results of autograd are taken as leaves"
+    if unknown := surroundings.arguments.unknown_types():
+        yield f"arguments of these types are passed on as they are: {', '.join(unknown)}"

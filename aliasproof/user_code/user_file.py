@@ -1,0 +1,200 @@
+"""A user's file: Python that defines a function and its inputs, or the JSON of a program.
+
+A Python file is executed, since the user asks for that. Other files are only read. Every problem
+with a file is a `UserError` that names the place.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple, TypeVar
+
+from aliasproof.programs.errors import UserError
+from aliasproof.programs.program import Program
+from aliasproof.programs.serialization import loads
+from aliasproof.programs.stored_text import read_text
+from aliasproof.reports.console import output_for_results
+from aliasproof.trials.isolation import step
+from aliasproof.user_code.call_arguments import CallArguments, checked
+
+MODULE_NAME = "aliasproof_user_file"
+GIVE = "give FILE.py, PROGRAM.json or the folder of a finding"
+FORMS = (
+    "return a tensor, a tuple of positional arguments, a dict of keyword arguments, or a pair of"
+    " both"
+)
+SECOND_INPUTS = "second_inputs"
+LONGEST_MESSAGE = 200  # characters of an exception's message, in a message of ours
+
+Result = TypeVar("Result")
+
+
+class FileNames(NamedTuple):
+    """The names in a Python file: of the function, and of the function that returns its inputs."""
+
+    function: str = "program"
+    inputs: str = "inputs"
+
+
+@dataclass(frozen=True, slots=True)
+class UserFunction:
+    """A function and its inputs, unchanged, in one of the forms of `CallArguments`.
+
+    `second_inputs` are those of a second call; None if the file has none.
+    """
+
+    function: Callable[..., object]
+    inputs: object
+    second_inputs: object = None
+
+
+def apply_to(
+    path: Path, names: FileNames, action: Callable[[UserFunction | Program], Result]
+) -> Result:
+    """What an action returns for the contents of a user's file.
+
+    Standard output of the user's code goes to standard error. Raises `UserError` with the path if
+    the action does, or if the user's function exits.
+    """
+    with output_for_results():
+        given = read(path, names)
+        try:
+            return action(given)
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from error
+        except SystemExit as exit_of_user:
+            raise UserError(
+                f"{path}: {names.function} calls sys.exit({exit_of_user.code!r})"
+            ) from exit_of_user
+
+
+def read(path: Path, names: FileNames) -> UserFunction | Program:
+    """The contents of a file. For a folder: the program of the finding in it."""
+    if path.is_dir():
+        if not (path / "program.json").is_file():
+            raise UserError(f"{path} is a folder without program.json; {GIVE}")
+        return loads(read_text(path / "program.json", within=path), str(path / "program.json"))
+    if not path.exists():
+        raise UserError(f"{path} does not exist; {GIVE}")
+    if not path.is_file():  # a fifo would be read without an end
+        raise UserError(f"{path} is not a regular file; {GIVE}")
+    if path.suffix == ".py":
+        return _from_module(path, names)
+    if path.suffix == ".json":
+        return loads(read_text(path), str(path))
+    raise UserError(f"{path} is neither a .py nor a .json file; {GIVE}")
+
+
+def _from_module(path: Path, names: FileNames) -> UserFunction:
+    module = _execute(path)
+    function = _callable(module, names.function, path, "a function of the inputs")
+    given = _returned(path, module, names.inputs)
+    _check_call(function, names.function, given, path)
+    second = None
+    if hasattr(module, SECOND_INPUTS):
+        second = _returned(path, module, SECOND_INPUTS)
+    return UserFunction(function, given, second)
+
+
+def _returned(path: Path, module: ModuleType, name: str) -> object:
+    """What a function returns that makes inputs. Raises `UserError` if these are none."""
+    make_inputs = _callable(module, name, path, f"a function without arguments; {FORMS}")
+    step(f"{name}()")
+    try:
+        made = make_inputs()
+    except (Exception, SystemExit) as error:
+        raise UserError(f"{path}: {name}() raises {raised_text(error, path)}") from error
+    # Two common slips: the `return` is missing, or parentheses make a generator.
+    if made is None or isinstance(made, (Iterator, set, frozenset)):
+        raise UserError(f"{path}: {name}() returns {_shown(made)}; {FORMS}")
+    checked(made, f"{path}: {name}()")
+    return made
+
+
+def _execute(path: Path) -> ModuleType:
+    """The module of a file. Like a script, it can import modules from its own folder."""
+    spec = importlib.util.spec_from_file_location(MODULE_NAME, path)
+    if spec is None or spec.loader is None:
+        raise UserError(f"{path} cannot be loaded as Python")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[MODULE_NAME] = module  # dataclasses and pickle look up the module of a class
+    sys.path.insert(0, str(path.resolve().parent))  # for imports of neighbours
+    # Leave no __pycache__ among the user's files.
+    write_bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise UserError(f"{path}: line {error.lineno}: not Python: {error.msg}") from error
+    except OSError as error:
+        # Reading the file fails, or the code in it opens another file that cannot be read.
+        if not _lines_of(path, error):
+            raise UserError(f"{path} cannot be read: {error.strerror}") from error
+        raise UserError(f"{path} raises {raised_text(error, path)}") from error
+    except (Exception, SystemExit) as error:
+        raise UserError(f"{path} raises {raised_text(error, path)}") from error
+    finally:
+        sys.dont_write_bytecode = write_bytecode
+    return module
+
+
+def raised_text(error: BaseException, path: Path | None) -> str:
+    """Type and message of an exception in one line, and the last line of the file in its stack."""
+    lines = [] if path is None else _lines_of(path, error)
+    message = " ".join(str(error).split())
+    if len(message) > LONGEST_MESSAGE:
+        message = f"{message[: LONGEST_MESSAGE - 1]}…"
+    text = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    return f"{text} (line {lines[-1]})" if lines else text
+
+
+def _lines_of(path: Path, error: BaseException) -> list[int | None]:
+    """The lines of the file in the stack of an exception, the innermost last."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return [frame.lineno for frame in frames if Path(frame.filename).resolve() == path.resolve()]
+
+
+def _callable(module: ModuleType, name: str, path: Path, what: str) -> Callable[..., object]:
+    # A file often uses other names: the message lists what it defines, and the two options.
+    if not hasattr(module, name):
+        defined = sorted(
+            key
+            for key, value in vars(module).items()
+            if getattr(value, "__module__", None) == MODULE_NAME and callable(value)
+        )
+        others = (
+            f"; it defines {', '.join(defined)} (see --function and --inputs)" if defined else ""
+        )
+        raise UserError(f"{path} defines no '{name}': {what}{others}")
+    found = getattr(module, name)
+    if not callable(found):
+        raise UserError(
+            f"{path}: '{name}' is of type {type(found).__name__}, not callable; it must be {what}"
+        )
+    function: Callable[..., object] = found
+    return function
+
+
+def _shown(value: object) -> str:
+    return "None" if value is None else f"a value of type {type(value).__name__}"
+
+
+def _check_call(function: Callable[..., object], name: str, given: object, path: Path) -> None:
+    # A wrong number of inputs would else appear as an error of the eager run.
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some builtins have none
+        return
+    arguments = CallArguments.of(given)
+    try:
+        signature.bind(*arguments.args, **arguments.kwargs)
+    except TypeError as error:
+        raise UserError(
+            f"{path}: {name}{signature} cannot be called with {arguments.describe()}: {error}"
+        ) from error

@@ -1,1 +1,0 @@
-"""Campaigns: shards in worker processes, reduction and confirmation of failures, the store."""

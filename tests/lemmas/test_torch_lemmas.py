@@ -1,0 +1,229 @@
+"""Lemmas about torch: the restated predicates are the installed ones, and refutations are real."""
+
+import itertools
+import random
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from torch._C._dynamo.guards import compute_overlapping_tensors
+from torch._inductor.fx_passes.reinplace import reinplace_inplaceable_ops_core
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from aliasproof.campaigns.publish.reproducer import confirm, render
+from aliasproof.checking import check
+from aliasproof.lemmas.lemma import Refuted, prove_lemma
+from aliasproof.lemmas.lemma_formulas import SymbolicView
+from aliasproof.lemmas.lemma_programs import DTYPES, tensors, write_one_read_other
+from aliasproof.lemmas.torch_disjoint_lemmas import SAYS_DISJOINT, is_contiguous
+from aliasproof.lemmas.torch_lemmas import TORCH_LEMMAS, says_no, says_yes
+from aliasproof.oracles import smt
+from aliasproof.oracles.verdict import Verdict
+from aliasproof.programs import regions
+from aliasproof.programs.regions import Region
+from aliasproof.targets.registry import TARGETS
+
+LEMMAS = {lemma.name: lemma for lemma in TORCH_LEMMAS}
+# Later layers of `torch.compile` inherit what AOTAutograd does wrong.
+FIRST_LAYERS = ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "reference")
+# Refuted lemmas, and the targets that miscompile the program of the counterexample.
+BROKEN_TARGETS = {
+    "contiguous, mixed": {"aot", "aot-epilogue"},
+    "last before first, mixed": {"aot", "aot-epilogue"},
+    "rows: between": {"aot", "aot-epilogue"},
+    "internal: not yes": {"fx-reinplace"},
+}
+
+
+def refuted(name: str) -> Refuted:
+    answer = prove_lemma(LEMMAS[name]).answer
+    assert isinstance(answer, Refuted)
+    return answer
+
+
+# --- the restated predicates are those of the installed torch -------------------------------------
+
+
+def random_view(draw: random.Random, elements: int) -> SymbolicView:
+    """0-3 dims, often rows of a matrix, sometimes contiguous.
+
+    A dim of size one may have any stride.
+    """
+    itemsize = draw.choice([4, 4, 4, 8, 1])
+    sizes = [draw.choice([0, *[1, 2, 3, 4] * 6]) for _ in range(draw.choice([0, 1, 2, 2, 2, 2, 3]))]
+    strides: list[int] = []
+    expected = draw.choice([1, 1, 1, 2])
+    for dim, size in enumerate(reversed(sizes)):
+        gap = draw.choice([0, 1, 3, 5]) if dim and draw.random() < 0.5 else 0
+        strides.insert(
+            0, draw.randint(0, 9) if size == 1 or draw.random() < 0.1 else expected + gap
+        )
+        expected = strides[0] * max(size, 1)
+    return SymbolicView(draw.randint(0, elements), tuple(sizes), tuple(strides), itemsize)
+
+
+def random_pair(draw: random.Random) -> tuple[SymbolicView, SymbolicView]:
+    """Half of the pairs are rows of one matrix, of one item size or two."""
+    x = random_view(draw, 40)
+    if draw.random() < 0.5:
+        return x, random_view(draw, 40)
+    stride = draw.choice([0, 1, 4, 6, 9])
+    x, y = (
+        SymbolicView(
+            draw.randint(0, 30),
+            (draw.randint(1, 4), draw.randint(1, 5)),
+            (stride, 1),
+            draw.choice([4, 4, 4, 8]),
+        )
+        for _ in range(2)
+    )
+    return x, y
+
+
+def branch_of(x: SymbolicView, y: SymbolicView) -> str | None:
+    """The branch in which the restated predicate says "definitely disjoint"."""
+    if x.offset > y.offset:
+        x, y = y, x
+    return next((branch.__name__ for branch in SAYS_DISJOINT if all(branch(x, y))), None)
+
+
+@pytest.mark.parametrize(("symbolic", "count"), [(False, 6_000), (True, 1_000)])
+def test_the_case_split_is_the_installed_one(symbolic: bool, count: int) -> None:
+    draw = random.Random(7)
+    taken: Counter[str | None] = Counter()
+    for _ in range(count):
+        pair = random_pair(draw)
+        says_disjoint = not compute_overlapping_tensors(tensors(pair), symbolic=symbolic)
+        taken[branch := branch_of(*pair)] += 1
+        assert says_disjoint == (branch is not None), pair
+    live = {each.__name__ for each in SAYS_DISJOINT} - {"rows_end_before"}
+    assert set(taken) == {*live, None}  # no pair takes the dead branch
+    assert min(taken.values()) > 0.02 * count
+
+
+def test_no_and_yes_are_the_installed_ones() -> None:
+    draw = random.Random(8)
+    answers: Counter[int] = Counter()
+    for _ in range(5_000):
+        x = random_view(draw, 10)
+        answer = torch._debug_has_internal_overlap(tensors([x])[0])
+        answers[answer] += 1
+        in_some_order = any(
+            says_no(reordered(x, order)) for order in itertools.permutations(range(x.dims))
+        )
+        assert answer == (0 if in_some_order else 1 if says_yes(x) else 2), x
+    assert min(answers[number] for number in (0, 1, 2)) > 50
+
+
+def reordered(x: SymbolicView, order: Sequence[int]) -> SymbolicView:
+    return SymbolicView(
+        x.offset,
+        tuple(x.sizes[dim] for dim in order),
+        tuple(x.strides[dim] for dim in order),
+        x.itemsize,
+    )
+
+
+def test_contiguous_is_the_installed_one() -> None:
+    draw = random.Random(9)
+    for _ in range(2_000):
+        x = random_view(draw, 10)
+        assert x.numel == 0 or tensors([x])[0].is_contiguous() == is_contiguous(x), x
+
+
+# --- a refutation is real -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", BROKEN_TARGETS)
+def test_the_installed_torch_takes_the_refuted_step(name: str) -> None:
+    asks, found = LEMMAS[name].asks, refuted(name)
+    assert asks is not None
+    assert asks(tensors(found.views))
+
+
+@pytest.mark.parametrize("name", BROKEN_TARGETS)
+def test_exact_deciders_confirm_the_counterexample(name: str) -> None:
+    found = refuted(name)
+    made = [Region.of(tensor) for tensor in tensors(found.views)]
+    if len(made) == 1:
+        assert regions.overlaps_itself(made[0])
+        return
+    assert regions.overlap(*made)
+    assert isinstance(smt.decide(made[0], made[1]), smt.Witness)
+    assert set(made[0].addresses()) & set(made[1].addresses())
+
+
+@pytest.mark.parametrize("name", BROKEN_TARGETS)
+def test_the_counterexample_becomes_a_program_that_is_miscompiled(name: str) -> None:
+    make, found = LEMMAS[name].program, refuted(name)
+    assert make is not None
+    results = check(make(found.views), targets=FIRST_LAYERS).results
+    violated = {target for target, result in results.items() if result.violated}
+    assert violated == BROKEN_TARGETS[name]
+    for target in violated:
+        assert {"wrong value"} == {
+            violation.kind
+            for violation in results[target].violations
+            if violation.oracle == "values"
+        }
+    assert results["reference"].reports["values"].verdict is Verdict.HOLDS
+
+
+def test_the_program_becomes_a_reproducer_that_needs_torch_alone(tmp_path: Path) -> None:
+    program = write_one_read_other(refuted("rows: between").views)
+    result = check(program, targets=["aot"]).results["aot"]
+    violation = next(each for each in result.violations if each.oracle == "values")
+    script = tmp_path / "reproducer.py"
+    script.write_text(render(program, TARGETS["aot"], violation, exact=True))
+    assert confirm(script).shown
+
+
+@pytest.mark.parametrize("target", ["aot", "aot-epilogue"])
+def test_slices_that_share_rows_of_a_matrix_are_taken_for_disjoint(target: str) -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.mul_(2)
+        return y + 0
+
+    base = torch.arange(36.0).view(4, 9)
+    result = check(program, (base[:, :4], base[2:, :4]), [target]).results[target]
+    assert "wrong value (output 0)" in [violation.describe() for violation in result.violations]
+    whole_rows = check(program, (base, base[2:]), [target]).results[
+        target
+    ]  # both contiguous: another branch
+    assert not whole_rows.violated
+
+
+def test_the_reinplacing_of_inductor_overwrites_rows_that_are_read_later() -> None:
+    def program(
+        x: torch.Tensor, position: torch.Tensor, row: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        base = x + 1
+        later = base[2:, :4]
+        return torch.ops.aten.index_put.default(base[:, :4], [position], row), later
+
+    inputs = torch.arange(36.0).view(4, 9), torch.tensor([2]), torch.zeros(1, 4)
+    graph = make_fx(program, tracing_mode="fake")(*inputs)
+    expected = program(*inputs)
+    for one, other in zip(graph(*inputs), expected, strict=True):
+        assert torch.equal(one, other)
+    reinplace_inplaceable_ops_core(graph.graph)
+    graph.recompile()
+    assert not torch.equal(graph(*inputs)[1], expected[1])
+
+
+def test_a_program_of_disjoint_views_is_compiled_right() -> None:
+    x, y = SymbolicView(0, (4, 4), (9, 1), 4), SymbolicView(22, (2, 4), (9, 1), 4)
+    assert branch_of(x, y) == "rows_between"
+    results = check(write_one_read_other((x, y)), targets=["aot", "aot-epilogue"]).results
+    assert not any(result.violated for result in results.values())
+
+
+def test_views_become_tensors_of_the_same_layout() -> None:
+    for itemsize in DTYPES:
+        x = SymbolicView(3, (2, 3), (5, 1), itemsize)
+        (made,) = tensors([x])
+        region = Region.of(made)
+        start = region.start - made.untyped_storage().data_ptr()
+        assert x.region() == Region(start, region.sizes, region.strides, region.itemsize)
