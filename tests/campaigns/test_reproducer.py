@@ -193,7 +193,7 @@ def test_imports_only_torch_and_the_accused(name: str) -> None:
         "copy",
         "typing",
         "torch",
-        *(["reference_pass"] if name.startswith("reference") else []),
+        *(["aliasproof"] if name.startswith("reference") else []),
     }
 
 

@@ -76,7 +76,7 @@ def test_an_error_in_the_function_of_a_fault_fails_the_matrix(name, error, monke
         matrix_of(fault, monkeypatch)
     assert f"'{fault.name}'" in str(caught.value)
     assert error in str(caught.value)
-    assert f"{name}, aliasproof/faults/planted_faults.py:" in str(caught.value)
+    assert f"{name}, faults/planted_faults.py:" in str(caught.value)
 
 
 def test_the_command_fails_as_by_a_mistake_of_aliasproof(monkeypatch, capsys):

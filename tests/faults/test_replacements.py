@@ -45,7 +45,9 @@ def test_a_property_is_replaced_by_a_property():
 
 
 def test_a_name_that_the_home_does_not_have_is_an_error():
-    with pytest.raises(InternalError, match=r"'overlaps' of reference_pass\.regions, which has no"):
+    with pytest.raises(
+        InternalError, match=r"'overlaps' of aliasproof\.reference_pass\.regions, which has no"
+    ):
         instead_of("overlaps", never_overlap, "rule", "regions")
 
 

@@ -54,7 +54,7 @@ def test_a_recipe_needs_torch_alone_and_what_it_accuses(accused: Target) -> None
             else [imported.name for imported in node.names]
         )
     ]
-    own = {"reference_pass"} if accused.name.startswith("reference") else set()
+    own = {"aliasproof"} if accused.name.startswith("reference") else set()
     assert set(modules) <= {"torch"} | own | sys.stdlib_module_names
 
 

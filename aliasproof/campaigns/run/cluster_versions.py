@@ -19,21 +19,23 @@ def looking() -> Callable[[], dict[str, str]]:
 
     def look() -> dict[str, str]:
         import hashlib  # noqa: PLC0415 - it brings all that it needs
+        import os  # noqa: PLC0415
         from importlib import metadata, util  # noqa: PLC0415
         from pathlib import Path  # noqa: PLC0415
 
-        names = "aliasproof campaigns corpus generators oracles programs"
-        names += " reduction reference_pass targets trials"
-        sources = hashlib.sha256()
-        for name in names.split():
-            package = util.find_spec(name)
-            if package is None or package.origin is None:
-                ours = "none"
-                break
-            folder = Path(package.origin).parent
-            for file in sorted(folder.rglob("*.py")):
-                sources.update(f"{file.relative_to(folder)}\n".encode() + file.read_bytes())
-        else:
+        package = util.find_spec("aliasproof")
+        ours = "none"
+        if package is not None and package.origin is not None:
+            root = Path(package.origin).parent
+            # In a checkout, some of its packages are symbolic links.
+            files = [
+                Path(folder, name)
+                for folder, _, names in os.walk(root, followlinks=True)
+                for name in names
+            ]
+            sources = hashlib.sha256()
+            for file in sorted(file for file in files if file.suffix == ".py"):
+                sources.update(f"{file.relative_to(root)}\n".encode() + file.read_bytes())
             ours = f"with sources {sources.hexdigest()[:12]}"
         try:
             torch = metadata.version("torch")
