@@ -41,7 +41,7 @@ def connect(address: str, workers: int | None) -> MakeExecutor:
             f" nodes with {MODE}=token, and unset it here"
         )
     _join(address)
-    cluster = importlib.import_module("campaigns.cluster")
+    cluster = importlib.import_module("aliasproof.campaigns.run.cluster")
     return functools.partial(cluster.ClusterWorkers.of, workers)
 
 

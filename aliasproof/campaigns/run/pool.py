@@ -21,7 +21,7 @@ from aliasproof.trials.isolation import CPU, limit_memory, memory_available, sta
 from aliasproof.trials.worker import start_worker
 
 # All that a worker needs, torch included. The second is what `aliasproof.targets.aot` imports late.
-PRELOADED = ("campaigns.shard", "torch._functorch.aot_autograd")
+PRELOADED = ("aliasproof.campaigns.run.shard", "torch._functorch.aot_autograd")
 # What a compile by Inductor imports late, which takes two seconds.
 PRELOADED_FOR_INDUCTOR = (
     "torch._inductor.compile_fx",
