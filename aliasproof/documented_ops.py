@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aliasproof.listings import ops
+from aliasproof.commands.ops import listed_ops
 from aliasproof.reports.op_table import ops_in_markdown
 
 HEAD = """# Which ops of torch are drawn
@@ -24,7 +24,7 @@ This file is generated (`python -m aliasproof.documented_ops > docs/ops.md`), fo
 
 def document() -> str:
     """The text of docs/ops.md."""
-    return HEAD + ops_in_markdown(ops()["ops"])
+    return HEAD + ops_in_markdown(listed_ops())
 
 
 if __name__ == "__main__":

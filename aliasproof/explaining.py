@@ -37,7 +37,7 @@ from aliasproof.reports.explanation import (
 )
 from aliasproof.targets.target import Function
 from aliasproof.user_code.comparable import Comparable
-from aliasproof.user_code.user_file import raised_text
+from aliasproof.user_code.user_file import FileNames, UserFunction, apply_to, raised_text
 
 VIEWS: Mapping[str, Views] = {"alias": "alias", "copy": "copy"}
 
@@ -78,6 +78,17 @@ def explain(
     graphs = (program, graph_lines(functional, inputs), graph_lines(reinplaced, inputs))
     made = tuple(map(_shown_decision, decisions(reinplaced)))
     return Explanation(code, *graphs, made, tuple(notes))
+
+
+def explain_file(path: Path, names: tuple[str, str], views: Views) -> Explanation:
+    """The same for the program, or the function of these names, in a user's file."""
+
+    def action(given: UserFunction | Program) -> Explanation:
+        if isinstance(given, Program):
+            return explain(given, views=views)
+        return explain(given.function, given.inputs, views, file=path)
+
+    return apply_to(path, FileNames(*names), action)
 
 
 def _compiled(

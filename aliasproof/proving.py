@@ -9,6 +9,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import sympy  # type: ignore[import-untyped]
@@ -35,7 +36,7 @@ from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.symbolic_sizes import SymbolicBuild, symbolic_build
 from aliasproof.targets.target import Function, Target
 from aliasproof.user_code.comparable import Comparable
-from aliasproof.user_code.user_file import raised_text
+from aliasproof.user_code.user_file import FileNames, UserFunction, apply_to, raised_text
 
 DEFAULT_TARGETS = ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "reference")
 ANCHORS = 2  # sizes at which layouts of fake tensors are compared with a real run
@@ -76,6 +77,21 @@ def prove_function(
     ]
 
 
+def prove_file(
+    path: Path, names: tuple[str, str], targets: Sequence[str], sizes: Range, limit: float
+) -> list[TargetProofs]:
+    """The same for the program, or the function of these names, in a user's file."""
+    for name in targets:  # before the user's file runs, which can take long
+        target_named(name)
+
+    def action(given: UserFunction | Program) -> list[TargetProofs]:
+        if isinstance(given, Program):
+            return prove_function(given, targets=targets, sizes=sizes, limit=limit)
+        return prove_function(given.function, given.inputs, targets, sizes, limit)
+
+    return apply_to(path, FileNames(*names), action)
+
+
 def prove_build(
     function: Program | Function,
     inputs: object,
@@ -84,7 +100,7 @@ def prove_build(
     sizes: Range = DEFAULT_SIZES,
     limit: float = 10.0,
 ) -> TargetProofs:
-    """The same for one target and its symbolic build. None if the target has no such build."""
+    """The same as `prove_function` for one target and its symbolic build, None if it has none."""
     if isinstance(function, Program):
         on_cpu = on_device(function, CPU)  # what is proved is about layouts alone
         inputs, function = input_tensors(on_cpu), ProgramFunction(on_cpu)

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Annotated
+
+import typer
 
 from aliasproof.check_request import Begun, CheckRequest
 from aliasproof.isolated_check import PRELOADED, IsolatedCheck
+from aliasproof.options import (
+    File,
+    FunctionName,
+    InputsName,
+    Json,
+    MovedTo,
+    Targets,
+    above_zero,
+)
 from aliasproof.oracles.check_result import Check
-from aliasproof.programs.errors import UserError
 from aliasproof.reports.console import print_notes, results, write_json
 from aliasproof.reports.shown_runs import ShownCheck, ShownTarget
 from aliasproof.reports.verdict_table import CheckPrinter, check_json
@@ -16,61 +27,105 @@ from aliasproof.trials.isolation import Limits, memory_available, start_server
 
 MEMORY_SHARE = 0.8  # of the memory that is available, without --memory
 
+Missed = Annotated[
+    bool, typer.Option("--missed", help="Also list what a target could have done in place.")
+]
+Limit = Annotated[
+    float,
+    typer.Option(
+        metavar="SECONDS",
+        help="Time limit of the file, of the run in eager, and of each target.",
+        callback=above_zero(),
+    ),
+]
+Memory = Annotated[
+    float | None,
+    typer.Option(
+        metavar="GIB",
+        help="Memory limit of the process that runs them. Default: 80 % of what is available.",
+        callback=above_zero(),
+    ),
+]
+InProcess = Annotated[
+    bool,
+    typer.Option("--in-process", help="Run all in this process, without limits, for debuggers."),
+]
+AcceptDocumented = Annotated[
+    bool,
+    typer.Option(
+        "--accept-documented",
+        help="Differences that a target documents do not change the exit status.",
+    ),
+]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Wrong metadata in a graph counts as a difference.")
+]
 
-@dataclass(frozen=True, slots=True)
-class CheckOptions:
-    """How a check runs: limits of its processes; or in this process, without limits."""
 
-    limit: float = 60.0
-    memory: float | None = None
-    in_process: bool = False
-    as_json: bool = False
-    strict: bool = False
+def check(
+    file: File,
+    target: Targets = None,
+    function: FunctionName = "program",
+    inputs: InputsName = "inputs",
+    missed: Missed = False,
+    limit: Limit = 60.0,
+    memory: Memory = None,
+    in_process: InProcess = False,
+    accept_documented: AcceptDocumented = False,
+    strict: Strict = False,
+    device: MovedTo = None,
+    json: Json = False,
+) -> int:
+    """Compare your own function with eager. FILE.py defines program(*tensors) and inputs().
 
-    def limits(self) -> Limits:
-        """The limits. Raises `UserError` for numbers out of range."""
-        for option, number in (("limit", self.limit), ("memory", self.memory)):
-            if number is not None and not 0 < number < float("inf"):
-                raise UserError(f"--{option} {number:g}: give a number above 0")
+    Exit status: 0 judged and equal to eager; 1 differs, as documented or not; 2 bad input; 3
+    internal error; 4 nothing could be judged (eager is undefined or raises, or no target can run
+    it).
+    """
+    request = CheckRequest(file, (function, inputs), tuple(target or ()), missed, device)
+    if in_process:
+        from aliasproof.check_session import run_here
+
+        events = run_here(request)
+    else:
         share = MEMORY_SHARE * memory_available()
-        return Limits(self.limit, int(share if self.memory is None else self.memory * 2**30))
+        limits = Limits(limit, int(share if memory is None else memory * 2**30))
+        events = _isolated(request, limits)
+    checked = _printed(request, events, strict=strict, as_json=json)
+    return checked.exit_status(accept_documented=accept_documented, strict=strict)
 
 
-def check_file(request: CheckRequest, options: CheckOptions) -> Check:
-    """Check the function or program in a file, and print the outcome."""
-    events = _events(request, options)
+def _isolated(request: CheckRequest, limits: Limits) -> Iterator[Begun | ShownTarget]:
+    if request.device is not None:  # before a process is started for it
+        from aliasproof.programs.devices import require_device
+
+        require_device(request.device)
+    # It imports torch, which this process then need not.
+    start_server(PRELOADED)
+    return IsolatedCheck(request, limits).results()
+
+
+def _printed(
+    request: CheckRequest, events: Iterator[Begun | ShownTarget], *, strict: bool, as_json: bool
+) -> Check:
+    """The check, printed as it goes on."""
     begun, path = next(events), request.path
     assert isinstance(begun, Begun)
     print_notes(begun.eager.notes)
     found = ShownCheck(begun.eager)
-    printer = CheckPrinter(results(), str(path), list(begun.targets), found, options.strict)
-    if not options.as_json:
+    printer = CheckPrinter(results(), str(path), list(begun.targets), found, strict)
+    if not as_json:
         printer.begin()
     by_name = {}
     for shown in events:
         assert not isinstance(shown, Begun)
         by_name[shown.result.target] = shown
-        if not options.as_json:
+        if not as_json:
             printer.target(shown)
     # In the order that was asked for: rows came as they ended.
     found = replace(found, targets={name: by_name[name] for name in begun.targets})
-    if options.as_json:
+    if as_json:
         write_json({"file": str(path)} | check_json(found))
     else:
         printer.end(found)
     return found.check
-
-
-def _events(request: CheckRequest, options: CheckOptions) -> Iterator[Begun | ShownTarget]:
-    if not options.in_process:
-        limits = options.limits()
-        if request.device is not None:  # before a process is started for it
-            from aliasproof.programs.devices import require_device  # noqa: PLC0415 - it imports torch
-
-            require_device(request.device)
-        # It imports torch, which this process then need not.
-        start_server(PRELOADED)
-        return IsolatedCheck(request, limits).results()
-    from aliasproof.check_session import run_here  # noqa: PLC0415 - it imports torch
-
-    return run_here(request)

@@ -2,32 +2,46 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Annotated
 
-from aliasproof.explaining import VIEWS, explain
+import typer
+
+from aliasproof.options import File, FunctionName, InputsName, Json
 from aliasproof.programs.errors import UserError
-from aliasproof.programs.program import Program
 from aliasproof.reports.console import print_notes, results, write_json
-from aliasproof.reports.explanation import Explanation, explanation_json, print_explanation
-from aliasproof.trials.worker import quiet_torch
-from aliasproof.user_code import user_file
-from aliasproof.user_code.user_file import FileNames, UserFunction
+
+Views = Annotated[
+    str,
+    typer.Option(
+        metavar="alias|copy",
+        help="Views in the functional graph: view ops, or view-copy ops.",
+    ),
+]
 
 
-def explain_file(path: Path, views: str, names: FileNames, *, as_json: bool) -> None:
-    """Explain the function or program in a file, and print the explanation."""
-    if views not in VIEWS:
-        raise UserError(f"--views {views}: give one of {', '.join(VIEWS)}")
+def explain(
+    file: File,
+    views: Views = "alias",
+    function: FunctionName = "program",
+    inputs: InputsName = "inputs",
+    json: Json = False,
+) -> None:
+    """Show a program, its functional graph and its reinplaced graph.
 
-    def action(given: UserFunction | Program) -> Explanation:
-        if isinstance(given, Program):
-            return explain(given, views=VIEWS[views])
-        return explain(given.function, given.inputs, VIEWS[views], file=path)
+    For each op, say why it is in place or why not.
 
+    Exit status: 0, or 2 for bad input and for programs that the reference pass refuses.
+    """
+    from aliasproof import explaining
+    from aliasproof.reports.explanation import explanation_json, print_explanation
+    from aliasproof.trials.worker import quiet_torch
+
+    if views not in explaining.VIEWS:
+        raise UserError(f"--views {views}: give one of {', '.join(explaining.VIEWS)}")
     quiet_torch()
-    found = user_file.apply_to(path, names, action)
-    print_notes(found.notes)
-    if as_json:
-        write_json({"file": str(path), "views": views} | explanation_json(found))
+    explanation = explaining.explain_file(file, (function, inputs), explaining.VIEWS[views])
+    print_notes(explanation.notes)
+    if json:
+        write_json({"file": str(file), "views": views} | explanation_json(explanation))
     else:
-        print_explanation(results(), str(path), found)
+        print_explanation(results(), str(file), explanation)

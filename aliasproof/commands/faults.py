@@ -3,29 +3,58 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
-from aliasproof.faults.catalogue import FAULTS
-from aliasproof.faults.matrix import FURTHER, MOST_PROGRAMS, WAIVED, FaultRow, kill_matrix
-from aliasproof.programs.errors import UserError
+import typer
+
+from aliasproof.options import Json, Workers, at_least
 from aliasproof.reports.console import notes, results, write_json
 from aliasproof.reports.kill_matrix_table import print_kill, print_kill_matrix
-from aliasproof.trials.worker import quiet_torch
+
+if TYPE_CHECKING:  # it imports torch
+    from aliasproof.faults.matrix import FaultRow
+
+Faults = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fault",
+        metavar="NAME",
+        help="A planted fault. Repeat the option for more faults. Default: all.",
+    ),
+]
+Programs = Annotated[
+    int | None,
+    typer.Option(
+        metavar="NUMBER",
+        help="A fault survives after this many programs. Default: 5,000.",
+        callback=at_least(1),
+    ),
+]
+Seed = Annotated[int, typer.Option(metavar="NUMBER", help="The same seed gives the same matrix.")]
 
 
-def show_faults(
-    names: Sequence[str], programs: int | None, seed: int, workers: int | None, *, as_json: bool
-) -> bool:
-    """Measure the kill matrix, and print it. True if a fault survives.
+def faults(
+    fault: Faults = None,
+    programs: Programs = None,
+    seed: Seed = 0,
+    workers: Workers = None,
+    json: Json = False,
+) -> int:
+    """Plant wrong passes and show the kill matrix.
 
-    Raises `UserError` for options out of range.
+    The matrix shows, for each fault and oracle, the first program on which the oracle reports a
+    violation.
+
+    Exit status: 0 if all faults are killed, 1 if a fault survives, 2 for bad input, 3 if the code
+    of a fault raises.
     """
-    for option, number in (("programs", programs), ("workers", workers)):
-        if number is not None and number < 1:
-            raise UserError(f"--{option} {number}: give at least 1")
+    from aliasproof.faults.catalogue import FAULTS
+    from aliasproof.faults.matrix import FURTHER, MOST_PROGRAMS, WAIVED, kill_matrix
+    from aliasproof.trials.worker import quiet_torch
+
     quiet_torch()
     most = programs or MOST_PROGRAMS
-    chosen = list(dict.fromkeys(names)) or list(FAULTS)
+    chosen = list(dict.fromkeys(fault or FAULTS))
     count = min(workers or len(os.sched_getaffinity(0)), len(chosen))
     console = notes()
 
@@ -35,8 +64,8 @@ def show_faults(
             print_kill(console, row)
 
     matrix = kill_matrix(chosen, seed, most, min(FURTHER, most), count, progress)
-    if as_json:
+    if json:
         write_json(matrix.to_json())
     else:
         print_kill_matrix(results(), matrix, WAIVED)
-    return bool(matrix.survivors)
+    return int(bool(matrix.survivors))

@@ -3,146 +3,218 @@
 from __future__ import annotations
 
 import itertools
-import math
 import os
 import re
-from dataclasses import dataclass, replace
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-from aliasproof.campaigns.run.cluster_connection import connect
-from aliasproof.campaigns.run.executor import MakeExecutor
-from aliasproof.campaigns.run.fuzz import fuzz, stored_plan
-from aliasproof.campaigns.run.local_workers import LocalWorkers
-from aliasproof.campaigns.run.plan import Plan
-from aliasproof.programs.devices import CPU, require_device
+import typer
+
+from aliasproof.options import Json, Targets, above_zero, at_least
 from aliasproof.programs.errors import UserError, did_you_mean
-from aliasproof.reports.campaign_outcome import print_outcome
 from aliasproof.reports.console import notes, print_notes, relative, results, write_json
-from aliasproof.reports.progress import display
 from aliasproof.reports.wording import counted
-from aliasproof.startup import quit_now
-from aliasproof.targets.registry import target as target_named
-from aliasproof.targets.user_names import grant
+from aliasproof.startup import quit_now, quitting_at_ctrl_c
 from aliasproof.trials.interrupts import Interrupts
-from aliasproof.trials.worker import quiet_torch
+
+if TYPE_CHECKING:  # it imports torch
+    from aliasproof.campaigns.run.plan import Plan
 
 # `functionalize` is tested through `fx-reinplace`, which builds on it. A violation that
 # `functionalize` shows alone is attributed to it.
 DEFAULT_TARGETS = ("inductor-fx", "aot", "inductor", "fx-reinplace")
 DEFAULT_SECONDS = 90.0
-
-
-LARGEST = 4  # worker processes per core, and not less than this in all
+LARGEST = 4  # worker processes per core
 PROFILES = {"dev": 90.0, "ci": 300.0, "nightly": 8 * 3600.0}  # seconds
+WHOLE = "a whole number, "
 
 
-@dataclass(frozen=True, slots=True)
-class FuzzOptions:
-    """The options of the command; None where the default applies."""
+Seconds = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS",
+        help="Draw programs for this time. Default: 90.",
+        callback=above_zero("a number of seconds above 0"),
+    ),
+]
+Programs = Annotated[
+    int | None,
+    typer.Option(
+        metavar="NUMBER",
+        help="Draw this many programs per target, without a time limit.",
+        callback=at_least(1, WHOLE),
+    ),
+]
+Until = Annotated[
+    str | None, typer.Option(metavar="HH:MM", help="Draw programs until this time of the day.")
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(
+        metavar="NUMBER",
+        help="The same seed and --programs give the same findings. Default: 0.",
+        callback=at_least(0, WHOLE),
+    ),
+]
+RunFolder = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="New folder for the findings, or the folder of a run to go on with. Default:"
+        " runs/<date>-<time>.",
+    ),
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        "--workers",
+        "--jobs",
+        "-j",
+        metavar="NUMBER",
+        help="Worker processes. Default: one per core.",
+        callback=at_least(1, WHOLE),
+    ),
+]
+Share = Annotated[
+    str | None,
+    typer.Option(
+        metavar="I/N",
+        help="Run the I-th of N shares of the programs. 'aliasproof merge' joins the N runs.",
+    ),
+]
+Profile = Annotated[
+    str | None,
+    typer.Option(
+        metavar="dev|ci|nightly",
+        help="dev: 90 seconds. ci: 5 minutes past the known bugs, exit status 1 for a finding."
+        " nightly: 8 hours.",
+    ),
+]
+Limit = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS",
+        help="A program that takes longer hangs. Default: 120.",
+        callback=above_zero(),
+    ),
+]
+Memory = Annotated[
+    float | None,
+    typer.Option(
+        metavar="GIB",
+        help="Memory that each worker may allocate. Default: its part of 80 % of what is free.",
+        callback=above_zero(),
+    ),
+]
+PastKnown = Annotated[
+    bool, typer.Option("--past-known", help="Mend torch's known bugs first: only new ones show.")
+]
+DeviceName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DEVICE",
+        help="The device that programs are on: cpu, cuda or cuda:NUMBER. Default: cpu.",
+    ),
+]
+Group = Annotated[
+    int | None,
+    typer.Option(
+        metavar="NUMBER",
+        help="Compile this many programs as one. Default: the fastest number for each target.",
+        callback=at_least(1, WHOLE),
+    ),
+]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        metavar="auto|HOST:PORT|ray://HOST:PORT",
+        help="Run on the nodes of a Ray cluster; --workers is then per node.",
+    ),
+]
+FailOnFindings = Annotated[
+    bool, typer.Option("--fail-on-findings", help="Exit with status 1 if there is a finding.")
+]
 
-    targets: tuple[str, ...] = ()
-    seconds: float | None = None
-    programs: int | None = None
-    until: str | None = None
-    seed: int | None = None
-    run: Path | None = None
-    workers: int | None = None
-    shard: str | None = None
-    profile: str | None = None
-    limit: float | None = None
-    memory: float | None = None
-    past_known: bool = False
-    device: str | None = None
-    group: int | None = None
-    cluster: str | None = None
 
-    @property
-    def fails_on_findings(self) -> bool:
-        """Whether a finding is a failure of the command."""
-        return self.profile == "ci"
+def fuzz(
+    target: Targets = None,
+    seconds: Seconds = None,
+    programs: Programs = None,
+    until: Until = None,
+    seed: Seed = None,
+    run: RunFolder = None,
+    workers: Jobs = None,
+    shard: Share = None,
+    profile: Profile = None,
+    limit: Limit = None,
+    memory: Memory = None,
+    past_known: PastKnown = False,
+    device: DeviceName = None,
+    group: Group = None,
+    cluster: Cluster = None,
+    json: Json = False,
+    fail_on_findings: FailOnFindings = False,
+) -> int:
+    """Search for miscompiles with random programs.
 
-    def plan(self, stored: Plan | None = None) -> Plan:
-        """The plan; what is not given is as in the stored plan of a run that goes on.
+    Each miscompile is reduced, confirmed in a fresh process, and stored in a folder of its own. All
+    is stored at once, so that a run that was ended or killed goes on where it was, with --run DIR.
+    """
+    started = time.monotonic()  # what is asked to take 40 seconds includes the import of torch
+    given: dict[str, Any] = {"seed": seed, "programs": programs, "group": group, "device": device}
+    given |= {"limit": limit, "memory": memory, "workers": _bounded(workers, cluster)}
+    given |= {"past_known": past_known or profile == "ci" or None, "share": _share(shard)}
+    given |= {"seconds": _duration(seconds, programs, until, profile)}
+    given |= {"finish": (seconds, programs, until) == (None, None, None)}
+    with quitting_at_ctrl_c():
+        if "torch" not in sys.modules:
+            print("Starting. To import torch takes some seconds.", file=sys.stderr, flush=True)
+        plan = _runnable(plan_of(run, target or (), given))
+        found = run_campaign(plan, run, (cluster, workers), started, as_json=json)
+    return int(found and (fail_on_findings or profile == "ci"))
 
-        Raises `UserError` for numbers out of range and unknown targets.
-        """
-        self._check_numbers()
-        base = stored or Plan(DEFAULT_TARGETS, programs=self.programs)
-        chosen = self.targets or base.targets
-        # Only what the command line names: a file names no code to import.
-        grant(self.targets)
-        names = tuple(dict.fromkeys(target_named(name).name for name in chosen))
-        seconds = self._seconds()
-        # Without --workers, `Plan` has its own default, also on another machine.
-        workers = Plan(names).workers if self.workers is None else self.workers
-        plan = replace(
-            base,
-            targets=names,
-            seed=base.seed if self.seed is None else self.seed,
-            programs=base.programs if self.programs is None else self.programs,
-            seconds=base.seconds if seconds is None else seconds,
-            workers=workers,
-            past_known=base.past_known or self.past_known or self.profile == "ci",
-            device=base.device if self.device is None else require_device(self.device),
-            group=base.group if self.group is None else self.group,
-            limit=base.limit if self.limit is None else self.limit,
-            memory=base.memory if self.memory is None else self.memory,
-            share=base.share if self.shard is None else _share(self.shard),
-            # Who goes on without a time limit wants all that was found.
-            finish=stored is not None and self._limits() == 0,
+
+def _bounded(workers: int | None, cluster: str | None) -> int | None:
+    cores = os.cpu_count() or 1
+    # On a cluster, the CPUs of each node are the bound.
+    if workers is not None and workers > LARGEST * cores and cluster is None:
+        raise UserError(
+            f"--workers {workers}: each runs torch, and this machine has"
+            f" {counted(cores, 'core')}; give at most {LARGEST * cores}"
         )
-        limited = plan.seconds is not None or plan.programs is not None
-        return plan if limited else replace(plan, seconds=DEFAULT_SECONDS)
-
-    def _limits(self) -> int:
-        return sum(each is not None for each in (self.seconds, self.programs, self.until))
-
-    def _seconds(self) -> float | None:
-        if self.until is not None:
-            return _seconds_until(self.until)
-        if self.seconds is None and self.programs is None and self.profile is not None:
-            return PROFILES[self.profile]
-        return self.seconds
-
-    def _check_numbers(self) -> None:
-        if self._limits() > 1:
-            raise UserError(
-                "--seconds, --programs and --until each say when to stop; give one of them"
-            )
-        if self.seconds is not None and not (math.isfinite(self.seconds) and self.seconds > 0):
-            raise UserError(f"--seconds {self.seconds:g}: give a number of seconds above 0")
-        for option, given in (("limit", self.limit), ("memory", self.memory)):
-            if given is not None and not (math.isfinite(given) and given > 0):
-                raise UserError(f"--{option} {given:g}: give a number above 0")
-        if self.profile is not None and self.profile not in PROFILES:
-            hint = did_you_mean(self.profile, PROFILES, otherwise=f"give {', '.join(PROFILES)}")
-            raise UserError(f"--profile {self.profile}: no such profile{hint}")
-        for option, number, least in (
-            ("programs", self.programs, 1),
-            ("workers", self.workers, 1),
-            ("group", self.group, 1),
-            ("seed", self.seed, 0),
-        ):
-            if number is not None and number < least:
-                raise UserError(f"--{option} {number}: give a whole number, at least {least}")
-        cores = os.cpu_count() or 1
-        most = max(LARGEST * cores, LARGEST)
-        # On a cluster, the CPUs of each node are the bound.
-        if self.workers is not None and self.workers > most and self.cluster is None:
-            raise UserError(
-                f"--workers {self.workers}: each runs torch, and this machine has"
-                f" {counted(cores, 'core')}; give at most {most}"
-            )
+    return workers
 
 
-def _share(given: str) -> tuple[int, int]:
+def _share(given: str | None) -> tuple[int, int] | None:
     """The share that 'I/N' names."""
+    if given is None:
+        return None
     found = re.fullmatch(r"(\d+)/(\d+)", given)
     index, number = (int(found[1]), int(found[2])) if found else (0, 0)
     if not 1 <= index <= number:
         raise UserError(f"--shard {given}: give I/N with I from 1 to N, such as 1/4")
     return index, number
+
+
+def _duration(
+    seconds: float | None, programs: int | None, until: str | None, profile: str | None
+) -> float | None:
+    """The time limit in seconds, if one is given."""
+    if sum(limit is not None for limit in (seconds, programs, until)) > 1:
+        raise UserError("--seconds, --programs and --until each say when to stop; give one of them")
+    if profile is not None and profile not in PROFILES:
+        hint = did_you_mean(profile, PROFILES, otherwise=f"give {', '.join(PROFILES)}")
+        raise UserError(f"--profile {profile}: no such profile{hint}")
+    if until is not None:
+        return _seconds_until(until)
+    if seconds is None and programs is None and profile is not None:
+        return PROFILES[profile]
+    return seconds
 
 
 def _seconds_until(given: str) -> float:
@@ -155,49 +227,93 @@ def _seconds_until(given: str) -> float:
     return ((end - now) % timedelta(days=1)).total_seconds() or timedelta(days=1).total_seconds()
 
 
-def runnable(plan: Plan) -> tuple[Plan, list[str]]:
-    """The plan with the targets that can run on this machine, and why the others cannot.
+def plan_of(run: Path | None, targets: Sequence[str], given: Mapping[str, Any]) -> Plan:
+    """The plan with what is given by options, where that is not None.
+
+    The rest is as in the stored plan of a run that goes on. Raises `UserError` for unknown targets.
+    """
+    from aliasproof.campaigns.run.fuzz import stored_plan
+    from aliasproof.campaigns.run.plan import Plan
+    from aliasproof.programs.devices import require_device
+    from aliasproof.targets.registry import target as target_named
+    from aliasproof.targets.user_names import grant
+
+    stored = None if run is None else stored_plan(run)
+    base = stored or Plan(DEFAULT_TARGETS)
+    # Only what the command line names: a file names no code to import.
+    grant(targets)
+    names = dict.fromkeys(target_named(name).name for name in targets or base.targets)
+    if given["device"] is not None:
+        require_device(given["device"])
+    # Without --workers, `Plan` has its own default, also on another machine.
+    base = replace(base, targets=tuple(names), workers=Plan(()).workers)
+    plan = replace(base, **{name: value for name, value in given.items() if value is not None})
+    # Who goes on without a time limit wants all that was found.
+    plan = replace(plan, finish=plan.finish and stored is not None)
+    limited = plan.seconds is not None or plan.programs is not None
+    return plan if limited else replace(plan, seconds=DEFAULT_SECONDS)
+
+
+def _runnable(plan: Plan) -> Plan:
+    """The plan with the targets that can run on this machine. Notes say why the others cannot.
 
     Raises `UserError` if none can.
     """
+    from aliasproof.targets.registry import target as target_named
+
     reasons = {name: target_named(name).unavailable() for name in plan.targets}
     left_out = [f"{name} {reason}" for name, reason in reasons.items() if reason is not None]
     targets = tuple(name for name, reason in reasons.items() if reason is None)
     if not targets:
         raise UserError("; ".join(left_out))
-    return replace(plan, targets=targets), [f"left out: {reason}" for reason in left_out]
+    print_notes(f"left out: {reason}" for reason in left_out)
+    return replace(plan, targets=targets)
 
 
-def run_campaign(options: FuzzOptions, started: float, *, as_json: bool) -> bool:
+def run_campaign(
+    plan: Plan,
+    run: Path | None,
+    cluster: tuple[str | None, int | None],
+    started: float,
+    *,
+    as_json: bool,
+) -> bool:
     """Run a campaign, and print the outcome. True if there is a finding.
 
-    Its time counts from `started` on, when the command began.
+    `cluster` is the address of one, and the workers per node. The time of the campaign counts from
+    `started` on, when the command began.
     """
-    stored = None if options.run is None else stored_plan(options.run)
-    plan, left_out = runnable(options.plan(stored))
-    print_notes(left_out)
+    from aliasproof.campaigns.run.cluster_connection import connect
+    from aliasproof.campaigns.run.fuzz import fuzz as search
+    from aliasproof.campaigns.run.local_workers import LocalWorkers
+    from aliasproof.reports.campaign_outcome import print_outcome
+    from aliasproof.reports.progress import display
+    from aliasproof.trials.worker import quiet_torch
+
     quiet_torch()
     # A cluster that cannot be joined leaves no folder of a run.
-    executor: MakeExecutor = LocalWorkers.of
-    if options.cluster is not None:
-        executor = connect(options.cluster, options.workers)
-    folder = options.run if options.run is not None else new_folder(Path("runs"))
-    on = "" if plan.device == CPU else f", on {plan.device}"
-    workers = counted(plan.workers, "worker")
-    if options.cluster is not None:
-        workers = f"the workers of the cluster at {options.cluster}"
-    title = (
-        f"Fuzzing {', '.join(plan.targets)} with {workers},"
-        f" seed {plan.seed}{on}, into {relative(folder)}"
-    )
-    with display(notes(), title) as listener:
+    address, per_node = cluster
+    executor = LocalWorkers.of if address is None else connect(address, per_node)
+    folder = run if run is not None else new_folder(Path("runs"))
+    with display(notes(), _title(plan, address, folder)) as listener:
         interrupts = Interrupts(at_third=quit_now)
-        campaign = fuzz(plan, folder, listener, interrupts, started, executor)
+        campaign = search(plan, folder, listener, interrupts, started, executor)
     if as_json:
         write_json(campaign.to_json())
     else:
         print_outcome(results(), campaign)
     return bool(campaign.findings)
+
+
+def _title(plan: Plan, cluster: str | None, folder: Path) -> str:
+    workers = counted(plan.workers, "worker")
+    if cluster is not None:
+        workers = f"the workers of the cluster at {cluster}"
+    on = "" if plan.device == "cpu" else f", on {plan.device}"
+    return (
+        f"Fuzzing {', '.join(plan.targets)} with {workers},"
+        f" seed {plan.seed}{on}, into {relative(folder)}"
+    )
 
 
 def new_folder(runs: Path) -> Path:

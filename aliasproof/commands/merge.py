@@ -2,47 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
-from aliasproof.campaigns.store.merging import merge
-from aliasproof.campaigns.store.run_folder import read_findings
+import typer
+
+from aliasproof.options import Json
 from aliasproof.programs.errors import UserError
-from aliasproof.reports.campaign_outcome import print_outcome
 from aliasproof.reports.console import results, write_json
-from aliasproof.reports.night_summary import page, summary
-from aliasproof.trials.worker import quiet_torch
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the joined run.")]
+Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs.")]
+Page = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write the outcome as a page in HTML.")
+]
+Summary = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write new findings, with their issues, in Markdown."),
+]
+FailOnNew = Annotated[
+    bool,
+    typer.Option(
+        "--fail-on-new",
+        help="Exit with status 1 if there is a finding that DIR did not have, and that is no"
+        " known bug.",
+    ),
+]
 
 
-def merge_runs(
-    folder: Path,
-    runs: Sequence[Path],
-    *,
-    as_json: bool,
-    page_file: Path | None = None,
-    summary_file: Path | None = None,
-) -> bool:
-    """Join runs into a folder, and print what they found together.
+def merge(
+    folder: Folder,
+    runs: Runs,
+    page: Page = None,
+    summary: Summary = None,
+    fail_on_new: FailOnNew = False,
+    json: Json = False,
+) -> int:
+    """Join runs by signature, such as the shares of 'fuzz --shard I/N', and print the outcome.
 
-    True if there is a finding that was not in the folder before, and is no known bug.
+    What is in several runs counts once, so a run can be joined again.
     """
+    from aliasproof.campaigns.store import merging
+    from aliasproof.campaigns.store.run_folder import read_findings
+    from aliasproof.reports import night_summary
+    from aliasproof.reports.campaign_outcome import print_outcome
+    from aliasproof.trials.worker import quiet_torch
+
     quiet_torch()
     before = {finding.identifier for finding in read_findings(folder)}
-    campaign = merge(folder, runs)
+    campaign = merging.merge(folder, runs)
     new = {
         name
         for name, finding in campaign.findings.items()
         if name not in before and finding.known is None
     }
-    if page_file is not None:
-        _write(page_file, page(campaign))
-    if summary_file is not None:
-        _write(summary_file, summary(campaign, new))
-    if as_json:
+    if page is not None:
+        _write(page, night_summary.page(campaign))
+    if summary is not None:
+        _write(summary, night_summary.summary(campaign, new))
+    if json:
         write_json(campaign.to_json() | {"new": sorted(new)})
     else:
         print_outcome(results(), campaign)
-    return bool(new)
+    return int(bool(new) and fail_on_new)
 
 
 def _write(file: Path, text: str) -> None:

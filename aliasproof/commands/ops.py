@@ -2,25 +2,77 @@
 
 from __future__ import annotations
 
-from aliasproof.listing_cache import listing
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from aliasproof.options import Json
 from aliasproof.programs.errors import UserError, did_you_mean
 from aliasproof.reports.console import results, write_json
 from aliasproof.reports.op_table import print_ops
 
+if TYPE_CHECKING:  # they import torch
+    from torch._ops import OpOverload
 
-def list_ops(*, kind: str | None, status: str | None, as_json: bool) -> None:
-    """Print each op with its kind, its status, and the arguments that it writes.
+    from aliasproof.generators.coverage import OpStatus
 
-    Raises `UserError` for an unknown kind or status.
+Kind = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KIND", help="Only this kind: view, in-place, mutating, out=, functional."
+    ),
+]
+Status = Annotated[
+    str | None,
+    typer.Option(
+        metavar="STATUS", help="Only this status: drawn, reachable, not applicable, undrawn."
+    ),
+]
+
+
+def ops(kind: Kind = None, status: Status = None, json: Json = False) -> None:
+    """List each op that is drawn, and each overload of ATen that gives a view or writes.
+
+    Each of these is drawn, or reachable through another op, or a reason says why it is not.
     """
-    ops = listing("ops")["ops"]
+    listed = listed_ops()
     for name, wanted in (("kind", kind), ("status", status)):
-        known = dict.fromkeys(op[name] for op in ops)
-        if wanted is not None and wanted not in known:
-            hint = did_you_mean(wanted, list(known))
-            raise UserError(f"no op has the {name} '{wanted}'{hint}; there are {', '.join(known)}")
-    shown = [op for op in ops if kind in (None, op["kind"]) and status in (None, op["status"])]
-    if as_json:
+        names = dict.fromkeys(str(op[name]) for op in listed)
+        if wanted is not None and wanted not in names:
+            hint = did_you_mean(wanted, list(names))
+            raise UserError(f"no op has the {name} '{wanted}'{hint}; there are {', '.join(names)}")
+    shown = [op for op in listed if kind in (None, op["kind"]) and status in (None, op["status"])]
+    if json:
         write_json({"ops": shown})
     else:
         print_ops(results(), shown)
+
+
+def listed_ops() -> list[dict[str, object]]:
+    """Each ATen overload that gives a view or writes, with its status, and each other op drawn."""
+    from aliasproof.generators.coverage import OpStatus, coverage
+    from aliasproof.generators.operators import OPERATORS
+    from aliasproof.programs.schemas import resolve
+
+    covered = coverage()
+    names = {str(entry.op) for entry in covered}
+    others = [operator for operator in OPERATORS if operator.name not in names]
+    return [
+        *(_op(entry.op, entry.status, entry.detail) for entry in covered),
+        *(_op(resolve(other.name), OpStatus.DRAWN, other.group) for other in others),
+    ]
+
+
+def _op(op: OpOverload, status: OpStatus, detail: str) -> dict[str, object]:
+    """An op as JSON values."""
+    from aliasproof.programs.schemas import facts
+
+    known = facts(op)
+    return {
+        "op": str(op),
+        "kind": known.kind.value,
+        "status": status.value,
+        "detail": detail,
+        "writes": [op._schema.arguments[index].name for index in known.writes],
+        "schema": str(op._schema),
+    }

@@ -7,19 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-import aliasproof.corpus.known
-from aliasproof.campaigns.publish.replaying import (
-    NOT_RUN,
-    REGRESSED,
-    Replayable,
-    Replayed,
-    findings_of,
-    known_bugs,
-    replay,
-)
-from aliasproof.campaigns.store.store import NAME
-from aliasproof.commands.triage import history_of, keep_replays
+import typer
+
+from aliasproof.commands.triage import opened
+from aliasproof.options import Json, OwnTarget
 from aliasproof.reports.console import (
     new_table,
     notes,
@@ -30,42 +23,93 @@ from aliasproof.reports.console import (
 )
 from aliasproof.targets.user_names import grant
 
+if TYPE_CHECKING:  # it imports torch
+    from aliasproof.campaigns.publish.replaying import Replayable, Replayed
 
-def replay_bugs(
-    folder: Path | None, interpreters: Sequence[Path], own: str | None, *, as_json: bool
-) -> bool:
-    """Run all reproducers, and print what became of the bugs. True if one regressed.
+Folder = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="CORPUS|RUN",
+        help="Folder of findings, or of a run. Default: the known bugs of torch.",
+    ),
+]
+Interpreters = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="PYTHON",
+        help="An interpreter that has the torch to run in. Repeat the option for more. Default:"
+        " this one.",
+    ),
+]
 
-    They are those of a run, of a folder of findings, or by default of the known bugs of torch.
-    `own` is the target that the user named: nothing else that is code of theirs is imported.
+
+def replay(
+    folder: Folder = None,
+    torch: Interpreters = None,
+    target: OwnTarget = None,
+    json: Json = False,
+) -> int:
+    """Run reproducers again: each bug is still failing, fixed, changed, or has regressed.
+
+    They are written anew from the programs: what a folder has as reproducer is not run.
+
+    A finding has regressed if its state is 'fixed' (see 'aliasproof triage') and it shows again. So
+    has a known bug that shows in a torch in which it was fixed, as its file says.
+
+    Exit status: 0, or 1 if a bug regressed.
     """
-    grant([] if own is None else [own])
-    found = []
+    from aliasproof.campaigns.publish import replaying
+
+    # Nothing else that is code of the user is imported.
+    grant([] if target is None else [target])
+    replays = []
     with _bugs(folder) as bugs:
-        for replayed in replay(bugs, interpreters or [Path(sys.executable)]):
-            found.append(replayed)
-            why = f" ({replayed.ending})" if replayed.word == NOT_RUN else ""
-            print_lines(
-                notes(), f"torch {replayed.torch}  {replayed.finding}: {replayed.word}{why}"
-            )
+        for replayed in replaying.replay(bugs, torch or [Path(sys.executable)]):
+            replays.append(replayed)
+            not_run = replayed.word == replaying.NOT_RUN
+            line = f"torch {replayed.torch}  {replayed.finding}: {replayed.word}"
+            print_lines(notes(), f"{line} ({replayed.ending})" if not_run else line)
     if folder is not None and _is_run(folder):
-        keep_replays(folder, found)
-    if as_json:
-        write_json({"replayed": [_json(each) for each in found]})
+        _keep(folder, replays)
+    if json:
+        write_json({"replayed": list(map(_json, replays))})
     else:
-        _print(found)
-    return any(each.word == REGRESSED for each in found)
+        _print(replays)
+    return int(any(replayed.word == replaying.REGRESSED for replayed in replays))
 
 
 def _bugs(folder: Path | None) -> AbstractContextManager[Sequence[Replayable]]:
+    """The bugs of a run, of a folder of findings, or by default the known bugs of torch."""
+    import aliasproof.corpus.known
+    from aliasproof.campaigns.publish.replaying import findings_of, known_bugs
+    from aliasproof.campaigns.store.finding_states import History
+
     known = Path(str(aliasproof.corpus.known.__file__)).parent
     if folder is None or folder.resolve() == known:
         return known_bugs()
-    return findings_of(folder, history_of(folder).was_fixed if _is_run(folder) else None)
+    if not _is_run(folder):
+        return findings_of(folder)
+    with opened(folder) as store:
+        return findings_of(folder, History.of(store).was_fixed)
 
 
 def _is_run(folder: Path) -> bool:
+    from aliasproof.campaigns.store.store import NAME
+
     return (folder / NAME).is_file()
+
+
+def _keep(run: Path, replays: Sequence[Replayed]) -> None:
+    """Keep what replays showed: the states of findings follow from them."""
+    from aliasproof.campaigns.publish.replaying import NOT_RUN, REGRESSED, STILL
+    from aliasproof.campaigns.store.finding_states import keep_replay
+
+    with opened(run) as store:
+        for replayed in replays:
+            if replayed.word != NOT_RUN:
+                shown = replayed.word in (STILL, REGRESSED)
+                finding, ending = replayed.finding, replayed.ending
+                keep_replay(store, finding, replayed.torch, ending, shown=shown)
 
 
 def _json(replayed: Replayed) -> dict[str, str]:
@@ -77,20 +121,20 @@ def _json(replayed: Replayed) -> dict[str, str]:
     }
 
 
-def _print(found: Sequence[Replayed]) -> None:
+def _print(replays: Sequence[Replayed]) -> None:
     """One row per finding, one column per version of torch."""
-    if not found:
+    if not replays:
         print_lines(results(), "There are no findings to replay.")
         return
-    versions = list(dict.fromkeys(each.torch for each in found))
-    words = {(each.finding, each.torch): each.word for each in found}
+    versions = list(dict.fromkeys(replayed.torch for replayed in replays))
+    words = {(replayed.finding, replayed.torch): replayed.word for replayed in replays}
     table = new_table()
     for name in ("bug", *(f"torch {version}" for version in versions)):
         table.add_column(name, overflow="fold")
-    for finding in dict.fromkeys(each.finding for each in found):
+    for finding in dict.fromkeys(replayed.finding for replayed in replays):
         table.add_row(finding, *(words[finding, version] for version in versions))
     print_table(results(), table)
     for version in versions:
-        counts = Counter(each.word for each in found if each.torch == version)
+        counts = Counter(replayed.word for replayed in replays if replayed.torch == version)
         counted = ", ".join(f"{number} {word}" for word, number in sorted(counts.items()))
         print_lines(results(), f"torch {version}: {counted}")

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
 from rich.progress import track
 
-from aliasproof.campaigns.run.drawn_programs import DrawnPrograms
-from aliasproof.programs.errors import UserError
+from aliasproof.options import Json, at_least
 from aliasproof.reports.console import notes, results, write_json
 from aliasproof.reports.drawn_table import print_drawn
-from aliasproof.trials.worker import quiet_torch
+
+Programs = Annotated[
+    int,
+    typer.Option(metavar="NUMBER", help="Draw this many programs.", callback=at_least(1)),
+]
+Seed = Annotated[
+    int, typer.Option(metavar="NUMBER", help="Draw what a campaign with this seed draws.")
+]
 
 
-def show_drawn(programs: int, seed: int, *, as_json: bool) -> None:
-    """Draw programs as a campaign does, and print what they contain.
+def stats(programs: Programs = 500, seed: Seed = 0, json: Json = False) -> None:
+    """Draw programs as a campaign does, and show what they contain.
 
-    Raises `UserError` for a number below 1.
+    A share below 1 % is marked as rare. What can be drawn and was not is marked NEVER.
     """
-    if programs < 1:
-        raise UserError(f"--programs {programs}: give at least 1")
+    from aliasproof.campaigns.run.drawn_programs import DrawnPrograms
+    from aliasproof.trials.worker import quiet_torch
+
     quiet_torch()
     drawn, console = DrawnPrograms(), notes()
     wait = track(
@@ -30,7 +40,7 @@ def show_drawn(programs: int, seed: int, *, as_json: bool) -> None:
     )
     for _ in wait:
         pass
-    if as_json:
+    if json:
         write_json(drawn.to_json())
     else:
         print_drawn(results(), drawn.to_json())

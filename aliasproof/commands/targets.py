@@ -2,30 +2,64 @@
 
 from __future__ import annotations
 
-from aliasproof.listing_cache import listing
+from aliasproof.options import Json
+from aliasproof.programs.errors import UserError
 from aliasproof.reports.console import output_for_results, results, write_json
-from aliasproof.reports.contract_table import print_own_target, print_target, print_variant
+from aliasproof.reports.contract_table import (
+    contract_json,
+    print_own_target,
+    print_target,
+    print_variant,
+)
 from aliasproof.targets.user_names import installed
 
 
-def list_targets(*, as_json: bool) -> None:
-    """Print each target with its contract, and each variant with the clauses that it adds."""
-    found = listing("targets")
-    found["installed"] = _installed_targets() if installed() else []
-    if as_json:
-        write_json(found)
+def targets(json: Json = False) -> None:
+    """List the targets, and what each promises.
+
+    Your own pass or torch.compile backend is a target, too: --target PACKAGE.MODULE:FUNCTION,
+    --target FILE.py:FUNCTION, or an entry point of the group 'aliasproof.targets'.
+    """
+    from aliasproof.targets.registry import TARGETS
+    from aliasproof.targets.variant_table import VARIANTS
+
+    plain = [
+        {"name": target.name, "summary": target.summary}
+        | contract_json(target.contract)
+        | {"builds on": None if target.after is None else target.after.name}
+        for target in TARGETS.values()
+    ]
+    variants = [
+        {"name": variant.name, "summary": variant.summary, "targets": list(variant.targets)}
+        | contract_json(variant.clauses)
+        for variant in VARIANTS.values()
+    ]
+    with output_for_results():  # the import of others' targets may print
+        own = installed_targets()
+    if json:
+        write_json({"targets": plain, "variants": variants, "installed": own})
         return
-    for target in found["targets"]:
+    for target in plain:
         print_target(results(), target)
-    for variant in found["variants"]:
+    for variant in variants:
         print_variant(results(), variant)
-    for own in found["installed"]:
-        print_own_target(results(), own)
+    for installed_target in own:
+        print_own_target(results(), installed_target)
 
 
-def _installed_targets() -> list[dict[str, object]]:
-    """The targets of installed packages. Not from the cache, which does not know these packages."""
-    from aliasproof.listings import installed_targets  # noqa: PLC0415 - it imports torch
+def installed_targets() -> list[dict[str, object]]:
+    """The entry points of installed packages. A broken one says what is wrong with it."""
+    from aliasproof.targets.registry import TARGETS
+    from aliasproof.targets.registry import target as target_named
 
-    with output_for_results():  # their import may print
-        return installed_targets()
+    found: list[dict[str, object]] = []
+    for name, point in sorted(installed().items()):
+        entry: dict[str, object] = {"name": name, "code": point.value, "broken": None}
+        try:
+            if name in TARGETS or ":" in name:
+                raise UserError("it cannot be named: a target has this name, or it has a colon")
+            entry["summary"] = target_named(name).summary
+        except UserError as error:
+            entry["broken"] = str(error)
+        found.append(entry)
+    return found

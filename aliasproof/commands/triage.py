@@ -3,59 +3,68 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from aliasproof.campaigns.publish.replaying import NOT_RUN, REGRESSED, STILL, Replayed
+import typer
+
 from aliasproof.campaigns.run.full_disk import explained
-from aliasproof.campaigns.store.finding_states import (
-    STATES,
-    History,
-    Triaged,
-    keep_replay,
-    set_state,
-    triaged,
-)
 from aliasproof.campaigns.store.run_lock import RunLock
-from aliasproof.campaigns.store.store import NAME, Store
+from aliasproof.options import Json, Run
 from aliasproof.programs.errors import UserError
 from aliasproof.reports.console import new_table, print_lines, print_table, results, write_json
 
+if TYPE_CHECKING:  # it imports torch
+    from aliasproof.campaigns.store.store import Store
 
-def triage_run(
-    run: Path, finding: str | None, state: str | None, words: tuple[str, str], *, as_json: bool
+FindingName = Annotated[
+    str | None, typer.Argument(metavar="FINDING", help="Name of a finding to set.")
+]
+State = Annotated[
+    str | None,
+    typer.Option(metavar="STATE", help="new, reduced, known, fixed, documented, flaky, ..."),
+]
+Link = Annotated[str, typer.Option(metavar="URL", help="The issue of the finding.")]
+Note = Annotated[str, typer.Option(metavar="TEXT", help="A note for readers.")]
+
+
+def triage(
+    run: Run,
+    finding: FindingName = None,
+    state: State = None,
+    link: Link = "",
+    note: Note = "",
+    json: Json = False,
 ) -> None:
-    """Set the state of a finding, if one is given, and list all. `words` are link and note."""
+    """List the findings of a run with their states, or set the state of one."""
+    from aliasproof.campaigns.store.finding_states import STATES, set_state, triaged
+
     if (finding is None) != (state is None):
         raise UserError("give a finding and --state, or neither to list all")
-    with _opened(run) as store:
+    with opened(run) as store:
         if finding is not None and state is not None:
-            set_state(store, finding, state, *words)
-        found = triaged(store)
-    if as_json:
-        write_json({"findings": [each._asdict() for each in found]})
-    else:
-        _print(found)
-
-
-def history_of(run: Path) -> History:
-    """What was said of the findings of a run. Raises `UserError` if it is no run, or in use."""
-    with _opened(run) as store:
-        return History.of(store)
-
-
-def keep_replays(run: Path, found: Sequence[Replayed]) -> None:
-    """Keep what replays showed: the states of findings follow from them."""
-    with _opened(run) as store:
-        for each in found:
-            if each.word == NOT_RUN:
-                continue
-            shown = each.word in (STILL, REGRESSED)
-            keep_replay(store, each.finding, each.torch, each.ending, shown=shown)
+            set_state(store, finding, state, link, note)
+        entries = triaged(store)
+    if json:
+        write_json({"findings": [entry._asdict() for entry in entries]})
+        return
+    table = new_table()
+    for name in ("finding", "state", "link", "note"):
+        table.add_column(name, overflow="fold")
+    table.add_column("count", justify="right", no_wrap=True)
+    for entry in entries:
+        table.add_row(*map(str, entry))
+    print_table(results(), table)
+    for word in dict.fromkeys(entry.state for entry in entries):
+        print_lines(results(), f"{word}: {STATES.get(word, 'no state that is known here')}", "dim")
 
 
 @contextlib.contextmanager
-def _opened(run: Path) -> Iterator[Store]:
+def opened(run: Path) -> Iterator[Store]:
+    """The store of a run. Raises `UserError` if it is no run, or in use."""
+    from aliasproof.campaigns.store.store import NAME, Store
+
     if not (run / NAME).is_file():
         raise UserError(f"{run} has no {NAME}; name the folder of a run")
     with contextlib.ExitStack() as stack:
@@ -64,17 +73,3 @@ def _opened(run: Path) -> Iterator[Store]:
         store = Store.open(run)
         stack.callback(store.close)
         yield store
-
-
-def _print(found: list[Triaged]) -> None:
-    table = new_table()
-    for name in ("finding", "state", "link", "note"):
-        table.add_column(name, overflow="fold")
-    table.add_column("count", justify="right", no_wrap=True)
-    for finding, state, link, note, times in found:
-        table.add_row(finding, state, link, note, str(times))
-    print_table(results(), table)
-    for state in dict.fromkeys(each.state for each in found):
-        print_lines(
-            results(), f"{state}: {STATES.get(state, 'no state that is known here')}", "dim"
-        )

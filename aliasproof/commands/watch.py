@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import time
-from pathlib import Path
 
 from rich.console import Console
 from rich.live import Live
 
 from aliasproof.campaigns.store.run_view import RunReader
+from aliasproof.options import Run
 from aliasproof.reports.console import print_exactly, results
 from aliasproof.reports.watched_run import picture
 
 REDRAWN_EVERY = 1.0  # seconds
 
 
-def watch_run(run: Path) -> None:
-    """Show a run until it ends; once, where the output is no terminal. Raises `UserError`."""
+def watch(run: Run) -> None:
+    """Show a run while it goes on: progress, findings by target and state, throughput, memory.
+
+    The view ends with the run, or at Ctrl-C, which the run does not notice. Where the output is no
+    terminal, the state is printed once.
+    """
     console = results()
     with contextlib.closing(RunReader.open(run)) as reader:
         if console.is_terminal:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-import aliasproof.commands.ops
+from aliasproof.commands import ops
 from aliasproof.programs.errors import InternalError, OutOfMemory
 
 GOOD = "import torch\ndef program(x):\n    return x\ndef inputs():\n    return torch.ones(3)\n"
@@ -191,10 +191,10 @@ def test_show(call, tmp_path, name, files, part):
 
 
 def test_an_internal_error_says_what_to_send(call, monkeypatch):
-    def broken(**options):
+    def broken():
         raise InternalError("the deciders disagree")
 
-    monkeypatch.setattr(aliasproof.commands.ops, "list_ops", broken)
+    monkeypatch.setattr(ops, "listed_ops", broken)
     outcome = call("ops")
     assert outcome.code == 3
     assert "the deciders disagree" in outcome.err
@@ -204,10 +204,10 @@ def test_an_internal_error_says_what_to_send(call, monkeypatch):
 
 
 def test_an_unexpected_error_keeps_its_traceback(call, monkeypatch):
-    def broken(**options):
+    def broken():
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr(aliasproof.commands.ops, "list_ops", broken)
+    monkeypatch.setattr(ops, "listed_ops", broken)
     outcome = call("ops")
     assert outcome.code == 3
     assert "Traceback" in outcome.err
@@ -217,20 +217,20 @@ def test_an_unexpected_error_keeps_its_traceback(call, monkeypatch):
 
 
 def test_interrupted(call, monkeypatch):
-    def interrupted(**options):
+    def interrupted():
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(aliasproof.commands.ops, "list_ops", interrupted)
+    monkeypatch.setattr(ops, "listed_ops", interrupted)
     outcome = call("ops")
     assert (outcome.code, outcome.err) == (130, "aliasproof: interrupted\n")
 
 
 @pytest.mark.parametrize("message", ["", "no memory\nin two lines"])
 def test_a_lack_of_memory_is_one_line(call, monkeypatch, message):
-    def without_memory(**options):
+    def without_memory():
         raise OutOfMemory(message)
 
-    monkeypatch.setattr(aliasproof.commands.ops, "list_ops", without_memory)
+    monkeypatch.setattr(ops, "listed_ops", without_memory)
     outcome = call("ops")
     assert outcome.code == 1
     assert outcome.err == f"aliasproof: out of memory: {message[:9]}".rstrip() + "\n"

@@ -1,60 +1,89 @@
 """From the options of `fuzz` to a plan, for a new run and for one that goes on."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import aliasproof.campaigns.run.fuzz
 from aliasproof.campaigns.run.plan import Plan
-from aliasproof.commands.fuzz import DEFAULT_SECONDS, DEFAULT_TARGETS, FuzzOptions
+from aliasproof.commands import fuzz
+from aliasproof.commands.fuzz import DEFAULT_SECONDS, DEFAULT_TARGETS
 from aliasproof.programs.errors import UserError
 
-
-def test_without_options_there_is_a_time_limit():
-    plan = FuzzOptions().plan()
-    assert (plan.targets, plan.seconds, plan.finish) == (DEFAULT_TARGETS, DEFAULT_SECONDS, False)
+MakePlan = Callable[..., Plan]
 
 
-def test_a_run_goes_on_as_it_was_and_finishes_what_it_found():
+@pytest.fixture
+def plan(call, monkeypatch) -> MakePlan:
+    """The plan that `fuzz` makes of options, for a new run, or one with a stored plan."""
+
+    def plan_of(*options: str, stored: Plan | None = None, finding: int = 0) -> Plan:
+        plans: list[Plan] = []
+
+        def keep(plan: Plan, *rest: object, as_json: bool) -> bool:
+            plans.append(plan)
+            return True
+
+        monkeypatch.setattr(fuzz, "run_campaign", keep)
+        monkeypatch.setattr(aliasproof.campaigns.run.fuzz, "stored_plan", lambda run: stored)
+        outcome = call("fuzz", "--run", "run", *options)
+        assert outcome.code == finding, outcome.err
+        return plans[0]
+
+    return plan_of
+
+
+def test_without_options_there_is_a_time_limit(plan):
+    made = plan()
+    assert (made.targets, made.seconds, made.finish) == (DEFAULT_TARGETS, DEFAULT_SECONDS, False)
+
+
+def test_a_run_goes_on_as_it_was_and_finishes_what_it_found(plan):
     stored = Plan(("aot",), 3, seconds=40.0, past_known=True, share=(2, 4), limit=5.0)
-    plan = FuzzOptions().plan(stored)
-    assert plan == replace(stored, finish=True)
-    longer = FuzzOptions(seconds=80.0).plan(stored)
+    assert plan(stored=stored) == replace(stored, finish=True)
+    longer = plan("--seconds", "80", stored=stored)
     assert (longer.seconds, longer.finish) == (80.0, False)
 
 
 @pytest.mark.parametrize(
     ("options", "part"),
     [
-        (FuzzOptions(seed=4), "seed 3, not 4"),
-        (FuzzOptions(targets=("aot", "identity")), "targets aot, not aot, identity"),
-        (FuzzOptions(programs=10), "programs None, not 10"),
-        (FuzzOptions(past_known=True), "past known False, not True"),
-        (FuzzOptions(shard="1/2"), "share 1, 1, not 1, 2"),
+        ("--seed 4", "seed 3, not 4"),
+        ("--seed 0", "seed 3, not 0"),
+        ("--target aot --target identity", "targets aot, not aot, identity"),
+        ("--programs 10", "programs None, not 10"),
+        ("--past-known", "past known False, not True"),
+        ("--shard 1/2", "share 1, 1, not 1, 2"),
     ],
 )
-def test_a_run_does_not_go_on_with_other_programs(options, part):
+def test_a_run_does_not_go_on_with_other_programs(plan, options, part):
     stored = Plan(("aot",), 3, seconds=40.0)
     with pytest.raises(UserError, match=part):
-        options.plan(stored).require_same_programs(stored, Path("run"))
+        plan(*options.split(), stored=stored).require_same_programs(stored, Path("run"))
 
 
-def test_the_shares_of_a_seed_are_all_its_shards():
+def test_the_shares_of_a_seed_are_all_its_shards(plan):
     whole = Plan(("aot", "identity"), seed=1, programs=260)
-    shares = [FuzzOptions(shard=f"{i}/3").plan(replace(whole)) for i in (1, 2, 3)]
+    shares = [plan("--shard", f"{i}/3", stored=whole) for i in (1, 2, 3)]
     parts = [shard for share in shares for shard in share.shards()]
     assert sorted(parts, key=str) == sorted(whole.shards(), key=str)
 
 
-def test_until_a_time_of_the_day_is_at_most_a_day():
+def test_until_a_time_of_the_day_is_at_most_a_day(plan):
     for given in ("0:00", "06:30", "23:59"):
-        seconds = FuzzOptions(until=given).plan().seconds
+        seconds = plan("--until", given).seconds
         assert seconds is not None
         assert 0 < seconds <= 24 * 3600
 
 
-def test_profiles():
-    ci = FuzzOptions(profile="ci")
-    assert ci.fails_on_findings
-    assert (ci.plan().seconds, ci.plan().past_known) == (300.0, True)
-    assert FuzzOptions(profile="nightly", programs=5).plan().seconds is None
+def test_profiles(plan):
+    ci = plan("--profile", "ci", finding=1)
+    assert (ci.seconds, ci.past_known) == (300.0, True)
+    assert plan("--profile", "nightly", "--programs", "5").seconds is None
+
+
+def test_a_profile_says_how_long_a_run_goes_on(plan):
+    made = plan("--profile", "dev", stored=Plan(("aot",), seconds=40.0))
+    assert (made.seconds, made.finish) == (90.0, True)

@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 
 import aliasproof
-import aliasproof.listing_cache
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.generators.operators import OPERATORS
-from aliasproof.listing_cache import _state
 from aliasproof.targets.registry import TARGETS
 
 ROOT = Path(aliasproof.__file__).parents[1]
@@ -167,39 +165,6 @@ def test_a_closed_pipe_is_not_an_error():
         "print(one.stderr.read().decode())\n"
     )
     assert python("-c", code).stdout.strip() == ""
-
-
-# --- the cache ------------------------------------------------------------------------------------
-
-
-def test_a_listing_is_computed_once(tmp_path):
-    code = (
-        "import os, sys\n"
-        f"os.environ['XDG_CACHE_HOME'] = {str(tmp_path)!r}\n"
-        "from aliasproof.command_line import run\n"
-        "code = run(['ops', '--json'])\n"
-        "print('torch' in sys.modules, code, file=sys.stderr)\n"
-    )
-    first, second = python("-c", code), python("-c", code)
-    assert (first.stderr, second.stderr) == ("True 0\n", "False 0\n")
-    assert first.stdout == second.stdout
-    assert len(json.loads(first.stdout)["ops"]) >= len(OPERATORS)
-
-
-def test_a_listing_follows_the_sources(tmp_path, monkeypatch):
-    monkeypatch.setattr(aliasproof.listing_cache, "ROOT", tmp_path)
-    source = tmp_path / "targets" / "registry.py"
-    source.parent.mkdir()
-    states = {_state()}
-    for text in ("a", "bb"):
-        source.write_text(text)
-        states.add(_state())
-    source.with_name("other.py").touch()
-    states.add(_state())
-    monkeypatch.setattr(aliasproof.listing_cache, "version", lambda package: "2.99")
-    states.add(_state())
-    assert len(states) == 5
-    assert _state() in states
 
 
 @pytest.mark.parametrize("command", ["targets", "ops"])

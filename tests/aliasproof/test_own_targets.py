@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from aliasproof.campaigns.store.run_folder import write_finding
-from aliasproof.listings import installed_targets
+from aliasproof.commands.targets import installed_targets
 from aliasproof.targets import user_names, variants
 from aliasproof.targets.registry import TARGETS, target
 from tests.aliasproof.test_show import FINDING

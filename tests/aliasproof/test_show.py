@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-import aliasproof.commands.show
+import aliasproof.showing
 from aliasproof.campaigns.publish.reproducer import Confirmation, render
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.run_folder import write_finding
@@ -147,8 +147,8 @@ def test_the_newest_of_equal_names(call, keep, tmp_path):
 def test_a_target_that_died_is_not_run_in_this_process(
     call, keep, monkeypatch, confirmation, ending
 ):
-    monkeypatch.setattr(aliasproof.commands.show, "confirm", lambda script: confirmation)
-    monkeypatch.setattr(aliasproof.commands.show, "examine", None)
+    monkeypatch.setattr(aliasproof.showing, "confirm", lambda script: confirmation)
+    monkeypatch.setattr(aliasproof.showing, "examine", None)
     keep(
         replace(
             FINDING,

@@ -50,7 +50,7 @@ def strings(path: Path) -> Iterator[str]:
         and isinstance(node.body[0], ast.Expr)
         # The help of a command, and the summary of a planted fault, are docstrings.
         and path.name != "command_line.py"
-        and path.parent.name != "faults"
+        and path.parent.name not in {"commands", "faults"}
     }
     for node in ast.walk(tree):
         if not isinstance(node, ast.Constant) or id(node) in docstrings:

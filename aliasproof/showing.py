@@ -1,0 +1,187 @@
+"""The command `show`: print what a run has stored, and run it again in the installed torch."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from aliasproof.campaigns.publish.reproducer import confirm, render
+from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.store.stored import StoredSuspicion, locate, read_stored
+from aliasproof.oracles.verdict import Violation
+from aliasproof.programs.devices import require_device
+from aliasproof.programs.errors import UserError
+from aliasproof.programs.printing import source
+from aliasproof.reports.console import output_for_results, print_lines, results, write_json
+from aliasproof.reports.finding_report import (
+    print_finding,
+    print_new_run,
+    print_reproducer,
+    print_stage,
+    print_suspicion,
+)
+from aliasproof.reports.side_by_side import rows
+from aliasproof.reports.verdict_table import print_violation, report_json
+from aliasproof.targets.registry import is_importable
+from aliasproof.targets.registry import target as target_named
+from aliasproof.targets.target import Target
+from aliasproof.targets.user_names import grant
+from aliasproof.trials.examination import Examination, examine
+from aliasproof.trials.forked import DEATHS
+from aliasproof.trials.isolation import DEVICE_LOST
+from aliasproof.trials.trial import Case
+from aliasproof.trials.worker import quiet_torch
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What became of a stored violation in the installed torch.
+
+    `word` is one of 'still there', 'another violation', 'documented', 'not judged', 'not run' and
+    'gone'. `text` is a sentence.
+    """
+
+    word: str
+    text: str
+
+    @property
+    def style(self) -> str:
+        """The style of the sentence."""
+        styles = {"gone": "bold green", "still there": "bold red", "another violation": "bold red"}
+        return styles.get(self.word, "yellow")
+
+
+def show_finding(given: str, own: str | None = None, *, as_json: bool) -> None:
+    """Print a stored case, its program run again, its reproducer, and whether it still fails.
+
+    `own` is the target that the user named: nothing else that is code of theirs is imported.
+    """
+    folder = locate(given)
+    stored = read_stored(folder)
+    grant([] if own is None else [own])
+    if own is not None and target_named(own).name != stored.target:
+        raise UserError(f"{given} is of the target {stored.target}, and not of {own}")
+    script = folder / "reproducer.py"
+    if is_importable(stored.target):
+        # It can be older than this version, and its target gone.
+        target = target_named(stored.target)
+        quiet_torch()
+        summary = target.summary
+        found, status = _run_again(stored, target)
+    else:
+        summary, found = "your own code", None
+        advice = f"aliasproof show {given} --target {stored.target}"
+        status = Status("not run", f"Not run, since a file names its code. To run it: {advice}")
+    if as_json:
+        write_json(_to_json(stored, folder, found, status))
+        return
+    _print(stored, summary, script, found)
+    results().print()
+    print_lines(results(), status.text, status.style)
+
+
+def _run_again(
+    stored: Finding | StoredSuspicion, target: Target
+) -> tuple[Examination | None, Status]:
+    """Run a stored case again, where its device is. None where it could end this process."""
+    try:
+        require_device(stored.program.device)
+    except UserError as reason:
+        return None, Status("not run", f"Not run again: {reason}.")
+    # What a worker reported dead would end this process too.
+    if stored.kind.startswith((*DEATHS, DEVICE_LOST)):
+        return None, _run_reproducer(stored, target)
+    with output_for_results():
+        found = examine(Case.of(stored.program), target, every_oracle=True, attribute=False)
+    return found, _status(stored, found)
+
+
+def _print(
+    stored: Finding | StoredSuspicion, summary: str, script: Path, found: Examination | None
+) -> None:
+    console = results()
+    if isinstance(stored, Finding):
+        print_finding(console, stored, summary)
+    else:
+        print_suspicion(console, stored, summary)
+    if found is not None and found.trial is not None:
+        print_new_run(console, found.target.name, found.trial.eager, found.trial.target)
+        # A stored finding has the evidence of its own violation; of a suspicion, nobody wrote it.
+        for violation in () if isinstance(stored, Finding) else found.violations:
+            print_violation(console, violation)
+        for stage in found.trial.build.stages if found.trial.build is not None else []:
+            print_stage(console, stage)
+    # A script with torch alone cannot show what only oracles on graphs see.
+    if isinstance(stored, Finding):
+        print_reproducer(console, script)
+
+
+def _run_reproducer(stored: Finding | StoredSuspicion, target: Target) -> Status:
+    """Run a reproducer in a process of its own, and say if it still fails.
+
+    It is written anew: what a folder has as reproducer is shown, and never run.
+    """
+    if not isinstance(stored, Finding):
+        return Status("not run", "Not run again: it would end this process.")
+    with tempfile.TemporaryDirectory(prefix="aliasproof-") as folder:
+        script = Path(folder) / "reproducer.py"
+        script.write_text(render(stored.program, target, stored.violation, exact=stored.exact))
+        done = confirm(script)
+    if done.shown:
+        return Status("still there", f"Still there in torch {torch.__version__}.")
+    return Status("gone", f"Gone in torch {torch.__version__}: the reproducer {done.ending}.")
+
+
+def _status(stored: Finding | StoredSuspicion, found: Examination) -> Status:
+    """Whether a new run shows the stored violation."""
+    here = f"in torch {torch.__version__}"
+    if found.rejected is not None:
+        return Status(
+            "not judged",
+            f"Not judged {here}: the program is undefined in eager: {found.rejected}.",
+        )
+    # The place and the evidence can change with the version of torch.
+    kind, violations = (stored.oracle, stored.kind), found.violations
+    if any((violation.oracle, violation.kind) == kind for violation in violations):
+        return Status("still there", f"Still there {here}.")
+    if violations:
+        other = _named(violations[0])
+        return Status("another violation", f"Another violation {here}: {other}.")
+    if found.documented:
+        first = found.documented[0]
+        reason = f"{first.difference.describe()}: {first.limitation.reason}"
+        return Status("documented", f"Documented {here}: {reason}.")
+    return Status("gone", f"Gone {here}: target and eager do the same.")
+
+
+def _named(violation: Violation) -> str:
+    return f"{violation.oracle}: {violation.describe()}"
+
+
+def _to_json(
+    stored: Finding | StoredSuspicion, folder: Path, found: Examination | None, status: Status
+) -> dict[str, object]:
+    trial = found.trial if found is not None else None
+    script = folder / "reproducer.py"
+    stages = trial.build.stages if trial is not None and trial.build is not None else []
+    return {
+        "folder": str(folder),
+        "stored as": "finding" if isinstance(stored, Finding) else "suspicion",
+        "stored": stored.to_json(),
+        "program": source(stored.program),
+        "reproducer": str(script) if script.is_file() else None,
+        "torch": str(torch.__version__),
+        "status": status.word,
+        "explanation": status.text,
+        "oracles": {name: report_json(each) for name, each in found.reports.items()}
+        if found is not None
+        else {},
+        "eager beside target": [
+            {"what": what, "eager": ours, "target": theirs}
+            for what, ours, theirs in (rows(trial.eager, trial.target) if trial is not None else ())
+        ],
+        "graphs": {stage.name: stage.graph.print_readable(print_output=False) for stage in stages},
+    }
