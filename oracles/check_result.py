@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeAlias
 
 from aliasproof.oracles.place_names import PlaceNames
 from aliasproof.oracles.verdict import FROM_WORST, Documented, Report, Verdict, Violation
 
 # The process that prints a check imports no torch, which takes more than a second.
 if TYPE_CHECKING:
-    import torch
-
     from aliasproof.oracles.missed import Opportunity
     from aliasproof.oracles.observation import Observation
     from aliasproof.programs.trace import Trace
@@ -21,14 +19,20 @@ if TYPE_CHECKING:
 _NOT_RESULTS = ("errors", "equivalence", "clobbers", "invariants")
 
 
+# Of two runs beside each other, as texts: what it is, eager's, the target's.
+Row: TypeAlias = tuple[str, str, str]
+
+
 @dataclass(frozen=True, slots=True)
 class EagerResult:
-    """The eager run.
+    """The eager run, and what is shown of it as texts.
 
     `unjudged` says why no target can be compared with this run; None if targets can be.
     `raised` is the exception in one line; None if eager returns. There is no observation if the run
     is undefined, and neither observation nor trace if it is in another process. `names` are those
-    of inputs and outputs, where the function has names for them.
+    of inputs and outputs, where the function has names for them. `outputs`, and `inputs`
+    afterwards, are texts. `rounded` is the op since which values are compared with a tolerance.
+    `unspecified` is a call that only this device runs in one way. `torch` is the version.
     """
 
     observation: Observation | None
@@ -36,6 +40,18 @@ class EagerResult:
     unjudged: str | None = None
     raised: str | None = None
     names: PlaceNames = field(default_factory=dict)
+    outputs: Sequence[str] = ()
+    inputs: Sequence[str] = ()
+    rounded: str | None = None
+    unspecified: str | None = None
+    torch: str = ""
+
+    def without_tensors(self) -> EagerResult:
+        """The result with its texts alone, which can be sent from process to process.
+
+        Tensors can be large, and a copy would lose what they share.
+        """
+        return replace(self, observation=None, trace=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +61,8 @@ class TargetResult:
     `after` is the target that this one builds on. `observation` is its run; None if nothing was
     compared. `missed` is what its last graph could have done in place; None if that was not asked,
     or if the graph is wrong or incomplete. `eager` is the eager run that it was compared with, if
-    that is another one than the check's. `first_call` are the inputs of a call before that one,
-    which is not compared. `blamed` is the pass after which the target is wrong, if attribution
-    found one.
+    that is another one than the check's. `blamed` is the pass after which the target is wrong, if
+    attribution found one. `rows` are both runs beside each other, if they differ.
     """
 
     target: str
@@ -56,8 +71,12 @@ class TargetResult:
     observation: Observation | None = None
     missed: Sequence[Opportunity] | None = None
     eager: Observation | None = None
-    first_call: Sequence[torch.Tensor] = ()
     blamed: str = ""
+    rows: Sequence[Row] = ()
+
+    def without_tensors(self) -> TargetResult:
+        """As `EagerResult.without_tensors`."""
+        return replace(self, observation=None, eager=None)
 
     @property
     def violations(self) -> list[Violation]:

@@ -19,7 +19,7 @@ import torch
 
 from aliasproof.programs.call_record import Call, recorded
 from aliasproof.programs.devices import CPU, on_device, with_device
-from aliasproof.programs.execution import execute, returns_one_tensor, run
+from aliasproof.programs.execution import execute, returns_one_tensor
 from aliasproof.programs.printing import NO_GRAD, expression, statement
 from aliasproof.programs.program import Argument, Instruction, Program, Ref, rename_instruction
 from aliasproof.programs.schemas import resolve
@@ -287,17 +287,3 @@ def _calls_of_text(program: Program, lines: Sequence[_Line], returned: str) -> l
     exec(_text(program, lines, returned), scope)  # noqa: S102 - our own text
     inputs = input_tensors(program)
     return recorded(lambda: scope["program"](*inputs), inputs)
-
-
-def same_calls(program: Program, text: str) -> bool:
-    """Whether a printed function makes the same ATen calls as the program, in the same order."""
-    scope: dict[str, Any] = {"torch": torch, "aten": torch.ops.aten}
-    exec(text, scope)  # noqa: S102 - our own text
-    printed, expected = input_tensors(program), input_tensors(program)
-    return recorded(lambda: scope["program"](*printed), printed) == recorded(
-        lambda: _untupled(run(program, expected)), expected
-    )
-
-
-def _untupled(outputs: tuple[torch.Tensor, ...]) -> object:
-    return outputs if len(outputs) > 1 else next(iter(outputs), None)

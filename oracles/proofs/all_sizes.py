@@ -33,7 +33,7 @@ from aliasproof.oracles.proofs.assumptions import Assumptions
 from aliasproof.oracles.proofs.pair_decision import Answer, PairDecision, PairQuestion
 from aliasproof.oracles.proofs.size_expressions import SizeValues
 from aliasproof.oracles.proofs.size_search import SizeSearch, encoded
-from aliasproof.oracles.proofs.symbolic_regions import SymbolicLayout, SymbolicRegion
+from aliasproof.oracles.proofs.symbolic_regions import SymbolicLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,23 +84,6 @@ def prove(
         sizes = None if found.sizes is None else assumptions.complete(found.sizes)
         proofs.append(Proof(one, other, found.answer, found.how, _ms_since(start), sizes))
     return proofs
-
-
-def prove_disjoint(
-    one: SymbolicRegion, other: SymbolicRegion, assumptions: Assumptions, limit: float = 10.0
-) -> Proof:
-    """Decide whether two regions of one storage share no byte at any sizes."""
-    start = time.perf_counter()
-    # As if they had been in different storages before: then any shared byte is new.
-    before = replace(one, storage=-1), replace(other, storage=-2)
-    after = one.replaced(assumptions.equal), other.replaced(assumptions.equal)
-    satisfied = _with_sample(assumptions, limit)
-    found = (
-        satisfied
-        if isinstance(satisfied, PairDecision)
-        else PairQuestion(before, after, satisfied, limit).decide()
-    )
-    return Proof("one", "other", found.answer, found.how, _ms_since(start), found.sizes)
 
 
 def _with_sample(assumptions: Assumptions, limit: float) -> Assumptions | PairDecision:
