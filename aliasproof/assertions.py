@@ -22,7 +22,6 @@ from aliasproof.programs.lifting import lift_program
 from aliasproof.programs.program import Program
 from aliasproof.programs.values import clone_inputs
 from aliasproof.reports.console import FILE_WIDTH
-from aliasproof.reports.run_texts import shown_check
 from aliasproof.reports.verdict_table import CheckPrinter
 from aliasproof.targets.target import Function
 from aliasproof.user_code.comparable import Comparable
@@ -98,15 +97,14 @@ def _quiet_logs() -> Iterator[None]:
 
 def _printed(function: Program | Function, found: Check) -> str:
     """What `aliasproof check` prints."""
-    shown = shown_check(found)
     text = io.StringIO()
     console = Console(file=text, highlight=False, emoji=False, markup=False, width=FILE_WIDTH)
     name = getattr(function, "__qualname__", type(function).__name__)
-    printer = CheckPrinter(console, name, list(found.results), shown)
+    printer = CheckPrinter(console, name, list(found.results), found.eager)
     printer.begin()
-    for result in shown.targets.values():
+    for result in found.results.values():
         printer.target(result)
-    printer.end(shown)
+    printer.end(found)
     return "\n".join((*(f"note: {note}" for note in found.notes), text.getvalue().rstrip()))
 
 

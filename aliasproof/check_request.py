@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from aliasproof.reports.shown_runs import ShownEager
+from aliasproof.oracles.check_result import EagerResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,12 @@ class CheckRequest:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The eager run, and the targets by name, each with the target that it builds on."""
+    """The eager run without its tensors, with notes on the function, and the oracles by name.
 
-    eager: ShownEager
+    `targets` names the targets, each with the target that it builds on.
+    """
+
+    eager: EagerResult
+    notes: tuple[str, ...]
     targets: Mapping[str, str | None]
+    oracles: tuple[str, ...]

@@ -15,12 +15,12 @@ import torch
 from aliasproof.campaigns.store.run_folder import read_finding
 from aliasproof.check_request import Begun, CheckRequest
 from aliasproof.checking import DEFAULT_TARGETS, Prepared, check_target, prepare
+from aliasproof.oracles.check_result import TargetResult
+from aliasproof.oracles.judge import EVERY_ORACLE
 from aliasproof.programs.errors import UserError, out_of_memory
 from aliasproof.programs.execution import SEED
 from aliasproof.programs.program import Program
 from aliasproof.reports.console import output_for_results
-from aliasproof.reports.run_texts import shown_eager, shown_target
-from aliasproof.reports.shown_runs import ShownTarget
 from aliasproof.targets.registry import is_importable
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.user_names import grant
@@ -61,10 +61,9 @@ def begin(request: CheckRequest) -> Begun:
         if out_of_memory(error.__cause__):
             raise MemoryError from error
         raise
-    eager = _prepared.eager
     notes = (*_prepared.notes, *_own_target(request))
     after = {each.name: each.earlier[-1].name if each.earlier else None for each in chosen}
-    return Begun(shown_eager(eager, notes), after)
+    return Begun(_prepared.eager.without_tensors(), notes, after, EVERY_ORACLE)
 
 
 def _own_target(request: CheckRequest) -> Iterator[str]:
@@ -77,16 +76,16 @@ def _own_target(request: CheckRequest) -> Iterator[str]:
         yield f"the finding is of your own code: to check that, add --target {target}"
 
 
-def run_target(name: str, missed: bool, graphs: str) -> ShownTarget:
+def run_target(name: str, missed: bool, graphs: str) -> TargetResult:
     """Compare a target. `graphs` says why the oracles on graphs are left out; empty if not."""
     assert _prepared is not None
     # In this process, standard output is for the results.
     with output_for_results():
         result = check_target(_prepared, target_named(name), missed=missed, without_graphs=graphs)
-    return shown_target(_prepared.eager, result)
+    return result.without_tensors()
 
 
-def run_here(request: CheckRequest) -> Iterator[Begun | ShownTarget]:
+def run_here(request: CheckRequest) -> Iterator[Begun | TargetResult]:
     """The whole check in this process, for debuggers: the eager run, then each target.
 
     A death of the user's code is one of this process.

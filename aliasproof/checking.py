@@ -15,8 +15,8 @@ from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.judge import EVERY_ORACLE, excluded, judge
 from aliasproof.oracles.missed import Opportunity
 from aliasproof.oracles.missed import missed as opportunities
-from aliasproof.oracles.observation import observe
-from aliasproof.oracles.place_names import renamed_report
+from aliasproof.oracles.observation import Observation, observe
+from aliasproof.oracles.place_names import PlaceNames, renamed_report
 from aliasproof.oracles.verdict import Report, Verdict, Violation, in_both
 from aliasproof.programs.devices import CPU, on_device, require_device
 from aliasproof.programs.errors import Rejected, UserError
@@ -24,6 +24,7 @@ from aliasproof.programs.execution import ProgramFunction, seed_generators
 from aliasproof.programs.program import Program
 from aliasproof.programs.trace import Trace
 from aliasproof.programs.values import clone_inputs, input_tensors
+from aliasproof.reports.side_by_side import named_rows, value_text
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Function, Target
 from aliasproof.targets.user_builds import of_value
@@ -172,13 +173,13 @@ def check_target(
     """
     eager, case = prepared.eager, prepared.case
     if eager.unjudged is not None or eager.observation is None or eager.trace is None:
-        return _result(target, excluded(eager.unjudged or "", EVERY_ORACLE).reports, None)
+        return _result(target, excluded(eager.unjudged or "", EVERY_ORACLE).reports, None, {})
     reports, trial = _examine_twice(
         case, target, EagerRun(eager.observation, eager.trace), without_graphs
     )
     reports = _admit_opaque(reports, prepared.opaque)
     reports = {name: renamed_report(report, eager.names) for name, report in reports.items()}
-    result = _result(target, reports, trial)
+    result = _result(target, reports, trial, eager.names)
     if result.violated and not without_graphs:
         result = replace(result, blamed=_blamed(case, target, result.violations[0]))
     return replace(result, missed=_missed(case, result, trial)) if missed else result
@@ -194,16 +195,20 @@ def _blamed(case: Case, target: Target, violation: Violation) -> str:
     return "" if found is None else found.name
 
 
-def _result(target: Target, reports: Mapping[str, Report], trial: Trial | None) -> TargetResult:
+def _result(
+    target: Target, reports: Mapping[str, Report], trial: Trial | None, names: PlaceNames
+) -> TargetResult:
     after = target.earlier[-1].name if target.earlier else None
+    result = TargetResult(target.name, after, reports)
     if trial is None:
-        return TargetResult(target.name, after, reports)
+        return result
     # Under other conditions, eager left something else behind.
     eager = None if target.conditions is None else trial.eager
+    result = replace(result, observation=trial.target, eager=eager)
+    if not any(report.differences for report in reports.values()):
+        return result
     first_call = () if trial.build is None else trial.build.first_call
-    return TargetResult(
-        target.name, after, reports, trial.target, eager=eager, first_call=first_call
-    )
+    return replace(result, rows=tuple(named_rows(trial.eager, trial.target, names, first_call)))
 
 
 def _missed(case: Case, result: TargetResult, trial: Trial | None) -> Sequence[Opportunity] | None:
@@ -229,14 +234,14 @@ def _run_eager(case: Case, file: Path | None) -> EagerResult:
         first, trace = run_eager(case)
         again, _ = run_eager(case)
     except Rejected as undefined:
-        return EagerResult(None, Trace(), f"it is undefined in eager: {undefined}")
+        return _eager_result(None, Trace(), f"it is undefined in eager: {undefined}")
     raised = None if first.error is None else raised_text(first.error, file)
     if first.error is not None:
         # Some functions raise only under the dispatch mode that watches the eager run. For
         # example, torch.cond requires that a mode knows it.
         unwatched = observe(case.function, case.fresh_inputs())
         if type(unwatched.error) is not type(first.error):
-            return EagerResult(None, trace, f"aliasproof cannot watch its eager run: {raised}")
+            return _eager_result(None, trace, f"aliasproof cannot watch its eager run: {raised}")
     # The empty contract promises everything: any difference between the two runs counts.
     difference = next(iter(judge(Contract(), first, again, trace).violations), None)
     if difference is not None:
@@ -245,8 +250,24 @@ def _run_eager(case: Case, file: Path | None) -> EagerResult:
             " state outside of its inputs, or uses random numbers that torch.manual_seed does not"
             " control"
         )
-        return EagerResult(first, trace, reason, raised)
-    return EagerResult(first, trace, None, raised)
+        return _eager_result(first, trace, reason, raised)
+    return _eager_result(first, trace, None, raised)
+
+
+def _eager_result(
+    seen: Observation | None, trace: Trace, unjudged: str | None, raised: str | None = None
+) -> EagerResult:
+    return EagerResult(
+        seen,
+        trace,
+        unjudged,
+        raised,
+        outputs=() if seen is None else tuple(map(value_text, seen.outputs)),
+        inputs=() if seen is None else tuple(map(value_text, seen.inputs)),
+        rounded=trace.rounding.first,
+        unspecified=trace.unspecified,
+        torch=str(torch.__version__),
+    )
 
 
 def _examine_twice(

@@ -15,7 +15,6 @@ from aliasproof.check_request import Begun, CheckRequest
 from aliasproof.oracles.check_result import TargetResult
 from aliasproof.oracles.verdict import Report, Verdict, Violation, decided, not_applicable
 from aliasproof.programs.errors import UserError
-from aliasproof.reports.shown_runs import ShownTarget
 from aliasproof.trials.crew import Crew, RemoteCall
 from aliasproof.trials.isolation import (
     CPU,
@@ -44,7 +43,7 @@ class IsolatedCheck:
     most: int = field(default_factory=lambda: os.cpu_count() or 1)
     _first: dict[str, Death] = field(default_factory=dict)
 
-    def results(self) -> Iterator[Begun | ShownTarget]:
+    def results(self) -> Iterator[Begun | TargetResult]:
         """First the eager run, then each target when it ends. Raises `UserError` for bad input."""
         begin = RemoteCall("", BEGIN, (self.request,))
         crew = Crew(begin, self.limits, self.most, device=self.request.device or CPU)
@@ -60,7 +59,7 @@ class IsolatedCheck:
                 if again is not None:
                     crew.submit(again)
                 else:
-                    yield self._shown(name, begun, outcome)
+                    yield self._result(name, begun, outcome)
 
     def _call(self, name: str, graphs: str = "") -> RemoteCall:
         return RemoteCall(name, RUN_TARGET, (name, self.request.missed, graphs))
@@ -96,21 +95,20 @@ class IsolatedCheck:
         reason = "" if outcome.step == TARGET_STEP else self._ending(outcome)
         return self._call(name, reason)
 
-    def _shown(self, name: str, begun: Begun, outcome: Outcome) -> ShownTarget:
+    def _result(self, name: str, begun: Begun, outcome: Outcome) -> TargetResult:
         if isinstance(outcome, Raised):
             raise outcome.error
         first = self._first.get(name)
         if isinstance(outcome, Death):
-            reports = self._reports(outcome, begun.eager.oracles)
-            return ShownTarget(TargetResult(name, begun.targets[name], reports))
+            reports = self._reports(outcome, begun.oracles)
+            return TargetResult(name, begun.targets[name], reports)
         assert isinstance(outcome, Returned)
-        shown: ShownTarget = outcome.value
+        result: TargetResult = outcome.value
         if first is not None and first.step == TARGET_STEP:
             reason = f"seen in one run, but not in a second run: {self._ending(first)}"
             errors = Report(Verdict.UNKNOWN, reason=reason)
-            result = replace(shown.result, reports={**shown.result.reports, "errors": errors})
-            return replace(shown, result=result)
-        return shown
+            return replace(result, reports={**result.reports, "errors": errors})
+        return result
 
     def _reports(self, death: Death, oracles: Sequence[str]) -> dict[str, Report]:
         """The reports on a target whose process died; in both of two runs, unless it hangs."""

@@ -23,8 +23,8 @@ from aliasproof.reports.console import (
 )
 from aliasproof.reports.program_code import print_program
 from aliasproof.reports.reduction_table import print_steps
-from aliasproof.reports.side_by_side import print_side_by_side
-from aliasproof.reports.verdict_table import print_violation
+from aliasproof.reports.side_by_side import rows
+from aliasproof.reports.verdict_table import print_rows, print_violation
 from aliasproof.reports.wording import counted
 
 
@@ -94,7 +94,7 @@ def print_new_run(
     # The stored evidence above can come from another torch, or another machine.
     print_heading(console, f"eager beside {name}, run again in torch {torch.__version__}")
     if target is not None:
-        print_side_by_side(console, eager, target, name)
+        print_rows(console, rows(eager, target), name)
 
 
 def print_stage(console: Console, stage: Stage) -> None:

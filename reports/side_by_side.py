@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import torch
-from rich.console import Console
 
+from aliasproof.oracles.check_result import Row
 from aliasproof.oracles.observation import Observation
+from aliasproof.oracles.place_names import PlaceNames, renamed
 from aliasproof.programs.narrow_dtypes import readable
 from aliasproof.programs.regions import Region, overlap
 from aliasproof.programs.storage_bytes import bytes_of
-from aliasproof.reports.two_runs import Row, print_rows
 
 SHARED_STORAGE = "in one storage"
 SHARED = "share bytes"  # the row with the pairs that do
@@ -37,13 +37,6 @@ def layout_text(tensor: torch.Tensor) -> str:
     """Size, strides and offset of a tensor, in elements."""
     sizes, strides = list(tensor.shape), list(tensor.stride())
     return f"size {sizes}, strides {strides}, offset {tensor.storage_offset()}"
-
-
-def print_side_by_side(
-    console: Console, eager: Observation, target: Observation, name: str
-) -> None:
-    """Print what both runs left behind: outputs, inputs afterwards, storages, aliases."""
-    print_rows(console, rows(eager, target), name)
 
 
 def rows(eager: Observation, target: Observation) -> Iterator[Row]:
@@ -74,6 +67,19 @@ def first_call_rows(inputs: Sequence[torch.Tensor]) -> Iterator[Row]:
     if len(inputs) > 1:
         text = "\n".join(shared) or "none"
         yield f"{SHARED_STORAGE} in the first call", text, text
+
+
+def named_rows(
+    eager: Observation,
+    target: Observation,
+    names: PlaceNames,
+    first_call: Sequence[torch.Tensor] = (),
+) -> Iterator[Row]:
+    """All rows, those of a call before among them, with names in place of indices."""
+    for place, ours, theirs in (*first_call_rows(first_call), *rows(eager, target)):
+        if place.startswith((SHARED, SHARED_STORAGE)):
+            ours, theirs = renamed(ours, names), renamed(theirs, names)
+        yield renamed(place, names), ours, theirs
 
 
 def _raised(error: Exception | None) -> str:

@@ -34,41 +34,35 @@ class VerdictMatrix:
 
     console: Console
     targets: Sequence[str]
-    oracles: Sequence[str]
-    _begun: bool = False
-    _name: int = field(init=False)
-    _widths: list[int] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._name = max(map(len, ["target", *self.targets]))
-        self._widths = [max(len(oracle), _WORD) for oracle in self.oracles]
-        if self._columns > self.console.width:
-            # A heading is broken in two, so that no verdict is cut off.
-            self._widths = [max(_WORD, (len(oracle) + 1) // 2) for oracle in self.oracles]
+    _widths: dict[str, int] = field(default_factory=dict)  # of columns, by oracle
 
     @property
+    def _name(self) -> int:
+        return max(map(len, ["target", *self.targets]))
+
     def _columns(self) -> int:
-        return self._name + sum(width + 1 for width in self._widths)
+        return self._name + sum(width + 1 for width in self._widths.values())
 
     def print_row(self, target: str, reports: Mapping[str, Report]) -> None:
-        """Print the verdicts on a target."""
-        words = [
-            Text(WORDS[reports[oracle].verdict], STYLES[reports[oracle].verdict])
-            for oracle in self.oracles
-        ]
-        if self._columns > self.console.width:
+        """Print the verdicts on a target. All rows have the same oracles."""
+        begins = not self._widths
+        if begins:
+            self._widths = {oracle: max(len(oracle), _WORD) for oracle in reports}
+            if self._columns() > self.console.width:
+                # A heading is broken in two, so that no verdict is cut off.
+                self._widths = {oracle: max(_WORD, (len(oracle) + 1) // 2) for oracle in reports}
+        if self._columns() > self.console.width:
             self._print_list(target, reports)
             return
-        if not self._begun:
-            self._begun = True
+        if begins:
             self._print_headings()
-        self._print_line(Text(target), words)
+        verdicts = [reports[oracle].verdict for oracle in self._widths]
+        self._print_line(Text(target), [Text(WORDS[each], STYLES[each]) for each in verdicts])
 
     def _print_headings(self) -> None:
         for line in range(2):
             parts = [
-                oracle[line * width : (line + 1) * width]
-                for oracle, width in zip(self.oracles, self._widths, strict=True)
+                oracle[line * width : (line + 1) * width] for oracle, width in self._widths.items()
             ]
             if any(parts):
                 first = Text("" if line else "target", "bold")
@@ -77,7 +71,7 @@ class VerdictMatrix:
     def _print_line(self, first: Text, cells: Sequence[Text]) -> None:
         line = first.copy()
         line.align("left", self._name)
-        for cell, width in zip(cells, self._widths, strict=True):
+        for cell, width in zip(cells, self._widths.values(), strict=True):
             cell.align("left", width)
             line.append(" ").append_text(cell)
         line.rstrip()
@@ -86,7 +80,7 @@ class VerdictMatrix:
     def _print_list(self, target: str, reports: Mapping[str, Report]) -> None:
         """For narrow terminals: the oracles with each verdict, the worst first."""
         found: dict[Verdict, list[str]] = {}
-        for oracle in self.oracles:
+        for oracle in self._widths:
             found.setdefault(reports[oracle].verdict, []).append(oracle)
         in_order = sorted(found, key=list(STYLES).index)
         parts = [f"{WORDS[verdict]} in {', '.join(found[verdict])}" for verdict in in_order]

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.text import Text
 
-from aliasproof.oracles.check_result import Check, TargetResult
+from aliasproof.oracles.check_result import Check, EagerResult, Row, TargetResult
 from aliasproof.oracles.place_names import renamed
 from aliasproof.oracles.verdict import Limitation, Report, Verdict, Violation
 from aliasproof.reports.console import new_table, print_heading, print_lines, print_table
-from aliasproof.reports.shown_runs import ShownCheck, ShownEager, ShownTarget
-from aliasproof.reports.two_runs import Row, print_rows
 from aliasproof.reports.verdict_matrix import VerdictMatrix
 
-if TYPE_CHECKING:  # see reports/shown_runs.py
+if TYPE_CHECKING:  # it imports torch, and the process that prints starts at once
     from aliasproof.oracles.missed import Opportunity
 
 LONG_EVIDENCE = 60  # characters; longer evidence has lines of its own
@@ -31,46 +30,43 @@ class CheckPrinter:
     console: Console
     name: str
     targets: Sequence[str]
-    found: ShownCheck
+    eager: EagerResult
     strict: bool = False  # notes on graphs count as differences
     _matrix: VerdictMatrix = field(init=False)
 
     def __post_init__(self) -> None:
-        self._matrix = VerdictMatrix(self.console, self.targets, self.found.eager.oracles)
+        self._matrix = VerdictMatrix(self.console, self.targets)
 
     def begin(self) -> None:
         """Print the eager run."""
-        print_lines(self.console, f"{self.name} in torch {self.found.eager.torch}", "bold")
-        eager = self.found.eager
-        _print_eager(self.console, eager)
-        if eager.unjudged is not None:
-            print_lines(self.console, f"\nNothing was compared: {eager.unjudged}.", "yellow")
+        print_lines(self.console, f"{self.name} in torch {self.eager.torch}", "bold")
+        _print_eager(self.console, self.eager)
+        if self.eager.unjudged is not None:
+            print_lines(self.console, f"\nNothing was compared: {self.eager.unjudged}.", "yellow")
         else:
             self.console.print()
 
-    def target(self, shown: ShownTarget) -> None:
+    def target(self, result: TargetResult) -> None:
         """Print the row of a target."""
-        if self.found.eager.unjudged is None:
-            self._matrix.print_row(shown.result.target, shown.result.reports)
+        if self.eager.unjudged is None:
+            self._matrix.print_row(result.target, result.reports)
 
-    def end(self, found: ShownCheck) -> None:
+    def end(self, check: Check) -> None:
         """Print the reasons, each violation with its evidence, and both runs."""
-        if found.eager.unjudged is not None:
+        if self.eager.unjudged is not None:
             return
-        check = found.check
         _print_reasons(self.console, check.results)
-        for name, result in check.results.items():
+        for result in check.results.values():
             if result.violated or result.documented:
-                _print_differences(self.console, check, result, found.targets[name].rows)
+                _print_differences(self.console, check, result)
             if result.missed is not None:
                 _print_missed(self.console, result.target, result.missed)
         _print_notes(self.console, check.results)
         self.console.print()
-        unspecified = found.eager.unspecified is not None
-        print_lines(self.console, *_summary(check, unspecified, self.strict))
+        print_lines(self.console, *_summary(check, self.strict))
 
 
-def _print_eager(console: Console, eager: ShownEager) -> None:
+def _print_eager(console: Console, eager: EagerResult) -> None:
     if eager.unspecified is not None:
         how = f"unspecified in eager: {eager.unspecified}; the result is that of this device"
         print_lines(console, how, "yellow")
@@ -120,9 +116,7 @@ def _print_missed(console: Console, target: str, missed: Sequence[Opportunity]) 
         )
 
 
-def _print_differences(
-    console: Console, found: Check, result: TargetResult, beside: Sequence[Row]
-) -> None:
+def _print_differences(console: Console, found: Check, result: TargetResult) -> None:
     print_heading(console, result.target)
     if result.blamed:
         print_lines(console, f"first wrong after: {result.blamed}")
@@ -147,9 +141,22 @@ def _print_differences(
         print_violation(console, violation, limitation)
     for label, reason in labels.items():
         print_lines(console, f"{label}: {reason}")
-    if new and beside:
+    if new and result.rows:
         console.print()
-        print_rows(console, beside, result.target)
+        print_rows(console, result.rows, result.target)
+
+
+def print_rows(console: Console, rows: Iterable[Row], target: str) -> None:
+    """Print two runs beside each other, with a mark at each difference."""
+    table = new_table()
+    table.add_column("")
+    table.add_column("eager", overflow="fold")
+    table.add_column("", style="red")
+    table.add_column(target, overflow="fold")
+    for place, ours, theirs in rows:
+        style = "" if ours == theirs else "red"
+        table.add_row(Text(place, "dim"), ours, "" if ours == theirs else "≠", Text(theirs, style))
+    print_table(console, table)
 
 
 def print_violation(
@@ -188,13 +195,14 @@ def _long(value: object) -> bool:
     return len(str(value)) > LONG_EVIDENCE or "\n" in str(value)
 
 
-def _summary(found: Check, unspecified: bool, strict: bool) -> tuple[str, str]:
+def _summary(found: Check, strict: bool) -> tuple[str, str]:
     """The last line and its style. With `strict`, notes on graphs count as differences."""
     by_verdict: dict[Verdict, list[str]] = {verdict: [] for verdict in Verdict}
     for name, result in found.results.items():
         by_verdict[result.verdict].append(name)
     wrong, documented = by_verdict[Verdict.VIOLATED], by_verdict[Verdict.DOCUMENTED]
     equal = by_verdict[Verdict.HOLDS]
+    unspecified = found.eager.unspecified is not None
     why = "where eager is unspecified" if unspecified else "as documented"
     noted = [name for name, result in found.results.items() if strict and result.notes]
     lists = (
@@ -221,13 +229,12 @@ def _summary(found: Check, unspecified: bool, strict: bool) -> tuple[str, str]:
 # --- as JSON --------------------------------------------------------------------------------------
 
 
-def check_json(shown: ShownCheck) -> dict[str, object]:
+def check_json(found: Check) -> dict[str, object]:
     """The outcome of a check as JSON values."""
-    found = shown.check
     return {
-        "torch": shown.eager.torch,
+        "torch": found.eager.torch,
         "notes": list(found.notes),
-        "eager": _eager_json(shown.eager),
+        "eager": _eager_json(found.eager),
         "targets": {
             name: {
                 "oracles": {
@@ -246,7 +253,7 @@ def check_json(shown: ShownCheck) -> dict[str, object]:
     }
 
 
-def _eager_json(eager: ShownEager) -> dict[str, object]:
+def _eager_json(eager: EagerResult) -> dict[str, object]:
     return {
         "judged": eager.unjudged is None,
         "reason": eager.unjudged or "",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -19,9 +18,8 @@ from aliasproof.options import (
     Targets,
     above_zero,
 )
-from aliasproof.oracles.check_result import Check
+from aliasproof.oracles.check_result import Check, TargetResult
 from aliasproof.reports.console import print_notes, results, write_json
-from aliasproof.reports.shown_runs import ShownCheck, ShownTarget
 from aliasproof.reports.verdict_table import CheckPrinter, check_json
 from aliasproof.trials.isolation import Limits, memory_available, start_server
 
@@ -95,7 +93,7 @@ def check(
     return checked.exit_status(accept_documented=accept_documented, strict=strict)
 
 
-def _isolated(request: CheckRequest, limits: Limits) -> Iterator[Begun | ShownTarget]:
+def _isolated(request: CheckRequest, limits: Limits) -> Iterator[Begun | TargetResult]:
     if request.device is not None:  # before a process is started for it
         from aliasproof.programs.devices import require_device
 
@@ -106,26 +104,25 @@ def _isolated(request: CheckRequest, limits: Limits) -> Iterator[Begun | ShownTa
 
 
 def _printed(
-    request: CheckRequest, events: Iterator[Begun | ShownTarget], *, strict: bool, as_json: bool
+    request: CheckRequest, events: Iterator[Begun | TargetResult], *, strict: bool, as_json: bool
 ) -> Check:
     """The check, printed as it goes on."""
     begun, path = next(events), request.path
     assert isinstance(begun, Begun)
-    print_notes(begun.eager.notes)
-    found = ShownCheck(begun.eager)
-    printer = CheckPrinter(results(), str(path), list(begun.targets), found, strict)
+    print_notes(begun.notes)
+    printer = CheckPrinter(results(), str(path), list(begun.targets), begun.eager, strict)
     if not as_json:
         printer.begin()
     by_name = {}
-    for shown in events:
-        assert not isinstance(shown, Begun)
-        by_name[shown.result.target] = shown
+    for result in events:
+        assert isinstance(result, TargetResult)
+        by_name[result.target] = result
         if not as_json:
-            printer.target(shown)
+            printer.target(result)
     # In the order that was asked for: rows came as they ended.
-    found = replace(found, targets={name: by_name[name] for name in begun.targets})
+    checked = Check(begun.eager, {name: by_name[name] for name in begun.targets}, begun.notes)
     if as_json:
-        write_json({"file": str(path)} | check_json(found))
+        write_json({"file": str(path)} | check_json(checked))
     else:
-        printer.end(found)
-    return found.check
+        printer.end(checked)
+    return checked

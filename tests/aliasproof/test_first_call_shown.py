@@ -8,7 +8,6 @@ import torch
 
 from aliasproof.checking import check
 from aliasproof.oracles.verdict import Verdict
-from aliasproof.reports.run_texts import shown_check
 from aliasproof.targets import identity, second_calls
 from aliasproof.targets.registry import TARGETS
 from aliasproof.targets.target import Build, Target
@@ -37,7 +36,7 @@ def test_a_check_shows_the_inputs_of_the_first_call(monkeypatch):
     base = torch.arange(3.0)
     found = check(lambda x, y: (y.add_(1), x + 0)[1], (base, base.view(3)), ["wrong"])
     assert found.results["wrong"].violated
-    rows = {row[0]: row[1:] for row in shown_check(found).targets["wrong"].rows}
+    rows = {row[0]: row[1:] for row in found.results["wrong"].rows}
     first = str(torch.arange(3.0))
     assert rows["input 'x' in the first call"] == (first, first)
     assert rows["in one storage in the first call"] == ("none", "none")

@@ -16,9 +16,9 @@ import pytest
 import aliasproof
 from aliasproof.check_request import Begun, CheckRequest
 from aliasproof.isolated_check import PRELOADED, IsolatedCheck
+from aliasproof.oracles.check_result import TargetResult
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.programs.errors import UserError
-from aliasproof.reports.shown_runs import ShownTarget
 from aliasproof.trials.isolation import Limits, start_server
 
 ROOT = Path(aliasproof.__file__).parents[1]
@@ -30,7 +30,7 @@ TRACED = (
     "type(x.detach()) is not torch.Tensor or torch._C._functorch.maybe_current_level() is not None"
 )
 
-Check = Callable[..., dict[str, ShownTarget]]
+Check = Callable[..., dict[str, TargetResult]]
 
 
 @pytest.fixture
@@ -38,12 +38,12 @@ def check(tmp_path: Path) -> Check:
     """Checks a file with this text in isolated processes."""
     start_server(PRELOADED)
 
-    def checked(text: str, *targets: str, limits: Limits = LIMITS) -> dict[str, ShownTarget]:
+    def checked(text: str, *targets: str, limits: Limits = LIMITS) -> dict[str, TargetResult]:
         (tmp_path / "mine.py").write_text(text)
         request = CheckRequest(tmp_path / "mine.py", targets=targets or ("identity",))
         begun, *shown = IsolatedCheck(request, limits).results()
         assert isinstance(begun, Begun)
-        return {each.result.target: each for each in shown if isinstance(each, ShownTarget)}
+        return {each.target: each for each in shown if isinstance(each, TargetResult)}
 
     return checked
 
@@ -90,11 +90,11 @@ def test_the_file(check: Check, code: str) -> None:
 def test_the_target(check: Check, code: str) -> None:
     text = f"{HEAD}def program(x):\n    if {TRACED}:\n        {code}\n    return x + 1\n{INPUTS}"
     found = check(text, "functionalize", "identity")
-    (violation,) = found["functionalize"].result.violations
+    (violation,) = found["functionalize"].violations
     assert violation.oracle == "errors"
     assert violation.kind == DEADLY[code].split(" (")[0]
-    assert not found["identity"].result.violated
-    assert found["identity"].result.reports["values"].verdict is Verdict.HOLDS
+    assert not found["identity"].violated
+    assert found["identity"].reports["values"].verdict is Verdict.HOLDS
 
 
 def test_a_slow_target_does_not_delay_the_others(check: Check, tmp_path: Path) -> None:
@@ -104,9 +104,9 @@ def test_a_slow_target_does_not_delay_the_others(check: Check, tmp_path: Path) -
     (tmp_path / "mine.py").write_text(text)
     request = CheckRequest(tmp_path / "mine.py", targets=("functionalize", "identity"))
     _, first, second = IsolatedCheck(request, Limits(10.0, 1 << 30), most=2).results()
-    assert isinstance(first, ShownTarget)
-    assert isinstance(second, ShownTarget)
-    assert [first.result.target, second.result.target] == ["identity", "functionalize"]
+    assert isinstance(first, TargetResult)
+    assert isinstance(second, TargetResult)
+    assert [first.target, second.target] == ["identity", "functionalize"]
 
 
 def test_a_file_that_has_no_end(check: Check, tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_out_of_memory_in_the_file_and_in_a_target(check: Check) -> None:
         f"{HEAD}def program(x):\n    if {TRACED}:\n        torch.ones(10**10)\n    return x + 1\n"
     )
     found = check(text + INPUTS, "functionalize")
-    (violation,) = found["functionalize"].result.violations
+    (violation,) = found["functionalize"].violations
     assert (violation.oracle, violation.kind) == ("errors", "runs out of memory")
 
 

@@ -17,8 +17,6 @@ from aliasproof.oracles.verdict import (
     Violation,
     with_differences,
 )
-from aliasproof.programs.trace import Trace
-from aliasproof.reports.run_texts import shown_check
 from aliasproof.reports.verdict_table import CheckPrinter
 
 RIGHT = dict.fromkeys(EVERY_ORACLE, HOLDS)
@@ -28,17 +26,17 @@ WRONG = RIGHT | {
 
 
 def printed(
-    *results: TargetResult, width: int = 100, trace: Trace | None = None, strict: bool = False
+    *results: TargetResult, width: int = 100, unspecified: str | None = None, strict: bool = False
 ) -> str:
     file = io.StringIO()
     by_name = {result.target: result for result in results}
-    found = shown_check(Check(EagerResult(None, trace or Trace()), by_name))
+    check = Check(EagerResult(None, None, unspecified=unspecified), by_name)
     console = Console(file=file, width=width)
-    printer = CheckPrinter(console, "mine.py", list(by_name), found, strict)
+    printer = CheckPrinter(console, "mine.py", list(by_name), check.eager, strict)
     printer.begin()
-    for shown in found.targets.values():
-        printer.target(shown)
-    printer.end(found)
+    for result in results:
+        printer.target(result)
+    printer.end(check)
     return file.getvalue()
 
 
@@ -94,7 +92,7 @@ def test_a_documented_difference_is_shown_with_its_evidence_and_source():
 
 
 def test_what_eager_leaves_open_is_not_called_documented():
-    out = printed(TargetResult("one", None, LIMITED), trace=Trace(unspecified="fold overlaps"))
+    out = printed(TargetResult("one", None, LIMITED), unspecified="fold overlaps")
     assert "unspecified in eager: fold overlaps" in out
     assert out.strip().endswith("Differs from eager, where eager is unspecified: one.")
 
