@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from aliasproof.campaigns.store.run_folder import read_finding
-from aliasproof.check_request import Begun, CheckRequest
 from aliasproof.checking import DEFAULT_TARGETS, Prepared, check_target, prepare
+from aliasproof.isolated_check import Begun, CheckRequest
 from aliasproof.oracles.check_result import TargetResult
 from aliasproof.oracles.judge import EVERY_ORACLE
 from aliasproof.programs.errors import UserError, out_of_memory

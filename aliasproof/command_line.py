@@ -16,7 +16,6 @@ from typing import Annotated
 
 import typer
 
-from aliasproof.any_encoding import print_in_any_encoding
 from aliasproof.commands import (
     check,
     explain,
@@ -35,7 +34,7 @@ from aliasproof.commands import (
 )
 from aliasproof.options import FunctionName, InputsName, Json, MovedTo, Workers
 from aliasproof.programs.errors import DeviceLost, InternalError, OutOfMemory, UserError, printable
-from aliasproof.startup import INTERRUPTED
+from aliasproof.startup import INTERRUPTED, print_in_any_encoding
 
 FOUND, BAD_INPUT, INTERNAL_ERROR = 1, 2, 3
 

@@ -7,12 +7,11 @@ there is one process, as long as no target takes long (`aliasproof/trials/crew.p
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from aliasproof.check_request import Begun, CheckRequest
-from aliasproof.oracles.check_result import TargetResult
+from aliasproof.oracles.check_result import EagerResult, TargetResult
 from aliasproof.oracles.verdict import Report, Verdict, Violation, decided, not_applicable
 from aliasproof.programs.errors import UserError
 from aliasproof.trials.crew import Crew, RemoteCall
@@ -32,6 +31,34 @@ PRELOADED = ("aliasproof.check_session", "torch._dynamo")
 # By name: the functions import torch, and this process need not.
 BEGIN, RUN_TARGET = "aliasproof.check_session:begin", "aliasproof.check_session:run_target"
 MOST_STACK = 12  # frames of a stack that are evidence
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRequest:
+    """What to check: a file, the names of function and inputs in it, and the targets.
+
+    Without targets, the default ones are meant. The inputs are moved to `device`; without one, they
+    stay where they are.
+    """
+
+    path: Path
+    names: tuple[str, str] = ("program", "inputs")
+    targets: tuple[str, ...] = ()
+    missed: bool = False
+    device: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The eager run without its tensors, with notes on the function, and the oracles by name.
+
+    `targets` names the targets, each with the target that it builds on.
+    """
+
+    eager: EagerResult
+    notes: tuple[str, ...]
+    targets: Mapping[str, str | None]
+    oracles: tuple[str, ...]
 
 
 @dataclass(slots=True)

@@ -1,15 +1,20 @@
-"""The first second of a command: Ctrl-C ends it without a traceback, whatever is being imported."""
+"""The start of a command: Ctrl-C ends it without a traceback, and output has every encoding."""
 
 from __future__ import annotations
 
+import codecs
 import contextlib
+import io
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from types import FrameType
 
 INTERRUPTED = 130
+# What reports print beyond ASCII.
+_ASCII_FORMS = {"≠": "!=", "→": "->", "…": "...", "─": "-", "×": "x", "–": "-", "≤": "<=", "·": "."}
 
 
 @contextlib.contextmanager
@@ -40,3 +45,18 @@ def quit_now() -> None:
 
 def _quit(number: int, frame: FrameType | None) -> None:
     quit_now()
+
+
+def print_in_any_encoding() -> None:
+    """Let standard output and standard error print ASCII forms where their encoding ends."""
+    codecs.register_error("aliasproof", _ascii_form)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="aliasproof")
+
+
+def _ascii_form(error: UnicodeError) -> tuple[str, int]:
+    """An error handler for `codecs`: the ASCII forms of characters that cannot be encoded."""
+    assert isinstance(error, UnicodeEncodeError)
+    text = error.object[error.start : error.end]
+    return "".join(_ASCII_FORMS.get(character, "?") for character in text), error.end

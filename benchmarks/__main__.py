@@ -105,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     left_out = {*SEARCHES, SWEEP, MODELS, NNSMITH, PYTORCH_TESTS}
     for name in options.names or [name for name in benchmarks if name not in left_out]:
         try:
-            with quiet_torch():
+            with measurement_settings():
                 result = benchmarks[name]()
         except UserError as error:
             parser.error(f"{name}: {error}")
@@ -176,7 +176,7 @@ def _add_sweep_options(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def quiet_torch() -> Iterator[None]:
+def measurement_settings() -> Iterator[None]:
     """One thread, so that figures compare, and no warnings of compilers about odd programs."""
     logger = logging.getLogger("torch")
     level, threads = logger.level, torch.get_num_threads()

@@ -254,8 +254,8 @@ def page(figures: LimitationFigures) -> str:
 
 
 if __name__ == "__main__":
-    from benchmarks.__main__ import quiet_torch
+    from benchmarks.__main__ import measurement_settings
 
-    with quiet_torch():
+    with measurement_settings():
         found = measure()
     print(page(found), end="")

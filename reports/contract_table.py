@@ -11,7 +11,7 @@ from rich.text import Text
 
 from aliasproof.reports.console import new_table, print_table
 
-# A list that is in the cache is printed without torch.
+# It imports torch, and `aliasproof --help` must not.
 if TYPE_CHECKING:
     from aliasproof.oracles.contract import Contract
 

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from aliasproof.check_request import Begun, CheckRequest
-from aliasproof.isolated_check import PRELOADED, IsolatedCheck
+from aliasproof.isolated_check import PRELOADED, Begun, CheckRequest, IsolatedCheck
 from aliasproof.options import (
     File,
     FunctionName,

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 import aliasproof
-from aliasproof.check_request import Begun, CheckRequest
-from aliasproof.isolated_check import PRELOADED, IsolatedCheck
+from aliasproof.isolated_check import PRELOADED, Begun, CheckRequest, IsolatedCheck
 from aliasproof.oracles.check_result import TargetResult
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.programs.errors import UserError
