@@ -98,18 +98,6 @@ def overlapping_slices(pick: Pick, scene: Scene) -> None:
         overwrite(pick, scene, high)
 
 
-def copy_into_input(pick: Pick, scene: Scene) -> None:
-    """Compute something and copy it into an input, as an epilogue does.
-
-    Later instructions may still use the value itself.
-    """
-    target = pick.one([view.name for view in scene.inputs])
-    shape, dtype = scene.values[target].shape, scene.values[target].dtype
-    like = some(pick, scene, lambda tensor: tensor.shape == shape and tensor.dtype == dtype)
-    value = fresh(pick, scene, like)
-    scene.call("aten.copy_.default", Ref(target), Ref(value), named=pick.chance(30))
-
-
 def shift(pick: Pick, scene: Scene) -> None:
     """Rows of a tensor move by one within the tensor.
 
