@@ -7,8 +7,9 @@ in a process of its own (`models_side`), and take turns.
 How to read a row: *bits* says whether outputs, gradients and, for an optimizer, parameters of two
 calls are bit for bit as in *eager*, or as under *aot_eager*; else the largest difference from it.
 The figures are those of `aliasproof` divided by those of `aot_eager`: CPU seconds of the first
-call, compilation included (the fastest of three), those of a later call (the fastest of many),
-and the bytes that tensors hold at the peak of a call (`backend_cost`).
+call, compilation included (the fastest of three), those of a later call (the fastest of many), and
+the bytes that tensors hold at the peak of a call, counted by the allocator. Parameters and inputs
+do not count, nor does what was allocated before the call.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ Each side has a process of its own, so that no side finds the caches of another 
 
 from __future__ import annotations
 
+import gc
 import logging
 import time
 import warnings
@@ -16,12 +17,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 from torch import nn
+from torch.profiler import ProfilerActivity, profile
 
 from aliasproof.reference_pass.backend import aliasproof
 from aliasproof.reference_pass.nested import tensors_in
-from benchmarks.backend_cost import bytes_of
-from benchmarks.backend_scenes import Compile
-from benchmarks.models_subjects import subjects
+from benchmarks.models_subjects import Compile, subjects
 
 # What a side can be asked for. The first call is asked for before the others.
 FIRST, RESULTS, STEP, PEAK, END = "first", "results", "step", "peak", "end"
@@ -62,7 +62,7 @@ class _Scene:
 
     def __init__(self, name: str, backend: str) -> None:
         self.scene = subjects()[name]
-        self.compiled = _compile_by(backend)
+        self.compiled = compiled_by(backend)
         _warm_up(self.compiled)
         self.call: Call
         self.first_results: list[Array] = []
@@ -96,11 +96,29 @@ class _Scene:
         return bytes_of(self.call)[0]
 
 
-def _compile_by(backend: str) -> Compile:
+def compiled_by(backend: str) -> Compile:
+    """Compiles with a backend, or leaves eager."""
     if backend == "eager":
         return lambda function: function
     chosen = aliasproof if backend == "aliasproof" else backend
     return lambda function: torch.compile(function, backend=chosen)
+
+
+def bytes_of(call: Call) -> tuple[int, int]:
+    """The most bytes that are allocated at once during a call, and those of its result after it."""
+    gc.collect()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        result = call()
+        gc.collect()
+    events = [
+        event for event in profiled.profiler.kineto_results.events() if event.name() == "[memory]"
+    ]
+    live = most = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        live += event.nbytes()
+        most = max(most, live)
+    del result
+    return most, live
 
 
 def _warm_up(compiled: Compile) -> None:

@@ -9,18 +9,20 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.backend_scenes import Compile, Scene
-
 with contextlib.suppress(ImportError):  # `measure` says what to install
     import transformers
 
 VOCABULARY, LENGTH, WIDTH = 256, 32, 64
+
+Compile: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
+# Takes what compiles, and returns one call of what is measured.
+Scene: TypeAlias = Callable[[Compile], Callable[[], Any]]
 
 # --- scenes ---------------------------------------------------------------------------------------
 

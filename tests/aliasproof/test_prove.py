@@ -11,7 +11,7 @@ from aliasproof.programs.program import Input, Instruction, Program, Ref, Storag
 from aliasproof.programs.regions import Region, overlap
 from aliasproof.proving import Range, prove_build, prove_function
 from aliasproof.targets.target import Target
-from benchmarks.proof_rates import even_arena, no_clones
+from tests.oracles.proofs.sized_programs import even_arena, no_clones
 
 
 def halves(x):

@@ -9,7 +9,7 @@ import torch
 
 from aliasproof.programs.program import Input, Instruction, Program, Ref, Storage
 from aliasproof.programs.serialization import dumps
-from benchmarks.proof_rates import no_clones
+from tests.oracles.proofs.sized_programs import no_clones
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "proofs.md"
 HALVES = """

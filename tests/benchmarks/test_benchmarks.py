@@ -6,10 +6,9 @@ How fast anything is, is not tested.
 import json
 
 import pytest
-import torch
 
 from aliasproof.targets.registry import target
-from benchmarks import against_torch, generation, overlap, pass_cost, throughput
+from benchmarks import pass_cost, throughput
 from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.tables import Figures, Table, plain, written
 
@@ -25,25 +24,10 @@ def checked() -> throughput.Throughput:
 
 
 @pytest.fixture(scope="module")
-def drawn() -> generation.Generation:
-    return generation.measure(shards=2, programs=5)
-
-
-@pytest.fixture(scope="module")
-def decided() -> overlap.OverlapTimes:
-    return overlap.measure(programs=10, rounds=1, z3_sample=5)
-
-
-@pytest.fixture(scope="module")
 def timed() -> pass_cost.PassTimings:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pass_cost, "ROUNDS", 1)  # before each, all garbage is collected
         return pass_cost.measure(sizes=(10, 40), limit=0.0)
-
-
-@pytest.fixture(scope="module")
-def compared() -> against_torch.AgainstTorch:
-    return against_torch.measure(programs=10)
 
 
 def test_the_shares_of_each_target_sum_to_one(checked):
@@ -74,20 +58,6 @@ def test_identity_is_for_every_program_and_breaks_none(checked):
     assert (identity.not_applicable, identity.violating) == (0, 0)
 
 
-def test_both_ways_of_drawing_are_measured_on_as_many_programs(drawn):
-    by_seed, by_hypothesis = drawn.ways
-    assert by_seed.programs == by_hypothesis.programs == 10
-    for way in drawn.ways:
-        assert 0 < way.distinct <= 1
-        assert 0 < way.ops <= drawn.ops
-
-
-def test_all_pairs_are_the_sum_of_the_kinds(decided):
-    *kinds, everything = decided.kinds
-    assert everything.pairs == sum(kind.pairs for kind in kinds) > 0
-    assert all(set(kind.microseconds) == set(overlap.DECIDERS) for kind in decided.kinds)
-
-
 def test_both_passes_are_timed_on_all_chains_until_torch_takes_too_long(timed):
     for timings, chains in (
         (timed.reinplace, pass_cost.CHAINS),
@@ -102,22 +72,7 @@ def test_both_passes_are_timed_on_all_chains_until_torch_takes_too_long(timed):
         )
 
 
-def test_what_the_passes_save_is_counted_against_the_same_graph(compared):
-    assert len(compared.comparisons) == 10 <= compared.drawn
-    assert not compared.wrong
-    for comparison in compared.comparisons:
-        assert 0 <= comparison.ours.fresh <= comparison.before.fresh
-        assert 0 <= comparison.theirs.fresh <= comparison.before.fresh
-
-
-def test_memory_counts_what_allocates_and_what_is_live_at_once():
-    graph = pass_cost.graph_of(pass_cost.elementwise, 3)
-    assert against_torch.memory(graph, [torch.ones(4)]) == against_torch.Allocations(
-        fresh=3, peak=3 * 16
-    )
-
-
-@pytest.mark.parametrize("name", ["checked", "drawn", "decided", "timed", "compared"])
+@pytest.mark.parametrize("name", ["checked", "timed"])
 def test_a_result_can_be_printed_and_written(name, request):
     result: Figures = request.getfixturevalue(name)
     for table in result.tables():
@@ -141,12 +96,12 @@ def test_a_plain_table_lines_its_columns_up():
     assert plain(table) == "two rows\nname       ms\na        1.00\nlonger  10.00\na note\n"
 
 
-def test_the_named_benchmark_runs_and_writes_its_figures(monkeypatch, tmp_path, capsys, drawn):
-    monkeypatch.setitem(BENCHMARKS, "generation", lambda: drawn)
-    main(["generation", "--json", str(tmp_path / "figures.json")])
-    assert "from a seed" in capsys.readouterr().out
+def test_the_named_benchmark_runs_and_writes_its_figures(monkeypatch, tmp_path, capsys, checked):
+    monkeypatch.setitem(BENCHMARKS, "throughput", lambda: checked)
+    main(["throughput", "--json", str(tmp_path / "figures.json")])
+    assert "identity" in capsys.readouterr().out
     figures = json.loads((tmp_path / "figures.json").read_text())
-    assert set(figures) == {"machine", "generation"}
+    assert set(figures) == {"machine", "throughput"}
 
 
 @pytest.mark.parametrize(

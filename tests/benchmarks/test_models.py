@@ -6,10 +6,12 @@ import importlib.util
 
 import numpy as np
 import pytest
+import torch
 
 from aliasproof.programs.errors import UserError
 from benchmarks import models, models_subjects
 from benchmarks.models import ModelCost, Models, measure, same_bits
+from benchmarks.models_side import bytes_of
 
 
 def test_the_smallest_scene_has_the_bits_of_eager_on_three_sides():
@@ -17,6 +19,16 @@ def test_the_smallest_scene_has_the_bits_of_eager_on_three_sides():
     assert (cost.error, cost.bits) == ("", "eager")
     assert set(cost.first) == set(cost.step) == set(cost.peak) == set(models.SIDES)
     assert cost.peak["aliasproof"] <= cost.peak["aot_eager"]
+
+
+def test_the_bytes_of_a_call_are_those_that_its_tensors_hold_at_once():
+    def call():
+        large = torch.empty(100)
+        small = large[:10].neg()
+        del large
+        return small
+
+    assert bytes_of(call) == (110 * 4, 10 * 4)
 
 
 def test_bits_are_those_of_eager_or_of_aot_eager_or_they_differ():

@@ -13,7 +13,7 @@ from aliasproof.oracles.proofs.pair_decision import Answer
 from aliasproof.oracles.proofs.symbolic_inputs import SymbolicInputs
 from aliasproof.oracles.proofs.symbolic_regions import SymbolicRegion
 from aliasproof.programs.regions import Region, overlap
-from benchmarks import proof_rates as programs
+from tests.oracles.proofs import sized_programs as programs
 
 N, M, K = (sympy.Symbol(name, integer=True, positive=True) for name in ("n0", "n1", "n2"))
 

@@ -7,7 +7,7 @@ import sympy  # type: ignore[import-untyped]
 
 from aliasproof.oracles.proofs.assumptions import Assumptions
 from aliasproof.oracles.proofs.symbolic_inputs import SymbolicInputs
-from benchmarks import proof_rates as programs
+from tests.oracles.proofs import sized_programs as programs
 
 N, M = (sympy.Symbol(name, integer=True, positive=True) for name in ("n0", "n1"))
 

@@ -1,48 +1,29 @@
-"""How many pairs of inputs and outputs are decided for all sizes, and how long a decision takes.
+"""Programs for inputs of many sizes, drawn from a seed, and targets for proofs about them.
 
-The programs are drawn from a seed. They make views with symbolic cut points (slices, splits,
-transposes, diagonals, reshapes), write to them and copy between them, and return some of the
-values. Each program goes through these targets:
+The programs make views with symbolic cut points (slices, splits, transposes, diagonals, reshapes),
+write to them and copy between them, and return some of the values.
 
-- the reference pass and AOTAutograd, which are right as far as is known;
-- *arena*, which is right but hard to prove: it packs all outputs into one buffer, one after the
-  other;
-- *even arena*, which is wrong: it rounds the offsets in the buffer down to even numbers, so only
-  odd sizes show the mistake;
-- *no clones*, which is wrong: it gets the program with a clone of each output, and drops these
-  clones. Two outputs that are views of one storage are refuted if they share a byte at some sizes;
-  the others must be proved.
-
-How to read a row: pairs by answer; the median and the longest time per pair; how many pairs z3
-decided, and their median time. These times exclude the build. *build* is the median time to trace a
-program, compile it and find its layouts. Refutations were replayed with real tensors.
+- *arena* is right but hard to prove: it packs all outputs into one buffer, one after the other.
+- *even arena* is wrong: it rounds the offsets in the buffer down to even numbers, so only odd sizes
+  show the mistake.
+- *no clones* is wrong: it gets the program with a clone of each output, and drops these clones.
 """
 
 from __future__ import annotations
 
 import contextlib
 import random
-import statistics
-import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from aliasproof.oracles.contract import Contract
-from aliasproof.oracles.proofs.pair_decision import Answer
-from aliasproof.oracles.proofs.target_proofs import TargetProofs
 from aliasproof.programs.regions import Region, overlaps_itself
-from aliasproof.proving import prove_build
-from aliasproof.targets.registry import TARGETS
-from aliasproof.targets.symbolic_sizes import SYMBOLIC, SymbolicBuild
-from aliasproof.targets.target import Build, Function, Target
-from benchmarks.tables import Table, percent
+from aliasproof.targets.symbolic_sizes import SymbolicBuild
+from aliasproof.targets.target import Function
 
-FIRST_SEED = 5000
 MOST_STEPS = 8
 Tensor = torch.Tensor
 
@@ -226,121 +207,8 @@ class Cloned:
         return [output.clone() for output in self.function(*inputs)]
 
 
-def _never_run(function: Function, inputs: Sequence[Tensor]) -> Build:
-    raise NotImplementedError("only its symbolic build is used")
-
-
-def _stand_in(name: str) -> Target:
-    """The target of that name, or one that promises everything: the planted targets need one."""
-    return TARGETS.get(name) or Target(name, "", Contract(), _never_run, "")
-
-
 BUILDS: dict[str, SymbolicBuild] = {
-    "reference": SYMBOLIC["reference"],
-    "aot": SYMBOLIC["aot"],
     "arena": arena,
     "even arena": even_arena,
     "no clones": no_clones,
 }
-
-
-# --- the measurement ------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ProofCounts:
-    """The figures of all programs through one target; times in milliseconds."""
-
-    target: str
-    programs: int
-    answers: dict[str, int]
-    hows: dict[str, int]
-    median: float
-    longest: float
-    by_z3: int
-    median_by_z3: float
-    build: float
-
-    @property
-    def pairs(self) -> int:
-        return sum(self.answers.values())
-
-
-@dataclass(frozen=True, slots=True)
-class ProofRates:
-    counts: Sequence[ProofCounts]
-
-    def tables(self) -> list[Table]:
-        rows = [
-            (
-                counts.target,
-                str(counts.pairs),
-                *(percent(counts.answers[answer.value] / counts.pairs) for answer in Answer),
-                f"{counts.median:.2f}",
-                f"{counts.longest:.0f}",
-                str(counts.by_z3),
-                f"{counts.median_by_z3:.0f}",
-                f"{counts.build:.0f}",
-            )
-            for counts in self.counts
-        ]
-        columns = (
-            "target",
-            "pairs",
-            *(answer.value for answer in Answer),
-            "median ms",
-            "longest",
-            "by z3",
-            "median",
-            "build ms",
-        )
-        notes = [
-            f"From {self.counts[0].programs} programs, sizes from 1 to 64, at most 10 s per pair."
-        ]
-        return [
-            Table(
-                "proof_rates: pairs of inputs and outputs decided for all sizes",
-                columns,
-                rows,
-                notes,
-            )
-        ]
-
-
-def measure(programs: int = 200, builds: Sequence[str] = tuple(BUILDS)) -> ProofRates:
-    """Prove what can be proved of that many programs through each target."""
-    return ProofRates([_counted(name, programs) for name in builds])
-
-
-def _counted(name: str, programs: int) -> ProofCounts:
-    answers: Counter[str] = Counter()
-    hows: Counter[str] = Counter()
-    spent, spent_by_z3, build = [], [], []
-    for seconds, found in _proofs(name, programs):
-        times = [pair.proof.milliseconds for pair in found.pairs]
-        build.append(1e3 * seconds - sum(times))  # all that is not a decision
-        spent += times
-        answers.update(pair.proof.answer.value for pair in found.pairs)
-        hows.update(pair.proof.how for pair in found.pairs)
-        spent_by_z3 += [pair.proof.milliseconds for pair in found.pairs if "z3" in pair.proof.how]
-    return ProofCounts(
-        target=name,
-        programs=programs,
-        answers={answer.value: answers[answer.value] for answer in Answer},
-        hows=dict(hows),
-        median=statistics.median(spent),
-        longest=max(spent),
-        by_z3=len(spent_by_z3),
-        median_by_z3=statistics.median(spent_by_z3 or [0.0]),
-        build=statistics.median(build),
-    )
-
-
-def _proofs(name: str, programs: int) -> Iterator[tuple[float, TargetProofs]]:
-    """Seconds and proofs of each program."""
-    for seed in range(FIRST_SEED, FIRST_SEED + programs):
-        program = draw(seed)
-        start = time.perf_counter()
-        function = Cloned(program) if name == "no clones" else program
-        found = prove_build(function, program.inputs(), _stand_in(name), BUILDS[name])
-        yield time.perf_counter() - start, found

@@ -1,0 +1,50 @@
+"""How much memory `check` takes, beside that of the inputs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LARGE, SMALL = 3072, 4  # inputs are square float32 matrices
+# 40 new tensors: each would cost one byte per byte of the input if anything kept them.
+CODE = """
+import torch
+def program(x):
+    for _ in range(20):
+        x = torch.sigmoid(x) * 2
+    return x
+def inputs():
+    return torch.rand({size}, {size})
+"""
+# Of a process that was forked from this one, the peak would be at least that of this one.
+MEASURE = """
+import os, subprocess, sys
+process = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)
+print(os.wait4(process.pid, 0)[2].ru_maxrss)
+"""
+
+
+def peak(folder: Path, size: int) -> int:
+    """The peak memory of a check, in bytes."""
+    file = folder / "mine.py"
+    file.write_text(CODE.format(size=size))
+    command = ("aliasproof", "check", "--in-process", str(file), "--target", "functionalize")
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE, sys.executable, "-m", *command],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    # In kilobytes on Linux, in bytes on macOS.
+    most: int = json.loads(done.stdout)
+    return most if sys.platform == "darwin" else 1024 * most
+
+
+@pytest.mark.slow
+def test_a_check_takes_a_few_bytes_per_byte_of_its_input(tmp_path: Path) -> None:
+    per_byte = (peak(tmp_path, LARGE) - peak(tmp_path, SMALL)) / (4 * LARGE**2)
+    assert 3 < per_byte < 12

@@ -1,0 +1,67 @@
+"""Signatures of failing programs of earlier campaigns tell their causes.
+
+The truth is made by mending: a violation that vanishes while one known bug of torch is mended is
+that bug.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+
+from aliasproof.campaigns.failure.recognition import recognised
+from aliasproof.campaigns.failure.signature import signature
+from aliasproof.corpus.failing import FailingProgram, failing_programs
+from aliasproof.targets.registry import target as target_named
+from aliasproof.trials.examination import examine
+from aliasproof.trials.trial import Case, run_trial
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """Its cause, its signature in a campaign, and the one it had if the bug were unknown."""
+
+    cause: str
+    exact: bool
+    signature: str
+    unnamed: str
+
+
+def violation_of(failing: FailingProgram) -> Violation | None:
+    case = Case.of(failing.program)
+    symptom = examine(case, target_named(failing.target)).symptom
+    if symptom is None:
+        return None
+    # The error of the target at fault, which can be another one.
+    trial = run_trial(case, target_named(symptom.target))
+    known = recognised(failing.program, symptom, reduced=True)
+    plain = signature(symptom, failing.program, trial.target.error)
+    named = replace(plain, known=known.known)
+    return Violation(known.known or "unknown", known.exact, named.identifier, plain.identifier)
+
+
+def signatures_per_cause(violations: list[Violation], name: str) -> float:
+    signatures = defaultdict(set)
+    for violation in violations:
+        signatures[violation.cause].add(getattr(violation, name))
+    return sum(map(len, signatures.values())) / len(signatures)
+
+
+@pytest.mark.slow
+def test_a_cause_has_few_signatures_and_shares_none() -> None:
+    candidates = map(violation_of, failing_programs())
+    violations = [violation for violation in candidates if violation is not None]
+    causes = defaultdict(set)
+    for violation in violations:
+        for name in (violation.signature, violation.unnamed):
+            causes[name].add(violation.cause)
+    assert {name: of for name, of in causes.items() if len(of) > 1} == {}
+    if torch.__version__.startswith("2.13"):
+        assert "unknown" not in {violation.cause for violation in violations}
+        assert len({violation.cause for violation in violations}) >= 10
+    assert signatures_per_cause(violations, "signature") <= 1.3
+    assert signatures_per_cause(violations, "unnamed") <= 1.6
+    assert sum(violation.exact for violation in violations) >= 0.85 * len(violations)
