@@ -216,20 +216,11 @@ class Store:
 
     def keep_failure(self, task: str, failure: Failure) -> KeptFailure:
         """Keep the failure of a worker's death during a task, once."""
-        number = -1  # those of the task itself count from 0
-        if not self._has(task, number):
+        number = -1  # before those of the task itself, which count from 0
+        if not any(kept.number == number for kept in self.failures(task)):
             self._keep_failure(task, number, failure)
             self._note_failure(failure)
-        row = self._one(
-            "SELECT id, number, failure, deaths FROM failures WHERE task = ? AND number = ?",
-            task,
-            number,
-        )
-        return self._failure(row[0], task, *row[1:])
-
-    def _has(self, task: str, number: int) -> bool:
-        found = self._one("SELECT 1 FROM failures WHERE task = ? AND number = ?", task, number)
-        return found is not None
+        return self.failures(task)[0]
 
     def _keep_failure(self, task: str, number: int, failure: Failure) -> None:
         symptom = failure.symptom
