@@ -12,9 +12,9 @@ from aliasproof.campaigns.publish.reproducer import Confirmation
 from aliasproof.campaigns.run.plan import Plan
 from aliasproof.campaigns.run.shard import Shard, ShardResult
 from aliasproof.campaigns.run.statistics import Statistics
+from aliasproof.campaigns.run.tasks import outcome_to_json
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.finding_states import set_state, triaged
-from aliasproof.campaigns.store.json_forms import result_to_json
 from aliasproof.campaigns.store.merging import merge
 from aliasproof.campaigns.store.run_folder import read_findings
 from aliasproof.campaigns.store.run_lock import RunLock
@@ -38,7 +38,7 @@ def run(folder: Path, finding: Finding, share: int, *, confirmed: bool) -> Path:
     folder.mkdir()
     store = Store.open(folder)
     store.keep_plan(Plan(("aot",), programs=50, share=(share, 2)))
-    result = result_to_json(ShardResult(Shard(share, "aot"), Statistics(programs=25, violating=1)))
+    result = outcome_to_json(ShardResult(Shard(share, "aot"), Statistics(programs=25, violating=1)))
     store.keep_result(f"task {share}", ("aot", share), result, [FAILURE])
     [kept] = store.failures(f"task {share}")
     store.keep_finding(finding, "pass\n", "reduced")

@@ -17,8 +17,8 @@ from aliasproof.campaigns.run.plan import Plan
 from aliasproof.campaigns.run.shard import Shard, ShardResult
 from aliasproof.campaigns.run.statistics import Statistics
 from aliasproof.campaigns.run.suspicions import Suspicions
+from aliasproof.campaigns.run.tasks import outcome_from_json, outcome_to_json
 from aliasproof.campaigns.store import store as stored
-from aliasproof.campaigns.store.json_forms import result_from_json, result_to_json
 from aliasproof.campaigns.store.run_lock import RunLock
 from aliasproof.campaigns.store.store import Store
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
@@ -58,8 +58,8 @@ def test_a_shard_comes_back_as_it_was() -> None:
     company = [CompanyFailure(SYMPTOM, PROGRAM)]
     result = ShardResult(shard, statistics, [FAILURE], company, suspicions, 1.5, 0.5)
     failures = [FAILURE, Failure(SYMPTOM, PROGRAM, 7, company=True)]
-    data = json.loads(json.dumps(result_to_json(result)))
-    assert result_from_json(data, shard, failures) == result
+    data = json.loads(json.dumps(outcome_to_json(result)))
+    assert outcome_from_json(data, shard, failures) == result
 
 
 def test_a_plan_comes_back_and_another_torch_may_not_go_on(

@@ -8,8 +8,11 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from aliasproof.campaigns.run.shard import PROGRAMS_PER_SHARD, Shard
+from aliasproof.campaigns.store.json_codec import decoded
+from aliasproof.programs.devices import is_device_name
 from aliasproof.programs.errors import UserError
 from aliasproof.targets.registry import target as target_named
 from aliasproof.trials.worker import SEEDS_APART
@@ -46,6 +49,22 @@ class Plan:
     finish: bool = False
     limit: float = PROGRAM_LIMIT
     memory: float | None = None
+
+    @classmethod
+    def from_json(cls, data: Any) -> Plan:
+        """The plan of JSON values. Raises `ValueError` for numbers that are out of range."""
+        if data["limit"] is None:
+            data = {**data, "limit": PROGRAM_LIMIT}
+        plan: Plan = decoded(cls, data)
+        (index, number), above_0 = plan.share, (plan.workers, plan.limit, len(plan.targets))
+        limits = (plan.programs, plan.seconds, plan.group, plan.memory)
+        if not all(0 < it < 2**62 for it in (*above_0, *limits) if it is not None):
+            raise ValueError("a number of the plan is out of range")
+        if not (1 <= index <= number and plan.seed >= 0):
+            raise ValueError("the share or the seed of the plan is out of range")
+        if not is_device_name(plan.device):
+            raise ValueError("the device of the plan is none")
+        return plan
 
     def require_same_programs(self, stored: Plan | None, folder: Path) -> None:
         """Raises `UserError` if this is no plan to go on with the run of another plan."""

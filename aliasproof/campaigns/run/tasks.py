@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -25,16 +25,15 @@ from aliasproof.campaigns.run.executor import (
 )
 from aliasproof.campaigns.run.full_disk import require_room
 from aliasproof.campaigns.run.shard import Shard, ShardResult
-from aliasproof.campaigns.store.finding import Finding
-from aliasproof.campaigns.store.json_forms import (
-    finding_from_json,
-    finding_to_json,
-    result_from_json,
-    result_to_json,
-    shard_to_json,
-)
+from aliasproof.campaigns.run.statistics import Statistics
+from aliasproof.campaigns.run.suspicions import Suspicions
+from aliasproof.campaigns.store.finding import Finding, finding_from_json, finding_to_json
+from aliasproof.campaigns.store.json_codec import decoded, encoded
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.store import KeptFailure, Store
+from aliasproof.programs.program import Program
+from aliasproof.trials.attribution import Symptom
+from aliasproof.trials.groups import CompanyFailure
 
 
 class FinishedReduction(NamedTuple):
@@ -44,6 +43,7 @@ class FinishedReduction(NamedTuple):
     seconds: float
 
 
+_Suspicion: TypeAlias = tuple[Symptom, int, Program]
 ShardOutcome: TypeAlias = ShardResult | WorkerEnd | Mistake
 ReductionOutcome: TypeAlias = FinishedReduction | WorkerEnd | Mistake
 
@@ -59,7 +59,47 @@ class Ticket:
 
 def task_name(shard: Shard, attempt: int) -> str:
     """The name of an attempt at a shard in the store: equal ones have equal results."""
-    return json.dumps(shard_to_json(shard) | {"attempt": attempt})
+    values = encoded(shard)
+    if not shard.mended:  # runs of before know nothing of it, and go on
+        del values["mended"]
+    return json.dumps(values | {"attempt": attempt})
+
+
+def outcome_to_json(outcome: ShardOutcome) -> dict[str, object]:
+    """The outcome of a shard except its failures, which have rows of their own."""
+    if isinstance(outcome, WorkerEnd):
+        return {"end": encoded(outcome)}
+    if isinstance(outcome, Mistake):
+        return {"mistake": outcome.text}
+    return {
+        "statistics": encoded(outcome.statistics),
+        "suspicions": [
+            encoded((symptom, *seen)) for symptom, seen in outcome.suspicions.found.items()
+        ],
+        "searching": outcome.searching,
+        "recognizing": outcome.recognizing,
+    }
+
+
+def outcome_from_json(data: Any, shard: Shard, failures: Sequence[Failure] = ()) -> ShardOutcome:
+    """The outcome that `outcome_to_json` gave, with its failures, those of companies included."""
+    if "mistake" in data:
+        return Mistake(str(data["mistake"]))
+    if "end" in data:
+        end: WorkerEnd = decoded(WorkerEnd, data["end"])
+        return end
+    suspicions = Suspicions()
+    for symptom, count, program in decoded(tuple[_Suspicion, ...], data["suspicions"]):
+        suspicions.add(symptom, program, count)
+    return ShardResult(
+        shard,
+        decoded(Statistics, data["statistics"]),
+        [failure for failure in failures if not failure.company],
+        [CompanyFailure(it.symptom, it.program) for it in failures if it.company],
+        suspicions,
+        float(data["searching"]),
+        float(data["recognizing"]),
+    )
 
 
 @dataclass(slots=True)
@@ -87,7 +127,8 @@ class Tasks:
         ticket = Ticket(shard, task_name(shard, attempt))
         stored = self.store.result(ticket.name)
         if stored is not None:
-            ticket.outcome = self._shard_outcome(ticket, stored)
+            failures = [kept.failure for kept in self.failures(ticket)]
+            ticket.outcome = self.store.checked(outcome_from_json, stored, shard, failures)
         else:
             self._submit(ticket)
         return ticket
@@ -127,7 +168,7 @@ class Tasks:
         if isinstance(result, WorkerEnd):
             self._keep_end(ticket, result)
         elif isinstance(result, Mistake):
-            self._keep_mistake(ticket, result.text)
+            self._keep_mistake(ticket, result)
         elif isinstance(result, ShardResult):
             assert isinstance(ticket.work, Shard)
             self._keep_shard(ticket, ticket.work, result)
@@ -153,46 +194,35 @@ class Tasks:
         for failure in failures:
             seen = failure.violation.evidence if failure.violation else {}
             require_room(f"{failure.symptom.kind} {seen.get('message')}", self.folder.folder)
-        stored = result_to_json(result)
+        self._keep_outcome(ticket, shard, result, failures)
+
+    def _keep_outcome(
+        self, ticket: Ticket, shard: Shard, outcome: ShardOutcome, failures: Sequence[Failure] = ()
+    ) -> None:
+        stored = outcome_to_json(outcome)
         self.store.keep_result(ticket.name, (shard.target, shard.seed), stored, failures)
-        ticket.outcome = result
+        ticket.outcome = outcome
 
     def _keep_end(self, ticket: Ticket, end: WorkerEnd) -> None:
-        work = ticket.work
-        if isinstance(work, Shard):
-            blamed = [end.blamed.start, end.blamed.stop]
-            stored: dict[str, object] = end._asdict() | {"blamed": blamed}
-            self.store.keep_result(ticket.name, (work.target, work.seed), {"end": stored})
+        if isinstance(ticket.work, Shard):
+            self._keep_outcome(ticket, ticket.work, end)
         else:
-            ticket.work = self.store.keep_death(work, end.kind)
-        ticket.outcome = end
+            ticket.work = self.store.keep_death(ticket.work, end.kind)
+            ticket.outcome = end
 
-    def _keep_mistake(self, ticket: Ticket, text: str) -> None:
-        require_room(text, self.folder.folder)
-        work, stored = ticket.work, {"mistake": text}
-        if isinstance(work, Shard):
-            self.store.keep_result(ticket.name, (work.target, work.seed), stored)
+    def _keep_mistake(self, ticket: Ticket, mistake: Mistake) -> None:
+        require_room(mistake.text, self.folder.folder)
+        if isinstance(ticket.work, Shard):
+            self._keep_outcome(ticket, ticket.work, mistake)
         else:
-            self.store.keep_reduction(work, stored)
-        ticket.outcome = Mistake(text)
+            self.store.keep_reduction(ticket.work, {"mistake": mistake.text})
+            ticket.outcome = mistake
 
     # --- read results ---
 
     def failures(self, ticket: Ticket) -> list[KeptFailure]:
         """The failures of an attempt at a shard that is done, as they are kept."""
         return self.store.failures(ticket.name)
-
-    def _shard_outcome(self, ticket: Ticket, stored: dict[str, Any]) -> ShardOutcome:
-        assert isinstance(ticket.work, Shard)
-        if "mistake" in stored:
-            return Mistake(str(stored["mistake"]))
-        if "end" in stored:
-            end = stored["end"]
-            blamed = range(*map(int, end["blamed"]))
-            return WorkerEnd(str(end["kind"]), str(end["text"]), blamed, bool(end["outside"]))
-        failures = [kept.failure for kept in self.failures(ticket)]
-        result: ShardResult = self.store.checked(result_from_json, stored, ticket.work, failures)
-        return result
 
     def _reduction_outcome(self, stored: dict[str, Any]) -> ReductionOutcome:
         if "mistake" in stored:

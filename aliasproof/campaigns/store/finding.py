@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
 
 from aliasproof.campaigns.failure.failure import ReducedFailure
+from aliasproof.campaigns.store.json_codec import decoded, encoded
 from aliasproof.oracles.verdict import Violation
-from aliasproof.programs.errors import UserError
+from aliasproof.programs.errors import UserError, printable_json
 from aliasproof.programs.program import Program
 from aliasproof.programs.serialization import from_json, to_json
 from aliasproof.reduction.reducer import StepStatistics
 
 VERSION = 2
-READABLE = (1, VERSION)  # version 1 says nothing about cause, known bugs and `torch.compile`
+READABLE = (1, VERSION)
+# What version 1 says nothing about: cause, known bugs and `torch.compile`.
+_SINCE_VERSION_2: dict[str, object] = {
+    "first wrong after": "",
+    "cause": "",
+    "known": None,
+    "latent": False,
+    "user level": {},
+    "exact": True,
+    "graph": "",
+    "steps": {},
+}
+# The keys of the fields that have others in JSON.
+_KEYS = {
+    "blamed": "first wrong after",
+    "user_level": "user level",
+    "torch_version": "torch",
+    "tried": "candidates tried",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +150,7 @@ class Finding:
                 "candidates tried": self.tried,
                 "accepted": self.accepted,
                 "from": len(self.original),
-                "steps": {name: dataclasses.asdict(spent) for name, spent in self.steps.items()},
+                "steps": encoded(self.steps),
             },
             "seed": self.seed,
             "torch": self.torch_version,
@@ -154,21 +172,14 @@ class Finding:
                     f" {' and '.join(map(str, READABLE))}"
                 )
             # People may have edited the file, so each value is converted to its type.
+            values = {**_SINCE_VERSION_2, **data, **data["reduction"]}
             return cls(
-                identifier=str(data["identifier"]),
-                target=str(data["target"]),
-                oracle=str(data["oracle"]),
-                kind=str(data["kind"]),
-                place=str(data["place"]),
-                evidence=dict(data["evidence"]),
                 program=program,
-                original=from_json(data["original"]),
-                seed=int(data["seed"]),
-                tried=int(data["reduction"]["candidates tried"]),
-                accepted=int(data["reduction"]["accepted"]),
-                count=int(data["count"]),
-                torch_version=str(data["torch"]),
-                **_since_version_2(data),
+                **{
+                    name: decoded(hint, values[_KEYS.get(name, name)])
+                    for name, hint in get_type_hints(cls).items()
+                    if name != "program"
+                },
             )
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as reason:
             raise UserError(
@@ -176,21 +187,11 @@ class Finding:
             ) from reason
 
 
-def _since_version_2(data: Any) -> dict[str, Any]:
-    """The fields that version 1 does not have, from JSON values of either version."""
-    known, steps = data.get("known"), data["reduction"].get("steps", {})
-    return {
-        "blamed": str(data.get("first wrong after", "")),
-        "cause": str(data.get("cause", "")),
-        "known": None if known is None else str(known),
-        "latent": bool(data.get("latent", False)),
-        "user_level": {str(name): str(said) for name, said in data.get("user level", {}).items()},
-        "exact": bool(data.get("exact", True)),
-        "graph": str(data.get("graph", "")),
-        "steps": {
-            str(name): StepStatistics(
-                int(spent["candidates"]), int(spent["accepted"]), float(spent["seconds"])
-            )
-            for name, spent in steps.items()
-        },
-    }
+def finding_to_json(finding: Finding) -> dict[str, object]:
+    """A finding with its reduced program, as JSON values."""
+    return {"finding": finding.to_json(), "program": to_json(finding.program)}
+
+
+def finding_from_json(data: Any, where: str) -> Finding:
+    """The finding that `finding_to_json` gave. Raises `UserError`, which says `where` it was."""
+    return Finding.from_json(printable_json(data["finding"]), from_json(data["program"]), where)

@@ -10,11 +10,12 @@ instead of running the tasks, and comes to the same state (see `campaigns.tasks`
 
 from __future__ import annotations
 
+import functools
 import json
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,8 +24,8 @@ import torch
 from aliasproof.campaigns.failure.failure import Failure
 from aliasproof.campaigns.run.event_log import EventLog
 from aliasproof.campaigns.run.plan import Plan
-from aliasproof.campaigns.store.finding import Finding
-from aliasproof.campaigns.store.json_forms import plan_from_json, plan_to_json
+from aliasproof.campaigns.store.finding import Finding, finding_from_json, finding_to_json
+from aliasproof.campaigns.store.json_codec import decoded, encoded
 from aliasproof.campaigns.store.store_damage import (
     DAMAGE,
     MOST_BYTES,
@@ -32,7 +33,6 @@ from aliasproof.campaigns.store.store_damage import (
     require_texts,
 )
 from aliasproof.campaigns.store.store_schema import SCHEMA, VERSION
-from aliasproof.campaigns.store.stored_texts import StoredTexts
 from aliasproof.programs.errors import UserError
 
 NAME = "store.sqlite"
@@ -62,6 +62,19 @@ class KeptFinding(NamedTuple):
     torch_compile: dict[str, str] | None
 
 
+# To read a program takes a hundredth of a second, and a campaign reads several times what it has
+# just written.
+@functools.lru_cache(64)
+def _failure_of(text: str) -> Failure:
+    failure: Failure = decoded(Failure, json.loads(text))
+    return failure
+
+
+@functools.lru_cache(64)
+def _finding_of(text: str, where: str) -> Finding:
+    return finding_from_json(json.loads(text), where)
+
+
 @dataclass(slots=True)
 class Store:
     """The store of one run folder, opened by one process that writes."""
@@ -69,7 +82,6 @@ class Store:
     file: Path
     events: EventLog
     _connection: sqlite3.Connection
-    _texts: StoredTexts = field(default_factory=StoredTexts)
 
     @classmethod
     def open(cls, folder: Path) -> Store:
@@ -124,12 +136,12 @@ class Store:
                 f"{self.file.parent} was made with torch {version}, and this is torch"
                 f" {torch.__version__}; go on with the former, or name a new folder with --run"
             )
-        stored: Plan = self.checked(plan_from_json, self._decoded(plan))
+        stored: Plan = self.checked(Plan.from_json, self._decoded(plan))
         return stored
 
     def keep_plan(self, plan: Plan, *, merged: bool = False) -> None:
         """Keep the plan of this run, or the one that it goes on with."""
-        text = json.dumps(plan_to_json(plan))
+        text = json.dumps(encoded(plan))
         if self._one("SELECT id FROM runs") is None or merged:
             version = str(torch.__version__)
             self.write("INSERT INTO runs VALUES (NULL, ?, ?, 0, '{}', ?)", text, version, merged)
@@ -232,7 +244,7 @@ class Store:
             symptom.target,
             symptom.oracle,
             symptom.kind,
-            self._texts.of_failure(failure),
+            json.dumps(encoded(failure)),
         )
 
     def _note_failure(self, failure: Failure) -> None:
@@ -247,7 +259,7 @@ class Store:
         )
 
     def _failure(self, id_: int, task: str, number: int, text: str, deaths: str) -> KeptFailure:
-        failure = self.checked(self._texts.failure, text)
+        failure = self.checked(_failure_of, text)
         return KeptFailure(id_, task, number, failure, tuple(self._decoded(deaths)))
 
     # --- reductions ---
@@ -279,7 +291,7 @@ class Store:
                 "INSERT INTO findings VALUES (?, ?, ?, ?, NULL, NULL, NULL)",
                 finding.identifier,
                 state,
-                self._texts.of_finding(finding),
+                json.dumps(finding_to_json(finding)),
                 script,
             )
             self.events.note("reduced", finding=finding.identifier, size=len(finding.program))
@@ -330,7 +342,7 @@ class Store:
         self.write(
             "UPDATE findings SET finding = ?, torch_compile = ?, script = ?, issue = ?"
             " WHERE identifier = ?",
-            self._texts.of_finding(finding),
+            json.dumps(finding_to_json(finding)),
             json.dumps(answers),
             script,
             issue,
@@ -358,7 +370,7 @@ class Store:
     def _finding(
         self, text: str, script: str, issue: str | None, confirmation: str | None, said: str | None
     ) -> KeptFinding:
-        finding = self.checked(self._texts.finding, text, str(self.file))
+        finding = self.checked(_finding_of, text, str(self.file))
         self.checked(require_texts, script, issue)
         shown, answers = (
             None if value is None else self._decoded(value) for value in (confirmation, said)

@@ -15,8 +15,8 @@ from aliasproof.campaigns.run.campaign import Campaign, Parts
 from aliasproof.campaigns.run.plan import Plan
 from aliasproof.campaigns.run.shard import Shard
 from aliasproof.campaigns.run.statistics import Statistics
+from aliasproof.campaigns.run.tasks import outcome_from_json
 from aliasproof.campaigns.store.finding import Finding
-from aliasproof.campaigns.store.json_forms import result_from_json
 from aliasproof.campaigns.store.store import KNOWN, Store
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.programs.errors import shown
@@ -66,7 +66,7 @@ def _add_shards(campaign: Campaign, store: Store) -> None:
         elif "end" in stored:
             campaign.deaths += 1
         else:
-            result = store.checked(result_from_json, stored, Shard(seed, target), [])
+            result = store.checked(outcome_from_json, stored, Shard(seed, target), [])
             campaign.statistics.setdefault(target, Statistics()).add(result.statistics)
             for symptom, (count, program) in result.suspicions.found.items():
                 campaign.suspicions.add(symptom, program, count)
