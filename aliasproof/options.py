@@ -3,37 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from aliasproof.programs.errors import UserError
 
 
-def at_least(least: int, what: str = "") -> Callable[[typer.CallbackParam, int | None], int | None]:
-    """A callback of an option that refuses numbers below `least`."""
+def whole_number(text: str, least: int, what: str = "", names: Sequence[str] = ()) -> Any:
+    """An option for a whole number. `text` is its help; an error says `what` it must be."""
 
-    def checked(option: typer.CallbackParam, number: int | None) -> int | None:
-        if number is not None and number < least:
-            raise UserError(f"{option.opts[0]} {number}: give {what}at least {least}")
-        return number
+    def checked(option: typer.CallbackParam, value: int | None) -> int | None:
+        if value is not None and value < least:
+            raise UserError(f"{option.opts[0]} {value}: give {what}at least {least}")
+        return value
 
-    return checked
+    return typer.Option(*names, metavar="NUMBER", help=text, callback=checked)
 
 
-def above_zero(
-    what: str = "a number above 0",
-) -> Callable[[typer.CallbackParam, float | None], float | None]:
-    """A callback of an option that refuses what is not finite and above 0."""
+def above_zero(metavar: str, text: str, what: str = "a number above 0") -> Any:
+    """An option for a finite number above 0, in the same way."""
 
-    def checked(option: typer.CallbackParam, number: float | None) -> float | None:
-        if number is not None and not 0 < number < math.inf:
-            raise UserError(f"{option.opts[0]} {number:g}: give {what}")
-        return number
+    def checked(option: typer.CallbackParam, value: float | None) -> float | None:
+        if value is not None and not 0 < value < math.inf:
+            raise UserError(f"{option.opts[0]} {value:g}: give {what}")
+        return value
 
-    return checked
+    return typer.Option(metavar=metavar, help=text, callback=checked)
 
 
 Targets = Annotated[
@@ -66,14 +64,7 @@ InputsName = Annotated[
     typer.Option(metavar="NAME", help="The function in FILE.py that returns the input tensors."),
 ]
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]
-Workers = Annotated[
-    int | None,
-    typer.Option(
-        metavar="NUMBER",
-        help="Worker processes. Default: one per core.",
-        callback=at_least(1),
-    ),
-]
+Workers = Annotated[int | None, whole_number("Worker processes. Default: one per core.", 1)]
 MovedTo = Annotated[
     str | None,
     typer.Option(

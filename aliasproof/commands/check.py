@@ -28,19 +28,12 @@ Missed = Annotated[
     bool, typer.Option("--missed", help="Also list what a target could have done in place.")
 ]
 Limit = Annotated[
-    float,
-    typer.Option(
-        metavar="SECONDS",
-        help="Time limit of the file, of the run in eager, and of each target.",
-        callback=above_zero(),
-    ),
+    float, above_zero("SECONDS", "Time limit of the file, of the run in eager, and of each target.")
 ]
 Memory = Annotated[
     float | None,
-    typer.Option(
-        metavar="GIB",
-        help="Memory limit of the process that runs them. Default: 80 % of what is available.",
-        callback=above_zero(),
+    above_zero(
+        "GIB", "Memory limit of the process that runs them. Default: 80 % of what is available."
     ),
 ]
 InProcess = Annotated[

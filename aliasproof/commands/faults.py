@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aliasproof.options import Json, Workers, at_least
+from aliasproof.options import Json, Workers, whole_number
 from aliasproof.reports.console import notes, results, write_json
 from aliasproof.reports.kill_matrix_table import print_kill, print_kill_matrix
 
@@ -23,12 +23,7 @@ Faults = Annotated[
     ),
 ]
 Programs = Annotated[
-    int | None,
-    typer.Option(
-        metavar="NUMBER",
-        help="A fault survives after this many programs. Default: 5,000.",
-        callback=at_least(1),
-    ),
+    int | None, whole_number("A fault survives after this many programs. Default: 5,000.", 1)
 ]
 Seed = Annotated[int, typer.Option(metavar="NUMBER", help="The same seed gives the same matrix.")]
 

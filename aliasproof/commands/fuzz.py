@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aliasproof.options import Json, Targets, above_zero, at_least
+from aliasproof.options import Json, Targets, above_zero, whole_number
 from aliasproof.programs.errors import UserError, did_you_mean
 from aliasproof.reports.console import notes, print_notes, relative, results, write_json
 from aliasproof.reports.wording import counted
@@ -36,30 +36,19 @@ WHOLE = "a whole number, "
 
 Seconds = Annotated[
     float | None,
-    typer.Option(
-        metavar="SECONDS",
-        help="Draw programs for this time. Default: 90.",
-        callback=above_zero("a number of seconds above 0"),
+    above_zero(
+        "SECONDS", "Draw programs for this time. Default: 90.", "a number of seconds above 0"
     ),
 ]
 Programs = Annotated[
-    int | None,
-    typer.Option(
-        metavar="NUMBER",
-        help="Draw this many programs per target, without a time limit.",
-        callback=at_least(1, WHOLE),
-    ),
+    int | None, whole_number("Draw this many programs per target, without a time limit.", 1, WHOLE)
 ]
 Until = Annotated[
     str | None, typer.Option(metavar="HH:MM", help="Draw programs until this time of the day.")
 ]
 Seed = Annotated[
     int | None,
-    typer.Option(
-        metavar="NUMBER",
-        help="The same seed and --programs give the same findings. Default: 0.",
-        callback=at_least(0, WHOLE),
-    ),
+    whole_number("The same seed and --programs give the same findings. Default: 0.", 0, WHOLE),
 ]
 RunFolder = Annotated[
     Path | None,
@@ -71,13 +60,8 @@ RunFolder = Annotated[
 ]
 Jobs = Annotated[
     int | None,
-    typer.Option(
-        "--workers",
-        "--jobs",
-        "-j",
-        metavar="NUMBER",
-        help="Worker processes. Default: one per core.",
-        callback=at_least(1, WHOLE),
+    whole_number(
+        "Worker processes. Default: one per core.", 1, WHOLE, names=("--workers", "--jobs", "-j")
     ),
 ]
 Share = Annotated[
@@ -96,19 +80,12 @@ Profile = Annotated[
     ),
 ]
 Limit = Annotated[
-    float | None,
-    typer.Option(
-        metavar="SECONDS",
-        help="A program that takes longer hangs. Default: 120.",
-        callback=above_zero(),
-    ),
+    float | None, above_zero("SECONDS", "A program that takes longer hangs. Default: 120.")
 ]
 Memory = Annotated[
     float | None,
-    typer.Option(
-        metavar="GIB",
-        help="Memory that each worker may allocate. Default: its part of 80 % of what is free.",
-        callback=above_zero(),
+    above_zero(
+        "GIB", "Memory that each worker may allocate. Default: its part of 80 % of what is free."
     ),
 ]
 PastKnown = Annotated[
@@ -123,10 +100,8 @@ DeviceName = Annotated[
 ]
 Group = Annotated[
     int | None,
-    typer.Option(
-        metavar="NUMBER",
-        help="Compile this many programs as one. Default: the fastest number for each target.",
-        callback=at_least(1, WHOLE),
+    whole_number(
+        "Compile this many programs as one. Default: the fastest number for each target.", 1, WHOLE
     ),
 ]
 Cluster = Annotated[

@@ -24,12 +24,7 @@ Sizes = Annotated[
     ),
 ]
 Limit = Annotated[
-    float,
-    typer.Option(
-        metavar="SECONDS",
-        help="Time limit per pair of tensors.",
-        callback=above_zero("seconds above 0"),
-    ),
+    float, above_zero("SECONDS", "Time limit per pair of tensors.", "seconds above 0")
 ]
 
 

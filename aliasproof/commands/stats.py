@@ -7,14 +7,11 @@ from typing import Annotated
 import typer
 from rich.progress import track
 
-from aliasproof.options import Json, at_least
+from aliasproof.options import Json, whole_number
 from aliasproof.reports.console import notes, results, write_json
 from aliasproof.reports.drawn_table import print_drawn
 
-Programs = Annotated[
-    int,
-    typer.Option(metavar="NUMBER", help="Draw this many programs.", callback=at_least(1)),
-]
+Programs = Annotated[int, whole_number("Draw this many programs.", 1)]
 Seed = Annotated[
     int, typer.Option(metavar="NUMBER", help="Draw what a campaign with this seed draws.")
 ]
