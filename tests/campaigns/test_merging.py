@@ -9,17 +9,16 @@ from pathlib import Path
 import pytest
 
 from aliasproof.campaigns.publish.reproducer import Confirmation
+from aliasproof.campaigns.run.merging import merge
 from aliasproof.campaigns.run.plan import Plan
 from aliasproof.campaigns.run.shard import Shard, ShardResult
 from aliasproof.campaigns.run.statistics import Statistics
 from aliasproof.campaigns.run.tasks import outcome_to_json
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.finding_states import set_state, triaged
-from aliasproof.campaigns.store.merging import merge
 from aliasproof.campaigns.store.run_folder import read_findings
 from aliasproof.campaigns.store.run_lock import RunLock
 from aliasproof.campaigns.store.store import Store
-from aliasproof.campaigns.store.stored_outcome import stored_outcome
 from aliasproof.programs.errors import UserError
 from tests.campaigns.test_confirmations import REDUCED
 from tests.campaigns.test_store import FAILURE
@@ -125,5 +124,5 @@ def test_a_store_without_its_plan_is_no_run(tmp_path: Path) -> None:
 
 def test_the_outcome_of_a_store_counts_what_waits(tmp_path: Path, finding: Finding) -> None:
     folder = run(tmp_path / "run", finding, 1, confirmed=False)
-    campaign = stored_outcome(Store.open(folder), Plan(("aot",)), folder)
+    campaign = merge(tmp_path / "joined", [folder])
     assert (campaign.confirming, campaign.findings) == (1, {})

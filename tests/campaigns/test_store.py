@@ -15,8 +15,7 @@ from aliasproof.campaigns.failure.failure import Failure
 from aliasproof.campaigns.run.full_disk import DiskFull, explained, require_room
 from aliasproof.campaigns.run.plan import Plan
 from aliasproof.campaigns.run.shard import Shard, ShardResult
-from aliasproof.campaigns.run.statistics import Statistics
-from aliasproof.campaigns.run.suspicions import Suspicions
+from aliasproof.campaigns.run.statistics import Statistics, Suspicions
 from aliasproof.campaigns.run.tasks import outcome_from_json, outcome_to_json
 from aliasproof.campaigns.store import store as stored
 from aliasproof.campaigns.store.run_lock import RunLock

@@ -133,13 +133,9 @@ class Confirmations:
             if not confirmation.shown and self._submit_literal(finding):
                 continue
             self._keep(finding, confirmation)
+            self.campaign.add_confirmed(replace(finding, count=self._counts[name]), confirmation)
             if confirmation.shown:
-                self.campaign.findings[name] = replace(finding, count=self._counts[name])
                 self._run_compiled(finding, confirmation)
-            else:
-                self.campaign.unconfirmed[name] = (
-                    f"{finding.kind}: the reproducer {confirmation.ending} without showing it"
-                )
         self._take_compiled()
         self.campaign.confirming = len(self._pending) + len(self._compiled)
 

@@ -10,9 +10,11 @@ from typing import NamedTuple, TypeAlias
 
 import torch
 
+from aliasproof.campaigns.publish.reproducer import Confirmation
+from aliasproof.campaigns.run.executor import Mistake, WorkerEnd
 from aliasproof.campaigns.run.plan import Plan
-from aliasproof.campaigns.run.statistics import Statistics
-from aliasproof.campaigns.run.suspicions import Suspicions
+from aliasproof.campaigns.run.shard import Shard, ShardResult
+from aliasproof.campaigns.run.statistics import Statistics, Suspicions
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.corpus.known_bug import KnownBug
@@ -87,6 +89,37 @@ class Campaign:
         for statistics in self.statistics.values():
             total.add(statistics)
         return total
+
+    # --- what the results of tasks add, whether they just came or were stored ---
+
+    def add_outcome(self, shard: Shard, outcome: ShardResult | WorkerEnd | Mistake) -> None:
+        """Count the outcome of an attempt at a shard."""
+        if isinstance(outcome, WorkerEnd):
+            self.deaths += 1
+        elif isinstance(outcome, Mistake):
+            self.mistakes.append(f"shard {shard.seed} of {shard.target}: {outcome.text}")
+        else:
+            self.statistics.setdefault(shard.target, Statistics()).add(outcome.statistics)
+            self.suspicions.add_all(outcome.suspicions)
+            self.spent.searching += outcome.searching
+            self.spent.recognizing += outcome.recognizing
+
+    def add_deadly(self, target: str, count: int = 1) -> None:
+        """Count programs that end the worker that runs them alone; they are in no result."""
+        statistics = self.statistics.setdefault(target, Statistics())
+        statistics.programs += count
+        statistics.violating += count
+
+    def add_confirmed(self, finding: Finding, confirmation: Confirmation) -> None:
+        """Add a reduced violation whose reproducer ran."""
+        if confirmation.shown:
+            self.findings[finding.identifier] = finding
+        else:
+            self.unconfirmed[finding.identifier] = (
+                f"{finding.kind}: the reproducer {confirmation.ending} without showing it"
+            )
+
+    # --- for listeners and `run.json` ---
 
     def path(self, finding: Finding) -> Path:
         """The folder of a finding."""

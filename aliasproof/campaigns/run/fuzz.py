@@ -179,9 +179,8 @@ class _Loop:
             if finding.known is not None:  # one program was reduced, and all were counted
                 findings[name] = replace(finding, count=self.campaign.known[finding.known])
             self.files.rewrite_finding(findings[name])
-        self.files.remove_suspicions()
-        for suspicion in suspicions_in_order(self.campaign):
-            self.files.write_suspicion(suspicion.folder.name, suspicion.program)
+        suspicions = suspicions_in_order(self.campaign)
+        self.files.write_suspicions((it.folder.name, it.program) for it in suspicions)
         self.files.remove_leftovers()
         self._report()  # before the outcome, which records the time of the last report
         self._write_outcome(at_end=True)

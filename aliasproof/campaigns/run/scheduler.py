@@ -194,17 +194,12 @@ class Scheduler:
         return _Attempt(shard, number, self.tasks.run_shard(shard, number))
 
     def _take_shard(self, attempt: _Attempt) -> FoundFailure | None:
-        shard, result = attempt.shard, attempt.ticket.outcome
+        result = attempt.ticket.outcome
+        self.campaign.add_outcome(attempt.shard, result)
         if isinstance(result, WorkerEnd):
             return self._handle_end(attempt, result)
         if isinstance(result, Mistake):
-            self._note_mistake(f"shard {shard.seed} of {shard.target}: {result.text}")
             return None
-        self.campaign.statistics[shard.target].add(result.statistics)
-        for symptom, (count, program) in result.suspicions.found.items():
-            self.campaign.suspicions.add(symptom, program, count)
-        self.campaign.spent.searching += result.searching
-        self.campaign.spent.recognizing += result.recognizing
         for kept in self.tasks.failures(attempt.ticket):
             if kept.failure.known is not None:
                 self.campaign.known[kept.failure.known] += 1
@@ -214,7 +209,6 @@ class Scheduler:
 
     def _handle_end(self, attempt: _Attempt, end: WorkerEnd) -> FoundFailure | None:
         """Run the rest of a shard whose worker died or hung. The program at fault is a failure."""
-        self.campaign.deaths += 1
         shard, blamed = attempt.shard, end.blamed
         key = _Blamed(shard.target, shard.seed, blamed)
         ends = self._ends.setdefault(key, [])
@@ -225,7 +219,7 @@ class Scheduler:
             self._queue.appendleft(self._attempt(shard, attempt.number + 1))
             return None
         if not blamed:
-            self._note_mistake(f"shard {shard.seed} of {shard.target}: {end.kind} at its start")
+            self.campaign.add_outcome(shard, Mistake(f"{end.kind} at its start"))
             return None
         if alone:
             rest = replace(shard, skip=shard.skip | {*blamed})
@@ -235,8 +229,7 @@ class Scheduler:
         if not alone:
             return None
         # It is a program of the campaign like those that did not end their worker.
-        self.campaign.statistics[shard.target].programs += 1
-        self.campaign.statistics[shard.target].violating += 1
+        self.campaign.add_deadly(shard.target)
         return self._death(attempt, end, shard.program(blamed[0]))
 
     def _died_in_company(self, attempt: _Attempt) -> FoundFailure | None:
@@ -261,10 +254,6 @@ class Scheduler:
             return _unreduced(kept, reason, next(self._numbers))
         self._reduce(kept)
         return None
-
-    def _note_mistake(self, text: str) -> None:
-        """An error of aliasproof itself costs one task, not the campaign; `run.json` names it."""
-        self.campaign.mistakes.append(text)
 
     # --- reductions ---
 
@@ -293,8 +282,8 @@ class Scheduler:
         if isinstance(result, WorkerEnd):
             return self._handle_end_of_reduction(asked.number, kept)
         if isinstance(result, Mistake):
-            kind = failure.symptom.kind
-            self._note_mistake(f"reduction of {kind} from shard {failure.seed}: {result.text}")
+            what = f"reduction of {failure.symptom.kind} from shard {failure.seed}"
+            self.campaign.mistakes.append(f"{what}: {result.text}")
             return None
         assert isinstance(result, FinishedReduction)
         self.campaign.spent.reducing += result.seconds

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 from aliasproof.campaigns.failure.failure import Failure
 from aliasproof.campaigns.failure.latent import latent_failure
-from aliasproof.campaigns.run.statistics import Statistics
-from aliasproof.campaigns.run.suspicions import Suspicions
+from aliasproof.campaigns.run.statistics import Statistics, Suspicions
 from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
 from aliasproof.generators.features import swarm

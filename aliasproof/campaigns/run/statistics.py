@@ -1,10 +1,12 @@
-"""`Statistics`: what became of the programs of a shard or a campaign."""
+"""`Statistics`, `Suspicions`: what became of the programs of a shard or a campaign."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from aliasproof.generators.scene import Counts
+from aliasproof.programs.program import Program
+from aliasproof.trials.attribution import Symptom
 from aliasproof.trials.examination import Examination
 from aliasproof.trials.trial import Spent
 
@@ -55,3 +57,23 @@ class Statistics:
     def to_json(self) -> dict[str, object]:
         """The counts as JSON values."""
         return {name: getattr(self, name) for name in COUNTS}
+
+
+@dataclass(slots=True)
+class Suspicions:
+    """Programs with right results, on which an oracle on graphs reports a violation.
+
+    By symptom: how many programs show it, and the shortest of them.
+    """
+
+    found: dict[Symptom, tuple[int, Program]] = field(default_factory=dict)
+
+    def add(self, symptom: Symptom, program: Program, count: int = 1) -> None:
+        """Count a symptom, and store the program if it is the shortest."""
+        before, shortest = self.found.get(symptom, (0, program))
+        self.found[symptom] = before + count, min(shortest, program, key=len)
+
+    def add_all(self, other: Suspicions) -> None:
+        """Add those of other programs."""
+        for symptom, (count, program) in other.found.items():
+            self.add(symptom, program, count)

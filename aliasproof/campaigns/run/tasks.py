@@ -25,8 +25,7 @@ from aliasproof.campaigns.run.executor import (
 )
 from aliasproof.campaigns.run.full_disk import require_room
 from aliasproof.campaigns.run.shard import Shard, ShardResult
-from aliasproof.campaigns.run.statistics import Statistics
-from aliasproof.campaigns.run.suspicions import Suspicions
+from aliasproof.campaigns.run.statistics import Statistics, Suspicions
 from aliasproof.campaigns.store.finding import Finding, finding_from_json, finding_to_json
 from aliasproof.campaigns.store.json_codec import decoded, encoded
 from aliasproof.campaigns.store.run_folder import RunFolder

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -117,11 +117,16 @@ class RunFolder:
         # While a campaign runs, the count on disk is 1: it is not worth a write per violation.
         write_finding(self.finding_folder(finding.identifier), finding)
 
-    def write_suspicion(self, name: str, program: Program) -> None:
-        """Write the program of a suspicion."""
-        folder = self.suspicion_folder(name)
-        folder.mkdir(parents=True, exist_ok=True)
-        _write_text(folder / "program.json", dumps(program))
+    def write_suspicions(self, programs: Iterable[tuple[str, Program]]) -> None:
+        """Write the programs of suspicions, in place of those of an earlier end of this run."""
+        for folder in (self.folder / "suspicions").glob("*/"):
+            # Latent findings stay.
+            if not folder.is_symlink() and not (folder / "finding.json").exists():
+                shutil.rmtree(folder)
+        for name, program in programs:
+            folder = self.suspicion_folder(name)
+            folder.mkdir(parents=True, exist_ok=True)
+            _write_text(folder / "program.json", dumps(program))
 
     def write_latent(self, finding: Finding) -> None:
         """Write a latent finding, beside the suspicions: nothing confirmed it."""
@@ -130,12 +135,6 @@ class RunFolder:
     def write_outcome(self, outcome: Mapping[str, object]) -> None:
         """Write `run.json`."""
         _write_text(self.folder / "run.json", json.dumps(outcome, indent=1) + "\n")
-
-    def remove_suspicions(self) -> None:
-        """Remove the numbered suspicions of an earlier end of this run. Latent findings stay."""
-        for folder in (self.folder / "suspicions").glob("*/"):
-            if not folder.is_symlink() and not (folder / "finding.json").exists():
-                shutil.rmtree(folder)
 
     def remove_leftovers(self) -> None:
         """Remove the files that only a running campaign needs, and an empty `unconfirmed/`."""

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from aliasproof.campaigns.publish.reproducer import Confirmation
 from aliasproof.campaigns.run.campaign import Campaign, suspicions_in_order
 from aliasproof.campaigns.run.full_disk import explained
 from aliasproof.campaigns.run.plan import DECIDING, Plan
+from aliasproof.campaigns.run.shard import Shard
+from aliasproof.campaigns.run.statistics import Statistics
+from aliasproof.campaigns.run.tasks import outcome_from_json
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.run_lock import RunLock
-from aliasproof.campaigns.store.store import NAME, Store
+from aliasproof.campaigns.store.store import KNOWN, NAME, Store
 from aliasproof.campaigns.store.store_damage import DAMAGE
-from aliasproof.campaigns.store.stored_outcome import stored_outcome
-from aliasproof.programs.errors import UserError
+from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.programs.errors import UserError, shown
 
 # Rows that another run has too are the same: a task has one result, and a signature one finding.
 # What a reproducer or a person said of a finding is taken from the first run that knows it.
@@ -54,7 +59,7 @@ def merge(folder: Path, runs: Sequence[Path]) -> Campaign:
         for run in runs:
             store.copy(run / NAME, _COPY)
         try:
-            campaign = stored_outcome(store, _joined(plans), folder)
+            campaign = _outcome(store, _joined(plans), folder)
         except DAMAGE as reason:
             error = f"{type(reason).__name__}: {reason}"
             raise UserError(f"one of the runs has a damaged store: {error}") from reason
@@ -84,6 +89,50 @@ def _locked(run: Path) -> Iterator[Plan]:
         lock.release()
 
 
+def _outcome(store: Store, plan: Plan, folder: Path) -> Campaign:
+    """The statistics, findings and counts of a store. `plan` says what the run was about.
+
+    The shards of several runs follow no plan, so what a fold decides on its way is not in it.
+    """
+    campaign = Campaign(plan, folder, {name: Statistics() for name in plan.targets})
+    for target, seed, stored in store.results():
+        shard = Shard(seed, target)
+        campaign.add_outcome(shard, store.checked(outcome_from_json, stored, shard))
+    for target, count in store.deadly():
+        campaign.add_deadly(target, count)
+    _add_reductions(campaign, store)
+    counts = store.occurrences()
+    campaign.known = Counter(
+        {name.removeprefix(KNOWN): n for name, n in counts.items() if name.startswith(KNOWN)}
+    )
+    if unknown := campaign.known.keys() - KNOWN_BUGS.keys():
+        raise LookupError(f"known bugs that are not known here: {shown(sorted(unknown))}")
+    for kept in store.findings():
+        finding = replace(kept.finding, count=counts.get(kept.finding.identifier, 0))
+        if finding.latent:
+            campaign.latent[finding.identifier] = finding
+        elif kept.confirmation is None:
+            campaign.confirming += 1
+        else:
+            campaign.add_confirmed(finding, Confirmation(**kept.confirmation))
+    campaign.elapsed, spent = store.elapsed()
+    campaign.spent.confirming = spent.get("confirming", 0.0)
+    campaign.spent.compiling = spent.get("compiling", 0.0)
+    return campaign
+
+
+def _add_reductions(campaign: Campaign, store: Store) -> None:
+    for deaths, stored in store.reductions():
+        campaign.deaths += len(deaths)
+        if stored is None:
+            continue
+        if "mistake" in stored:
+            campaign.mistakes.append(f"a reduction: {stored['mistake']}")
+            continue
+        campaign.spent.reducing += stored["seconds"]
+        campaign.not_reproduced += stored["reduced"] is None
+
+
 def _joined(plans: Sequence[Plan]) -> Plan:
     """One plan for the outcome: what all plans say, and the targets of all."""
     targets = tuple(dict.fromkeys(name for plan in plans for name in plan.targets))
@@ -103,7 +152,5 @@ def _write(files: RunFolder, store: Store, campaign: Campaign) -> None:
             files.write_latent(kept.finding)
         else:
             files.write_unconfirmed(kept.finding, kept.script)
-    files.remove_suspicions()
-    for suspicion in suspicions_in_order(campaign):
-        files.write_suspicion(suspicion.folder.name, suspicion.program)
+    files.write_suspicions((it.folder.name, it.program) for it in suspicions_in_order(campaign))
     files.write_outcome(campaign.to_json())
