@@ -42,7 +42,7 @@ def merge(
 
     What is in several runs counts once, so a run can be joined again.
     """
-    from aliasproof.campaigns.store import merging
+    from aliasproof.campaigns.run import merging
     from aliasproof.campaigns.store.run_folder import read_findings
     from aliasproof.reports import night_summary
     from aliasproof.reports.campaign_outcome import print_outcome

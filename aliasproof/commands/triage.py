@@ -63,7 +63,8 @@ def triage(
 @contextlib.contextmanager
 def opened(run: Path) -> Iterator[Store]:
     """The store of a run. Raises `UserError` if it is no run, or in use."""
-    from aliasproof.campaigns.store.store import NAME, Store
+    from aliasproof.campaigns.store.store import Store
+    from aliasproof.campaigns.store.store_schema import NAME
 
     if not (run / NAME).is_file():
         raise UserError(f"{run} has no {NAME}; name the folder of a run")

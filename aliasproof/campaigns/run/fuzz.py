@@ -25,8 +25,8 @@ from aliasproof.campaigns.run.statistics import Statistics
 from aliasproof.campaigns.run.tasks import Tasks
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.run_lock import RunLock
-from aliasproof.campaigns.store.store import NAME as STORE
 from aliasproof.campaigns.store.store import Store
+from aliasproof.campaigns.store.store_schema import NAME as STORE
 from aliasproof.programs.devices import CPU
 from aliasproof.targets.user_names import grant
 from aliasproof.trials.interrupts import Interrupts

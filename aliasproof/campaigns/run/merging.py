@@ -18,8 +18,8 @@ from aliasproof.campaigns.run.statistics import Statistics
 from aliasproof.campaigns.run.tasks import outcome_from_json
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.run_lock import RunLock
-from aliasproof.campaigns.store.store import KNOWN, NAME, Store
-from aliasproof.campaigns.store.store_damage import DAMAGE
+from aliasproof.campaigns.store.store import KNOWN, Store
+from aliasproof.campaigns.store.store_schema import DAMAGE, NAME
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.programs.errors import UserError, shown
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from aliasproof.campaigns.run import event_log
 from aliasproof.campaigns.run.shard import Shard
-from aliasproof.campaigns.store import run_lock, store
+from aliasproof.campaigns.store import run_lock, store_schema
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.programs.errors import UserError, printable_json, shown
 from aliasproof.programs.program import Program
@@ -42,7 +42,7 @@ class RunFolder:
             run_lock.require_own_files(folder)
             found = {path.name for path in folder.iterdir()}
             # A campaign that was killed in its first moment leaves these two.
-            if store.NAME not in found and found - {run_lock.NAME, event_log.NAME}:
+            if store_schema.NAME not in found and found - {run_lock.NAME, event_log.NAME}:
                 raise UserError(
                     f"run folder {folder} is not empty, and no campaign to go on with; name a new"
                     " one, so that nothing in it is lost"

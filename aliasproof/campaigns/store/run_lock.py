@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import socket
 import stat
 from dataclasses import dataclass
 from pathlib import Path
 
+from aliasproof.campaigns.store.store_schema import NAME as STORE
 from aliasproof.programs.errors import UserError
 
 NAME = ".lock"
 # What a run folder has.
-FILES = (NAME, "events.jsonl", "run.json", "store.sqlite", "store.sqlite-wal", "store.sqlite-shm")
+FILES = (NAME, "events.jsonl", "run.json", STORE, f"{STORE}-wal", f"{STORE}-shm")
 FOLDERS = ("findings", "suspicions", "unconfirmed", ".compiled")
 
 
@@ -51,6 +53,27 @@ class RunLock:
         # The file stays: if it were removed, two processes could each lock a file of this name.
         _write(self._descriptor, "")
         os.close(self._descriptor)
+
+
+def holder_of(folder: Path) -> str:
+    """Who runs a campaign in the folder; empty if nobody does.
+
+    The lock is not tried: a campaign that starts at that moment would find it taken.
+    """
+    try:
+        holder = (folder / NAME).read_text(errors="replace").strip()
+    except OSError:
+        return ""
+    found = re.fullmatch(r"pid (\d+) on (.*)", holder)
+    if found is None or found[2] != socket.gethostname():
+        return holder
+    try:
+        os.kill(int(found[1]), 0)
+    except ProcessLookupError:  # it was killed
+        return ""
+    except PermissionError:
+        pass
+    return holder
 
 
 def require_own_files(folder: Path) -> None:

@@ -6,27 +6,22 @@ It only reads, and imports nothing of torch, so that a view of a run starts at o
 from __future__ import annotations
 
 import itertools
-import os
 import re
-import socket
 import sqlite3
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from aliasproof.campaigns.store.run_lock import holder_of
+from aliasproof.campaigns.store.store_schema import DEADLY
+from aliasproof.campaigns.store.store_schema import NAME as STORE
 from aliasproof.programs.errors import UserError, printable
 
-STORE, LOCK = "store.sqlite", ".lock"  # as in `campaigns.store` and `campaigns.run_lock`
 # Of each attempt at a shard: its target, programs, and those with a violation.
 _SHARDS = """
 SELECT rowid, target, json_extract(result, '$.statistics.programs'),
     json_extract(result, '$.statistics.violating') FROM shards WHERE rowid > ? ORDER BY rowid
-"""
-# A program that ends workers is in no result of a shard.
-_DEADLY = """
-SELECT target, count(*) FROM failures
-WHERE number = -1 AND NOT json_extract(failure, '$.company') GROUP BY target
 """
 _FINDINGS = """
 SELECT f.identifier, json_extract(f.finding, '$.finding.target'), coalesce(t.state, f.state),
@@ -152,7 +147,7 @@ class RunReader:
             self._row = row
             self._programs[target] += int(programs or 0)  # none in an attempt whose worker ended
             self._violating[target] += int(violating or 0)
-        deadly = Counter(dict(self._all(_DEADLY)))
+        deadly = Counter(dict(self._all(DEADLY)))
         plans = self._all(
             "SELECT json_extract(plan, '$.targets'), json_extract(plan, '$.seconds'),"
             " json_extract(plan, '$.programs') FROM runs ORDER BY id"
@@ -193,24 +188,3 @@ class RunReader:
 def _found(identifier: str, target: str, state: str, kind: str, times: int) -> FoundSoFar:
     name, accused, now, what = (printable(str(text)) for text in (identifier, target, state, kind))
     return FoundSoFar(name, accused, now, what, int(times))
-
-
-def holder_of(folder: Path) -> str:
-    """Who runs a campaign in the folder; empty if nobody does.
-
-    The lock is not tried: a campaign that starts at that moment would find it taken.
-    """
-    try:
-        holder = (folder / LOCK).read_text(errors="replace").strip()
-    except OSError:
-        return ""
-    found = re.fullmatch(r"pid (\d+) on (.*)", holder)
-    if found is None or found[2] != socket.gethostname():
-        return holder
-    try:
-        os.kill(int(found[1]), 0)
-    except ProcessLookupError:  # it was killed
-        return ""
-    except PermissionError:
-        pass
-    return holder

@@ -26,16 +26,18 @@ from aliasproof.campaigns.run.event_log import EventLog
 from aliasproof.campaigns.run.plan import Plan
 from aliasproof.campaigns.store.finding import Finding, finding_from_json, finding_to_json
 from aliasproof.campaigns.store.json_codec import decoded, encoded
-from aliasproof.campaigns.store.store_damage import (
+from aliasproof.campaigns.store.store_schema import (
     DAMAGE,
+    DEADLY,
     MOST_BYTES,
+    NAME,
+    SCHEMA,
+    VERSION,
     require_tables,
     require_texts,
 )
-from aliasproof.campaigns.store.store_schema import SCHEMA, VERSION
 from aliasproof.programs.errors import UserError
 
-NAME = "store.sqlite"
 KNOWN = "known-"  # the identifiers of known bugs start so
 
 
@@ -185,10 +187,7 @@ class Store:
 
     def deadly(self) -> list[tuple[str, int]]:
         """By target, how many programs end the worker that runs them alone."""
-        return self._connection.execute(
-            "SELECT target, count(*) FROM failures WHERE number = -1"
-            " AND NOT json_extract(failure, '$.company') GROUP BY target"
-        ).fetchall()
+        return self.all(DEADLY)
 
     def reductions(self) -> Iterator[tuple[list[str], dict[str, Any] | None]]:
         """For each failure, the ends of workers that reduced it, and the result."""

@@ -1,8 +1,17 @@
-"""The tables of a store (docs/campaigns.md)."""
+"""The tables of a store (docs/campaigns.md), and what one from elsewhere may not have."""
 
 from __future__ import annotations
 
+import sqlite3
+from pathlib import Path
+
+from aliasproof.programs.errors import UserError, shown
+
+NAME = "store.sqlite"
 VERSION = 1
+MOST_BYTES = 64 * 2**20  # of one value
+# What reading a value of another form than expected raises.
+DAMAGE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS runs (
     id INTEGER PRIMARY KEY, plan TEXT NOT NULL, torch TEXT NOT NULL, elapsed REAL NOT NULL,
@@ -31,3 +40,25 @@ CREATE TABLE IF NOT EXISTS workers (
     elapsed REAL NOT NULL, processes INTEGER NOT NULL, kib INTEGER NOT NULL,
     largest_kib INTEGER NOT NULL);
 """
+# By target, the programs that end the worker that runs them alone. No result of a shard has them.
+DEADLY = """
+SELECT target, count(*) FROM failures
+WHERE number = -1 AND NOT json_extract(failure, '$.company') GROUP BY target
+"""
+
+
+def require_texts(script: object, issue: object) -> None:
+    """Raises `TypeError` for the script and the issue of a finding that are no texts."""
+    if not isinstance(script, str) or not isinstance(issue, str | None):
+        raise TypeError("a script or an issue is no text")
+
+
+def require_tables(connection: sqlite3.Connection, file: Path) -> None:
+    """Raises `UserError` if a store has what runs as code: a view or a trigger."""
+    statement = "SELECT name FROM sqlite_master WHERE type NOT IN ('table', 'index')"
+    try:
+        found = connection.execute(statement).fetchone()
+    except UnicodeDecodeError as error:  # SQLite's message quotes the file
+        raise UserError(f"{file} is damaged: its tables have no names in UTF-8") from error
+    if found is not None:
+        raise UserError(f"{file} is no store: it has the view or trigger {shown(found[0])}")
