@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from aliasproof.assertions import NotJudged, assert_equivalent
     from aliasproof.campaigns.run.campaign import Campaign
     from aliasproof.campaigns.run.fuzz import fuzz
-    from aliasproof.campaigns.run.plan import Plan
     from aliasproof.campaigns.store.finding import Finding
+    from aliasproof.campaigns.store.plan import Plan
     from aliasproof.campaigns.store.run_folder import read_finding, read_findings
     from aliasproof.checking import check
     from aliasproof.generators.features import Features
@@ -37,7 +37,7 @@ _HOMES = {
     "aliasproof.campaigns.run.campaign": ("Campaign",),
     "aliasproof.campaigns.store.finding": ("Finding",),
     "aliasproof.campaigns.run.fuzz": ("fuzz",),
-    "aliasproof.campaigns.run.plan": ("Plan",),
+    "aliasproof.campaigns.store.plan": ("Plan",),
     "aliasproof.campaigns.store.run_folder": ("read_finding", "read_findings"),
     "aliasproof.programs.errors": ("InternalError", "Rejected", "UserError"),
     "aliasproof.programs.parsing": ("parse_source",),

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from aliasproof.campaigns.run.shard import PROGRAMS_PER_SHARD
+from aliasproof.campaigns.store.plan import PROGRAMS_PER_SHARD
 from aliasproof.generators.features import Features, swarm
 from aliasproof.targets.registry import target as target_named
 from benchmarks.drawn_causes import UNKNOWN, Batch, Yield, run_in, worker

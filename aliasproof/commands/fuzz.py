@@ -23,7 +23,7 @@ from aliasproof.startup import quit_now, quitting_at_ctrl_c
 from aliasproof.trials.interrupts import Interrupts
 
 if TYPE_CHECKING:  # it imports torch
-    from aliasproof.campaigns.run.plan import Plan
+    from aliasproof.campaigns.store.plan import Plan
 
 # `functionalize` is tested through `fx-reinplace`, which builds on it. A violation that
 # `functionalize` shows alone is attributed to it.
@@ -208,7 +208,7 @@ def plan_of(run: Path | None, targets: Sequence[str], given: Mapping[str, Any]) 
     The rest is as in the stored plan of a run that goes on. Raises `UserError` for unknown targets.
     """
     from aliasproof.campaigns.run.fuzz import stored_plan
-    from aliasproof.campaigns.run.plan import Plan
+    from aliasproof.campaigns.store.plan import Plan
     from aliasproof.programs.devices import require_device
     from aliasproof.targets.registry import target as target_named
     from aliasproof.targets.user_names import grant

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aliasproof.campaigns.run.full_disk import explained
+from aliasproof.campaigns.store.full_disk import explained
 from aliasproof.campaigns.store.run_lock import RunLock
 from aliasproof.options import Json, Run
 from aliasproof.programs.errors import UserError

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import aliasproof.campaigns.run.fuzz
-from aliasproof.campaigns.run.plan import Plan
+from aliasproof.campaigns.store.plan import Plan
 from aliasproof.commands import fuzz
 from aliasproof.commands.fuzz import DEFAULT_SECONDS, DEFAULT_TARGETS
 from aliasproof.programs.errors import UserError

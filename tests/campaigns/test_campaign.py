@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aliasproof.campaigns.run.campaign import Campaign, Parts
-from aliasproof.campaigns.run.plan import Plan
+from aliasproof.campaigns.store.plan import Plan
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 
 

@@ -23,10 +23,10 @@ from aliasproof.campaigns.run.cluster_connection import MODE, connect
 from aliasproof.campaigns.run.cluster_versions import difference, looking
 from aliasproof.campaigns.run.executor import MakeExecutor
 from aliasproof.campaigns.run.local_workers import LocalWorkers
-from aliasproof.campaigns.run.plan import Plan
 from aliasproof.campaigns.run.scheduler import Scheduler
 from aliasproof.campaigns.run.statistics import Statistics
 from aliasproof.campaigns.run.tasks import Tasks
+from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.store import Store
 from aliasproof.programs.errors import UserError

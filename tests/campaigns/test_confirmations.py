@@ -11,14 +11,14 @@ import pytest
 
 from aliasproof.campaigns.failure.failure import Failure, ReducedFailure
 from aliasproof.campaigns.failure.signature import Signature
-from aliasproof.campaigns.publish import confirmations
-from aliasproof.campaigns.publish.confirmations import Confirmations
 from aliasproof.campaigns.publish.reproducer import Confirmation
 from aliasproof.campaigns.publish.user_level import Reproduced, UserLevel
+from aliasproof.campaigns.run import confirmations
 from aliasproof.campaigns.run.campaign import Campaign
-from aliasproof.campaigns.run.plan import Plan
+from aliasproof.campaigns.run.confirmations import Confirmations
 from aliasproof.campaigns.run.scheduler import FoundFailure
 from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.run_folder import RunFolder, read_findings
 from aliasproof.campaigns.store.store import Store
 from aliasproof.oracles.verdict import Violation

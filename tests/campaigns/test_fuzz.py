@@ -8,7 +8,7 @@ import pytest
 from pebble import ProcessPool
 
 from aliasproof.campaigns.run.fuzz import fuzz
-from aliasproof.campaigns.run.plan import Plan
+from aliasproof.campaigns.store.plan import Plan
 
 
 @pytest.mark.parametrize("presses", [1, 2])

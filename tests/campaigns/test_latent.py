@@ -13,11 +13,11 @@ from torch import Tensor
 from aliasproof.campaigns.failure import latent as latent_failures
 from aliasproof.campaigns.failure.failure import Failure
 from aliasproof.campaigns.failure.latent import latent_failure, reduce_latent
-from aliasproof.campaigns.publish.confirmations import Confirmations
 from aliasproof.campaigns.run.campaign import Campaign
-from aliasproof.campaigns.run.plan import Plan
+from aliasproof.campaigns.run.confirmations import Confirmations
 from aliasproof.campaigns.run.scheduler import FoundFailure
 from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.run_folder import RunFolder, read_finding
 from aliasproof.campaigns.store.store import Store
 from aliasproof.oracles.contract import Contract

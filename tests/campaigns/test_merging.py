@@ -10,12 +10,12 @@ import pytest
 
 from aliasproof.campaigns.publish.reproducer import Confirmation
 from aliasproof.campaigns.run.merging import merge
-from aliasproof.campaigns.run.plan import Plan
-from aliasproof.campaigns.run.shard import Shard, ShardResult
+from aliasproof.campaigns.run.shard import ShardResult
 from aliasproof.campaigns.run.statistics import Statistics
 from aliasproof.campaigns.run.tasks import outcome_to_json
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.finding_states import set_state, triaged
+from aliasproof.campaigns.store.plan import Plan, Shard
 from aliasproof.campaigns.store.run_folder import read_findings
 from aliasproof.campaigns.store.run_lock import RunLock
 from aliasproof.campaigns.store.store import Store

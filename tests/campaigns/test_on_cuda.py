@@ -12,7 +12,7 @@ import torch
 from aliasproof import check
 from aliasproof.campaigns.publish.reproducer import confirm, render
 from aliasproof.campaigns.run.fuzz import fuzz
-from aliasproof.campaigns.run.plan import Plan
+from aliasproof.campaigns.store.plan import Plan
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from aliasproof.campaigns.run.plan import Plan
+from aliasproof.campaigns.store.plan import Plan
 
 
 @pytest.mark.parametrize(("programs", "counts"), [(1, [1]), (25, [25]), (60, [25, 25, 10])])

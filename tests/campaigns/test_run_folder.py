@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from aliasproof.campaigns.failure.failure import reduce_failure
-from aliasproof.campaigns.run.shard import Shard, run_shard
+from aliasproof.campaigns.run.shard import run_shard
 from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.store.plan import Shard
 from aliasproof.campaigns.store.run_folder import (
     RunFolder,
     read_finding,

@@ -14,16 +14,16 @@ from pebble import ProcessExpired
 
 from aliasproof.campaigns.failure.failure import Failure
 from aliasproof.campaigns.failure.frequent_bugs import BLOCK, OFTEN
-from aliasproof.campaigns.publish.confirmations import Confirmations
 from aliasproof.campaigns.run.blame import Blame
 from aliasproof.campaigns.run.campaign import Campaign
+from aliasproof.campaigns.run.confirmations import Confirmations
 from aliasproof.campaigns.run.local_workers import LocalWorkers
-from aliasproof.campaigns.run.plan import Plan
 from aliasproof.campaigns.run.scheduler import TRIES_IF_FROM_OUTSIDE, FoundFailure, Scheduler
-from aliasproof.campaigns.run.shard import PROGRAMS_PER_SHARD, Shard, ShardResult
+from aliasproof.campaigns.run.shard import ShardResult
 from aliasproof.campaigns.run.statistics import Statistics
 from aliasproof.campaigns.run.tasks import Tasks
 from aliasproof.campaigns.run.worker_calls import whose_end_is_told
+from aliasproof.campaigns.store.plan import PROGRAMS_PER_SHARD, Plan, Shard
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.store import Store
 from aliasproof.corpus.known_bugs import KNOWN_BUGS

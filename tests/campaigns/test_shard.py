@@ -10,8 +10,9 @@ import pytest
 
 from aliasproof.campaigns.failure.failure import Failure, reduce_failure
 from aliasproof.campaigns.run.blame import Blame
-from aliasproof.campaigns.run.shard import Shard, run_shard
+from aliasproof.campaigns.run.shard import run_shard
 from aliasproof.campaigns.run.statistics import Statistics
+from aliasproof.campaigns.store.plan import Shard
 
 
 def test_a_shard_gives_the_same_twice() -> None:

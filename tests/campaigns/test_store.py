@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from aliasproof.campaigns.failure.failure import Failure
-from aliasproof.campaigns.run.full_disk import DiskFull, explained, require_room
-from aliasproof.campaigns.run.plan import Plan
-from aliasproof.campaigns.run.shard import Shard, ShardResult
+from aliasproof.campaigns.run.shard import ShardResult
 from aliasproof.campaigns.run.statistics import Statistics, Suspicions
 from aliasproof.campaigns.run.tasks import outcome_from_json, outcome_to_json
 from aliasproof.campaigns.store import store_schema as stored
+from aliasproof.campaigns.store.full_disk import DiskFull, explained, require_room
+from aliasproof.campaigns.store.plan import Plan, Shard
 from aliasproof.campaigns.store.run_lock import RunLock
 from aliasproof.campaigns.store.store import Store
 from aliasproof.corpus.known_bugs import KNOWN_BUGS

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from aliasproof.campaigns.run.campaign import Campaign
-from aliasproof.campaigns.run.plan import Plan
 from aliasproof.campaigns.run.statistics import Statistics
 from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.store.plan import Plan
 from aliasproof.programs.program import Input, Instruction, Program, Ref, Storage
 
 PROGRAM = Program(

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from aliasproof.campaigns.run.plan import Plan
+from aliasproof.campaigns.store.plan import Plan
 from aliasproof.reports import progress
 from aliasproof.reports.progress import display
 

@@ -17,8 +17,8 @@ import pytest
 import torch
 
 from aliasproof.campaigns.failure.failure import Failure
-from aliasproof.campaigns.run.plan import Plan
 from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.run_folder import write_finding
 from aliasproof.campaigns.store.store import Store
 from aliasproof.command_line import run

@@ -12,10 +12,10 @@ import torch
 
 from aliasproof.campaigns.publish.reproducer import Confirmation
 from aliasproof.campaigns.run.executor import Mistake, WorkerEnd
-from aliasproof.campaigns.run.plan import Plan
-from aliasproof.campaigns.run.shard import Shard, ShardResult
+from aliasproof.campaigns.run.shard import ShardResult
 from aliasproof.campaigns.run.statistics import Statistics, Suspicions
 from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.store.plan import Plan, Shard
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.corpus.known_bugs import KNOWN_BUGS

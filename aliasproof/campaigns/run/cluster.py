@@ -21,7 +21,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from aliasproof.campaigns.run.cluster_node import ClusterNode, Exchanged
 from aliasproof.campaigns.run.cluster_versions import Versions, difference, looking
 from aliasproof.campaigns.run.executor import Result, WaitingTasks, Work
-from aliasproof.campaigns.run.plan import Plan
+from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.programs.errors import UserError
 from aliasproof.trials.isolation import CPU

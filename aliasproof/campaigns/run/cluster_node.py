@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from aliasproof.campaigns.run.executor import Result, Work
 from aliasproof.campaigns.run.local_workers import LocalWorkers
-from aliasproof.campaigns.run.plan import Plan
+from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.run_folder import RunFolder
 
 POLL = 0.02  # seconds between two looks at the pool

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from aliasproof.campaigns.run.shard import PROGRAMS_PER_SHARD
+from aliasproof.campaigns.store.plan import PROGRAMS_PER_SHARD
 from aliasproof.generators.features import DTYPES, GROUPS, Features, swarm
 from aliasproof.generators.inputs import VECTOR_REGISTER
 from aliasproof.generators.operators import OPERATORS

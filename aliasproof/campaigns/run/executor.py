@@ -1,7 +1,7 @@
 """`Executor`: where the tasks of a campaign run: shards, and reductions of failures.
 
 A task is a pure function of its description. So an executor may run one twice, anywhere, and give
-results in any order: the fold over the results (`campaigns.scheduler`) does not know.
+results in any order: the fold over the results (`campaigns.run.scheduler`) does not know.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias
 
 from aliasproof.campaigns.failure.failure import Failure, ReducedFailure
-from aliasproof.campaigns.run.plan import Plan
-from aliasproof.campaigns.run.shard import Shard, ShardResult
+from aliasproof.campaigns.run.shard import ShardResult
+from aliasproof.campaigns.store.plan import Plan, Shard
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.trials.forked import kind_of_end
 

@@ -13,16 +13,16 @@ import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from aliasproof.campaigns.publish.confirmations import Confirmations
 from aliasproof.campaigns.run.campaign import Campaign, Listener, suspicions_in_order
+from aliasproof.campaigns.run.confirmations import Confirmations
 from aliasproof.campaigns.run.executor import MakeExecutor
-from aliasproof.campaigns.run.full_disk import explained
 from aliasproof.campaigns.run.local_workers import LocalWorkers
-from aliasproof.campaigns.run.plan import Plan
 from aliasproof.campaigns.run.pool import memory_of_workers
 from aliasproof.campaigns.run.scheduler import POLL, Scheduler
 from aliasproof.campaigns.run.statistics import Statistics
 from aliasproof.campaigns.run.tasks import Tasks
+from aliasproof.campaigns.store.full_disk import explained
+from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.run_lock import RunLock
 from aliasproof.campaigns.store.store import Store

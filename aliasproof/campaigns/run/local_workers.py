@@ -25,15 +25,14 @@ from aliasproof.campaigns.run.executor import (
     Work,
     WorkerEnd,
 )
-from aliasproof.campaigns.run.plan import Plan
 from aliasproof.campaigns.run.pool import start_pool
-from aliasproof.campaigns.run.shard import Shard
 from aliasproof.campaigns.run.worker_calls import (
     LOST,
     reduce_in_forks,
     run_with_blame,
     timed_reduction,
 )
+from aliasproof.campaigns.store.plan import Plan, Shard
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.programs.errors import InternalError
 from aliasproof.trials.forked import kind_of_end

@@ -11,11 +11,10 @@ from pathlib import Path
 
 from aliasproof.campaigns.publish.reproducer import Confirmation
 from aliasproof.campaigns.run.campaign import Campaign, suspicions_in_order
-from aliasproof.campaigns.run.full_disk import explained
-from aliasproof.campaigns.run.plan import DECIDING, Plan
-from aliasproof.campaigns.run.shard import Shard
 from aliasproof.campaigns.run.statistics import Statistics
 from aliasproof.campaigns.run.tasks import outcome_from_json
+from aliasproof.campaigns.store.full_disk import explained
+from aliasproof.campaigns.store.plan import DECIDING, Plan, Shard
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.run_lock import RunLock
 from aliasproof.campaigns.store.store import KNOWN, Store

@@ -21,9 +21,9 @@ from aliasproof.campaigns.failure.failure import Failure, ReducedFailure
 from aliasproof.campaigns.failure.frequent_bugs import FrequentBugs
 from aliasproof.campaigns.run.campaign import Campaign
 from aliasproof.campaigns.run.executor import ENDED_FROM_OUTSIDE, Mistake, WorkerEnd
-from aliasproof.campaigns.run.shard import Shard
 from aliasproof.campaigns.run.tasks import FinishedReduction, Tasks, Ticket
 from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.store.plan import Shard
 from aliasproof.campaigns.store.store import KeptFailure
 from aliasproof.oracles.verdict import Violation
 from aliasproof.programs.program import Program

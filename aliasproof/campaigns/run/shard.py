@@ -1,74 +1,27 @@
-"""A shard: the unit of work of a campaign, a pure function of its description."""
+"""`run_shard`: the result of a shard, a pure function of its description."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from aliasproof.campaigns.failure.failure import Failure
 from aliasproof.campaigns.failure.latent import latent_failure
 from aliasproof.campaigns.run.statistics import Statistics, Suspicions
-from aliasproof.corpus.known_bug import KnownBug
-from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
+from aliasproof.campaigns.store.plan import Shard
+from aliasproof.corpus.known_bugs import mended
 from aliasproof.generators.features import swarm
 from aliasproof.generators.strategies import sample
 from aliasproof.programs.devices import on_device
 from aliasproof.programs.errors import require_sound_process
-from aliasproof.programs.gluing import glue
 from aliasproof.programs.program import Program
 from aliasproof.targets.registry import target as target_named
 from aliasproof.trials.examination import Examination, examine
-from aliasproof.trials.groups import Announce, CompanyFailure, can_glue, examine_group
+from aliasproof.trials.groups import Announce, CompanyFailure, examine_group
 from aliasproof.trials.trial import Case
 from aliasproof.trials.value_search import CAMPAIGN_BUDGET
 from aliasproof.trials.worker import processor_seconds
-
-PROGRAMS_PER_SHARD = 25
-
-
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """`count` programs of one seed through one target. The seed also decides the swarm features.
-
-    The programs with the indices in `skip` do not run: a worker died or hung on them before. With
-    `past_known`, torch runs with the known bugs mended. The programs are on `device`. `group` of
-    them are compiled as one. A worker died or hung while those with the indices `company` ran
-    together. The known bugs `mended` were frequent before.
-    """
-
-    seed: int
-    target: str
-    count: int = PROGRAMS_PER_SHARD
-    skip: frozenset[int] = frozenset()
-    past_known: bool = False
-    device: str = "cpu"
-    group: int = 1
-    company: range = range(0)
-    mended: tuple[str, ...] = ()
-
-    def mends(self) -> Iterable[KnownBug]:
-        """The known bugs that are mended while programs run."""
-        return KNOWN_BUGS.values() if self.past_known else [KNOWN_BUGS[it] for it in self.mended]
-
-    def program(self, index: int) -> Program:
-        """The program with that index."""
-        return self._programs(range(index, index + 1))[0]
-
-    def together(self, indices: range) -> Program:
-        """The programs with these indices, as one."""
-        return glue(self._programs(indices)).program
-
-    def _programs(self, indices: range) -> list[Program]:
-        drawn = list(sample(swarm(self.seed), self.seed, indices.stop))[indices.start :]
-        return [on_device(program, self.device) for program in drawn]
-
-    def groups(self) -> Iterator[range]:
-        """The indices of the programs that run together. Groups have about equal sizes."""
-        size = self.group if can_glue(target_named(self.target)) else 1
-        number = -(-self.count // size)
-        for each in range(number):
-            yield range(each * self.count // number, (each + 1) * self.count // number)
 
 
 @dataclass(slots=True)

@@ -23,11 +23,12 @@ from aliasproof.campaigns.run.executor import (
     Result,
     WorkerEnd,
 )
-from aliasproof.campaigns.run.full_disk import require_room
-from aliasproof.campaigns.run.shard import Shard, ShardResult
+from aliasproof.campaigns.run.shard import ShardResult
 from aliasproof.campaigns.run.statistics import Statistics, Suspicions
 from aliasproof.campaigns.store.finding import Finding, finding_from_json, finding_to_json
+from aliasproof.campaigns.store.full_disk import require_room
 from aliasproof.campaigns.store.json_codec import decoded, encoded
+from aliasproof.campaigns.store.plan import Shard
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.store import KeptFailure, Store
 from aliasproof.programs.program import Program

@@ -16,7 +16,8 @@ from aliasproof.campaigns.failure.failure import Failure, ReducedFailure, reduce
 from aliasproof.campaigns.failure.latent import reduce_latent
 from aliasproof.campaigns.run.blame import Blame
 from aliasproof.campaigns.run.pool import cleaned_worker
-from aliasproof.campaigns.run.shard import Shard, ShardResult, run_shard
+from aliasproof.campaigns.run.shard import ShardResult, run_shard
+from aliasproof.campaigns.store.plan import Shard
 from aliasproof.programs.errors import DeviceLost, InternalError, OutOfMemory, out_of_memory
 from aliasproof.trials import time_limit
 from aliasproof.trials.forked import NO_MEMORY, ZERO

@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aliasproof.campaigns.run import event_log
-from aliasproof.campaigns.run.shard import Shard
-from aliasproof.campaigns.store import run_lock, store_schema
+from aliasproof.campaigns.store import event_log, run_lock, store_schema
 from aliasproof.campaigns.store.finding import Finding
+from aliasproof.campaigns.store.plan import Shard
 from aliasproof.programs.errors import UserError, printable_json, shown
 from aliasproof.programs.program import Program
 from aliasproof.programs.serialization import dumps, loads

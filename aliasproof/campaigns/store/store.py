@@ -5,7 +5,7 @@ is durable at once: each method is a transaction, and SQLite waits for the disk.
 
 A campaign is a fold over the results of *tasks*: attempts at shards, and reductions. The store has
 the result of each task by its description, so a campaign that starts again takes stored results
-instead of running the tasks, and comes to the same state (see `campaigns.tasks`).
+instead of running the tasks, and comes to the same state (see `campaigns.run.tasks`).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 import torch
 
 from aliasproof.campaigns.failure.failure import Failure
-from aliasproof.campaigns.run.event_log import EventLog
-from aliasproof.campaigns.run.plan import Plan
+from aliasproof.campaigns.store.event_log import EventLog
 from aliasproof.campaigns.store.finding import Finding, finding_from_json, finding_to_json
 from aliasproof.campaigns.store.json_codec import decoded, encoded
+from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.store_schema import (
     DAMAGE,
     DEADLY,

@@ -1,26 +1,77 @@
-"""`Plan`: what a campaign runs, and for how long."""
+"""`Plan`: what a campaign runs, and for how long; and its shards, the units of work."""
 
 from __future__ import annotations
 
 import heapq
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aliasproof.campaigns.run.shard import PROGRAMS_PER_SHARD, Shard
 from aliasproof.campaigns.store.json_codec import decoded
-from aliasproof.programs.devices import is_device_name
+from aliasproof.corpus.known_bug import KnownBug
+from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.generators.features import swarm
+from aliasproof.generators.strategies import sample
+from aliasproof.programs.devices import is_device_name, on_device
 from aliasproof.programs.errors import UserError
+from aliasproof.programs.gluing import glue
+from aliasproof.programs.program import Program
 from aliasproof.targets.registry import target as target_named
+from aliasproof.trials.groups import can_glue
 from aliasproof.trials.worker import SEEDS_APART
 
+PROGRAMS_PER_SHARD = 25
 PROGRAM_LIMIT = 120.0  # seconds. A program takes a hundredth of a second, a compile by C++ ten.
 
 # What decides which programs run, and where. The rest may change when a run goes on.
 DECIDING = ("targets", "seed", "programs", "past_known", "device", "group", "share")
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """`count` programs of one seed through one target. The seed also decides the swarm features.
+
+    The programs with the indices in `skip` do not run: a worker died or hung on them before. With
+    `past_known`, torch runs with the known bugs mended. The programs are on `device`. `group` of
+    them are compiled as one. A worker died or hung while those with the indices `company` ran
+    together. The known bugs `mended` were frequent before.
+    """
+
+    seed: int
+    target: str
+    count: int = PROGRAMS_PER_SHARD
+    skip: frozenset[int] = frozenset()
+    past_known: bool = False
+    device: str = "cpu"
+    group: int = 1
+    company: range = range(0)
+    mended: tuple[str, ...] = ()
+
+    def mends(self) -> Iterable[KnownBug]:
+        """The known bugs that are mended while programs run."""
+        return KNOWN_BUGS.values() if self.past_known else [KNOWN_BUGS[it] for it in self.mended]
+
+    def program(self, index: int) -> Program:
+        """The program with that index."""
+        return self._programs(range(index, index + 1))[0]
+
+    def together(self, indices: range) -> Program:
+        """The programs with these indices, as one."""
+        return glue(self._programs(indices)).program
+
+    def _programs(self, indices: range) -> list[Program]:
+        drawn = list(sample(swarm(self.seed), self.seed, indices.stop))[indices.start :]
+        return [on_device(program, self.device) for program in drawn]
+
+    def groups(self) -> Iterator[range]:
+        """The indices of the programs that run together. Groups have about equal sizes."""
+        size = self.group if can_glue(target_named(self.target)) else 1
+        number = -(-self.count // size)
+        for each in range(number):
+            yield range(each * self.count // number, (each + 1) * self.count // number)
 
 
 @dataclass(frozen=True, slots=True)
