@@ -18,7 +18,7 @@ from aliasproof.campaigns.store.plan import DECIDING, Plan, Shard
 from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.run_lock import RunLock
 from aliasproof.campaigns.store.store import KNOWN, Store
-from aliasproof.campaigns.store.store_schema import DAMAGE, NAME
+from aliasproof.campaigns.store.store_schema import DAMAGE, DEADLY, NAME
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.programs.errors import UserError, shown
 
@@ -94,10 +94,11 @@ def _outcome(store: Store, plan: Plan, folder: Path) -> Campaign:
     The shards of several runs follow no plan, so what a fold decides on its way is not in it.
     """
     campaign = Campaign(plan, folder, {name: Statistics() for name in plan.targets})
-    for target, seed, stored in store.results():
+    for target, seed, text in store.all("SELECT target, seed, result FROM shards ORDER BY rowid"):
         shard = Shard(seed, target)
-        campaign.add_outcome(shard, store.checked(outcome_from_json, stored, shard))
-    for target, count in store.deadly():
+        outcome = store.checked(outcome_from_json, store.json_values(text), shard)
+        campaign.add_outcome(shard, outcome)
+    for target, count in store.all(DEADLY):
         campaign.add_deadly(target, count)
     _add_reductions(campaign, store)
     counts = store.occurrences()
@@ -121,10 +122,11 @@ def _outcome(store: Store, plan: Plan, folder: Path) -> Campaign:
 
 
 def _add_reductions(campaign: Campaign, store: Store) -> None:
-    for deaths, stored in store.reductions():
-        campaign.deaths += len(deaths)
-        if stored is None:
+    for deaths, text in store.all("SELECT deaths, reduction FROM failures"):
+        campaign.deaths += len(store.json_values(deaths))
+        if text is None:
             continue
+        stored = store.json_values(text)
         if "mistake" in stored:
             campaign.mistakes.append(f"a reduction: {stored['mistake']}")
             continue

@@ -165,58 +165,39 @@ class Tasks:
             self._keep(self._running.pop(number), result)
 
     def _keep(self, ticket: Ticket, result: Result) -> None:
-        if isinstance(result, WorkerEnd):
-            self._keep_end(ticket, result)
-        elif isinstance(result, Mistake):
-            self._keep_mistake(ticket, result)
-        elif isinstance(result, ShardResult):
-            assert isinstance(ticket.work, Shard)
-            self._keep_shard(ticket, ticket.work, result)
-        else:
-            assert isinstance(ticket.work, KeptFailure)
+        if isinstance(result, Mistake):
+            require_room(result.text, self.folder.folder)
+        if isinstance(ticket.work, KeptFailure):
+            assert not isinstance(result, ShardResult)
             self._keep_reduction(ticket, ticket.work, result)
+        else:
+            assert not isinstance(result, Reduction)
+            self._keep_outcome(ticket, ticket.work, result)
 
-    def _keep_reduction(self, ticket: Ticket, kept: KeptFailure, result: Reduction) -> None:
-        finding = None if result.reduced is None else Finding.of(result.reduced)
-        stored = {
-            "reduced": None if finding is None else finding_to_json(finding),
-            "seconds": result.seconds,
-        }
-        self.store.keep_reduction(kept, stored)
-        ticket.outcome = self._reduction_outcome(stored)
-
-    def _keep_shard(self, ticket: Ticket, shard: Shard, result: ShardResult) -> None:
-        company = [
-            Failure(found.symptom, found.program, shard.seed, company=True)
-            for found in result.company
-        ]
-        failures = [*result.failures, *company]
+    def _keep_outcome(self, ticket: Ticket, shard: Shard, outcome: ShardOutcome) -> None:
+        failures = _failures(outcome) if isinstance(outcome, ShardResult) else []
         for failure in failures:
             seen = failure.violation.evidence if failure.violation else {}
             require_room(f"{failure.symptom.kind} {seen.get('message')}", self.folder.folder)
-        self._keep_outcome(ticket, shard, result, failures)
-
-    def _keep_outcome(
-        self, ticket: Ticket, shard: Shard, outcome: ShardOutcome, failures: Sequence[Failure] = ()
-    ) -> None:
         stored = outcome_to_json(outcome)
         self.store.keep_result(ticket.name, (shard.target, shard.seed), stored, failures)
         ticket.outcome = outcome
 
-    def _keep_end(self, ticket: Ticket, end: WorkerEnd) -> None:
-        if isinstance(ticket.work, Shard):
-            self._keep_outcome(ticket, ticket.work, end)
+    def _keep_reduction(
+        self, ticket: Ticket, kept: KeptFailure, result: Reduction | WorkerEnd | Mistake
+    ) -> None:
+        if isinstance(result, WorkerEnd):
+            ticket.work, ticket.outcome = self.store.keep_death(kept, result.kind), result
+            return
+        if isinstance(result, Mistake):
+            stored: dict[str, Any] = {"mistake": result.text}
         else:
-            ticket.work = self.store.keep_death(ticket.work, end.kind)
-            ticket.outcome = end
-
-    def _keep_mistake(self, ticket: Ticket, mistake: Mistake) -> None:
-        require_room(mistake.text, self.folder.folder)
-        if isinstance(ticket.work, Shard):
-            self._keep_outcome(ticket, ticket.work, mistake)
-        else:
-            self.store.keep_reduction(ticket.work, {"mistake": mistake.text})
-            ticket.outcome = mistake
+            finding = (
+                None if result.reduced is None else finding_to_json(Finding.of(result.reduced))
+            )
+            stored = {"reduced": finding, "seconds": result.seconds}
+        self.store.keep_reduction(kept, stored)
+        ticket.outcome = self._reduction_outcome(stored)
 
     # --- read results ---
 
@@ -230,6 +211,13 @@ class Tasks:
         reduced, where = stored["reduced"], str(self.store.file)
         finding = None if reduced is None else self.store.checked(finding_from_json, reduced, where)
         return FinishedReduction(finding, float(stored["seconds"]))
+
+
+def _failures(result: ShardResult) -> list[Failure]:
+    """The failures of a shard, those of companies included."""
+    seed = result.shard.seed
+    company = (Failure(it.symptom, it.program, seed, company=True) for it in result.company)
+    return [*result.failures, *company]
 
 
 def _is_deadly(kept: KeptFailure) -> bool:

@@ -14,10 +14,10 @@ import functools
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -28,7 +28,6 @@ from aliasproof.campaigns.store.json_codec import decoded, encoded
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.store_schema import (
     DAMAGE,
-    DEADLY,
     MOST_BYTES,
     NAME,
     SCHEMA,
@@ -37,6 +36,10 @@ from aliasproof.campaigns.store.store_schema import (
     require_texts,
 )
 from aliasproof.programs.errors import UserError
+
+T = TypeVar("T")
+
+_FINDINGS = "SELECT finding, script, issue, confirmation, torch_compile FROM findings "
 
 KNOWN = "known-"  # the identifiers of known bugs start so
 
@@ -138,24 +141,23 @@ class Store:
                 f"{self.file.parent} was made with torch {version}, and this is torch"
                 f" {torch.__version__}; go on with the former, or name a new folder with --run"
             )
-        stored: Plan = self.checked(Plan.from_json, self._decoded(plan))
-        return stored
+        return self.checked(Plan.from_json, self.json_values(plan))
 
-    def keep_plan(self, plan: Plan, *, merged: bool = False) -> None:
+    def keep_plan(self, plan: Plan) -> None:
         """Keep the plan of this run, or the one that it goes on with."""
         text = json.dumps(encoded(plan))
-        if self._one("SELECT id FROM runs") is None or merged:
+        if self._one("SELECT id FROM runs") is None:
             version = str(torch.__version__)
-            self.write("INSERT INTO runs VALUES (NULL, ?, ?, 0, '{}', ?)", text, version, merged)
+            self.write("INSERT INTO runs VALUES (NULL, ?, ?, 0, '{}', 0)", text, version)
         else:
             self.write("UPDATE runs SET plan = ?", text)
 
     def elapsed(self) -> tuple[float, dict[str, float]]:
         """The seconds of the run so far, and those of the processor by part."""
-        rows = self._connection.execute("SELECT elapsed, spent FROM runs").fetchall()
+        rows = self.all("SELECT elapsed, spent FROM runs")
         spent: Counter[str] = Counter()
         for _, parts in rows:
-            spent.update(self._decoded(parts))
+            spent.update(self.json_values(parts))
         return sum(float(seconds) for seconds, _ in rows), dict(spent)
 
     def note_progress(
@@ -178,34 +180,26 @@ class Store:
 
     # --- shards and their failures ---
 
-    def results(self) -> Iterator[tuple[str, int, dict[str, Any]]]:
-        """Target, seed and result of each attempt at a shard."""
-        for target, seed, text in self._connection.execute(
-            "SELECT target, seed, result FROM shards ORDER BY rowid"
-        ):
-            yield target, seed, self._decoded(text)
-
-    def deadly(self) -> list[tuple[str, int]]:
-        """By target, how many programs end the worker that runs them alone."""
-        return self.all(DEADLY)
-
-    def reductions(self) -> Iterator[tuple[list[str], dict[str, Any] | None]]:
-        """For each failure, the ends of workers that reduced it, and the result."""
-        for deaths, text in self._connection.execute("SELECT deaths, reduction FROM failures"):
-            yield self._decoded(deaths), None if text is None else self._decoded(text)
-
     def result(self, task: str) -> dict[str, Any] | None:
         """The result of an attempt at a shard, as it was kept."""
         row = self._one("SELECT result FROM shards WHERE task = ?", task)
-        return None if row is None else self._decoded(row[0])
+        return None if row is None else self.json_values(row[0])
 
     def failures(self, task: str) -> list[KeptFailure]:
         """The failures of an attempt at a shard, in order."""
-        rows = self._connection.execute(
-            "SELECT id, number, failure, deaths FROM failures WHERE task = ? ORDER BY number",
-            (task,),
+        rows = self.all(
+            "SELECT id, number, failure, deaths FROM failures WHERE task = ? ORDER BY number", task
         )
-        return [self._failure(id_, task, *row) for id_, *row in rows]
+        return [
+            KeptFailure(
+                id_,
+                task,
+                number,
+                self.checked(_failure_of, text),
+                tuple(self.json_values(deaths)),
+            )
+            for id_, number, text, deaths in rows
+        ]
 
     def keep_result(
         self,
@@ -257,16 +251,12 @@ class Store:
             known=failure.known,
         )
 
-    def _failure(self, id_: int, task: str, number: int, text: str, deaths: str) -> KeptFailure:
-        failure = self.checked(_failure_of, text)
-        return KeptFailure(id_, task, number, failure, tuple(self._decoded(deaths)))
-
     # --- reductions ---
 
     def reduction(self, kept: KeptFailure) -> dict[str, Any] | None:
         """The result of a reduction, as it was kept."""
         row = self._one("SELECT reduction FROM failures WHERE id = ?", kept.id)
-        return None if row is None or row[0] is None else self._decoded(row[0])
+        return None if row is None or row[0] is None else self.json_values(row[0])
 
     def keep_reduction(self, kept: KeptFailure, result: Mapping[str, object]) -> None:
         """Keep the result of a reduction."""
@@ -350,31 +340,18 @@ class Store:
 
     def finding(self, identifier: str) -> KeptFinding | None:
         """A finding and all that is known of it."""
-        row = self._one(
-            "SELECT finding, script, issue, confirmation, torch_compile FROM findings"
-            " WHERE identifier = ?",
-            identifier,
-        )
-        return None if row is None else self._finding(*row)
+        return next(self._findings("WHERE identifier = ?", identifier), None)
 
     def findings(self) -> Iterator[KeptFinding]:
         """All findings, in the order in which they were found."""
-        for (identifier,) in self._connection.execute(
-            "SELECT identifier FROM findings ORDER BY rowid"
-        ).fetchall():
-            found = self.finding(identifier)
-            assert found is not None
-            yield found
+        return self._findings("ORDER BY rowid")
 
-    def _finding(
-        self, text: str, script: str, issue: str | None, confirmation: str | None, said: str | None
-    ) -> KeptFinding:
-        finding = self.checked(_finding_of, text, str(self.file))
-        self.checked(require_texts, script, issue)
-        shown, answers = (
-            None if value is None else self._decoded(value) for value in (confirmation, said)
-        )
-        return KeptFinding(finding, script, issue, shown, answers)
+    def _findings(self, which: str, *values: object) -> Iterator[KeptFinding]:
+        for text, script, issue, *said in self.all(_FINDINGS + which, *values):
+            finding = self.checked(_finding_of, text, str(self.file))
+            self.checked(require_texts, script, issue)
+            shown, answers = (None if it is None else self.json_values(it) for it in said)
+            yield KeptFinding(finding, script, issue, shown, answers)
 
     # --- rows ---
 
@@ -389,10 +366,11 @@ class Store:
         """Change rows."""
         self._connection.execute(statement, values)
 
-    def _decoded(self, text: str) -> Any:
+    def json_values(self, text: str) -> Any:
+        """The JSON values of a text."""
         return self.checked(json.loads, text)
 
-    def checked(self, read: Any, *values: object) -> Any:
+    def checked(self, read: Callable[..., T], *values: object) -> T:
         """Read a value. Raises `UserError` that names the store if it is malformed."""
         try:
             return read(*values)
