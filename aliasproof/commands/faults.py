@@ -25,11 +25,15 @@ Faults = Annotated[
 Programs = Annotated[
     int | None, whole_number("A fault survives after this many programs. Default: 5,000.", 1)
 ]
+Listed = Annotated[
+    bool, typer.Option("--list", help="Print what is wrong in each fault, and where it is from.")
+]
 Seed = Annotated[int, typer.Option(metavar="NUMBER", help="The same seed gives the same matrix.")]
 
 
 def faults(
     fault: Faults = None,
+    listed: Listed = False,
     programs: Programs = None,
     seed: Seed = 0,
     workers: Workers = None,
@@ -43,10 +47,14 @@ def faults(
     Exit status: 0 if all faults are killed, 1 if a fault survives, 2 for bad input, 3 if the code
     of a fault raises.
     """
-    from aliasproof.faults.catalogue import FAULTS
+    from aliasproof.faults.catalogue import FAULTS, fault_named
     from aliasproof.faults.matrix import FURTHER, MOST_PROGRAMS, WAIVED, kill_matrix
     from aliasproof.trials.worker import quiet_torch
 
+    if listed:
+        for wrong in [fault_named(name) for name in fault or FAULTS]:
+            results().out(f"{wrong.name}: {wrong.summary} ({wrong.source})")
+        return 0
     quiet_torch()
     most = programs or MOST_PROGRAMS
     chosen = list(dict.fromkeys(fault or FAULTS))

@@ -47,5 +47,5 @@ def fault_named(name: str) -> Fault:
     plain = name.replace("-", " ")
     if plain in FAULTS:
         return FAULTS[plain]
-    hint = did_you_mean(plain, FAULTS, otherwise="see docs/faults.md for all of them")
+    hint = did_you_mean(plain, FAULTS, otherwise="see aliasproof faults --list")
     raise UserError(f"unknown fault '{name}'{hint}")

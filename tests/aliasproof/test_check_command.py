@@ -10,7 +10,7 @@ from aliasproof.oracles.judge import ORACLES
 from aliasproof.oracles.verdict import Verdict
 from aliasproof.programs.serialization import dumps
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "check.md"
 # In torch 2.13, zeroing an expanded input through AOTAutograd gives values other than zero.
 MISCOMPILED = """
 import torch
@@ -193,9 +193,9 @@ def test_a_program_and_the_folder_of_a_finding(call, adding_program, tmp_path):
         assert call("check", "--in-process", where, "--target", "aot").code == 0
 
 
-def test_the_readme_shows_what_the_command_prints(call, write, monkeypatch):
+def test_the_page_shows_what_the_command_prints(call, write, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)  # a file is printed 100 columns wide
-    text = README.read_text(encoding="utf-8")
+    text = PAGE.read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(# mine.py\n.*?)```", text, re.DOTALL)
     ((command, shown),) = re.findall(r"\$ aliasproof (check .*?)\n(.*?)```", text, re.DOTALL)
     write(code)

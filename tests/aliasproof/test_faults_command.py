@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from aliasproof.faults.catalogue import FAULTS
 from aliasproof.oracles.judge import EVERY_ORACLE
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of torch, about odd programs
@@ -20,6 +21,17 @@ def test_the_matrix_as_a_table(call):
     assert row.startswith("epilogue is dead code")
     assert "1 of 1 faults killed. Programs until the first kill: median 1, maximum 1." in rest
     assert "killed by errors alone: none" in rest
+
+
+def test_the_catalogue_is_listed_without_a_run(call):
+    outcome = call("faults", "--list")
+    assert outcome.code == 0
+    lines = outcome.out.splitlines()
+    assert len(lines) == len(FAULTS)
+    for line, fault in zip(lines, FAULTS.values(), strict=True):
+        assert line == f"{fault.name}: {fault.summary} ({fault.source})"
+    one = call("faults", "--list", "--fault", "epilogue-is-swapped")
+    assert one.out.startswith("epilogue is swapped: ")
 
 
 def test_a_survivor_is_an_exit_code(call):

@@ -8,9 +8,12 @@ import shlex
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+from benchmarks.__main__ import NAMES as BENCHMARKS
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -36,6 +39,8 @@ EDIT = re.compile(
     re.DOTALL,
 )
 COMMAND = re.compile(r"^\$ (.+)$", re.MULTILINE)
+# A command within a sentence.
+INLINE = re.compile(r"`((?:python|make|aliasproof) [^`]+)`")
 # What a walk-through needs of the repository.
 COPIED = ("docs", "pyproject.toml", "tests", "README.md", "CONTRIBUTING.md")
 PACKAGES = sorted(path.parent.name for path in ROOT.glob("*/__init__.py"))
@@ -69,19 +74,26 @@ def follow(edit: re.Match[str], scratch: Path) -> None:
     lines = path.read_text(encoding="utf-8").split("\n")
     anchor = edit["anchor"].split("\n")
     width = len(anchor)
-    found = [
+    positions = [
         index
         for index in range(len(lines))
         if [line.strip() for line in lines[index : index + width]]
         == [line.strip() for line in anchor]
     ]
-    assert found, f"{edit['old']} has no line `{edit['anchor']}`"
+    assert positions, f"{edit['old']} has no line `{edit['anchor']}`"
     start, end = {
-        "above": (found[0], found[0]),
-        "below": (found[0] + width, found[0] + width),
-    }.get(edit["how"], (found[0], found[0] + width))
-    lines[start:end] = edit["text"].removesuffix("\n").split("\n")
+        "above": (positions[0], positions[0]),
+        "below": (positions[0] + width, positions[0] + width),
+    }.get(edit["how"], (positions[0], positions[0] + width))
+    # A function is two empty lines above what follows.
+    gap = ["", ""] if edit["text"].startswith("def ") else []
+    lines[start:end] = edit["text"].removesuffix("\n").split("\n") + gap
     path.write_text("\n".join(lines), encoding="utf-8")
+
+
+def commands_of_text(text: str) -> list[list[str]]:
+    """The commands in sentences. What stands for another word is in capitals."""
+    return [shlex.split(command) for command in INLINE.findall(text)]
 
 
 def run(words: list[str], scratch: Path) -> None:
@@ -100,6 +112,25 @@ def run(words: list[str], scratch: Path) -> None:
 
 def test_the_walk_throughs_are_those_that_a_newcomer_needs() -> None:
     assert tuple(SECTIONS) == NAMES
+
+
+def test_the_commands_of_the_text_exist() -> None:
+    """A benchmark by its name, a target of the Makefile, and a module or a command by its help."""
+    targets = re.findall(r"^(\w+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    asked = set()
+    for words in commands_of_text(TEXT):
+        match words:
+            case ["make", name, *_]:
+                assert name in targets, words
+            case ["python", "-m", "benchmarks", *names]:
+                assert names[0] in BENCHMARKS, words
+            case ["python", "-m", module, *_]:
+                assert find_spec(module), words
+            case ["aliasproof", name, *_]:
+                asked.add(name)
+    for name in asked:
+        run(["aliasproof", name, "--help"], ROOT)
+    assert ["python", "-m", "benchmarks", "scenario_yield"] in commands_of_text(TEXT)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -121,6 +152,8 @@ def test_the_walk_throughs_work(scratch: Path) -> None:
     for section in SECTIONS.values():
         for edit in EDIT.finditer(section):
             follow(edit, scratch)
+    run(["ruff", "check", "--no-cache", "."], scratch)
+    run(["ruff", "format", "--check", "--no-cache", "."], scratch)
     for command in dict.fromkeys(COMMAND.findall("".join(SECTIONS.values()))):
         words = shlex.split(command)
         if words[0] == "make":  # make test ARGS='...'

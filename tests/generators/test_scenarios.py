@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,6 @@ from aliasproof.generators.scenarios import SCENARIOS
 from aliasproof.generators.scene import Counts
 from aliasproof.generators.strategies import sample
 
-DOCS = Path(__file__).parents[2] / "docs" / "scenarios.md"
 PLAYED = [scenario for scenario in SCENARIOS if scenario.play is not None]
 
 
@@ -37,19 +35,6 @@ def test_no_scenario_is_played_unless_it_is_switched_on() -> None:
     counts = Counts()
     list(sample(Features(scenarios=()), 1, 20, counts))
     assert not counts.scenarios
-
-
-def test_the_docs_have_a_row_per_scenario() -> None:
-    table, _, _ = DOCS.read_text(encoding="utf-8").partition("\n## ")
-    rows = re.findall(r"^\| .+ \|$", table, re.MULTILINE)
-    rows.remove("| scenario | sketch | layer | family |")
-    assert sorted(rows) == sorted(map(row_of, SCENARIOS))
-
-
-def row_of(scenario: Scenario) -> str:
-    """The row of a scenario in the docs; `|` would end a cell."""
-    layers = ", ".join(scenario.layers)
-    return f"| {scenario.name} | `{scenario.sketch}` | {layers} | {scenario.family} |"
 
 
 def test_a_family_that_is_a_known_bug_is_in_the_corpus() -> None:
