@@ -14,9 +14,10 @@ import torch
 from aliasproof.campaigns.failure.failure import Failure
 from aliasproof.campaigns.run.shard import ShardResult
 from aliasproof.campaigns.run.statistics import Statistics, Suspicions
-from aliasproof.campaigns.run.tasks import outcome_from_json, outcome_to_json
+from aliasproof.campaigns.run.tasks import outcome_from_json, outcome_to_json, task_name
 from aliasproof.campaigns.store import store_schema as stored
 from aliasproof.campaigns.store.full_disk import DiskFull, explained, require_room
+from aliasproof.campaigns.store.json_codec import encoded
 from aliasproof.campaigns.store.plan import Plan, Shard
 from aliasproof.campaigns.store.run_lock import RunLock
 from aliasproof.campaigns.store.store import Store
@@ -59,6 +60,25 @@ def test_a_shard_comes_back_as_it_was() -> None:
     failures = [FAILURE, Failure(SYMPTOM, PROGRAM, 7, company=True)]
     data = json.loads(json.dumps(outcome_to_json(result)))
     assert outcome_from_json(data, shard, failures) == result
+
+
+def test_the_name_of_a_task_is_that_of_runs_of_before() -> None:
+    shard = Shard(7, "aot", skip=frozenset({3, 1}), company=range(2, 5))
+    name = (
+        '{"seed": 7, "target": "aot", "count": 25, "skip": [1, 3], "past_known": false,'
+        ' "device": "cpu", "group": 1, "company": [2, 5], "attempt": 2}'
+    )
+    assert task_name(shard, 2) == name
+    mending = task_name(replace(shard, mended=("expand-inverse",)), 2)
+    assert json.loads(mending) == json.loads(name) | {"mended": ["expand-inverse"]}
+
+
+@pytest.mark.parametrize(
+    "values", [{"workers": 0}, {"seconds": float("nan")}, {"share": [3, 2]}, {"device": "disk"}]
+)
+def test_a_plan_out_of_range_is_refused(values: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="of the plan is"):
+        Plan.from_json(encoded(Plan(("aot",))) | values)
 
 
 def test_a_plan_comes_back_and_another_torch_may_not_go_on(
