@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from pathlib import Path
 
-from aliasproof.minimize_request import MinimizeRequest, Subject, Wanted
+from aliasproof.campaigns.failure.kept import Kept
+from aliasproof.minimize_request import MinimizeRequest, Subject
 from aliasproof.programs.errors import InternalError, UserError
 from aliasproof.programs.printing import inputs_source, source
 from aliasproof.programs.program import Program
 from aliasproof.programs.serialization import dumps
 from aliasproof.trials.isolation import (
-    TARGET_STEP,
     Death,
     Isolated,
     Limits,
@@ -35,7 +35,7 @@ from aliasproof.trials.isolation import (
 
 # By name: the functions run in the other processes.
 ATTEND = "aliasproof.minimize_session:attend"
-GRADE = "aliasproof.minimize_session:grade_of"
+CALL = "operator:call"
 _LONGEST_WAIT = 0.05  # seconds between two looks at limits
 
 
@@ -75,7 +75,7 @@ class TargetCheck:
 
     request: MinimizeRequest
     subject: Subject
-    wanted: Wanted
+    kept: Kept
     limits: Limits
     mistakes: int = 0
     _idle: queue.SimpleQueue[_Worker] = field(default_factory=queue.SimpleQueue)
@@ -112,7 +112,7 @@ class TargetCheck:
                     worker = self._started() if isinstance(prepared, Death) else worker
                     raise _not_prepared(prepared)
                 worker.prepared = True
-            worker.process.call(GRADE, candidate, self.wanted)
+            worker.process.call(CALL, self.kept.grade, candidate)
             outcome = self._waited(worker.process)
             if isinstance(outcome, Death):
                 worker = self._started()
@@ -134,8 +134,7 @@ class TargetCheck:
         if isinstance(outcome, Raised):
             self.mistakes += isinstance(outcome.error, InternalError)
             return 0
-        same = outcome.kind == self.wanted.kind and outcome.step == TARGET_STEP
-        return int(self.wanted.death and same)
+        return self.kept.grade_of_death(outcome)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +147,6 @@ class ScriptCheck:
 
     script: Path
     seconds: float
-    notes: str = ""
     _stopping: threading.Event = field(default_factory=threading.Event)
 
     def stop(self) -> None:
@@ -158,7 +156,7 @@ class ScriptCheck:
     def __call__(self, candidate: Program) -> int:
         with tempfile.TemporaryDirectory(prefix="aliasproof-") as folder:
             for name, text in (
-                ("program.py", file_source(candidate, self.notes)),
+                ("program.py", file_source(candidate)),
                 ("program.json", dumps(candidate)),
             ):
                 (Path(folder) / name).write_text(text, encoding="utf-8")
@@ -188,8 +186,7 @@ class ScriptCheck:
         return None
 
 
-def file_source(program: Program, notes: str = "") -> str:
+def file_source(program: Program) -> str:
     """A file that `aliasproof check` takes: the program, and its inputs."""
-    head = f'"""{notes}"""\n\n' if notes else ""
-    text = f"{head}import torch\n\naten = torch.ops.aten\n\n\n"
-    return f"{text}{source(program)}\n\n{inputs_source(program)}"
+    head = "import torch\n\naten = torch.ops.aten\n\n\n"
+    return f"{head}{source(program)}\n\n{inputs_source(program)}"

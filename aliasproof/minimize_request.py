@@ -39,18 +39,3 @@ class Subject:
     program: Program
     notes: tuple[str, ...] = ()
     user_code: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """The difference that must stay: of which target, reported by which oracle, of which kind.
-
-    If `exact`, a campaign would count it: it is the main violation, and `target` is at fault.
-    Otherwise the oracle must report it, documented or not. `death` is true if it ends the process.
-    """
-
-    target: str
-    oracle: str
-    kind: str
-    exact: bool = True
-    death: bool = False

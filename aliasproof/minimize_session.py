@@ -7,10 +7,11 @@ import sys
 
 import torch
 
+from aliasproof.campaigns.failure.kept import Kept
 from aliasproof.campaigns.failure.recognition import recognised
 from aliasproof.campaigns.failure.signature import signature
-from aliasproof.minimize_request import MinimizeRequest, Subject, Wanted
-from aliasproof.oracles.judge import EVERY_ORACLE, ON_GRAPHS
+from aliasproof.minimize_request import MinimizeRequest, Subject
+from aliasproof.oracles.judge import EVERY_ORACLE
 from aliasproof.programs.devices import on_device, require_device
 from aliasproof.programs.errors import Rejected, UserError, did_you_mean
 from aliasproof.programs.execution import seed_generators
@@ -19,7 +20,7 @@ from aliasproof.programs.program import Program
 from aliasproof.programs.values import clone_inputs
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.user_names import grant
-from aliasproof.trials.attribution import Symptom, grade, graded
+from aliasproof.trials.attribution import Symptom
 from aliasproof.trials.examination import examine
 from aliasproof.trials.isolation import step
 from aliasproof.trials.trial import Case, run_eager, run_trial
@@ -88,26 +89,27 @@ def attend(request: MinimizeRequest, subject: Subject) -> None:
 # --- what is wrong --------------------------------------------------------------------------------
 
 
-def find(program: Program, request: MinimizeRequest) -> Wanted:
+def find(program: Program, request: MinimizeRequest) -> Kept:
     """The difference that must stay.
 
     Raises `UserError` if there is none, and `Rejected` if nothing can be judged.
     """
-    found = _found(Case.of(program), request)
-    if isinstance(found, Wanted):
-        return found
+    reason = _difference(Case.of(program), request)
+    if isinstance(reason, Kept):
+        return reason
     # What depends on more than ATen calls, such as autograd, is lost in a program.
-    original = None if _function is None else _found(_function, request)
-    if isinstance(original, Wanted):
+    original = None if _function is None else _difference(_function, request)
+    if isinstance(original, Kept):
+        symptom = original.symptom
         raise UserError(
-            f"the function differs ({original.oracle}: {original.kind}, target"
-            f" {original.target}), but the program of its ATen calls does not: {found}. What is"
+            f"the function differs ({symptom.oracle}: {symptom.kind}, target"
+            f" {symptom.target}), but the program of its ATen calls does not: {reason}. What is"
             " wrong depends on something that a program does not keep"
         )
-    raise UserError(f"nothing to reduce: {found}")
+    raise UserError(f"nothing to reduce: {reason}")
 
 
-def _found(case: Case, request: MinimizeRequest) -> Wanted | str:
+def _difference(case: Case, request: MinimizeRequest) -> Kept | str:
     """The difference that a case shows, or why there is none."""
     assert request.target is not None
     target = target_named(request.target)
@@ -119,12 +121,11 @@ def _found(case: Case, request: MinimizeRequest) -> Wanted | str:
     reporting = [name for name, report in found.reports.items() if report.differences]
     if request.oracle is not None:
         for difference in found.reports[request.oracle].differences:
-            return Wanted(target.name, request.oracle, difference.kind, exact=False)
+            return Kept(Symptom(target.name, request.oracle, difference.kind), exact=False)
         known = f"; these do: {', '.join(reporting)}" if reporting else ""
         return f"the oracle '{request.oracle}' reports no difference of {target.name}{known}"
     if found.failed and found.symptom is not None:
-        symptom = found.symptom
-        return Wanted(symptom.target, symptom.oracle, symptom.kind)
+        return Kept(found.symptom)
     if reporting:
         return (
             f"{target.name} breaks no promise that results show, but a difference is reported by"
@@ -133,29 +134,11 @@ def _found(case: Case, request: MinimizeRequest) -> Wanted | str:
     return f"{target.name} does what eager does"
 
 
-# --- candidates -----------------------------------------------------------------------------------
-
-
-def grade_of(program: Program, wanted: Wanted) -> int:
-    """0 if a candidate does not show what is wanted; else 1, or more if it shows better."""
-    target = target_named(wanted.target)
-    if wanted.exact:
-        return grade(program, target, Symptom(wanted.target, wanted.oracle, wanted.kind))
-    every = wanted.oracle in ON_GRAPHS
-    found = examine(Case.of(program), target, every_oracle=every, attribute=False)
-    report = found.reports.get(wanted.oracle)
-    if report is None or found.rejected is not None:
-        return 0
-    return int(any(each.kind == wanted.kind for each in report.differences))
-
-
-def identifier(program: Program, wanted: Wanted, grade: int) -> str:
+def identifier(program: Program, kept: Kept, grade: int) -> str:
     """The identifier that a campaign gives to the reduced program."""
-    target = target_named(wanted.target)
-    symptom = Symptom(wanted.target, wanted.oracle, wanted.kind)
-    if wanted.death or not wanted.exact:
+    symptom = kept.grades[grade - 1]
+    if kept.step or not kept.exact:
         return signature(symptom, program).identifier
-    symptom = graded(symptom)[grade - 1]
-    trial = run_trial(Case.of(program), target)
+    trial = run_trial(Case.of(program), kept.target)
     known = recognised(program, symptom, reduced=True).known
     return signature(symptom, program, trial.target.error, known).identifier

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from aliasproof.programs.program import Program
-from aliasproof.reduction.reducer import Predicate, Reducer, StepStatistics
-from aliasproof.reduction.speculation import ahead
+from aliasproof.reduction.reducer import Predicate, Reducer, StepStatistics, ahead
 
 
 class CandidateCheck(Protocol):

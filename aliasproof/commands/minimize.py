@@ -14,9 +14,11 @@ from typing import Any
 from rich.live import Live
 from rich.text import Text
 
+from aliasproof.campaigns.failure.kept import Kept
 from aliasproof.campaigns.store.stored import StoredSuspicion, locate, read_stored
 from aliasproof.candidate_checks import ScriptCheck, TargetCheck, file_source, outcome_of
-from aliasproof.minimize_request import MinimizeRequest, Subject, Wanted
+from aliasproof.commands.check import MEMORY_SHARE
+from aliasproof.minimize_request import MinimizeRequest, Subject
 from aliasproof.minimizing import Minimized, minimize
 from aliasproof.programs.devices import require_device
 from aliasproof.programs.errors import Rejected, UserError
@@ -32,7 +34,7 @@ from aliasproof.reports.console import (
 )
 from aliasproof.reports.reduction_table import print_steps
 from aliasproof.reports.wording import clock, counted
-from aliasproof.trials.attribution import Symptom, graded
+from aliasproof.trials.attribution import Symptom
 from aliasproof.trials.isolation import (
     CPU,
     TARGET_STEP,
@@ -47,7 +49,6 @@ from aliasproof.user_code import user_file
 from aliasproof.user_code.user_file import FileNames
 
 NOT_JUDGED, INTERRUPTED = 4, 130
-MEMORY_SHARE = 0.8  # of the memory that is available, for all workers together
 REDRAWN_EVERY = 0.2  # seconds
 LINE_EVERY = 10.0  # seconds, where nothing can be redrawn
 # By name: the functions run in the other process.
@@ -98,12 +99,12 @@ def minimize_file(given: str, request: MinimizeRequest, options: MinimizeOptions
         require_device(request.device)
     try:
         if options.interesting is not None:
-            return _finish(_by_script(request, options), request, options, None)
-        found, wanted = _by_target(request, options)
+            return _finish(_by_script(request, options), request, options)
+        minimized, kept, named = _by_target(request, options)
     except Rejected as reason:
         print_lines(notes(), f"aliasproof: {request.path} cannot be judged: {reason}")
         return NOT_JUDGED
-    return _finish(found, request, options, wanted)
+    return _finish(minimized, request, options, kept, named)
 
 
 def _located(given: str, request: MinimizeRequest, *, by_target: bool) -> MinimizeRequest:
@@ -153,12 +154,12 @@ def _begun(process: Isolated, request: MinimizeRequest) -> Subject:
     return subject
 
 
-def _wanted(outcome: Outcome, request: MinimizeRequest) -> Wanted:
+def _kept(outcome: Outcome, request: MinimizeRequest) -> Kept:
     """The difference that must stay."""
     if isinstance(outcome, Death) and outcome.step == TARGET_STEP and request.target is not None:
-        return Wanted(request.target, "errors", outcome.kind, death=True)
-    wanted: Wanted = _value(outcome, request)
-    return wanted
+        return Kept(Symptom(request.target, "errors", outcome.kind), step=TARGET_STEP)
+    kept: Kept = _value(outcome, request)
+    return kept
 
 
 # --- the reduction --------------------------------------------------------------------------------
@@ -180,30 +181,28 @@ def _by_script(request: MinimizeRequest, options: MinimizeOptions) -> Minimized:
 
 def _by_target(
     request: MinimizeRequest, options: MinimizeOptions
-) -> tuple[Minimized, tuple[Wanted, str | None]]:
+) -> tuple[Minimized, Kept, str | None]:
     """The result, what was kept, and the identifier that a campaign gives to it."""
     with _process(request, options) as process:
         subject = _begun(process, request)
         outcome = outcome_of(process, f"{SESSION}:find", subject.program, request)
-    wanted = _wanted(outcome, request)
-    print_lines(notes(), f"keeps {wanted.oracle}: {wanted.kind}, target {wanted.target}")
-    check = TargetCheck(request, subject, wanted, options.limits)
-    best = len(graded(_symptom(wanted))) if wanted.exact and not wanted.death else 1
+    kept = _kept(outcome, request)
+    symptom = kept.symptom
+    print_lines(notes(), f"keeps {symptom.oracle}: {symptom.kind}, target {symptom.target}")
+    check = TargetCheck(request, subject, kept, options.limits)
     with check.at_work(options.count), _progress() as listener:
-        found = minimize(subject.program, check, options.count, listener, best)
+        best = len(kept.grades)
+        minimized = minimize(subject.program, check, options.count, listener, best)
     if check.mistakes:
         what = counted(check.mistakes, "candidate")
         print_notes([f"{what} ended in an internal error of aliasproof, and did not count"])
-    if found.interrupted:  # whoever pressed Ctrl-C does not want to wait for another run
-        return found, (wanted, None)
+    if minimized.interrupted:  # whoever pressed Ctrl-C does not want to wait for another run
+        return minimized, kept, None
     with _process(request, options) as process:
         _value(outcome_of(process, f"{SESSION}:attend", request, subject), request)
-        named = outcome_of(process, f"{SESSION}:identifier", found.program, wanted, found.grade)
-        return found, (wanted, _value(named, request))
-
-
-def _symptom(wanted: Wanted) -> Symptom:
-    return Symptom(wanted.target, wanted.oracle, wanted.kind)
+        arguments = minimized.program, kept, minimized.grade
+        named = outcome_of(process, f"{SESSION}:identifier", *arguments)
+        return minimized, kept, _value(named, request)
 
 
 @contextlib.contextmanager
@@ -237,48 +236,46 @@ def _progress() -> Iterator[Callable[[Reducer], None]]:
 
 
 def _finish(
-    found: Minimized,
+    minimized: Minimized,
     request: MinimizeRequest,
     options: MinimizeOptions,
-    wanted: tuple[Wanted, str | None] | None,
+    kept: Kept | None = None,
+    identifier: str | None = None,
 ) -> int:
-    """Write and print the result. `wanted` is what was kept, and the identifier of the result."""
-    text = file_source(found.program)
+    """Write and print the result, what was kept, and the identifier of the result."""
+    text = file_source(minimized.program)
     if options.output is not None:
-        written = dumps(found.program) if options.output.suffix == ".json" else text
+        written = dumps(minimized.program) if options.output.suffix == ".json" else text
         try:
             options.output.write_text(written, encoding="utf-8")
         except OSError as error:
             raise UserError(f"{options.output} cannot be written: {error.strerror}") from error
     if options.as_json:
-        write_json({"file": str(request.path)} | _as_json(found, wanted) | {"source": text})
+        symptom = None if kept is None else asdict(kept.grades[minimized.grade - 1])
+        head = {"file": str(request.path), "signature": identifier, "kept": symptom}
+        write_json(head | _as_json(minimized) | {"source": text})
     else:
         print_code(results(), text)
-        print_steps(notes(), found.steps)
-        print_lines(notes(), _summary(found, None if wanted is None else wanted[1]))
-    return INTERRUPTED if found.interrupted else 0
+        print_steps(notes(), minimized.steps)
+        print_lines(notes(), _summary(minimized, identifier))
+    return INTERRUPTED if minimized.interrupted else 0
 
 
-def _summary(found: Minimized, identifier: str | None) -> str:
-    sizes = f"{len(found.original)} to {counted(len(found.program), 'instruction')}"
-    cost = f"{counted(found.tried, 'candidate')} tried, {found.accepted} accepted"
+def _summary(minimized: Minimized, identifier: str | None) -> str:
+    sizes = f"{len(minimized.original)} to {counted(len(minimized.program), 'instruction')}"
+    cost = f"{counted(minimized.tried, 'candidate')} tried, {minimized.accepted} accepted"
     name = f"; {identifier}" if identifier else ""
-    ended = "interrupted, the smallest so far: " if found.interrupted else ""
-    return f"{ended}{sizes}, {cost}, {found.seconds:.1f} s{name}"
+    ended = "interrupted, the smallest so far: " if minimized.interrupted else ""
+    return f"{ended}{sizes}, {cost}, {minimized.seconds:.1f} s{name}"
 
 
-def _as_json(found: Minimized, wanted: tuple[Wanted, str | None] | None) -> dict[str, object]:
-    kept: dict[str, object] = {"signature": None, "kept": None}
-    if wanted is not None:
-        what, identifier = wanted
-        symptom = graded(_symptom(what))[found.grade - 1]
-        kept = {"signature": identifier, "kept": asdict(symptom)}
-    return kept | {
-        "instructions": {"before": len(found.original), "after": len(found.program)},
-        "candidates tried": found.tried,
-        "accepted": found.accepted,
-        "seconds": round(found.seconds, 3),
-        "interrupted": found.interrupted,
-        "steps": {name: asdict(spent) for name, spent in found.steps.items()},
-        "program": to_json(found.program),
+def _as_json(minimized: Minimized) -> dict[str, object]:
+    return {
+        "instructions": {"before": len(minimized.original), "after": len(minimized.program)},
+        "candidates tried": minimized.tried,
+        "accepted": minimized.accepted,
+        "seconds": round(minimized.seconds, 3),
+        "interrupted": minimized.interrupted,
+        "steps": {name: asdict(spent) for name, spent in minimized.steps.items()},
+        "program": to_json(minimized.program),
     }

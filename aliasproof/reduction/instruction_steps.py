@@ -239,3 +239,17 @@ def _rewired(instruction: Instruction, name: str, other: str) -> Instruction:
         args=tuple(rename(value, {name: other}) for value in instruction.args),
         kwargs=tuple((key, rename(value, {name: other})) for key, value in instruction.kwargs),
     )
+
+
+# --- autograd -------------------------------------------------------------------------------------
+
+
+def plain_gradients(program: Program) -> Iterator[Program]:
+    """Let calls run with gradients, and let inputs be computed from leaves: all, or one of them."""
+    instructions = tuple(replace(each, grad=True) for each in program.instructions)
+    storages = tuple(replace(storage, gradient="computed") for storage in program.storages)
+    yield replace(program, instructions=instructions, storages=storages)
+    for index, storage in enumerate(storages):
+        yield replace(program, storages=put(program.storages, index, storage))
+    for index, instruction in enumerate(instructions):
+        yield program.with_instruction(index, instruction)

@@ -7,6 +7,7 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -29,6 +30,33 @@ def one_by_one(predicate: Predicate, candidates: Iterable[Program]) -> Generator
     """Ask about each candidate when its answer is wanted."""
     for candidate in candidates:
         yield predicate(candidate)
+
+
+def ahead(executor: Executor, count: int) -> Evaluate:
+    """Ask about `count` candidates at a time in an executor, and take the answers in order.
+
+    The result is that of a sequential reduction: each answer is a function of its candidate, and
+    the first success in the order of the candidates decides. What was asked ahead is given up.
+    """
+
+    def evaluate(predicate: Predicate, candidates: Iterable[Program]) -> Generator[int, None, None]:
+        waiting: deque[Future[int]] = deque()
+        source = iter(candidates)
+        try:
+            while True:
+                while len(waiting) < count:
+                    candidate = next(source, None)
+                    if candidate is None:
+                        break
+                    waiting.append(executor.submit(predicate, candidate))
+                if not waiting:
+                    return
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+    return evaluate
 
 
 @dataclass(slots=True)

@@ -9,11 +9,11 @@ fraction of the program, since the reducer goes on at the position of its last s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TypeAlias
 
-from aliasproof.programs.program import Program
-from aliasproof.reduction.better_steps import write_at_the_end
-from aliasproof.reduction.gradient_steps import plain_gradients
+from aliasproof.programs.defect import definitions
+from aliasproof.programs.program import Instruction, Program, Ref
 from aliasproof.reduction.input_steps import (
     drop_dimensions,
     drop_inputs,
@@ -30,6 +30,7 @@ from aliasproof.reduction.instruction_steps import (
     drop_outputs,
     drop_result_names,
     enlarge_empty_results,
+    plain_gradients,
     results_to_inputs,
     rewire_uses,
     simplify_constants,
@@ -75,5 +76,19 @@ PLAINER_PARTS: tuple[ReductionStep, ...] = (
 # Each group is repeated until it changes nothing, before the next one begins.
 GROUPS: StepGroups = (FEWER_INSTRUCTIONS, PLAINER_PARTS)
 STEPS: tuple[ReductionStep, ...] = FEWER_INSTRUCTIONS + PLAINER_PARTS
+
+
+def write_at_the_end(program: Program) -> Iterator[Program]:
+    """Write to one value, and return the others. An alias too many makes one of them wrong.
+
+    The program gets longer, and what is wrong easier to see.
+    """
+    names = [name for _, name in definitions(program)]
+    for name in names:
+        write = Instruction("aten.add_.Scalar", (Ref(name), 1))
+        outputs = tuple(dict.fromkeys((*program.outputs, *names)))
+        yield replace(program, instructions=(*program.instructions, write), outputs=outputs)
+
+
 # What may turn a failure into a better one. These programs are not simpler.
 BETTER: tuple[ReductionStep, ...] = (write_at_the_end,)

@@ -7,7 +7,9 @@ from typing import Any
 import torch
 from torch import fx
 
-from aliasproof.campaigns.failure.failure import Failure, SamePass, blamed_pass, reduce_failure
+from aliasproof.campaigns.failure.failure import Failure
+from aliasproof.campaigns.failure.kept import Kept, blamed_pass
+from aliasproof.campaigns.failure.reduction import reduce_failure
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.targets.registry import target
 from aliasproof.trials.attribution import Symptom
@@ -34,15 +36,15 @@ def test_a_reduction_stays_with_the_pass(program) -> None:
 
     product = program("v0 = aten.mul.Tensor(x0, x1)\nreturn (v0,)", (4,), (4,))
     difference = program("v0 = aten.sub.Tensor(x0, x1)\nreturn (v0,)", (4,), (4,))
-    accused, symptom = target("inductor-fx"), Symptom("inductor-fx", "values", "wrong value")
+    symptom = Symptom("inductor-fx", "values", "wrong value")
     with config.patch(
         joint_custom_post_pass=double_products, post_grad_custom_pre_pass=swap_operands
     ):
-        asked = SamePass(accused, symptom, blamed_pass(product, accused, symptom))
-        assert asked.blamed == "joint_graph: joint_custom_post_pass (double_products)"
-        assert asked.grade(product) == 1
-        assert asked.grade(difference) == 0
-        assert SamePass(accused, symptom).grade(difference) == 1
+        kept = Kept(symptom, blamed_pass(product, symptom))
+        assert kept.blamed == "joint_graph: joint_custom_post_pass (double_products)"
+        assert kept.grade(product) == 1
+        assert kept.grade(difference) == 0
+        assert Kept(symptom).grade(difference) == 1
 
 
 def test_a_finding_names_the_pass_at_fault(program) -> None:

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from aliasproof.campaigns.failure import latent as latent_failures
+from aliasproof.campaigns.failure import failure, kept, reduction
 from aliasproof.campaigns.failure.failure import Failure
-from aliasproof.campaigns.failure.latent import latent_failure, reduce_latent
+from aliasproof.campaigns.failure.reduction import reduce_failure
 from aliasproof.campaigns.run.campaign import Campaign
 from aliasproof.campaigns.run.confirmations import Confirmations
 from aliasproof.campaigns.run.scheduler import FoundFailure
@@ -52,7 +52,8 @@ def add_two(function: Function, inputs: Sequence[Tensor]) -> Build:
 @pytest.fixture
 def planted(monkeypatch: pytest.MonkeyPatch) -> Target:
     target = Target("planted", "for this test", Contract(), add_two, "")
-    monkeypatch.setattr(latent_failures, "target_named", lambda name: target)
+    for module in (failure, kept, reduction):
+        monkeypatch.setattr(module, "target_named", lambda name: target)
     return target
 
 
@@ -70,9 +71,9 @@ def written(program: Callable[..., Program]) -> Callable[[int], Program]:
 
 
 def test_a_latent_failure_is_reduced_and_explained(planted, written) -> None:
-    failure = latent_failure(LATENT, written(0), 7)
-    assert failure == Failure(LATENT, written(0), 7)
-    reduced = reduce_latent(failure)
+    drawn = Failure.latent(LATENT, written(0), 7)
+    assert drawn == Failure(LATENT, written(0), 7)
+    reduced = reduce_failure(drawn)
     assert reduced is not None
     assert [call.op for call in reduced.program.instructions] == [
         "aten.add.Scalar",
@@ -85,12 +86,12 @@ def test_a_latent_failure_is_reduced_and_explained(planted, written) -> None:
 
 
 def test_what_results_show_is_not_latent(planted, written) -> None:
-    assert latent_failure(LATENT, written(3), 7) is None
-    assert reduce_latent(Failure(LATENT, written(3), 7)) is None
+    assert Failure.latent(LATENT, written(3), 7) is None
+    assert reduce_failure(Failure(LATENT, written(3), 7)) is None
 
 
 def test_it_is_stored_without_a_reproducer(planted, written, tmp_path: Path) -> None:
-    reduced = reduce_latent(Failure(LATENT, written(0), 7))
+    reduced = reduce_failure(Failure(LATENT, written(0), 7))
     assert reduced is not None
     files, campaign = RunFolder.create(tmp_path / "run"), Campaign(Plan(("aot",)), tmp_path / "run")
     store = Store.open(files.folder)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from aliasproof.campaigns.failure.failure import Failure, reduce_failure
+from aliasproof.campaigns.failure.failure import Failure
 from aliasproof.campaigns.failure.recognition import recognised
+from aliasproof.campaigns.failure.reduction import reduce_failure
 from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.programs.program import Program

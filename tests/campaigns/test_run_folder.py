@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aliasproof.campaigns.failure.failure import reduce_failure
+from aliasproof.campaigns.failure.reduction import reduce_failure
 from aliasproof.campaigns.run.shard import run_shard
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.plan import Shard

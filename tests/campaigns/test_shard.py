@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from aliasproof.campaigns.failure.failure import Failure, reduce_failure
+from aliasproof.campaigns.failure.failure import Failure
+from aliasproof.campaigns.failure.reduction import reduce_failure
 from aliasproof.campaigns.run.blame import Blame
 from aliasproof.campaigns.run.shard import run_shard
 from aliasproof.campaigns.run.statistics import Statistics

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-import aliasproof.campaigns.failure.failure
-from aliasproof.campaigns.failure.failure import Failure, reduce_failure
+from aliasproof.campaigns.failure import reduction
+from aliasproof.campaigns.failure.failure import Failure
+from aliasproof.campaigns.failure.reduction import reduce_failure
 from aliasproof.campaigns.publish.reproducer import confirm, render
 from aliasproof.oracles.output_values import OTHER_ZERO
 from aliasproof.oracles.verdict import Violation
@@ -38,7 +39,7 @@ def test_the_inverse_of_expand_fails_for_infinity(
     failure = Failure.of(symptom, special, 0, past_known=False)
     assert failure.known == "expand-inverse"
     # Otherwise the minimal program of the known bug would be the evidence.
-    monkeypatch.setattr(aliasproof.campaigns.failure.failure, "_minimal", lambda failure, bug: None)
+    monkeypatch.setattr(reduction, "_minimal", lambda failure, bug: None)
     reduced = reduce_failure(failure)
     assert reduced is not None
     assert reduced.program.fill == "plain"

@@ -13,7 +13,7 @@ from unittest import mock
 import torch
 from torch import Tensor
 
-from aliasproof.campaigns.failure import failure
+from aliasproof.campaigns.failure import failure, reduction
 from aliasproof.oracles.contract import Contract, Promise, Waiver
 from aliasproof.oracles.verdict import Violation
 from aliasproof.programs.errors import Rejected
@@ -221,7 +221,7 @@ def a_reduced_program_shows_the_bug_that_was_found() -> None:
     )
     found = Symptom("planted", "values", "wrong value")
     with mock.patch.dict(TARGETS, planted=compiler(two_bugs)):
-        reduced = failure.reduce_failure(failure.Failure(found, start, seed=0))
+        reduced = reduction.reduce_failure(failure.Failure(found, start, seed=0))
     assert reduced is not None
     assert sorted(ops(reduced.program)) == ["aten.mul_.Scalar", "aten.zero_.default"]
 

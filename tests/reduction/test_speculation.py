@@ -9,8 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from aliasproof.programs.program import Program
-from aliasproof.reduction.reducer import Reducer
-from aliasproof.reduction.speculation import ahead
+from aliasproof.reduction.reducer import Reducer, ahead
 
 
 def wanted(program: Program) -> bool:

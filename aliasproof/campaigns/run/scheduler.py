@@ -16,7 +16,6 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from aliasproof.campaigns.failure.careful_reduction import ends_process
 from aliasproof.campaigns.failure.failure import Failure, ReducedFailure
 from aliasproof.campaigns.failure.frequent_bugs import FrequentBugs
 from aliasproof.campaigns.run.campaign import Campaign
@@ -287,7 +286,7 @@ class Scheduler:
             return None
         assert isinstance(result, FinishedReduction)
         self.campaign.spent.reducing += result.seconds
-        if result.finding is None and ends_process(failure):
+        if result.finding is None and failure.ends_process:
             return _unreduced(kept, "it does not end a new process in this way", asked.number)
         if result.finding is None:
             self.campaign.not_reproduced += 1

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from aliasproof.campaigns.failure.failure import Failure
-from aliasproof.campaigns.failure.latent import latent_failure
 from aliasproof.campaigns.run.statistics import Statistics, Suspicions
 from aliasproof.campaigns.store.plan import Shard
 from aliasproof.corpus.known_bugs import mended
@@ -122,6 +121,6 @@ def _add(program: Program, found: Examination, result: ShardResult) -> None:
     else:
         result.suspicions.add(found.symptom, program)
         if found.symptom.latent:
-            latent = latent_failure(found.symptom, program, shard.seed)
+            latent = Failure.latent(found.symptom, program, shard.seed)
             result.failures += [] if latent is None else [latent]
     result.recognizing += processor_seconds() - start

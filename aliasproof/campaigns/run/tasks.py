@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
-from aliasproof.campaigns.failure.careful_reduction import ends_process
 from aliasproof.campaigns.failure.failure import Failure
 from aliasproof.campaigns.run.executor import (
     ENDED_FROM_OUTSIDE,
@@ -225,6 +224,6 @@ def _is_deadly(kept: KeptFailure) -> bool:
 
     Workers that were ended from outside say nothing about that.
     """
-    return ends_process(kept.failure) or any(
+    return kept.failure.ends_process or any(
         death not in ENDED_FROM_OUTSIDE for death in kept.deaths
     )

@@ -11,9 +11,8 @@ import os
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 
-from aliasproof.campaigns.failure.careful_reduction import reduce_carefully
-from aliasproof.campaigns.failure.failure import Failure, ReducedFailure, reduce_failure
-from aliasproof.campaigns.failure.latent import reduce_latent
+from aliasproof.campaigns.failure.failure import Failure, ReducedFailure
+from aliasproof.campaigns.failure.reduction import reduce_failure, reduce_isolated
 from aliasproof.campaigns.run.blame import Blame
 from aliasproof.campaigns.run.pool import cleaned_worker
 from aliasproof.campaigns.run.shard import ShardResult, run_shard
@@ -72,12 +71,12 @@ def run_with_blame(shard: Shard, blame: str) -> ShardResult:
 
 def timed_reduction(failure: Failure) -> tuple[ReducedFailure | None, float]:
     """Reduce a failure. The seconds are those of the processor."""
-    return _timed(reduce_latent if failure.symptom.latent else reduce_failure, failure)
+    return _timed(reduce_failure, failure)
 
 
 def reduce_in_forks(failure: Failure) -> tuple[ReducedFailure | None, float]:
     """Reduce a failure at whose candidates processes end, in a worker that does nothing else."""
-    return _timed(reduce_carefully, failure)
+    return _timed(reduce_isolated, failure)
 
 
 def _timed(

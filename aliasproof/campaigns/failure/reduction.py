@@ -1,0 +1,298 @@
+"""`reduce_failure`: from a failure to the smallest program that shows it, and what that shows.
+
+A failure whose candidates may end their process is reduced in forks of the worker. There are two:
+a program that ends its process, where that is what a candidate must do, too; and any other failure,
+whose first reduction has ended a worker, where such candidates are left out. A worker does one such
+reduction, and nothing before it, so forks start in the same state.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from aliasproof.campaigns.failure.failure import Failure, ReducedFailure
+from aliasproof.campaigns.failure.glued_candidates import in_groups
+from aliasproof.campaigns.failure.kept import Kept, blamed_pass, try_program
+from aliasproof.campaigns.failure.recognition import by_mark, plausible_bugs, recognised
+from aliasproof.campaigns.failure.signature import signature
+from aliasproof.corpus.known_bug import KnownBug
+from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
+from aliasproof.oracles import equivalence
+from aliasproof.oracles.verdict import Violation
+from aliasproof.programs.devices import on_device
+from aliasproof.programs.program import Program
+from aliasproof.reduction.reducer import Reducer, one_by_one
+from aliasproof.targets.registry import target as target_named
+from aliasproof.trials import time_limit
+from aliasproof.trials.attribution import Symptom
+from aliasproof.trials.examination import examine
+from aliasproof.trials.forked import forked
+from aliasproof.trials.groups import can_glue
+from aliasproof.trials.isolation import PREPARATION, Death, Raised
+from aliasproof.trials.passes import first_wrong_pass
+from aliasproof.trials.trial import Case, Trial, run_trial
+from aliasproof.trials.value_search import CAMPAIGN_BUDGET
+
+# Seconds of a candidate. The limit of a campaign would make the reduction of a hang take hours. Of
+# other failures, a candidate may be a group of programs, whose compile takes long.
+HANG_LIMIT, LIMIT = 20.0, 60.0
+# Candidates that may hang. Counted, and not timed, so that equal reductions have equal results.
+MOST_HANGS = 25
+MOST_FRAMES = 5  # that the evidence of a death has
+
+
+class EndedInFork(Exception):
+    """A fork ended before its call returned."""
+
+    def __init__(self, death: Death) -> None:
+        super().__init__(death.kind)
+        self.death = death
+
+
+@dataclass(slots=True)
+class Runner:
+    """Makes the calls of a reduction that run programs: here, or in `forks` of this process.
+
+    A candidate runs so many `times`, each for `limit` seconds, and shows nothing once `most_hangs`
+    of them hang. Here, one that ends its process ends this one.
+    """
+
+    forks: bool = False
+    limit: float = LIMIT
+    times: int = 1
+    most_hangs: float = math.inf
+    hangs: int = 0
+
+    def call(self, function: Callable[..., Any], *arguments: object) -> Any:
+        """What a call returns. Raises what it raises, and `EndedInFork` if its fork ends."""
+        if not self.forks:
+            return function(*arguments)
+        outcome = forked(partial(function, *arguments))
+        if isinstance(outcome, Raised):
+            raise outcome.error
+        if isinstance(outcome, Death):
+            self.hangs += outcome.hangs
+            raise EndedInFork(outcome)
+        return outcome.value
+
+    def grade(self, kept: Kept, program: Program) -> int:
+        """The grade of a candidate, also of one that ends its fork."""
+        if not self.forks:
+            return kept.grade(program)
+        grade = 0
+        with time_limit.lowered(self.limit):
+            for _ in range(self.times if self.hangs < self.most_hangs else 0):
+                try:
+                    grade = int(self.call(kept.grade, program))
+                except EndedInFork as end:
+                    grade = kept.grade_of_death(end.death)
+                if not grade:
+                    break
+        return grade
+
+
+HERE = Runner()
+
+
+def reduce_isolated(failure: Failure) -> ReducedFailure | None:
+    """Reduce a failure in forks. None if it does not fail again.
+
+    If a process ends where none may, the failure stays as it was drawn.
+    """
+    runner = Runner(forks=True)
+    if failure.ends_process:
+        # What depends on chance cannot be reduced, but a hang takes too long to be shown twice.
+        times = 1 if failure.symptom.kind == "hangs" else 2
+        runner = Runner(True, HANG_LIMIT, times, MOST_HANGS)
+    try:
+        return reduce_failure(failure, runner)
+    except EndedInFork as end:
+        return ReducedFailure.unreduced(failure, f"a process that reduced it {end.death.kind}")
+
+
+def reduce_failure(failure: Failure, runner: Runner = HERE) -> ReducedFailure | None:
+    """Reduce the program of a failure. None if the program does not fail again.
+
+    What is not a known bug is reduced with the known bugs mended: otherwise the reduction could end
+    at one of them, since they are near. `runner` runs programs.
+    """
+    symptom, every = failure.symptom, KNOWN_BUGS.values()
+    if failure.ends_process:  # with the mends, if it does so past them
+        return _reduced(failure, runner, every) or _reduced(failure, runner)
+    if symptom.latent:
+        return _reduced(failure, runner, plausible_bugs(failure.program, symptom.target))
+    if failure.company:
+        single = runner.call(_as_of_one, failure)
+        return None if single is None else reduce_failure(single, runner)
+    if failure.known is None:
+        return _reduced(failure, runner, every)
+    minimal = runner.call(_minimal, failure, KNOWN_BUGS[failure.known])
+    return minimal or _reduced(failure, runner)
+
+
+def _as_of_one(failure: Failure) -> Failure | None:
+    """The failure of a group as that of any program; None if the program does not fail again."""
+    symptom = _symptom(failure.program, failure.symptom.target)
+    if symptom is None:
+        return None
+    return Failure.of(symptom, failure.program, failure.seed, past_known=False)
+
+
+def _minimal(failure: Failure, bug: KnownBug) -> ReducedFailure | None:
+    """The minimal program of a known bug, if the target fails on it. It is the best evidence."""
+    program = on_device(bug.program, failure.program.device)
+    symptom = _symptom(program, failure.symptom.target)
+    if symptom is None:
+        return None
+    return _violation_shown(failure, symptom, program, bug.identifier)
+
+
+def _symptom(program: Program, target: str) -> Symptom | None:
+    """The symptom of a program whose results differ; None if they do not."""
+    time_limit.begin()
+    examination = examine(Case.of(program), target_named(target))
+    return examination.symptom if examination.failed else None
+
+
+def _reduced(
+    failure: Failure, runner: Runner, bugs: Iterable[KnownBug] = ()
+) -> ReducedFailure | None:
+    """Reduce a failure with these known bugs mended."""
+    with mended(bugs):
+        kept = _kept(failure, runner)
+        if kept is None:
+            return None
+        # Those that raise cannot be compiled with others, and those that end processes neither.
+        alone = runner.forks or failure.symptom.latent or failure.symptom.oracle == "errors"
+        glued = not alone and kept.target.group > 1 and can_glue(kept.target)
+        reducer = Reducer(
+            failure.program,
+            partial(runner.grade, kept),
+            in_groups(kept.target) if glued else one_by_one,
+            best_grade=len(kept.grades),
+        )
+        smallest = reducer.run()
+        reduced = _shown(failure, kept.grades[reducer.grade - 1], smallest, runner)
+        if isinstance(reduced, Failure):
+            return reduce_failure(reduced, runner)
+    return reduced and replace(
+        reduced, tried=reducer.tried, accepted=reducer.accepted, passes=reducer.passes
+    )
+
+
+def _kept(failure: Failure, runner: Runner) -> Kept | None:
+    """What to keep of a failure; None if its program does not fail again.
+
+    It may have depended on what ran before it in its worker. Then it is not a finding.
+    """
+    program, symptom = failure.program, failure.symptom
+    if failure.ends_process:
+        death = _death(program, symptom, runner)
+        return Kept(symptom, step=death.step) if death and death.step != PREPARATION else None
+    kept = Kept(symptom, runner.call(blamed_pass, program, symptom))
+    return kept if runner.grade(kept, program) == 1 else None
+
+
+def _death(program: Program, symptom: Symptom, runner: Runner) -> Death | None:
+    """How a program ends its process; None if it does not end as the symptom says."""
+    try:
+        runner.call(try_program, program, target_named(symptom.target))
+    except EndedInFork as end:
+        return end.death if end.death.kind == symptom.kind else None
+    return None
+
+
+# --- what the reduced program shows ---------------------------------------------------------------
+
+
+def _shown(
+    failure: Failure, symptom: Symptom, program: Program, runner: Runner
+) -> ReducedFailure | Failure | None:
+    """What a reduced program with this symptom shows; the failure that it shows instead, if any."""
+    if failure.ends_process:
+        # With the limit of the campaign: what only takes long is no hang.
+        death = _death(program, symptom, runner)
+        return None if death is None else _death_shown(failure, death, program)
+    shown: ReducedFailure | Failure
+    if symptom.latent:
+        shown = runner.call(_latent_shown, failure, program)
+        return shown
+    known = by_mark(program, symptom, reduced=True)
+    if failure.known is not None:  # the reduction may have gone from one known bug to another
+        known = runner.call(partial(recognised, reduced=True), program, symptom).known
+    shown = runner.call(_violation_shown, failure, symptom, program, known)
+    return shown
+
+
+def _violation_shown(
+    failure: Failure, symptom: Symptom, program: Program, known: str | None
+) -> ReducedFailure:
+    """What a run shows: evidence and place are those of this program."""
+    # Experiments tell which pass is at fault: each is a compile of its own.
+    time_limit.begin(10)
+    case, target = Case.of(program), target_named(symptom.target)
+    trial = run_trial(case, target)
+    violation = trial.judgement.violations[0]
+    blamed = first_wrong_pass(case, target, violation, experiments=known is None)
+    # If an op rounds differently in eager and target, the reproducer must compare with a tolerance.
+    results = (*trial.eager.outputs, *trial.eager.inputs)
+    return ReducedFailure(
+        signature(symptom, program, trial.target.error, known, blamed.name if blamed else ""),
+        violation,
+        program,
+        failure.program,
+        failure.seed,
+        exact=all(map(trial.trace.exact, results)),
+        graph=_last_graph(trial),
+    )
+
+
+def _latent_shown(failure: Failure, program: Program) -> ReducedFailure | Failure:
+    """What the graph shows. A reduced program may have values that show it, which is a failure."""
+    time_limit.begin(10)
+    case, symptom = Case.of(program), failure.symptom
+    target = target_named(symptom.target)
+    examination = examine(case, target, search=CAMPAIGN_BUDGET)
+    if examination.shown is not None:
+        other = examination.shown.as_program(program)
+        visible = _symptom(other, symptom.target)
+        if visible is not None:
+            return Failure(visible, other, failure.seed)
+    time_limit.begin(10)
+    violation = next(iter(examination.reports[equivalence.ORACLE.name].violations), None)
+    blamed = None if violation is None else first_wrong_pass(case, target, violation)
+    return ReducedFailure(
+        signature(symptom, program, blamed=blamed.name if blamed else ""),
+        violation or Violation(symptom.oracle, symptom.kind, "graph"),
+        program,
+        failure.program,
+        failure.seed,
+        graph=_last_graph(examination.trial),
+    )
+
+
+def _last_graph(trial: Trial | None) -> str:
+    """The code of the last graph that a target made; empty if there is none."""
+    if trial is None or trial.build is None or not trial.build.stages:
+        return ""
+    code: str = trial.build.stages[-1].graph.code
+    return code
+
+
+def _death_shown(failure: Failure, death: Death, program: Program) -> ReducedFailure:
+    """What the first worker left, and the Python frames in which the reduced program ended."""
+    symptom = failure.symptom
+    evidence = {} if failure.violation is None else dict(failure.violation.evidence)
+    if death.stack:
+        evidence["in"] = [str(frame) for frame in death.stack[:MOST_FRAMES]]
+    return ReducedFailure(
+        signature(symptom, program, known=by_mark(program, symptom, reduced=True)),
+        Violation(symptom.oracle, symptom.kind, "call", evidence),
+        program,
+        failure.program,
+        failure.seed,
+    )
