@@ -33,12 +33,12 @@ from aliasproof.programs.special_values import special_parts
 from aliasproof.programs.storage_bytes import bytes_of
 from aliasproof.programs.storage_values import Number, element_text, texts_of
 from aliasproof.targets.target import Build, Target
+from aliasproof.trials.promises import ON_VALUES
 from aliasproof.trials.trial import Case, Trial, run_eager, run_trial
 
 SMALL = (0, -1, 1, 2, -3)
 LONGEST_TEXT = 12  # elements of a storage in evidence
 MOST_CONSTANTS = 8  # of a program; a long one may have hundreds
-ON_VALUES = ("values", "inputs")  # the oracles that a difference of values violates
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from aliasproof.programs.program import Program
 from aliasproof.targets.variants import folder_name
 from aliasproof.trials.attribution import Symptom
 from aliasproof.trials.passes import FUNCTIONALIZATION
+from aliasproof.trials.promises import ON_VALUES
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class Signature:
 
 def symptom_class(symptom: Symptom) -> str:
     """What a wrong result is about: values wherever they are, or one oracle's matter."""
-    if symptom.oracle in {"values", "inputs"}:
+    if symptom.oracle in ON_VALUES:
         return "values"
     if symptom.oracle in {"errors", "aliasing"}:
         return symptom.oracle
