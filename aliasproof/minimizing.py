@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
 from aliasproof.programs.program import Program
-from aliasproof.reduction.reducer import Predicate, Reducer, StepStatistics, ahead
+from aliasproof.reduction.reducer import Predicate, Reducer, ahead
 
 
 class CandidateCheck(Protocol):
@@ -24,14 +24,11 @@ class CandidateCheck(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Minimized:
-    """The smallest program that was found, and what it cost. `grade` is that of the predicate."""
+    """The smallest program that was found, and what it cost."""
 
     program: Program
     original: Program
-    grade: int
-    tried: int
-    accepted: int
-    steps: Mapping[str, StepStatistics]
+    reducer: Reducer
     seconds: float
     interrupted: bool
 
@@ -65,13 +62,5 @@ def minimize(
             interrupted = True
         finally:
             check.stop()  # what was asked ahead need not end
-    return Minimized(
-        reducer.current.renamed(),
-        program,
-        reducer.grade,
-        reducer.tried,
-        reducer.accepted,
-        reducer.passes,
-        time.monotonic() - started,
-        interrupted,
-    )
+    seconds = time.monotonic() - started
+    return Minimized(reducer.current.renamed(), program, reducer, seconds, interrupted)

@@ -200,7 +200,7 @@ def _by_target(
         return minimized, kept, None
     with _process(request, options) as process:
         _value(outcome_of(process, f"{SESSION}:attend", request, subject), request)
-        arguments = minimized.program, kept, minimized.grade
+        arguments = minimized.program, kept, minimized.reducer.grade
         named = outcome_of(process, f"{SESSION}:identifier", *arguments)
         return minimized, kept, _value(named, request)
 
@@ -251,19 +251,20 @@ def _finish(
         except OSError as error:
             raise UserError(f"{options.output} cannot be written: {error.strerror}") from error
     if options.as_json:
-        symptom = None if kept is None else asdict(kept.grades[minimized.grade - 1])
+        symptom = None if kept is None else asdict(kept.grades[minimized.reducer.grade - 1])
         head = {"file": str(request.path), "signature": identifier, "kept": symptom}
         write_json(head | _as_json(minimized) | {"source": text})
     else:
         print_code(results(), text)
-        print_steps(notes(), minimized.steps)
+        print_steps(notes(), minimized.reducer.passes)
         print_lines(notes(), _summary(minimized, identifier))
     return INTERRUPTED if minimized.interrupted else 0
 
 
 def _summary(minimized: Minimized, identifier: str | None) -> str:
     sizes = f"{len(minimized.original)} to {counted(len(minimized.program), 'instruction')}"
-    cost = f"{counted(minimized.tried, 'candidate')} tried, {minimized.accepted} accepted"
+    reducer = minimized.reducer
+    cost = f"{counted(reducer.tried, 'candidate')} tried, {reducer.accepted} accepted"
     name = f"; {identifier}" if identifier else ""
     ended = "interrupted, the smallest so far: " if minimized.interrupted else ""
     return f"{ended}{sizes}, {cost}, {minimized.seconds:.1f} s{name}"
@@ -272,10 +273,10 @@ def _summary(minimized: Minimized, identifier: str | None) -> str:
 def _as_json(minimized: Minimized) -> dict[str, object]:
     return {
         "instructions": {"before": len(minimized.original), "after": len(minimized.program)},
-        "candidates tried": minimized.tried,
-        "accepted": minimized.accepted,
+        "candidates tried": minimized.reducer.tried,
+        "accepted": minimized.reducer.accepted,
         "seconds": round(minimized.seconds, 3),
         "interrupted": minimized.interrupted,
-        "steps": {name: asdict(spent) for name, spent in minimized.steps.items()},
+        "steps": {name: asdict(spent) for name, spent in minimized.reducer.passes.items()},
         "program": to_json(minimized.program),
     }

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from aliasproof.campaigns.failure import failure
+from aliasproof.campaigns.failure import kept
 from aliasproof.oracles import aliasing, output_values
 from aliasproof.oracles import judge as judging
 from aliasproof.oracles import mutated_inputs as inputs_oracle
@@ -197,7 +197,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     # A reduction that loses what it reduces.
     "the predicate ignores the signature": Mistake(
-        replaced(failure, "grade", any_failure), (a_reduced_program_shows_the_bug_that_was_found,)
+        replaced(kept, "grade", any_failure), (a_reduced_program_shows_the_bug_that_was_found,)
     ),
     "the predicate ignores who is at fault": Mistake(
         replaced(attribution, "at_fault", blames_itself),
