@@ -1,106 +1,17 @@
-"""Replaces parts of Inductor's passes over FX graphs while a context is entered.
+"""Changes and questions of mends to the graphs of Inductor.
 
 Inductor is imported in the functions: its import takes two seconds, and other bugs do without.
 """
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
-from unittest import mock
+from typing import Any
 
 import torch
 from torch import fx
 
 aten = torch.ops.aten
-
-GraphChange: TypeAlias = Callable[[fx.Graph], None]
-
-
-@contextlib.contextmanager
-def replaced(module: str, name: str, replacement: Callable[..., Any]) -> Iterator[None]:
-    """In `torch._inductor`, call `replacement(original, *arguments)` in place of a function.
-
-    The name can be that of a method: `Class.method`.
-    """
-    holder: Any = importlib.import_module(f"torch._inductor.{module}")
-    *owners, last = name.split(".")
-    for owner in owners:
-        holder = getattr(holder, owner)
-    original = getattr(holder, last)
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return replacement(original, *args, **kwargs)
-
-    with mock.patch.object(holder, last, call):
-        yield
-
-
-@contextlib.contextmanager
-def before_reinplacing(change: GraphChange) -> Iterator[None]:
-    """Change each graph before Inductor puts operators in place."""
-
-    def core(original: GraphChange, graph: fx.Graph) -> None:
-        change(graph)
-        original(graph)
-
-    with replaced("fx_passes.reinplace", "reinplace_inplaceable_ops_core", core):
-        yield
-
-
-@contextlib.contextmanager
-def decomposed(op: Any, replacement: Callable[..., Any]) -> Iterator[None]:
-    """Inductor decomposes an operator as `replacement(original, *arguments)`."""
-    from torch._inductor import decomposition  # noqa: PLC0415
-
-    with contextlib.ExitStack() as stack:
-        # Two tables: the second is used where Inductor draws random numbers itself.
-        for table in (decomposition.decompositions, decomposition.fast_random_decomps()):
-            stack.enter_context(_entry_replaced(table, op, replacement))
-        yield
-
-
-@contextlib.contextmanager
-def _entry_replaced(
-    table: dict[Any, Callable[..., Any]], op: Any, replacement: Callable[..., Any]
-) -> Iterator[None]:
-    original = table[op]
-
-    def decompose(*args: Any, **kwargs: Any) -> Any:
-        return replacement(original, *args, **kwargs)
-
-    with mock.patch.dict(table, {op: decompose}):
-        yield
-
-
-@contextlib.contextmanager
-def pattern_needs(
-    module: str, handlers: tuple[str, ...], condition: Callable[[Any], bool]
-) -> Iterator[None]:
-    """The rewrites with these handlers need one more condition, on the match.
-
-    `module` is a module of `torch._inductor.fx_passes` with lists of patterns.
-    """
-    of_module: Any = importlib.import_module(f"torch._inductor.fx_passes.{module}")
-    of_module.lazy_init()
-    entries = {
-        id(entry): entry
-        for patterns in of_module.pass_patterns
-        for listed in patterns.patterns.values()
-        for entry in listed
-        if getattr(getattr(entry, "handler", None), "__name__", "") in handlers
-    }
-    with contextlib.ExitStack() as stack:
-        for entry in entries.values():
-            check = _both(condition, entry.extra_check)
-            stack.enter_context(mock.patch.object(entry, "extra_check", check))
-        yield
-
-
-def _both(first: Callable[[Any], bool], second: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda match: first(match) and second(match)
 
 
 def copied(node: fx.Node, index: int, **kwargs: Any) -> None:
@@ -164,3 +75,13 @@ def write_back(node: fx.Node) -> fx.Node | None:
         return None
     writes = node.graph.find_nodes(op="call_function", target=aten.copy_.default)
     return next((call for call in writes if call.args[0] is node), None)
+
+
+def hidden_from_noops(node: fx.Node) -> Callable[[], None]:
+    """Hide a call from the pass that removes no-ops, until the result is called."""
+    target, node.target = node.target, _not_a_noop
+    return lambda: setattr(node, "target", target)
+
+
+def _not_a_noop() -> None:
+    raise AssertionError("only hides a node from the pass")

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from textwrap import dedent, indent
-from typing import TypeAlias
 
 import torch
 
+from aliasproof.corpus.mends import Mend
 from aliasproof.programs.layouts import dense_strides
 from aliasproof.programs.parsing import parse_source
 from aliasproof.programs.program import Input, Program, Storage
-
-Mend: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +46,8 @@ class KnownBug:
     pull request, or empty if a search found none. `mended` corrects torch in this process while it
     is entered: a violation that vanishes then *is* this bug. Where torch cannot be mended from
     Python, or not for all forms of the bug, `mark` recognises it. `plausible` is a cheap test of
-    whether a program can show the bug at all; it only saves time.
+    whether a program can show the bug at all; it only saves time. A program can show several bugs:
+    the one of the lowest `rank` counts.
     """
 
     identifier: str
@@ -61,6 +59,7 @@ class KnownBug:
     mended: Mend | None = None
     mark: Mark | None = None
     plausible: Callable[[Program], bool] = lambda program: True
+    rank: int = field(kw_only=True)
 
 
 # --- how the files of known bugs write their programs ---------------------------------------------
@@ -114,6 +113,16 @@ def _extent(each: Input) -> int:
 def calls(program: Program, *names: str) -> bool:
     """Whether the program calls an op of one of these names, such as 'expand'."""
     return any(call.op.split(".")[1] in names for call in program.instructions)
+
+
+def views_dtype(program: Program) -> bool:
+    """Whether the program views a tensor as another dtype."""
+    return any("view.dtype" in call.op for call in program.instructions)
+
+
+def writes(program: Program) -> bool:
+    """Whether an op of the program writes an operand."""
+    return any(call.mutates() for call in program.instructions)
 
 
 def inputs_share(program: Program) -> bool:

@@ -9,18 +9,16 @@ program.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
-from unittest import mock
 
 import torch
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.proxy_tensor import ProxyTorchDispatchMode
+
+from aliasproof.corpus.mends import Mend, mends
 
 # `call(op, *args)` runs an operator below the mode that is being replaced.
 Call: TypeAlias = Callable[..., Any]
@@ -32,15 +30,43 @@ aten = torch.ops.aten
 _MOST_FRAMES = 128  # a call of `reverse` is 10 to 20 frames below the mode
 
 
-@contextlib.contextmanager
-def replaced_in_modes(replacement: Replacement) -> Iterator[None]:
+def replaced_in_modes(replacement: Replacement) -> Mend:
     """Ask `replacement` about each operator that reaches the tracing or the fake mode."""
     replacement = _outside_of_calls(replacement)
-    with contextlib.ExitStack() as stack:
-        for mode in (ProxyTorchDispatchMode, FakeTensorMode):
-            asking = _asking(mode.__torch_dispatch__, replacement)
-            stack.enter_context(mock.patch.object(mode, "__torch_dispatch__", asking))
-        yield
+
+    def dispatch(
+        original: Callable[..., Any],
+        mode: object,
+        func: OpOverload,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        def call(op: OpOverload, *operands: Any, **options: Any) -> Any:
+            return original(mode, op, types, operands, options)
+
+        result = replacement(call, func, args)
+        return original(mode, func, types, args, kwargs) if result is NotImplemented else result
+
+    return mends(
+        "torch.fx.experimental.proxy_tensor:ProxyTorchDispatchMode.__torch_dispatch__",
+        "torch._subclasses.fake_tensor:FakeTensorMode.__torch_dispatch__",
+    )(dispatch)
+
+
+def mends_inverse(view: str, *ops: OpOverload) -> Callable[[Replacement], Mend | None]:
+    """Ask the function about each of these operators that `reverse` of a kind of view calls."""
+    if not reachable(view):
+        return lambda replacement: None
+
+    def mend(replacement: Replacement) -> Mend:
+        def ask(call: Call, op: OpOverload, args: Sequence[Any]) -> Any:
+            asked = op in ops and undoing(view)
+            return replacement(call, op, args) if asked else NotImplemented
+
+        return replaced_in_modes(ask)
+
+    return mend
 
 
 def _outside_of_calls(replacement: Replacement) -> Replacement:
@@ -63,24 +89,6 @@ def _outside_of_calls(replacement: Replacement) -> Replacement:
         return NotImplemented if depth else replacement(counted, op, args)
 
     return replace
-
-
-def _asking(original: Callable[..., Any], replacement: Replacement) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def dispatch(
-        self: object,
-        func: OpOverload,
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        def call(op: OpOverload, *operands: Any, **options: Any) -> Any:
-            return original(self, op, types, operands, options)
-
-        result = replacement(call, func, args)
-        return original(self, func, types, args, kwargs) if result is NotImplemented else result
-
-    return dispatch
 
 
 def reachable(view: str) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pkgutil
 from dataclasses import replace
 
 import pytest
 import torch
 
+from aliasproof.corpus import known
 from aliasproof.corpus.known_bug import KnownBug, view, written
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.corpus.known_bugs import mended as mended_bugs
@@ -74,6 +76,12 @@ def test_a_bug_can_be_mended_or_recognised(bug: KnownBug) -> None:
     assert loads(dumps(bug.program), "the program") == bug.program
     assert bug.plausible(bug.program)
     assert [target_named(name).name for name in bug.targets] == list(bug.targets)
+
+
+def test_bugs_have_a_rank_each_and_the_names_of_their_files() -> None:
+    files = {module.name.replace("_", "-") for module in pkgutil.iter_modules(known.__path__)}
+    assert KNOWN_BUGS.keys() == files
+    assert len({bug.rank for bug in BUGS}) == len(BUGS) == len(files)
 
 
 def test_bugs_that_are_mended_already_stay_mended() -> None:

@@ -1,1 +1,1 @@
-"""Known bugs, one per file. Each module defines `BUG`, and `known_bugs` lists it."""
+"""Known bugs, one per file. Each module defines `BUG`; `known_bugs` collects them by rank."""

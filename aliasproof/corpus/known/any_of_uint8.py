@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from aliasproof.corpus.inductor_lowerings import lowering_replaced, traced_dtype
 from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.mends import LOWERINGS, mends, traced_dtype
 
 OPS = (torch.ops.aten.any.default, torch.ops.aten.any.dim, torch.ops.aten.any.dims)
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends(LOWERINGS, keys=OPS)
+def mended(original: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
     """The result has the dtype that it has in the traced graph.
 
     The documentation of `torch.any` says uint8 for uint8. `reduce_any` returns bool.
     """
-    with contextlib.ExitStack() as stack:
-        for op in OPS:
-            stack.enter_context(lowering_replaced(op, _any))
-        yield
-
-
-def _any(original: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
     from torch._inductor import lowering  # noqa: PLC0415 - takes two seconds
 
     return lowering.to_dtype(original(x, *args, **kwargs), traced_dtype())
@@ -47,4 +38,5 @@ BUG = KnownBug(
     ("2.13", "2.15"),
     mended,
     plausible=lambda program: calls(program, "any"),
+    rank=760,
 )

@@ -33,4 +33,5 @@ BUG = KnownBug(
         _as_strided,
         reduced=True,
     ),
+    rank=240,
 )

@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
 from torch import fx
 from torch._ops import OpOverload
 
 from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.mends import mends
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends("torch._inductor.graph:GraphLowering.run_node")
+def mended(original: Callable[..., Any], self: Any, node: fx.Node) -> Any:
     """The tensor that was viewed is computed as a whole, with the strides that it has in eager.
 
     `GraphLowering.run_node` asks only whether the operand of `as_strided` is computed so, and that
     operand is a view. Inductor then computes the elements of the view, and `as_strided` reads
     memory that belongs to nothing.
     """
-    from torch._inductor.graph import GraphLowering  # noqa: PLC0415 - takes two seconds
-
-    original = GraphLowering.run_node
-
-    def run_node(self: Any, node: fx.Node) -> Any:
-        if _viewed_by_as_strided(node):
-            node.meta["inductor_realize_to_strides"] = True
-        return original(self, node)
-
-    with mock.patch.object(GraphLowering, "run_node", run_node):
-        yield
+    if _viewed_by_as_strided(node):
+        node.meta["inductor_realize_to_strides"] = True
+    return original(self, node)
 
 
 def _viewed_by_as_strided(node: fx.Node) -> bool:
@@ -67,4 +58,5 @@ BUG = KnownBug(
     ("2.13", "2.15"),
     mended,
     plausible=lambda program: calls(program, "as_strided", "as_strided_"),
+    rank=670,
 )

@@ -55,4 +55,5 @@ BUG = KnownBug(
     ("2.13",),
     mended,
     plausible=lambda program: calls(program, "as_strided_scatter", "as_strided"),
+    rank=60,
 )

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from torch import fx
 
-from aliasproof.corpus.inductor_passes import copied, replaced, scatters_by_strides
+from aliasproof.corpus.inductor_passes import copied, scatters_by_strides
 from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.mends import PASSES, mends
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends(f"{PASSES}.reinplace:_decompose_scatter_mutating")
+def mended(original: Callable[..., Any], graph: fx.Graph, node: fx.Node) -> Any:
     """The whole storage is cloned, so the strides and offset of the call mean the same.
 
     Torch clones the tensor: the clone starts at offset 0, without gaps.
     """
-    with replaced("fx_passes.reinplace", "_decompose_scatter_mutating", _decompose):
-        yield
-
-
-def _decompose(original: Callable[..., Any], graph: fx.Graph, node: fx.Node) -> Any:
     from torch._inductor.fx_passes import reinplace  # noqa: PLC0415
 
     if node.target is reinplace._generalized_scatter and scatters_by_strides(node):
@@ -47,4 +42,5 @@ BUG = KnownBug(
     ("2.13", "2.15"),
     mended,
     plausible=lambda program: calls(program, "as_strided_scatter", "as_strided", "as_strided_"),
+    rank=370,
 )

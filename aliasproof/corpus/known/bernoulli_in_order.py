@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from aliasproof.corpus.known_bug import KnownBug, calls, view, written
-from aliasproof.corpus.overrides import kernel_replaced
+from aliasproof.corpus.mends import mends_kernel
 
 DROPOUTS = ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout")
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends_kernel("bernoulli_.float", "Functionalize")
+def mended(original: Callable[..., Any], x: torch.Tensor, *args: Any) -> torch.Tensor:
     """The tensor is written through a view whose indices are in memory order.
 
     The result of `bernoulli.p` is contiguous whatever its operand is.
     """
-    with kernel_replaced("bernoulli_.float", "Functionalize", _in_memory_order):
-        yield
-
-
-def _in_memory_order(original: Callable[..., Any], x: torch.Tensor, *args: Any) -> torch.Tensor:
     original(x.permute(sorted(range(x.dim()), key=x.stride, reverse=True)), *args)
     return x
 
@@ -46,4 +40,5 @@ BUG = KnownBug(
     plausible=lambda program: calls(
         program, "bernoulli_", *DROPOUTS, *(f"{name}_" for name in DROPOUTS)
     ),
+    rank=170,
 )

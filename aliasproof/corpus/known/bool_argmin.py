@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from aliasproof.corpus.inductor_lowerings import lowering_replaced, run_in_eager
 from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.mends import LOWERINGS, mends, run_in_eager
 
 MIN = torch.ops.aten.min.dim
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends(LOWERINGS, keys=(MIN,))
+def mended(original: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
     """Eager's kernel finds the minimum of a bool tensor.
 
     The vectorised code compares masks with `<`.
     """
-    with lowering_replaced(MIN, _min):
-        yield
-
-
-def _min(original: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
     if x.get_dtype() is torch.bool:
         return run_in_eager(MIN, x, *args, **kwargs)
     return original(x, *args, **kwargs)
@@ -45,4 +38,5 @@ BUG = KnownBug(
     ("2.13",),
     mended,
     plausible=lambda program: calls(program, "min", "argmin"),
+    rank=730,
 )

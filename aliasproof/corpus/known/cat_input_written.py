@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
 import torch
 
 from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.mends import mends
+
+_COPYING: list[bool] = []  # the original calls itself, for a copy that nothing else uses
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends("torch._inductor.ir:ConcatKernel.realize_into")
+def mended(original: Callable[..., Any], src: Any, dst: Any) -> Any:
     """The result of `cat` gets a copy of each operand.
 
     `ConcatKernel.realize_into` gives an operand the memory of its part of the result, whoever else
@@ -21,26 +22,19 @@ def mended() -> Iterator[None]:
     """
     from torch._inductor import ir  # noqa: PLC0415 - takes two seconds
 
-    original: Any = ir.ConcatKernel.__dict__["realize_into"].__func__
-    copying: list[bool] = []  # the original calls itself, for a copy that nothing else uses
-
-    def realize_into(cls: Any, src: Any, dst: Any, *rest: Any, **options: Any) -> Any:
-        if copying:
-            return original(cls, src, dst, *rest, **options)
-        copying.append(True)
-        try:
-            copied = ir.Pointwise.create(
-                device=src.get_device(),
-                dtype=src.get_dtype(),
-                inner_fn=src.make_loader(),
-                ranges=src.get_size(),
-            )
-            return original(cls, copied, dst, *rest, **options)
-        finally:
-            copying.pop()
-
-    with mock.patch.object(ir.ConcatKernel, "realize_into", classmethod(realize_into)):
-        yield
+    if _COPYING:
+        return original(src, dst)
+    _COPYING.append(True)
+    try:
+        copied = ir.Pointwise.create(
+            device=src.get_device(),
+            dtype=src.get_dtype(),
+            inner_fn=src.make_loader(),
+            ranges=src.get_size(),
+        )
+        return original(copied, dst)
+    finally:
+        _COPYING.pop()
 
 
 BUG = KnownBug(
@@ -63,4 +57,5 @@ BUG = KnownBug(
     ("2.13",),
     mended,
     plausible=lambda program: calls(program, "cat", "stack"),
+    rank=660,
 )

@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from aliasproof.corpus.inductor_passes import decomposed
 from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.mends import DECOMPOSITIONS, mends
 
 aten = torch.ops.aten
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends(*DECOMPOSITIONS, keys=(aten.cat.default,))
+def mended(original: Callable[..., Any], tensors: Any, dim: int = 0) -> Any:
     """The result has the dtype to which all operands are promoted, the empty ones too.
 
     Torch asks for this dtype only where one operand is left (pytorch/pytorch#152995).
     """
-
-    def cat(original: Callable[..., Any], tensors: Any, dim: int = 0) -> Any:
-        found = original(tensors, dim)
-        if found is NotImplemented:
-            return found
-        dtypes = [tensor.dtype for tensor in tensors]
-        promoted = dtypes[0]
-        for dtype in dtypes:
-            promoted = torch.promote_types(promoted, dtype)
-        return found if found.dtype == promoted else found.to(promoted)
-
-    with decomposed(aten.cat.default, cat):
-        yield
+    found = original(tensors, dim)
+    if found is NotImplemented:
+        return found
+    dtypes = [tensor.dtype for tensor in tensors]
+    promoted = dtypes[0]
+    for dtype in dtypes:
+        promoted = torch.promote_types(promoted, dtype)
+    return found if found.dtype == promoted else found.to(promoted)
 
 
 BUG = KnownBug(
@@ -52,4 +46,5 @@ BUG = KnownBug(
     ("2.13", "2.15"),
     mended,
     plausible=lambda program: calls(program, "cat"),
+    rank=380,
 )

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from typing import Any
 
-from aliasproof.corpus.inductor_passes import pattern_needs
 from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.mends import narrows
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@narrows("post_grad", "splitwithsizes_cat_replace")
+def mended(match: Any) -> bool:
     """The rewrite is left out. It returns its operand, and `cat` returns a new tensor."""
-    handlers = ("splitwithsizes_cat_replace",)
-    with pattern_needs("post_grad", handlers, lambda match: False):
-        yield
+    return False
 
 
 BUG = KnownBug(
@@ -34,4 +31,5 @@ BUG = KnownBug(
     ("2.13", "2.15"),
     mended,
     plausible=lambda program: calls(program, "cat"),
+    rank=570,
 )

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from aliasproof.corpus.inductor_passes import decomposed
 from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.mends import DECOMPOSITIONS, mends
 from aliasproof.programs.program import Program
 
 aten = torch.ops.aten
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends(*DECOMPOSITIONS, keys=(aten.add.Tensor,))
+def mended(original: Callable[..., Any], x: Any, y: Any, **kwargs: Any) -> Any:
     """The operator is not decomposed where the rules of promotion ask for another dtype.
 
     Inductor takes `promote_types` of the dtypes, which ignores dimensions.
     """
-
-    def add(original: Callable[..., Any], x: Any, y: Any, **kwargs: Any) -> Any:
-        tensors = isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor)
-        if tensors and torch.result_type(x, y) != torch.promote_types(x.dtype, y.dtype):
-            return NotImplemented
-        return original(x, y, **kwargs)
-
-    with decomposed(aten.add.Tensor, add):
-        yield
+    tensors = isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor)
+    if tensors and torch.result_type(x, y) != torch.promote_types(x.dtype, y.dtype):
+        return NotImplemented
+    return original(x, y, **kwargs)
 
 
 def _complex(program: Program) -> bool:
@@ -53,4 +47,5 @@ BUG = KnownBug(
     ("2.13", "2.15"),
     mended,
     plausible=_complex,
+    rank=390,
 )

@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from aliasproof.corpus.inductor_passes import decomposed
 from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.mends import DECOMPOSITIONS, mends
 
 aten = torch.ops.aten
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends(*DECOMPOSITIONS, keys=(aten.add.Tensor,))
+def mended(original: Callable[..., Any], x: Any, y: Any, **kwargs: Any) -> Any:
     """The operator is not decomposed where an operand has no elements.
 
     Torch adds the parts as real numbers, and takes a view of the sum as complex numbers. The
     strides of a tensor without elements need not allow that.
     """
-
-    def add(original: Callable[..., Any], x: Any, y: Any, **kwargs: Any) -> Any:
-        if any(isinstance(each, torch.Tensor) and each.numel() == 0 for each in (x, y)):
-            return NotImplemented
-        return original(x, y, **kwargs)
-
-    with decomposed(aten.add.Tensor, add):
-        yield
+    if any(isinstance(each, torch.Tensor) and each.numel() == 0 for each in (x, y)):
+        return NotImplemented
+    return original(x, y, **kwargs)
 
 
 BUG = KnownBug(
@@ -47,4 +41,5 @@ BUG = KnownBug(
     mended,
     # Sizes and dtypes can also be arguments.
     plausible=lambda program: "complex" in repr(program),
+    rank=400,
 )

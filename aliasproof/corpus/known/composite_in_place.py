@@ -81,4 +81,5 @@ BUG = KnownBug(
     ("2.13", "2.15"),
     mended,
     plausible=_calls_composite,
+    rank=90,
 )

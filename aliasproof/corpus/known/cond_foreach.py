@@ -2,38 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
-import importlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import fx
 
 from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.mends import mends
 from aliasproof.programs.program import Program
 
 aten = torch.ops.aten
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends("torch._higher_order_ops.cond:check_input_alias_and_mutation_return_outputs")
+def mended(original: Callable[..., Any], branch: fx.GraphModule) -> Any:
     """The analysis of a branch sees a write for each tensor of a written list.
 
     It expects that each written argument is a tensor.
     """
-    # `torch._higher_order_ops.cond` is the function.
-    module: Any = importlib.import_module("torch._higher_order_ops.cond")
-    name = "check_input_alias_and_mutation_return_outputs"
-    original = getattr(module, name)
-
-    def check(branch: fx.GraphModule) -> Any:
-        return original(_with_single_writes(branch))
-
-    with mock.patch.object(module, name, check):
-        yield
+    return original(_with_single_writes(branch))
 
 
 def _with_single_writes(branch: fx.GraphModule) -> fx.GraphModule:
@@ -77,4 +66,5 @@ BUG = KnownBug(
     ("2.13", "2.15"),
     mended,
     plausible=_writes_lists,
+    rank=880,
 )

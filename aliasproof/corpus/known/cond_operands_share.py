@@ -2,41 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
-from unittest import mock
 
 import torch
 from torch._subclasses.functional_tensor import FunctionalTensorMode
 
-from aliasproof.corpus.known_bug import KnownBug, view, written
-from aliasproof.programs.program import Program
-from aliasproof.programs.schemas import facts, resolve
+from aliasproof.corpus.known_bug import KnownBug, view, writes, written
+from aliasproof.corpus.mends import mends
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends("torch:ops.higher_order.cond.python_key_table", keys=(FunctionalTensorMode,))
+def mended(
+    original: Callable[..., Any],
+    mode: FunctionalTensorMode | None,
+    predicate: Any,
+    true: Callable[..., Any],
+    false: Callable[..., Any],
+    operands: Sequence[Any],
+) -> Any:
     """Operands that share a storage go into the branches as one base, and are its views there.
 
     Torch gives a branch a new tensor for each operand that a branch writes, and the old tensors of
     all others. It then functionalizes the branches, where each operand is a tensor of its own.
     """
-    table = torch.ops.higher_order.cond.python_key_table
-    original = table[FunctionalTensorMode]
-
-    def functionalized(
-        mode: FunctionalTensorMode | None,
-        predicate: Any,
-        true: Callable[..., Any],
-        false: Callable[..., Any],
-        operands: Sequence[Any],
-    ) -> Any:
-        bases, viewed = _on_bases(operands)
-        return original(mode, predicate, viewed(true), viewed(false), bases)
-
-    with mock.patch.dict(table, {FunctionalTensorMode: functionalized}):
-        yield
+    bases, viewed = _on_bases(operands)
+    return original(mode, predicate, viewed(true), viewed(false), bases)
 
 
 def _on_bases(operands: Sequence[Any]) -> tuple[list[Any], Callable[..., Any]]:
@@ -87,11 +78,6 @@ def _view(base: Any, layout: Any) -> Any:
     return base.as_strided(sizes, strides, base.storage_offset() + offset)
 
 
-def _plausible(program: Program) -> bool:
-    """Whether it writes: all that `torch.cond` gets can be views of one tensor."""
-    return any(facts(resolve(call.op)).writes for call in program.instructions)
-
-
 BUG = KnownBug(
     "cond-operands-share",
     "a branch of torch.cond writes an operand, and reads a view of it with the old contents",
@@ -108,5 +94,7 @@ BUG = KnownBug(
     ("aot:cond", "aot-epilogue:cond"),
     ("2.13", "2.15"),
     mended,
-    plausible=_plausible,
+    # All that `torch.cond` gets can be views of one tensor.
+    plausible=writes,
+    rank=890,
 )

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 
 from aliasproof.corpus.known_bug import KnownBug, view, written
-from aliasproof.corpus.overrides import kernel_replaced
+from aliasproof.corpus.mends import mends_kernel
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
-    """The whole storage is cloned as bytes, so it may have any length.
-
-    Torch clones it as elements of the view's dtype (`clone_preserve_strides`,
-    aten/src/ATen/native/TensorShape.cpp).
-    """
-    with contextlib.ExitStack() as stack:
-        for key in ("CPU", "Meta"):
-            stack.enter_context(kernel_replaced("copy", key, _copy))
-        yield
-
-
-def _copy(
+@mends_kernel("copy", "CPU", "Meta")
+def mended(
     original: Callable[..., torch.Tensor],
     x: torch.Tensor,
     source: torch.Tensor,
     non_blocking: bool = False,
 ) -> torch.Tensor:
+    """The whole storage is cloned as bytes, so it may have any length.
+
+    Torch clones it as elements of the view's dtype (`clone_preserve_strides`,
+    aten/src/ATen/native/TensorShape.cpp).
+    """
     storage = x.untyped_storage()
     # What torch does not get wrong is left to torch. It clones an overlapping view without storage.
     if storage.nbytes() % x.itemsize == 0 or torch._debug_has_internal_overlap(x) == 1:
@@ -63,4 +55,5 @@ BUG = KnownBug(
         )
         or any("view.dtype" in call.op for call in program.instructions)
     ),
+    rank=70,
 )

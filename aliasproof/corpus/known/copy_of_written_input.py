@@ -2,51 +2,41 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import fx
 
-from aliasproof.corpus.inductor_passes import replaced
+from aliasproof.corpus.inductor_passes import hidden_from_noops
 from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.mends import PASSES, mends
 
 aten = torch.ops.aten
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends(f"{PASSES}.post_grad:remove_noop_ops")
+def mended(original: Callable[..., Any], graph: fx.Graph) -> None:
     """A copy of an input that the graph writes stays.
 
     The pass takes an op for a no-op if its result equals its operand. It does not ask how long.
     """
-    with replaced("fx_passes.post_grad", "remove_noop_ops", _without_copies_of_written):
-        yield
-
-
-def _without_copies_of_written(original: Callable[..., Any], graph: fx.Graph) -> None:
     from torch._inductor.fx_passes.post_grad import noop_registry  # noqa: PLC0415
     from torch._inductor.fx_utils import get_node_storage  # noqa: PLC0415
 
     writes = graph.find_nodes(op="call_function", target=aten.copy_.default)
     written_storages = {get_node_storage(call.args[0]) for call in writes}
-    kept = []
+    restores = []
     for node in graph.nodes:
         # `cat` has a function in place of an index, but one operand is no `cat` by now.
         _, index = noop_registry.get(node.target, (None, None))
         source = node.args[index] if isinstance(index, int) else None
         storage = get_node_storage(source) if isinstance(source, fx.Node) else None
         if storage in written_storages and storage != get_node_storage(node):
-            kept.append((node, node.target))
-            node.target = _not_a_noop
+            restores.append(hidden_from_noops(node))
     original(graph)
-    for node, target in kept:
-        node.target = target
-
-
-def _not_a_noop() -> None:
-    raise AssertionError("only hides a node from the pass")
+    for restore in restores:
+        restore()
 
 
 BUG = KnownBug(
@@ -66,4 +56,5 @@ BUG = KnownBug(
     ("inductor-fx",),
     ("2.13",),
     mended,
+    rank=410,
 )

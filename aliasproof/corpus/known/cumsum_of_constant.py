@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from typing import Any
 
 import torch
 
-from aliasproof.corpus.inductor_passes import pattern_needs
 from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.mends import narrows
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@narrows("post_grad", "pointless_cumsum_replacement")
+def mended(match: Any) -> bool:
     """The rewrite is left to tensors that can contain the number as it is.
 
     It is `arange(1, n + 1) * number`, with the number before `full` converts it.
     """
-    with pattern_needs("post_grad", ("pointless_cumsum_replacement",), _representable):
-        yield
-
-
-def _representable(match: object) -> bool:
-    dtype, number = (match.kwargs[name] for name in ("dtype", "fill_value"))  # type: ignore[attr-defined]
+    dtype, number = (match.kwargs[name] for name in ("dtype", "fill_value"))
     return bool(torch.tensor(number, dtype=dtype).item() == number) or dtype.is_floating_point
 
 
@@ -42,4 +36,5 @@ BUG = KnownBug(
     ("2.13",),
     mended,
     plausible=lambda program: calls(program, "cumsum", "cumsum_"),
+    rank=420,
 )

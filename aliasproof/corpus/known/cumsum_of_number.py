@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from typing import Any
 
-from aliasproof.corpus.inductor_passes import pattern_needs
 from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.mends import narrows
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@narrows("post_grad", "pointless_cumsum_replacement")
+def mended(match: Any) -> bool:
     """The rewrite, which asks for the size of the dimension, needs one."""
-
-    def has_dimensions(match: object) -> bool:
-        return len(match.kwargs["shape"]) > 0  # type: ignore[attr-defined]
-
-    with pattern_needs("post_grad", ("pointless_cumsum_replacement",), has_dimensions):
-        yield
+    return len(match.kwargs["shape"]) > 0
 
 
 BUG = KnownBug(
@@ -36,4 +30,5 @@ BUG = KnownBug(
     ("2.13",),
     mended,
     plausible=lambda program: calls(program, "cumsum", "cumsum_"),
+    rank=430,
 )

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from aliasproof.corpus.inductor_passes import pattern_needs
 from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.mends import narrows
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@narrows("post_grad", "pointless_cumsum_replacement")
+def mended(match: Any) -> bool:
     """The rewrite is left to tensors with fewer than two dimensions: they need no `expand`."""
-    with pattern_needs("post_grad", ("pointless_cumsum_replacement",), _without_expand):
-        yield
-
-
-def _without_expand(match: Any) -> bool:
     return len(match.kwargs["shape"]) < 2
 
 
@@ -39,4 +32,5 @@ BUG = KnownBug(
     ("2.13", "2.15"),
     mended,
     plausible=lambda program: calls(program, "cumsum", "cumsum_"),
+    rank=440,
 )

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import fx
 
-from aliasproof.corpus.inductor_passes import replaced
 from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.mends import mends
 from aliasproof.programs.program import Program
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends("torch._inductor.pattern_matcher:fallback_node_due_to_unsupported_type")
+def mended(original: Callable[..., bool], node: fx.Node, **kwargs: Any) -> bool:
     """A call of a custom operator is decomposed, whatever the dtypes of its operands.
 
     The matcher of patterns skips each node that has a complex operand, as there is no code for it.
     But the decomposition of `auto_functionalized_v2` is a pattern, too, and it must be applied.
     """
-    with replaced("pattern_matcher", "fallback_node_due_to_unsupported_type", _skipped):
-        yield
-
-
-def _skipped(original: Callable[..., bool], node: fx.Node, **kwargs: Any) -> bool:
     if node.target is torch.ops.higher_order.auto_functionalized_v2:
         return False
     return original(node, **kwargs)
@@ -52,4 +46,5 @@ BUG = KnownBug(
     ("2.13", "2.15"),
     mended,
     plausible=_complex,
+    rank=860,
 )

@@ -2,42 +2,32 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
 from torch._higher_order_ops import auto_functionalize
 
 from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.mends import mends
 from aliasproof.programs.program import Program
 
-_KINDS = ("inplace", "out")
 
-
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends(
+    "torch._higher_order_ops.auto_functionalize:_do_auto_functionalize_v2_for_inplace_operator",
+    "torch._higher_order_ops.auto_functionalize:_do_auto_functionalize_v2_for_out_operator",
+)
+def mended(
+    original: Callable[..., Any], ctx: Any, op: Any, schema: Any, arguments: dict[str, Any]
+) -> Any:
     """Functionalization returns the written argument, as the operator does.
 
     Torch wraps the result anew. So a write through the result is lost, and the fallback for lazily
     negated and conjugated tensors asserts that the result is the argument.
     """
-    with contextlib.ExitStack() as stack:
-        for kind in _KINDS:
-            name = f"_do_auto_functionalize_v2_for_{kind}_operator"
-            returning = _returning_arguments(getattr(auto_functionalize, name))
-            stack.enter_context(mock.patch.object(auto_functionalize, name, returning))
-        yield
-
-
-def _returning_arguments(original: Callable[..., Any]) -> Callable[..., Any]:
-    def functionalize(ctx: Any, op: Any, schema: Any, arguments: dict[str, Any]) -> Any:
-        names, _ = auto_functionalize.get_mutable_args_from_schema(schema)
-        returned = [arguments[name] for name in names]  # the original removes them
-        original(ctx, op, schema, arguments)
-        return returned[0] if len(returned) == 1 else tuple(returned)
-
-    return functionalize
+    names, _ = auto_functionalize.get_mutable_args_from_schema(schema)
+    returned = [arguments[name] for name in names]  # the original removes them
+    original(ctx, op, schema, arguments)
+    return returned[0] if len(returned) == 1 else tuple(returned)
 
 
 def _calls_such(program: Program) -> bool:
@@ -63,4 +53,5 @@ BUG = KnownBug(
     ("2.13", "2.15"),
     mended,
     plausible=_calls_such,
+    rank=870,
 )

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
 import torch
-from torch._higher_order_ops import auto_functionalize
 
 from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.mends import mends
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends("torch._higher_order_ops.auto_functionalize:try_use_slice")
+def mended(original: Callable[..., Any], base: torch.Tensor, tensor: torch.Tensor) -> Any:
     """A view with a stride of 0 is taken by `as_strided`, not by `slice`.
 
     Only a view without elements gets here: a write to another one with such a stride is undefined.
     """
-    original = auto_functionalize.try_use_slice
-
-    def try_use_slice(base: torch.Tensor, tensor: torch.Tensor) -> Any:
-        return None if 0 in tensor.stride() else original(base, tensor)
-
-    with mock.patch.object(auto_functionalize, "try_use_slice", try_use_slice):
-        yield
+    return None if 0 in tensor.stride() else original(base, tensor)
 
 
 BUG = KnownBug(
@@ -44,4 +36,5 @@ BUG = KnownBug(
     ("2.13", "2.15"),
     mended,
     plausible=lambda program: any(0 in each.strides for each in program.inputs),
+    rank=840,
 )

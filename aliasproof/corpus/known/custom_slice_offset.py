@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
-from unittest import mock
-
-from torch._higher_order_ops import auto_functionalize
 
 from aliasproof.corpus.functional_layouts import layout_of_value
 from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.mends import mends
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends("torch._higher_order_ops.auto_functionalize:try_use_slice")
+def mended(original: Callable[..., Any], base: Any, tensor: Any) -> Any:
     """Offsets count from the first element of the base.
 
     `try_use_slice` divides the storage offset of the view by the stride. That is the index of the
     view in its base if the base is at the start of its storage.
     """
-    original = auto_functionalize.try_use_slice
-
-    def try_use_slice(base: Any, tensor: Any) -> Any:
-        whole, part = layout_of_value(base), layout_of_value(tensor)
-        part = replace(part, offset=part.offset - whole.offset)
-        return original(replace(whole, offset=0), part)
-
-    with mock.patch.object(auto_functionalize, "try_use_slice", try_use_slice):
-        yield
+    whole, part = layout_of_value(base), layout_of_value(tensor)
+    part = replace(part, offset=part.offset - whole.offset)
+    return original(replace(whole, offset=0), part)
 
 
 BUG = KnownBug(
@@ -48,4 +39,5 @@ BUG = KnownBug(
     ("2.13", "2.15"),
     mended,
     plausible=lambda program: any(each.offset for each in program.inputs),
+    rank=830,
 )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
@@ -11,26 +10,23 @@ from torch._higher_order_ops import auto_functionalize
 
 from aliasproof.corpus.functional_layouts import layout_of_value
 from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.mends import mends
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends("torch._higher_order_ops.auto_functionalize:write_view_information_to_args")
+def mended(
+    original: Callable[..., Any], names: list[str], types: Any, kwargs: dict[str, Any], bases: Any
+) -> None:
     """Views are described by the layouts of the values that they have now.
 
     Torch describes a view by the layout that it had when it was taken. A write in between replaces
     the base with a new tensor, in a storage of its own.
     """
-    original = auto_functionalize.write_view_information_to_args
-
-    def write(names: list[str], types: Any, kwargs: dict[str, Any], bases: Any) -> None:
-        given = {name: kwargs[name] for name in names}
-        kwargs |= {name: _layouts(each) for name, each in given.items()}
-        with mock.patch.object(auto_functionalize, "get_base", lambda layout: layout.base):
-            original(names, types, kwargs, bases)
-        kwargs |= given
-
-    with mock.patch.object(auto_functionalize, "write_view_information_to_args", write):
-        yield
+    given = {name: kwargs[name] for name in names}
+    kwargs |= {name: _layouts(each) for name, each in given.items()}
+    with mock.patch.object(auto_functionalize, "get_base", lambda layout: layout.base):
+        original(names, types, kwargs, bases)
+    kwargs |= given
 
 
 def _layouts(given: Any) -> Any:
@@ -58,4 +54,5 @@ BUG = KnownBug(
     ("aot", "aot-epilogue"),
     ("2.13", "2.15"),
     mended,
+    rank=850,
 )

@@ -28,4 +28,5 @@ BUG = KnownBug(
     # A program has no views among its inputs, so eager detaches them all.
     mark=Mark(("errors",), "Can't detach views in-place", _detaches_shared),
     plausible=_detaches_shared,
+    rank=270,
 )

@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
 from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.mends import mends
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends("torch._functorch._aot_autograd.schemas:OutputAliasInfo.__init__")
+def mended(original: Callable[..., Any], info: Any, **fields: Any) -> None:
     """Such an output is made by `as_strided` from the other one.
 
     The other one is an output with the same layout in the same storage that requires gradients.
     Torch replays the views of the detached output on it, so that they are applied twice.
     """
-    # Imported here: it takes two seconds, and other bugs do without.
-    from torch._functorch._aot_autograd.schemas import OutputAliasInfo, OutputType  # noqa: PLC0415
+    from torch._functorch._aot_autograd.schemas import OutputType  # noqa: PLC0415
 
-    original = OutputAliasInfo.__init__
-
-    @functools.wraps(original)
-    def init(self: OutputAliasInfo, **fields: Any) -> None:
-        # A view of an output in the sense of autograd requires gradients as its base does.
-        of_output = fields["output_type"] is OutputType.alias_of_intermediate_base_is_user_output
-        if of_output and not fields["requires_grad"]:
-            fields["view_meta_sequence"] = None
-        original(self, **fields)
-
-    with mock.patch.object(OutputAliasInfo, "__init__", init):
-        yield
+    # A view of an output in the sense of autograd requires gradients as its base does.
+    of_output = fields["output_type"] is OutputType.alias_of_intermediate_base_is_user_output
+    if of_output and not fields["requires_grad"]:
+        fields["view_meta_sequence"] = None
+    original(info, **fields)
 
 
 BUG = KnownBug(
@@ -52,4 +42,5 @@ BUG = KnownBug(
     ("2.13", "2.15"),
     mended,
     plausible=lambda program: calls(program, "detach"),
+    rank=910,
 )

@@ -12,18 +12,17 @@ from torch._C import DispatchKey
 from aliasproof.corpus.known_bug import KnownBug, calls, view, written
 
 aten = torch.ops.aten
+KEYS = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd)
 
 
 @contextlib.contextmanager
 def mended() -> Iterator[None]:
     """`dropout` that drops nothing returns its operand, as in eager."""
-    with contextlib.ExitStack() as stack:
-        kernels = aten.dropout.default.py_kernels
-        for key in (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd):
-            stack.enter_context(mock.patch.dict(kernels, {key: _dropout}))
-        aten.dropout.default._dispatch_cache.clear()
+    op = aten.dropout.default
+    with mock.patch.dict(op.py_kernels, dict.fromkeys(KEYS, _dropout)):
+        op._dispatch_cache.clear()
         yield
-    aten.dropout.default._dispatch_cache.clear()
+    op._dispatch_cache.clear()
 
 
 def _dropout(x: torch.Tensor, p: float, train: bool) -> torch.Tensor:
@@ -49,4 +48,5 @@ BUG = KnownBug(
     ("2.13",),
     mended,
     plausible=lambda program: calls(program, "dropout"),
+    rank=160,
 )

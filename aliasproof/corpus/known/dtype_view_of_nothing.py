@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch._ops import OpOverload
 
-from aliasproof.corpus.known_bug import KnownBug, view, written
-from aliasproof.corpus.view_inverses import Call, reachable, replaced_in_modes, undoing
+from aliasproof.corpus.known_bug import KnownBug, view, views_dtype, written
+from aliasproof.corpus.view_inverses import Call, mends_inverse
 
 aten = torch.ops.aten
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends_inverse("view_dtype", aten.view.dtype)
+def mended(call: Call, op: OpOverload, args: Sequence[Any]) -> Any:
     """Without elements, the new base is an empty tensor of the base's shape.
 
     Torch views what was written as the dtype of the base. A functional op returned it, with strides
     that such a view refuses.
     """
-    with replaced_in_modes(_inverse):
-        yield
-
-
-def _inverse(call: Call, op: OpOverload, args: Sequence[Any]) -> Any:
-    if op is aten.view.dtype and args[0].numel() == 0 and undoing("view_dtype"):
-        written_view, dtype = args
-        nbytes = written_view.shape[-1] * written_view.dtype.itemsize
-        shape = [*written_view.shape[:-1], nbytes // dtype.itemsize]
-        return call(aten.new_empty.default, written_view, shape, dtype=dtype)
-    return NotImplemented
+    written_view, dtype = args
+    if written_view.numel():
+        return NotImplemented
+    nbytes = written_view.shape[-1] * written_view.dtype.itemsize
+    shape = [*written_view.shape[:-1], nbytes // dtype.itemsize]
+    return call(aten.new_empty.default, written_view, shape, dtype=dtype)
 
 
 BUG = KnownBug(
@@ -49,6 +43,7 @@ BUG = KnownBug(
     ),
     ("functionalize", "aot", "aot-epilogue", "fx-reinplace"),
     ("2.13", "2.15"),
-    mended if reachable("view_dtype") else None,
-    plausible=lambda program: any("view.dtype" in call.op for call in program.instructions),
+    mended,
+    plausible=views_dtype,
+    rank=80,
 )

@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
 import torch
 
-from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.known_bug import KnownBug, view, views_dtype, written
+from aliasproof.corpus.mends import mends
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends("torch._inductor.graph:GraphLowering.mark_buffer_mutated")
+def mended(original: Callable[..., Any], self: Any, written_name: str) -> None:
     """What reads a view is computed before the viewed tensor is written.
 
     A kernel of eager makes a view of another item size, so Inductor has another name for its
     memory. Before a write, `mark_buffer_mutated` computes only what reads the tensor by its own
     name.
     """
-    from torch._inductor.graph import GraphLowering  # noqa: PLC0415 - takes two seconds
-
-    name = "mark_buffer_mutated"
-    original = getattr(GraphLowering, name)
-
-    def mark(self: Any, written_name: str) -> None:
-        for buffer in list(self.buffers):
-            if written_name in buffer.get_inputs_that_alias_output():
-                mark(self, buffer.get_name())
-        original(self, written_name)
-
-    with mock.patch.object(GraphLowering, name, mark):
-        yield
+    for buffer in list(self.buffers):
+        if written_name in buffer.get_inputs_that_alias_output():
+            self.mark_buffer_mutated(buffer.get_name())
+    original(self, written_name)
 
 
 BUG = KnownBug(
@@ -54,5 +44,6 @@ BUG = KnownBug(
     ("inductor",),
     ("2.13", "2.15"),
     mended,
-    plausible=lambda program: any("view.dtype" in call.op for call in program.instructions),
+    plausible=views_dtype,
+    rank=690,
 )

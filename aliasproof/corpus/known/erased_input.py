@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import fx
 
-from aliasproof.corpus.inductor_passes import replaced
-from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.known_bug import KnownBug, view, views_dtype, written
+from aliasproof.corpus.mends import PASSES, mends
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends(f"{PASSES}.joint_graph:remove_redundant_views")
+def mended(original: Callable[..., Any], module: fx.GraphModule) -> None:
     """Inputs stay, as in torch 2.15.
 
     The pass erases unused views of another dtype, and counts what they are views of among them.
     """
-    with replaced("fx_passes.joint_graph", "remove_redundant_views", _keeping_inputs):
-        yield
-
-
-def _keeping_inputs(original: Callable[..., Any], module: fx.GraphModule) -> None:
     graph = module.graph
     with graph.inserting_before(next(iter(graph.find_nodes(op="output")))):
         uses = [
@@ -50,5 +44,6 @@ BUG = KnownBug(
     ("inductor-fx",),
     ("2.13",),
     mended,
-    plausible=lambda program: any("view.dtype" in call.op for call in program.instructions),
+    plausible=views_dtype,
+    rank=580,
 )

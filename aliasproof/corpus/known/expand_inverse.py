@@ -2,42 +2,34 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch._ops import OpOverload
 
 from aliasproof.corpus.known_bug import KnownBug, Mark, calls, view, written
-from aliasproof.corpus.view_inverses import Call, reachable, replaced_in_modes, undoing
+from aliasproof.corpus.view_inverses import Call, mends_inverse
 from aliasproof.programs.program import Program
 
 aten = torch.ops.aten
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends_inverse("expand", aten.sub.Tensor, aten.add.Tensor, aten.sum.default)
+def mended(call: Call, op: OpOverload, args: Sequence[Any]) -> Any:
     """The inverse takes, for each element of the base, the copy that the write changed.
 
     Torch computes `base + sum_to_size(written - base)`. With two copies that change, the difference
     counts twice; bool has no `-`; and with inf or 1e20 the sum is not what was written.
     """
-    with replaced_in_modes(_inverse):
-        yield
-
-
-def _inverse(call: Call, op: OpOverload, args: Sequence[Any]) -> Any:
     # `sub` gives the new base already. It has the base's size, so `sum_to_size` leaves the values
     # as they are, though it makes integers of bool. `add` hands it on.
-    if op is aten.sub.Tensor and undoing("expand"):
+    if op is aten.sub.Tensor:
         return _changed_copies(call, base=args[1], written_view=args[0])
-    if op is aten.add.Tensor and undoing("expand"):
+    if op is aten.add.Tensor:
         return call(aten._to_copy.default, args[1], dtype=args[0].dtype)
     # `sum_to_size` of a tensor without dimensions: the sum of one number is another symbolic value.
-    if op is aten.sum.default and undoing("expand"):
-        return call(aten.clone.default, args[0])
-    return NotImplemented
+    return call(aten.clone.default, args[0])
 
 
 def _changed_copies(call: Call, base: Any, written_view: Any) -> Any:
@@ -95,9 +87,10 @@ BUG = KnownBug(
     ),
     ("functionalize", "aot", "aot-epilogue", "fx-reinplace"),
     ("2.13", "2.15"),
-    mended if reachable("expand") else None,
+    mended,
     # Mended, the graph chooses among the copies. That is another symbolic value, also if all copies
     # are equal.
     mark=Mark(("equivalence",), "wrong symbolic value", _broadcasts),
     plausible=_broadcasts,
+    rank=10,
 )

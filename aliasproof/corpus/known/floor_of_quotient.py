@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from aliasproof.corpus.inductor_lowerings import lowering_replaced, run_in_eager
 from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.mends import LOWERINGS, mends, run_in_eager
 from aliasproof.programs.program import Storage
 
 OP = torch.ops.aten.div.Tensor_mode
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends(LOWERINGS, keys=(OP,))
+def mended(original: Any, *args: Any, **kwargs: Any) -> Any:
     """Eager's kernel divides: it subtracts `fmod(a, b)` first, as Python does.
 
     `div_mode` is `floor(a / b)`. In torch 2.13, it also differs where a number is infinite.
     """
-    with lowering_replaced(OP, _div):
-        yield
-
-
-def _div(original: Any, *args: Any, **kwargs: Any) -> Any:
     if kwargs.get("rounding_mode") == "floor" and args[0].get_dtype().is_floating_point:
         return run_in_eager(OP, *args, **kwargs)
     return original(*args, **kwargs)
@@ -50,4 +43,5 @@ BUG = KnownBug(
     ("2.13", "2.15"),
     mended,
     plausible=lambda program: calls(program, "div", "div_", "floor_divide", "floor_divide_"),
+    rank=750,
 )

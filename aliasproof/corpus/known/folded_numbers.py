@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import fx
 
-from aliasproof.corpus.inductor_passes import replaced
 from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.mends import PASSES, mends
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends(f"{PASSES}.joint_graph:UniformValueConstantFolder._deduce_value")
+def mended(original: Callable[..., Any], folder: Any, node: fx.Node) -> Any:
     """Each folded value has the dtype that the graph notes for it.
 
     Torch folds each constant as a tensor of size [1]. A tensor without dimensions does not promote
     the dtype of others, and one of size [1] does.
     """
-
-    def deduce(original: Callable[..., Any], folder: Any, node: fx.Node) -> Any:
-        found, noted = original(folder, node), node.meta.get("val")
-        if isinstance(found, torch.Tensor) and isinstance(noted, torch.Tensor):
-            return found.to(noted.dtype)
-        return found
-
-    name = "UniformValueConstantFolder._deduce_value"
-    with replaced("fx_passes.joint_graph", name, deduce):
-        yield
+    found, noted = original(folder, node), node.meta.get("val")
+    if isinstance(found, torch.Tensor) and isinstance(noted, torch.Tensor):
+        return found.to(noted.dtype)
+    return found
 
 
 BUG = KnownBug(
@@ -50,4 +43,5 @@ BUG = KnownBug(
     ("inductor-fx",),
     ("2.13", "2.15"),
     mended,
+    rank=450,
 )

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import operator
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import fx
 
-from aliasproof.corpus.inductor_passes import before_reinplacing, copied
+from aliasproof.corpus.inductor_passes import copied
 from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.mends import before_reinplacing
 
 aten = torch.ops.aten
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@before_reinplacing
+def mended(graph: fx.Graph) -> None:
     """A result that is written to another operand is copied first, so the pass does not see it.
 
     Torch asks whether each operand gets a result of the call, and not whether it gets its own.
     """
-    with before_reinplacing(_copy_exchanged):
-        yield
-
-
-def _copy_exchanged(graph: fx.Graph) -> None:
     for write in graph.find_nodes(op="call_function", target=aten.copy_.default):
         target: Any = write.args[0]
         source: Any = write.args[1]
@@ -56,4 +50,5 @@ BUG = KnownBug(
     ("2.13", "2.15"),
     mended,
     plausible=lambda program: calls(program, "_foreach_add"),
+    rank=460,
 )

@@ -2,41 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
 import torch
 
 from aliasproof.corpus.known_bug import KnownBug, view, written
-from aliasproof.programs.program import Program
+from aliasproof.corpus.mends import mends
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends("torch._inductor.scheduler:Scheduler.fusable_weak_dep")
+def mended(
+    original: Callable[..., bool], self: Any, weak_dep: Any, reader: Any, writer: Any
+) -> bool:
     """What reads an earlier version of a written tensor is not fused with the write.
 
     After a first write, the scheduler has a new name for the tensor. `fusable_weak_dep` compares
     positions only of what is read by the first name.
     """
-    from torch._inductor.scheduler import Scheduler  # noqa: PLC0415 - takes two seconds
-
-    original = Scheduler.fusable_weak_dep
-
-    def fusable_weak_dep(self: Any, weak_dep: Any, reader: Any, writer: Any) -> bool:
-        names = self.mutation_real_name
-        name = names.get(weak_dep.mutating_buf)
-        if any(names.get(read.name) == name for read in reader.read_writes.reads):
-            return False
-        return original(self, weak_dep, reader, writer)
-
-    with mock.patch.object(Scheduler, "fusable_weak_dep", fusable_weak_dep):
-        yield
-
-
-def _writes(program: Program) -> bool:
-    return sum(call.mutates() for call in program.instructions) > 1
+    names = self.mutation_real_name
+    name = names.get(weak_dep.mutating_buf)
+    if any(names.get(read.name) == name for read in reader.read_writes.reads):
+        return False
+    return original(self, weak_dep, reader, writer)
 
 
 BUG = KnownBug(
@@ -57,5 +45,6 @@ BUG = KnownBug(
     ("inductor",),
     ("2.13",),
     mended,
-    plausible=_writes,
+    plausible=lambda program: sum(call.mutates() for call in program.instructions) > 1,
+    rank=700,
 )

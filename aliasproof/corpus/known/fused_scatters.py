@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from torch import fx
 
-from aliasproof.corpus.inductor_passes import copied, replaced
+from aliasproof.corpus.inductor_passes import copied
 from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.mends import PASSES, mends
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends(f"{PASSES}.reinplace:canonicalize_view_scatter_ops")
+def mended(original: Callable[..., Any], graph: fx.Graph) -> None:
     """Scatters whose inner result has another use are not fused.
 
     The pass makes that result a view of the fused one, and both can be returned.
     """
-    with replaced("fx_passes.reinplace", "canonicalize_view_scatter_ops", _apart):
-        yield
-
-
-def _apart(original: Callable[..., Any], graph: fx.Graph) -> None:
     from torch._inductor.fx_passes.reinplace import _SCATTER_OP_TO_VIEW  # noqa: PLC0415
 
     for node in graph.nodes:
@@ -50,4 +45,5 @@ BUG = KnownBug(
     ("inductor-fx",),
     ("2.13", "2.15"),
     mended,
+    rank=590,
 )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
-from unittest import mock
 
 from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.mends import MERGED_INPUTS, mends
 from aliasproof.programs.custom_operators import NAMESPACE
 from aliasproof.programs.program import Program
+
+INPUT = "torch._functorch._aot_autograd.schemas:InputAliasInfo.__post_init__"
 
 
 @contextlib.contextmanager
@@ -20,31 +22,22 @@ def mended() -> Iterator[None]:
     detached leaf, since autograd would raise. For other inputs, the copy becomes the `grad_fn`, and
     the gradient of what was copied is zero.
     """
-    # Imported here: it takes two seconds, and other bugs do without.
-    from torch._functorch._aot_autograd import runtime_wrappers  # noqa: PLC0415
-    from torch._functorch._aot_autograd.schemas import InputAliasInfo  # noqa: PLC0415
+    changed: list[Any] = []
 
-    original = InputAliasInfo.__post_init__
-    merge: Any = vars(runtime_wrappers)["create_synthetic_base_metadata"]
-    changed: list[InputAliasInfo] = []
+    def post_init(original: Callable[..., Any], info: Any) -> None:
+        original(info)
+        hidden = info.mutations_under_no_grad_or_inference_mode
+        if (hidden or info.mutations_hidden_from_autograd) and not info.is_leaf:
+            object.__setattr__(info, "is_leaf", True)
+            changed.append(info)
 
-    def post_init(self: InputAliasInfo) -> None:
-        original(self)
-        hidden = self.mutations_under_no_grad_or_inference_mode
-        if (hidden or self.mutations_hidden_from_autograd) and not self.is_leaf:
-            object.__setattr__(self, "is_leaf", True)
-            changed.append(self)
-
-    def merged(*args: Any, **kwargs: Any) -> Any:
+    def merged(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         # Torch asserts that all or none of the inputs that it merges are leaves.
         for info in changed:
             object.__setattr__(info, "is_leaf", False)
-        return merge(*args, **kwargs)
+        return original(*args, **kwargs)
 
-    with (
-        mock.patch.object(InputAliasInfo, "__post_init__", post_init),
-        mock.patch.object(runtime_wrappers, "create_synthetic_base_metadata", merged),
-    ):
+    with mends(INPUT)(post_init)(), mends(MERGED_INPUTS)(merged)():
         yield
 
 
@@ -71,4 +64,5 @@ BUG = KnownBug(
     ("2.13", "2.15"),
     mended,
     plausible=_hides_a_write,
+    rank=900,
 )

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import fx
 
-from aliasproof.corpus.inductor_passes import replaced
 from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.mends import PASSES, mends
 
 aten = torch.ops.aten
 _ARITHMETIC = (aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor)
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends(f"{PASSES}.joint_graph:remove_no_ops")
+def mended(original: Callable[..., Any], module: fx.GraphModule, zeros: Any, ones: Any) -> None:
     """The pass replaces `x + 0` by a copy of x. Another pass removes copies, and asks for aliases.
 
     Torch asks only whether x is written directly, not whether it is returned, or written through
     another view.
     """
-    with replaced("fx_passes.joint_graph", "remove_no_ops", _with_copies):
-        yield
-
-
-def _with_copies(
-    original: Callable[..., Any], module: fx.GraphModule, zeros: Any, ones: Any
-) -> None:
     neutral = {*zeros, *ones}
     for node in module.graph.nodes:
         if node.target in _ARITHMETIC and any(operand in neutral for operand in node.args):
@@ -61,4 +53,5 @@ BUG = KnownBug(
     ("inductor-fx",),
     ("2.13", "2.15"),
     mended,
+    rank=470,
 )

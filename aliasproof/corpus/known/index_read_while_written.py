@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
 import torch
 
 from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.mends import mends
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends("torch._inductor.lowering:index_put_impl_")
+def mended(original: Callable[..., Any], x: Any, indices: Any, *rest: Any, **options: Any) -> Any:
     """The indices are computed before the first element is written.
 
     `index_put_impl_` has done so for the values since pytorch/pytorch#139366, and not for indices.
     """
-    from torch._inductor import ir, lowering  # noqa: PLC0415 - takes two seconds
+    from torch._inductor import ir  # noqa: PLC0415 - takes two seconds
 
-    name = "index_put_impl_"
-    original = getattr(lowering, name)
-
-    def index_put(x: Any, indices: Any, *rest: Any, **options: Any) -> Any:
-        for index in indices:
-            if isinstance(index, ir.TensorBox):
-                index.realize()
-        return original(x, indices, *rest, **options)
-
-    with mock.patch.object(lowering, name, index_put):
-        yield
+    for index in indices:
+        if isinstance(index, ir.TensorBox):
+            index.realize()
+    return original(x, indices, *rest, **options)
 
 
 BUG = KnownBug(
@@ -53,4 +45,5 @@ BUG = KnownBug(
     plausible=lambda program: calls(
         program, "index_put_", "index_put", "index_fill_", "index_copy_", "index_add_"
     ),
+    rank=680,
 )

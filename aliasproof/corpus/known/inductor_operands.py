@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from functools import partial
 
 import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from aliasproof.corpus.inductor_passes import before_reinplacing, reinplaceable
+from aliasproof.corpus.inductor_passes import reinplaceable
 from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.mends import before_reinplacing
 
 aten = torch.ops.aten
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@before_reinplacing
+def mended(graph: fx.Graph) -> None:
     """Operands that share memory with what a call would write are copied before.
 
     Torch 2.15 does not put such calls in place.
     """
-    with before_reinplacing(_copy_shared):
-        yield
-
-
-def _copy_shared(graph: fx.Graph) -> None:
     from torch._inductor.fx_utils import get_node_storage  # noqa: PLC0415
 
     for node, index in reinplaceable(graph):
@@ -63,4 +57,5 @@ BUG = KnownBug(
     ("2.13",),
     mended,
     plausible=lambda program: calls(program, "put", "put_", "index_put", "index_put_"),
+    rank=600,
 )

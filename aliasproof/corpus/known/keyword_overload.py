@@ -2,41 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import keyword
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
-from torch.fx import graph
-
-from aliasproof.corpus.inductor_passes import replaced
 from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.mends import mends, together
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
-    """An attribute whose name is a keyword is printed as a call of `getattr`.
-
-    Inductor prints calls in two ways: graphs by fx, and calls of kernels itself.
-    """
-    original = graph._get_qualified_name  # type: ignore[attr-defined]
-
-    def qualified_name(target: Any) -> str:
-        return _path(original(target))
-
-    with (
-        mock.patch.object(graph, "_get_qualified_name", qualified_name),
-        replaced("ir", "ExternKernel.set_python_kernel_name", _name_kernel),
-    ):
-        yield
+@mends("torch.fx.graph:_get_qualified_name")
+def _in_graphs(original: Callable[..., str], target: Any) -> str:
+    return _path(original(target))
 
 
-def _name_kernel(original: Callable[..., None], kernel: Any, given: str | None) -> None:
+@mends("torch._inductor.ir:ExternKernel.set_python_kernel_name")
+def _in_calls_of_kernels(original: Callable[..., None], kernel: Any, given: str | None) -> None:
     original(kernel, given)
     if kernel.python_kernel_name is not None:
         kernel.python_kernel_name = _path(kernel.python_kernel_name)
+
+
+# An attribute whose name is a keyword is printed as a call of `getattr`. Inductor prints calls in
+# two ways: graphs by fx, and calls of kernels itself.
+MENDED = together(_in_graphs, _in_calls_of_kernels)
 
 
 def _path(dotted: str) -> str:
@@ -61,8 +50,9 @@ BUG = KnownBug(
     ),
     ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "inductor-fx", "inductor"),
     ("2.13", "2.15"),
-    mended,
+    MENDED,
     plausible=lambda program: any(
         keyword.iskeyword(call.op.split(".")[-1]) for call in program.instructions
     ),
+    rank=120,
 )

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from typing import Any
 
 import torch
 
-from aliasproof.corpus.inductor_lowerings import lowering_replaced, run_in_eager
 from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.mends import LOWERINGS, mends, run_in_eager
 
-aten = torch.ops.aten
+OP = torch.ops.aten.scatter.value_reduce
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends(LOWERINGS, keys=(OP,))
+def mended(original: Any, *args: Any, **kwargs: Any) -> Any:
     """The kernel of eager scatters the number."""
-    op = aten.scatter.value_reduce
-    with lowering_replaced(op, lambda _, *args, **kwargs: run_in_eager(op, *args, **kwargs)):
-        yield
+    return run_in_eager(OP, *args, **kwargs)
 
 
 BUG = KnownBug(
@@ -38,4 +35,5 @@ BUG = KnownBug(
     ("2.13", "2.15"),
     mended,
     plausible=lambda program: calls(program, "scatter", "scatter_"),
+    rank=770,
 )

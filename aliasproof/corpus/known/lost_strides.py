@@ -2,49 +2,41 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from unittest import mock
 
 import torch
 from torch._ops import OpOverload
 from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
 from torch.utils._pytree import tree_leaves
 
-from aliasproof.corpus.known_bug import KnownBug, Mark, calls, view, written
+from aliasproof.corpus.known_bug import KnownBug, Mark, calls, view, writes, written
+from aliasproof.corpus.mends import mends
 from aliasproof.programs.program import Program
-from aliasproof.programs.schemas import facts, resolve
+from aliasproof.programs.schemas import facts
 
 aten = torch.ops.aten
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends("torch._subclasses.functional_tensor:FunctionalTensorMode.__torch_dispatch__")
+def mended(
+    original: Callable[..., Any],
+    self: FunctionalTensorMode,
+    func: OpOverload,
+    types: Sequence[type],
+    args: tuple[Any, ...] = (),
+    kwargs: dict[str, Any] | None = None,
+) -> Any:
     """After each op under AOTAutograd, what it wrote has the strides that it had before.
 
     Torch replaces the written tensor with the result of the functional op, whatever its strides.
     """
-    original = FunctionalTensorMode.__torch_dispatch__
-
-    @functools.wraps(original)
-    def dispatch(
-        self: FunctionalTensorMode,
-        func: OpOverload,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        before = [(each, each.shape, each.stride()) for each in _written(func, args, kwargs or {})]
-        result = original(self, func, types, args, kwargs)
-        for tensor, shape, strides in before:
-            if tensor.shape == shape and tensor.stride() != strides:
-                _give_strides(tensor, strides)
-        return result
-
-    with mock.patch.object(FunctionalTensorMode, "__torch_dispatch__", dispatch):
-        yield
+    before = [(each, each.shape, each.stride()) for each in _written(func, args, kwargs or {})]
+    result = original(self, func, types, args, kwargs)
+    for tensor, shape, strides in before:
+        if tensor.shape == shape and tensor.stride() != strides:
+            _give_strides(tensor, strides)
+    return result
 
 
 def _written(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
@@ -69,13 +61,9 @@ def _give_strides(tensor: torch.Tensor, strides: Sequence[int]) -> None:
     torch._functionalize_sync(tensor)
 
 
-def _writes(program: Program) -> bool:
-    return any(facts(resolve(call.op)).writes for call in program.instructions)
-
-
 def _copies_storage_after_write(program: Program) -> bool:
     scatters = ("select_scatter", "slice_scatter", "diagonal_scatter", "as_strided_scatter")
-    return _writes(program) and calls(program, "copy", *scatters)
+    return writes(program) and calls(program, "copy", *scatters)
 
 
 BUG = KnownBug(
@@ -96,5 +84,6 @@ BUG = KnownBug(
     # The offset is lost as the strides are. A result has the offset of an argument if the op copies
     # the whole storage of that argument.
     mark=Mark(("metadata",), "wrong storage offset", _copies_storage_after_write, reduced=True),
-    plausible=_writes,
+    plausible=writes,
+    rank=210,
 )

@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
 import torch
-from torch._decomp import decomposition_table
 
 from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.mends import mends
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends("torch._decomp:decomposition_table", keys=(torch.ops.aten.native_dropout.default,))
+def mended(original: Callable[..., Any], x: torch.Tensor, *args: Any) -> Any:
     """The mask of a tensor without elements has the dtype of the tensor, as in eager.
 
     The kernel for CPU returns `empty_like(input)`. The decomposition, which is the fake kernel,
     returns bools.
     """
-    op = torch.ops.aten.native_dropout.default
-    original = decomposition_table[op]
-
-    def dropout(x: torch.Tensor, *args: Any) -> Any:
-        dropped, mask = original(x, *args)
-        return dropped, mask.to(x.dtype) if x.numel() == 0 else mask
-
-    with mock.patch.dict(decomposition_table, {op: dropout}):
-        yield
+    dropped, mask = original(x, *args)
+    return dropped, mask.to(x.dtype) if x.numel() == 0 else mask
 
 
 BUG = KnownBug(
@@ -47,4 +38,5 @@ BUG = KnownBug(
     ("2.13", "2.15"),
     mended,
     plausible=lambda program: calls(program, "native_dropout"),
+    rank=150,
 )

@@ -36,4 +36,5 @@ BUG = KnownBug(
         _share_across_dtypes,
     ),
     plausible=_share_across_dtypes,
+    rank=250,
 )

@@ -2,38 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from aliasproof.corpus.known_bug import KnownBug, calls, view, written
-from aliasproof.corpus.overrides import kernel_replaced
+from aliasproof.corpus.mends import mends_kernel, together
 
 aten = torch.ops.aten
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
-    """They are calls of `set_` with a tensor and of `resize_`.
-
-    For these two, functionalization has kernels by hand. For others that change metadata alone, its
-    kernels are generated, as for writes of data.
-    """
-    with (
-        kernel_replaced("set_", "Functionalize", _set_to_empty),
-        kernel_replaced("resize_as_", "Functionalize", _resize_as),
-    ):
-        yield
-
-
+@mends_kernel("set_", "Functionalize")
 def _set_to_empty(original: Callable[..., Any], x: torch.Tensor) -> Any:
     return aten.set_.source_Tensor(x, torch.empty(0, dtype=x.dtype, device=x.device))
 
 
+@mends_kernel("resize_as_", "Functionalize")
 def _resize_as(original: Callable[..., Any], x: torch.Tensor, y: torch.Tensor) -> Any:
     return aten.resize_.default(x, y.shape)
+
+
+# They are calls of `set_` with a tensor and of `resize_`. For these two, functionalization has
+# kernels by hand. For others that change metadata alone, its kernels are generated, as for writes
+# of data.
+MENDED = together(_set_to_empty, _resize_as)
 
 
 BUG = KnownBug(
@@ -52,6 +45,7 @@ BUG = KnownBug(
     ),
     ("functionalize", "fx-reinplace", "aot", "aot-epilogue", "inductor-fx"),
     ("2.13", "2.15"),
-    mended,
+    MENDED,
     plausible=lambda program: calls(program, "set_", "resize_as_"),
+    rank=930,
 )

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from aliasproof.corpus.known_bug import KnownBug, Mark, inputs_share, view, written
+from aliasproof.corpus.known_bug import KnownBug, Mark, inputs_share, view, writes, written
 from aliasproof.programs.program import Program
-from aliasproof.programs.schemas import facts, resolve
 
 
 def _writes_shared_inputs(program: Program) -> bool:
-    writes = any(facts(resolve(call.op)).writes for call in program.instructions)
-    return writes and inputs_share(program)
+    return writes(program) and inputs_share(program)
 
 
 BUG = KnownBug(
@@ -35,4 +33,5 @@ BUG = KnownBug(
         ("values", "inputs", "aliasing", "errors"), r"^(?!raises)|setStorage", _writes_shared_inputs
     ),
     plausible=_writes_shared_inputs,
+    rank=360,
 )

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from aliasproof.corpus.known_bug import KnownBug, Mark, view, written
+from aliasproof.corpus.known_bug import KnownBug, Mark, view, writes, written
 from aliasproof.programs.program import Program
-from aliasproof.programs.schemas import facts, resolve
 
 
 def _writes_one_of_several(program: Program) -> bool:
-    writes = any(facts(resolve(call.op)).writes for call in program.instructions)
-    return writes and len(program.inputs) > 1
+    return writes(program) and len(program.inputs) > 1
 
 
 BUG = KnownBug(
@@ -31,4 +29,5 @@ BUG = KnownBug(
     # first call was used for the second one.
     mark=Mark(("values", "inputs", "aliasing", "errors"), "", _writes_one_of_several),
     plausible=_writes_one_of_several,
+    rank=350,
 )

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-from unittest import mock
+from collections.abc import Callable
 
 import torch
 
 from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.mends import mends
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends("torch:_functionalize_is_multi_output_view")
+def mended(original: Callable[..., bool], tensor: torch.Tensor) -> bool:
     """AOTAutograd takes results of `split` and `unbind` for ordinary views.
 
     Torch returns them as the graph computes them, since autograd allows no writes to them. They
     are views of the new contents then, and these are copied to the input.
     """
-    with mock.patch.object(torch, "_functionalize_is_multi_output_view", return_value=False):
-        yield
+    return False
 
 
 BUG = KnownBug(
@@ -40,4 +38,5 @@ BUG = KnownBug(
     plausible=lambda program: calls(
         program, "split", "split_with_sizes", "unbind", "chunk", "tensor_split", "hsplit", "vsplit"
     ),
+    rank=300,
 )

@@ -44,4 +44,5 @@ BUG = KnownBug(
     ("2.13", "2.15"),
     mended,
     plausible=lambda program: calls(program, "amin", "amax", "min", "max", "argmin", "argmax"),
+    rank=720,
 )

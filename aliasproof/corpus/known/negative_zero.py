@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from torch import fx
 
-from aliasproof.corpus.inductor_passes import replaced
 from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.mends import PASSES, mends
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends(f"{PASSES}.joint_graph:remove_no_ops")
+def mended(original: Callable[..., Any], module: fx.GraphModule, zeros: Any, ones: Any) -> None:
     """Only an integer 0 is neutral for the pass."""
-
-    def of_integers(
-        original: Callable[..., Any], module: fx.GraphModule, zeros: Any, ones: Any
-    ) -> None:
-        integers = {node for node in zeros if not node.meta["val"].is_floating_point()}
-        original(module, integers, ones)
-
-    with replaced("fx_passes.joint_graph", "remove_no_ops", of_integers):
-        yield
+    integers = {node for node in zeros if not node.meta["val"].is_floating_point()}
+    original(module, integers, ones)
 
 
 BUG = KnownBug(
@@ -44,4 +36,5 @@ BUG = KnownBug(
     ("inductor-fx",),
     ("2.13", "2.15"),
     mended,
+    rank=480,
 )

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from aliasproof.corpus.known_bug import KnownBug, calls, view, written
-from aliasproof.corpus.overrides import kernel_replaced
+from aliasproof.corpus.mends import mends_kernel
 
 # `normal_kernel` fills contiguous tensors of this many elements at once (DistributionTemplates.h).
 AT_ONCE = 16
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends_kernel("normal_", "Functionalize")
+def mended(original: Callable[..., Any], x: torch.Tensor, *args: Any) -> torch.Tensor:
     """The numbers of a tensor with gaps are drawn one by one, in memory order.
 
     On the CPU, the kernel draws so for what is not contiguous, and for a few elements.
     """
-    with kernel_replaced("normal_", "Functionalize", _one_by_one):
-        yield
-
-
-def _one_by_one(original: Callable[..., Any], x: torch.Tensor, *args: Any) -> torch.Tensor:
     in_memory_order = x.permute(sorted(range(x.dim()), key=x.stride, reverse=True))
     if in_memory_order.is_contiguous():
         original(x, *args)
@@ -54,4 +48,5 @@ BUG = KnownBug(
     ("2.13", "2.15"),
     mended,
     plausible=lambda program: calls(program, "normal_"),
+    rank=180,
 )

@@ -30,4 +30,5 @@ BUG = KnownBug(
     # The scheduler puts the kernel that reads the number after the call that writes it.
     mark=Mark(("values",), r"^wrong value", _custom_write_to_number, reduced=True),
     plausible=_custom_write_to_number,
+    rank=320,
 )

@@ -2,43 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
-from unittest import mock
 
 import torch
-from torch._functorch._aot_autograd import input_output_analysis
 
-from aliasproof.corpus.inductor_passes import replaced
 from aliasproof.corpus.known_bug import KnownBug, Mark, view, written
+from aliasproof.corpus.mends import mends
 from aliasproof.programs.program import Program
 
-_NAME = "compute_overlapping_tensors"
+MODULES = (
+    "torch._functorch._aot_autograd.input_output_analysis",
+    "torch._inductor.fx_passes.reinplace",
+)
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends(*(f"{module}:compute_overlapping_tensors" for module in MODULES))
+def mended(
+    original: Callable[..., set[int]], tensors: Sequence[torch.Tensor], **options: Any
+) -> set[int]:
     """Tensors of two item sizes overlap if the bytes from their first to their last element do.
 
     Where AOTAutograd sees that inputs of two dtypes overlap, it refuses to write them, as its error
     says.
     """
-    original = getattr(input_output_analysis, _NAME)
-
-    def overlapping(tensors: Sequence[torch.Tensor], **options: Any) -> set[int]:
-        return _overlapping(original, tensors, **options)
-
-    with (
-        mock.patch.object(input_output_analysis, _NAME, overlapping),
-        replaced("fx_passes.reinplace", _NAME, _overlapping),
-    ):
-        yield
-
-
-def _overlapping(
-    original: Callable[..., set[int]], tensors: Sequence[torch.Tensor], **options: Any
-) -> set[int]:
     found = original(tensors, **options)
     for one, first in enumerate(tensors):
         for other, second in enumerate(tensors[:one]):
@@ -88,4 +75,5 @@ BUG = KnownBug(
         ("values", "inputs"), "^wrong value|^input ends|^bytes outside", _shares_across_item_sizes
     ),
     plausible=_shares_across_item_sizes,
+    rank=260,
 )

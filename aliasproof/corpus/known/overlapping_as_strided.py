@@ -33,4 +33,5 @@ BUG = KnownBug(
         _as_strided,
     ),
     plausible=_as_strided,
+    rank=230,
 )

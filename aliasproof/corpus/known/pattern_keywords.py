@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from torch import fx
 
-from aliasproof.corpus.inductor_passes import replaced
 from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.mends import mends
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends("torch._inductor.pattern_matcher:_TargetArgsExpr._match")
+def mended(original: Callable[..., Any], pattern: Any, node: Any, context: Any) -> Any:
     """A pattern does not match a call with another `alpha` or `dtype` than the default."""
-    with replaced("pattern_matcher", "_TargetArgsExpr._match", _match):
-        yield
-
-
-def _match(original: Callable[..., Any], pattern: Any, node: Any, context: Any) -> Any:
     from torch._inductor.pattern_matcher import FailedMatch  # noqa: PLC0415
 
     given = node.kwargs if isinstance(node, fx.Node) else {}
@@ -46,4 +40,5 @@ BUG = KnownBug(
     ("inductor-fx",),
     ("2.13",),
     mended,
+    rank=490,
 )

@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
-from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.known_bug import KnownBug, view, views_dtype, written
+from aliasproof.corpus.mends import mends
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends("torch._inductor.codegen.memory_planning:MemoryPlanner.compute_buffer_groups")
+def mended(original: Callable[..., Any], self: Any, lines: Any) -> Any:
     """A buffer lives to the end if an output shares its memory.
 
     `MemoryPlanner` asks only whether an output has the name of the buffer. A view of another item
     size has a name of its own.
     """
-    from torch._inductor.codegen.memory_planning import MemoryPlanner  # noqa: PLC0415
     from torch._inductor.scheduler import OutputNode  # noqa: PLC0415
     from torch._inductor.virtualized import V  # noqa: PLC0415
 
-    name = "compute_buffer_groups"
-    original = getattr(MemoryPlanner, name)
-
-    def compute(self: Any, lines: Any) -> Any:
-        groups = original(self, lines)
-        buffers = V.graph.scheduler.name_to_buf
-        for group in self.buffer_groups:
-            users = [user for each in group.names for user in buffers[each].users]
-            group.is_output |= any(isinstance(user.node, OutputNode) for user in users)
-        return groups
-
-    with mock.patch.object(MemoryPlanner, name, compute):
-        yield
+    groups = original(self, lines)
+    buffers = V.graph.scheduler.name_to_buf
+    for group in self.buffer_groups:
+        users = [user for each in group.names for user in buffers[each].users]
+        group.is_output |= any(isinstance(user.node, OutputNode) for user in users)
+    return groups
 
 
 BUG = KnownBug(
@@ -53,5 +44,6 @@ BUG = KnownBug(
     ("inductor:memory_planning=True",),
     ("2.13",),
     mended,
-    plausible=lambda program: any("view.dtype" in call.op for call in program.instructions),
+    plausible=views_dtype,
+    rank=710,
 )

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-
 import torch
 
 from aliasproof.corpus.known_bug import KnownBug, calls, view, written
-from aliasproof.corpus.overrides import kernel_added
+from aliasproof.corpus.mends import adds_kernel
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@adds_kernel("Functionalize", "polygamma_")
+def mended(x: torch.Tensor, order: int) -> torch.Tensor:
     """`polygamma_` is `polygamma`, copied back."""
-    with kernel_added("polygamma_", "Functionalize", _polygamma):
-        yield
-
-
-def _polygamma(x: torch.Tensor, order: int) -> torch.Tensor:
     return x.copy_(torch.polygamma(order, x))
 
 
@@ -37,4 +29,5 @@ BUG = KnownBug(
     ("2.13", "2.15"),
     mended,
     plausible=lambda program: calls(program, "polygamma_"),
+    rank=110,
 )

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from aliasproof.corpus.inductor_passes import pattern_needs
 from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.mends import narrows
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@narrows("post_grad", "cat_splitwithsizes_replace")
+def mended(match: Any) -> bool:
     """The rewrite is left to operands of one dtype, which `cat` does not promote."""
-    with pattern_needs("post_grad", ("cat_splitwithsizes_replace",), _of_one_dtype):
-        yield
-
-
-def _of_one_dtype(match: Any) -> bool:
     return len({operand.meta["val"].dtype for operand in match.kwargs["input_"]}) == 1
 
 
@@ -42,4 +35,5 @@ BUG = KnownBug(
     ("2.13", "2.15"),
     mended,
     plausible=lambda program: calls(program, "cat"),
+    rank=610,
 )

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import fx
 
-from aliasproof.corpus.inductor_passes import replaced
 from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.mends import mends
 
 aten = torch.ops.aten
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends("torch._inductor.compile_fx:min_cut_rematerialization_partition")
+def mended(original: Callable[..., Any], joint: fx.GraphModule, *args: Any, **how: Any) -> Any:
     """What is computed from an input that the graph writes is saved for the backward graph.
 
     That is the correction of pytorch/pytorch#197039. Torch recomputes what is cheap, and takes
     each input to be the same in the backward pass.
     """
-    with replaced("compile_fx", "min_cut_rematerialization_partition", _partition):
-        yield
-
-
-def _partition(original: Callable[..., Any], joint: fx.GraphModule, *args: Any, **how: Any) -> Any:
     from torch.utils.checkpoint import CheckpointPolicy  # noqa: PLC0415
 
     for write in joint.graph.find_nodes(op="call_function", target=aten.copy_.default):
@@ -63,4 +57,5 @@ BUG = KnownBug(
     ("inductor-fx:grad",),
     ("2.13", "2.15"),
     mended,
+    rank=640,
 )

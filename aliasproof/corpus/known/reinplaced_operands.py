@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-from unittest import mock
+from collections.abc import Callable
 
 from torch import fx
-from torch.fx.passes import reinplace
 
 from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.mends import mends
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends("torch.fx.passes.reinplace:_get_all_later_node_usages")
+def mended(
+    original: Callable[..., set[fx.Node]], aliases: set[fx.Node], index: int
+) -> set[fx.Node]:
     """An op that reads another alias of its first operand is not put in place.
 
     Torch asks only whether the other operand is the same node, and not whether it is in a list.
     """
-    original = reinplace._get_all_later_node_usages
-
-    def usages(aliases: set[fx.Node], index: int) -> set[fx.Node]:
-        users = {user for alias in aliases for user in alias.users}
-        # The op itself counts as a later use of the alias that it reads: that keeps it functional.
-        overlapping = {
-            user
-            for user in users
-            if user.meta.get("node_idx") == index and _reads(user, aliases) > 1
-        }
-        return original(aliases, index) | overlapping
-
-    with mock.patch.object(reinplace, "_get_all_later_node_usages", usages):
-        yield
+    users = {user for alias in aliases for user in alias.users}
+    # The op itself counts as a later use of the alias that it reads: that keeps it functional.
+    overlapping = {
+        user for user in users if user.meta.get("node_idx") == index and _reads(user, aliases) > 1
+    }
+    return original(aliases, index) | overlapping
 
 
 def _reads(user: fx.Node, aliases: set[fx.Node]) -> int:
@@ -57,4 +49,5 @@ BUG = KnownBug(
     ("fx-reinplace",),
     ("2.13", "2.15"),
     mended,
+    rank=200,
 )

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-
 import torch
 from torch import fx
 
-from aliasproof.corpus.inductor_passes import before_reinplacing, copied, reinplaceable
+from aliasproof.corpus.inductor_passes import copied, reinplaceable
 from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.mends import before_reinplacing
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@before_reinplacing
+def mended(graph: fx.Graph) -> None:
     """A tensor that overlaps itself is copied, as the functional operator does.
 
     Torch 2.14 does not put such calls in place (pytorch/pytorch#184488).
     """
-    with before_reinplacing(_copy_overlapping):
-        yield
-
-
-def _copy_overlapping(graph: fx.Graph) -> None:
     for node, index in reinplaceable(graph):
         value = node.args[index].meta.get("val")
         if isinstance(value, torch.Tensor) and torch._debug_has_internal_overlap(value) == 1:
@@ -47,4 +40,5 @@ BUG = KnownBug(
     ("inductor-reinplace", "inductor-fx"),
     ("2.13",),
     mended,
+    rank=500,
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import operator
 from collections.abc import Iterator
 from typing import Any
@@ -11,27 +10,22 @@ import torch
 from torch import fx
 
 from aliasproof.corpus.inductor_passes import (
-    before_reinplacing,
     copied,
     copy_with_storage,
     reinplaceable,
     write_back,
 )
 from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.mends import before_reinplacing
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@before_reinplacing
+def mended(graph: fx.Graph) -> None:
     """A result that is read at or after the write to the input is not put into that input.
 
     Torch asks only whether the *input* is read until it is written. Then it holds the result, or
     the result of a later call that is put in place of this one.
     """
-    with before_reinplacing(_copy_operands):
-        yield
-
-
-def _copy_operands(graph: fx.Graph) -> None:
     order = {node: index for index, node in enumerate(graph.nodes)}
     for node, index in reinplaceable(graph):
         if _outlives(node, write_back(_origin(node.args[index])), order):
@@ -105,4 +99,5 @@ BUG = KnownBug(
     ("inductor-fx",),
     ("2.13", "2.15"),
     mended,
+    rank=510,
 )

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-from unittest import mock
+from collections.abc import Callable
+from typing import Any
 
-from torch.fx.passes import reinplace
+from torch import fx
 
 from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.mends import mends
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends("torch.fx.passes.reinplace:_get_view_inverse_node_usages")
+def mended(original: Callable[..., Any], *args: Any) -> set[fx.Node]:
     """No scatter is removed because a view of the same layout exists.
 
     Torch compares layouts only. It does not ask whether the scatter writes the view back into the
     base that the view was taken from.
     """
-    with mock.patch.object(reinplace, "_get_view_inverse_node_usages", return_value=set()):
-        yield
+    return set()
 
 
 BUG = KnownBug(
@@ -39,4 +38,5 @@ BUG = KnownBug(
     ("fx-reinplace",),
     ("2.13", "2.15"),
     mended,
+    rank=190,
 )

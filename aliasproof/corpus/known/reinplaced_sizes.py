@@ -43,4 +43,5 @@ BUG = KnownBug(
     ("fx-reinplace:symbolic",),
     ("2.13", "2.15"),
     mended,
+    rank=340,
 )

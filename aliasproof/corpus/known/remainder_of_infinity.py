@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from aliasproof.corpus.inductor_lowerings import lowering_replaced, run_in_eager
 from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.mends import LOWERINGS, mends, run_in_eager
 from aliasproof.programs.program import Storage
 
 OP = torch.ops.aten.remainder.Tensor
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends(LOWERINGS, keys=(OP,))
+def mended(original: Any, *args: Any) -> Any:
     """Eager's kernel finds the remainder, from `fmod(a, b)`.
 
     `CppVecOverrides.remainder` is `a - floor(a / b) * b`, and `0 * inf` is nan. The code without
     vectors is right.
     """
-    with lowering_replaced(OP, _remainder):
-        yield
-
-
-def _remainder(original: Any, *args: Any) -> Any:
     if args[0].get_dtype().is_floating_point:
         return run_in_eager(OP, *args)
     return original(*args)
@@ -51,4 +44,5 @@ BUG = KnownBug(
     ("2.13", "2.15"),
     mended,
     plausible=lambda program: calls(program, "remainder", "remainder_"),
+    rank=740,
 )

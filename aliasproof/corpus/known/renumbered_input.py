@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from torch._functorch._aot_autograd.schemas import OutputType
+
 from aliasproof.corpus.known_bug import KnownBug, inputs_share, view, written
-from aliasproof.corpus.synthetic_bases import OutputType, description_replaced
+from aliasproof.corpus.mends import MERGED_INPUTS, mends
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends(MERGED_INPUTS)
+def mended(original: Callable[..., Any], metadata: Any, merged: Sequence[Any], *rest: Any) -> Any:
     """An output that is an input which was not merged stays that input.
 
     Torch takes a new index of the input for a new base, but inputs also move when others are
     merged.
     """
-    with description_replaced(_with_inputs):
-        yield
-
-
-def _with_inputs(
-    original: Callable[..., Any], metadata: Any, merged: Sequence[Any], *rest: Any
-) -> Any:
     created, indices = original(metadata, merged, *rest)
     outputs = list(created.output_info)
     for position, info in enumerate(metadata.output_info):
@@ -50,4 +44,5 @@ BUG = KnownBug(
     ("2.13",),
     mended,
     plausible=inputs_share,
+    rank=50,
 )

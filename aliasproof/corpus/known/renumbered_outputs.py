@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from torch._functorch._aot_autograd.schemas import OutputType
+
 from aliasproof.corpus.known_bug import KnownBug, inputs_share, view, written
-from aliasproof.corpus.synthetic_bases import OutputType, description_replaced
+from aliasproof.corpus.mends import MERGED_INPUTS, mends
 
 _OF_INPUTS = (OutputType.alias_of_input, OutputType.is_input)
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends(MERGED_INPUTS)
+def mended(original: Callable[..., Any], metadata: Any, merged: Sequence[Any], *rest: Any) -> Any:
     """The base of an output that is a view of another output keeps its index.
 
     Torch looks up each index of a base among the inputs, and inputs move when others are merged.
     """
-    with description_replaced(_with_output_bases):
-        yield
-
-
-def _with_output_bases(
-    original: Callable[..., Any], metadata: Any, merged: Sequence[Any], *rest: Any
-) -> Any:
     outputs = [
         info if info.output_type in _OF_INPUTS else replace(info, base_idx=None)
         for info in metadata.output_info
@@ -57,4 +51,5 @@ BUG = KnownBug(
     ("2.13",),
     mended,
     plausible=inputs_share,
+    rank=630,
 )

@@ -35,4 +35,5 @@ BUG = KnownBug(
         reduced=True,
     ),
     plausible=_resizes,
+    rank=920,
 )

@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
-from unittest import mock
 
 import torch
+from torch._functorch._aot_autograd.schemas import OutputType
 
 from aliasproof.corpus.known_bug import KnownBug, view, written
-from aliasproof.corpus.synthetic_bases import OutputType
+from aliasproof.corpus.mends import mends
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends("torch._functorch._aot_autograd.graph_capture:create_functionalized_fn")
+def mended(
+    original: Callable[..., Any], *args: Any, meta: Any, trace_joint: bool, **options: Any
+) -> Any:
     """The graph returns the new contents of an input, and not the input in their place.
 
     In `create_functionalized_fn`, torch stores the input at the index of the output. Before the
     outputs, a training graph returns the inputs that are written outside the graph.
     """
-    from torch._functorch._aot_autograd import graph_capture  # noqa: PLC0415 - imports Dynamo
-
-    name = "create_functionalized_fn"
-    original = getattr(graph_capture, name)
-
-    def create(*args: Any, meta: Any, trace_joint: bool, **options: Any) -> Any:
-        if meta.num_mutated_inp_runtime_indices:
-            meta = replace(meta, output_info=[_as_alias(info) for info in meta.output_info])
-        return original(*args, meta=meta, trace_joint=trace_joint, **options)
-
-    with mock.patch.object(graph_capture, name, create):
-        yield
+    if meta.num_mutated_inp_runtime_indices:
+        meta = replace(meta, output_info=[_as_alias(info) for info in meta.output_info])
+    return original(*args, meta=meta, trace_joint=trace_joint, **options)
 
 
 def _as_alias(info: Any) -> Any:
@@ -58,4 +50,5 @@ BUG = KnownBug(
     ("2.13",),
     mended,
     plausible=lambda program: any(each.name in program.outputs for each in program.inputs),
+    rank=280,
 )

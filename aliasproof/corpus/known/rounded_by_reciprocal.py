@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from aliasproof.corpus.inductor_passes import decomposed
 from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.mends import DECOMPOSITIONS, mends
 
 aten = torch.ops.aten
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends(*DECOMPOSITIONS, keys=(aten.round.decimals,))
+def mended(original: Callable[..., Any], x: Any, *, decimals: int) -> Any:
     """Divide by 1000, as the kernel does, and not multiply by 0.001, which is no float."""
-
-    def round_decimals(original: Callable[..., Any], x: Any, *, decimals: int) -> Any:
-        del original
-        power = 10.0 ** abs(decimals)
-        if decimals < 0:
-            return aten.round(x / power) * power
-        return aten.round(x * power) / power
-
-    with decomposed(aten.round.decimals, round_decimals):
-        yield
+    del original
+    power = 10.0 ** abs(decimals)
+    if decimals < 0:
+        return aten.round(x / power) * power
+    return aten.round(x * power) / power
 
 
 BUG = KnownBug(
@@ -46,4 +40,5 @@ BUG = KnownBug(
     ("2.13", "2.15"),
     mended,
     plausible=lambda program: calls(program, "round", "round_"),
+    rank=520,
 )

@@ -18,4 +18,5 @@ BUG = KnownBug(
     ("inductor-fx:grad",),
     ("2.13",),
     mark=Mark(("errors",), "needed for gradient computation has been modified by an inplace"),
+    rank=810,
 )

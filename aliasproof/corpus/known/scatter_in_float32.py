@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from typing import Any
 
 import torch
 
-from aliasproof.corpus.inductor_passes import pattern_needs
 from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.mends import narrows
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@narrows("joint_graph", "scatter_upon_const_tensor")
+def mended(match: Any) -> bool:
     """The rewrite is left to tensors that float32 can represent.
 
     It is `where(mask, value, background)` of two Python numbers, which is in float32, and the
     result is converted.
     """
-
-    def fits(match: object) -> bool:
-        dtype = match.kwargs["dtype"]  # type: ignore[attr-defined]
-        return dtype in (torch.float32, torch.float16, torch.bfloat16, torch.bool)
-
-    with pattern_needs("joint_graph", ("scatter_upon_const_tensor",), fits):
-        yield
+    dtype = match.kwargs["dtype"]
+    return dtype in (torch.float32, torch.float16, torch.bfloat16, torch.bool)
 
 
 BUG = KnownBug(
@@ -44,4 +38,5 @@ BUG = KnownBug(
     ("2.13", "2.15"),
     mended,
     plausible=lambda program: calls(program, "scatter", "scatter_"),
+    rank=530,
 )

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from typing import Any
 
 import torch
 
-from aliasproof.corpus.inductor_passes import pattern_needs
 from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.mends import narrows
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@narrows("joint_graph", "scatter_upon_const_tensor")
+def mended(match: Any) -> bool:
     """The rewrite is left to tensors with dimensions. Its condition asks for the size of one."""
-
-    def has_dimensions(match: object) -> bool:
-        return len(match.kwargs["shape"]) > 0  # type: ignore[attr-defined]
-
-    with pattern_needs("joint_graph", ("scatter_upon_const_tensor",), has_dimensions):
-        yield
+    return len(match.kwargs["shape"]) > 0
 
 
 BUG = KnownBug(
@@ -39,4 +33,5 @@ BUG = KnownBug(
     ("2.13", "2.15"),
     mended,
     plausible=lambda program: calls(program, "scatter", "scatter_"),
+    rank=540,
 )

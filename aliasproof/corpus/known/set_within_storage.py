@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-from unittest import mock
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from aliasproof.corpus.known_bug import KnownBug, calls, inputs_share, view, written
+from aliasproof.corpus.mends import mends
 from aliasproof.programs.program import Program
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends("torch:_functionalize_has_metadata_mutation")
+def mended(original: Callable[..., Any], tensor: torch.Tensor) -> bool:
     """After `set_`, sizes, strides and offset of an input are compared, whatever its storage is.
 
     Torch compares them only after calls such as `t_`. After `set_`, it compares the storages.
     """
-    original = torch._functionalize_has_metadata_mutation
-
-    def changed(tensor: torch.Tensor) -> bool:
-        return original(tensor) or torch._functionalize_was_storage_changed(tensor)
-
-    with mock.patch.object(torch, "_functionalize_has_metadata_mutation", changed):
-        yield
+    return original(tensor) or torch._functionalize_was_storage_changed(tensor)
 
 
 def _sets_shared(program: Program) -> bool:
@@ -47,4 +41,5 @@ BUG = KnownBug(
     ("2.13", "2.15"),
     mended,
     plausible=_sets_shared,
+    rank=940,
 )

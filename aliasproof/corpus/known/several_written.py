@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
 import torch
-from torch.fx.passes import reinplace
 
 from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.mends import mends
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends("torch.fx.passes.reinplace:_schemas_match")
+def mended(original: Callable[..., Any], functional: Any, inplace: Any) -> bool:
     """An op whose in-place form writes to a second argument has no in-place form for the pass."""
-    original = reinplace._schemas_match
-
-    def match(functional: Any, inplace: Any) -> bool:
-        written = [
-            argument
-            for argument in inplace.arguments
-            if argument.alias_info is not None and argument.alias_info.is_write
-        ]
-        return len(written) == 1 and original(functional, inplace)
-
-    with mock.patch.object(reinplace, "_schemas_match", match):
-        yield
+    written = [
+        argument
+        for argument in inplace.arguments
+        if argument.alias_info is not None and argument.alias_info.is_write
+    ]
+    return len(written) == 1 and original(functional, inplace)
 
 
 BUG = KnownBug(
@@ -47,4 +39,5 @@ BUG = KnownBug(
     ("2.13", "2.15"),
     mended,
     plausible=lambda program: calls(program, "_amp_update_scale", "_amp_update_scale_"),
+    rank=950,
 )

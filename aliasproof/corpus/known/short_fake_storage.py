@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
 import torch
 
 from aliasproof.corpus.known_bug import KnownBug, inputs_share, view, written
+from aliasproof.corpus.mends import mends
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends("torch._subclasses.meta_utils:MetaConverter.set_storage_memo")
+def mended(
+    original: Callable[..., Any], converter: Any, source: Any, fake: torch.UntypedStorage
+) -> None:
     """A fake storage is as long as the real one, as torch 2.15 has it.
 
     AOTAutograd makes a base of the whole storage, and Inductor asserts its size.
     """
-    from torch._subclasses.meta_utils import MetaConverter  # noqa: PLC0415 - with its user
-
-    original = MetaConverter.set_storage_memo
-
-    def whole(converter: Any, source: Any, fake: torch.UntypedStorage) -> None:
-        if fake.nbytes() < source.size:
-            fake.resize_(source.size)
-        original(converter, source, fake)
-
-    with mock.patch.object(MetaConverter, "set_storage_memo", whole):
-        yield
+    if fake.nbytes() < source.size:
+        fake.resize_(source.size)
+    original(converter, source, fake)
 
 
 BUG = KnownBug(
@@ -49,4 +42,5 @@ BUG = KnownBug(
     ("2.13",),
     mended,
     plausible=inputs_share,
+    rank=800,
 )

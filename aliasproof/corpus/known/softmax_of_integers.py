@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from typing import Any
 
 import torch
 
-from aliasproof.corpus.inductor_passes import pattern_needs
 from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.mends import narrows
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@narrows("joint_graph", "div_softmax_pattern", "mul_softmax_pattern")
+def mended(match: Any) -> bool:
     """The rewrite, which is made for softmax, is left to floating point numbers."""
-
-    def floating(match: object) -> bool:
-        value = match.kwargs["inp"].meta["val"]  # type: ignore[attr-defined]
-        return bool(value.is_floating_point())
-
-    handlers = ("div_softmax_pattern", "mul_softmax_pattern")
-    with pattern_needs("joint_graph", handlers, floating):
-        yield
+    value = match.kwargs["inp"].meta["val"]
+    return bool(value.is_floating_point())
 
 
 BUG = KnownBug(
@@ -42,4 +35,5 @@ BUG = KnownBug(
     ("2.13", "2.15"),
     mended,
     plausible=lambda program: calls(program, "amax"),
+    rank=550,
 )

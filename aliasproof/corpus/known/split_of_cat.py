@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 from torch._ops import OpOverload
 
-from aliasproof.corpus.inductor_passes import pattern_needs
 from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.mends import narrows
 from aliasproof.programs.schemas import Kind, facts
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@narrows("post_grad", "cat_splitwithsizes_replace")
+def mended(match: Any) -> bool:
     """The rewrite is left to operands that an op computes, and that are no outputs of the graph.
 
     It returns the operands, and the parts of a `cat` are views of a new tensor.
     """
-    with pattern_needs("post_grad", ("cat_splitwithsizes_replace",), _intermediate):
-        yield
-
-
-def _intermediate(match: Any) -> bool:
     return all(
         isinstance(operand.target, OpOverload)
         and facts(operand.target).kind is Kind.FUNCTIONAL
@@ -49,4 +42,5 @@ BUG = KnownBug(
     ("2.13", "2.15"),
     mended,
     plausible=lambda program: calls(program, "cat"),
+    rank=620,
 )

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
-from unittest import mock
 
 import torch
 from torch._ops import OpOverload
@@ -14,38 +11,33 @@ from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTens
 from torch.utils._mode_utils import no_dispatch
 
 from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.mends import mends
 from aliasproof.programs.program import Program
 from aliasproof.programs.schemas import Kind, facts, resolve
 
 aten = torch.ops.aten
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends("torch._subclasses.functional_tensor:FunctionalTensorMode.__torch_dispatch__")
+def mended(
+    original: Callable[..., Any],
+    mode: FunctionalTensorMode,
+    func: Any,
+    types: Sequence[type],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+) -> Any:
     """After such a call, the wrapper gets the layout of the tensor in it.
 
     Torch runs `t_`, `squeeze_` and so on with the wrapper too, but neither `set_` with a tensor nor
     a call that resizes its buffer. Composite operators then see the old sizes.
     """
-    original = FunctionalTensorMode.__torch_dispatch__
-
-    @functools.wraps(original)
-    def dispatch(
-        mode: FunctionalTensorMode,
-        func: Any,
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        result = original(mode, func, types, tuple(args), dict(kwargs or {}))
-        if isinstance(func, OpOverload) and _may_change_sizes(func):
-            for tensor in (args[0], *(kwargs or {}).values()):
-                if isinstance(tensor, FunctionalTensor):
-                    _update(tensor)
-        return result
-
-    with mock.patch.object(FunctionalTensorMode, "__torch_dispatch__", dispatch):
-        yield
+    result = original(mode, func, types, tuple(args), dict(kwargs or {}))
+    if isinstance(func, OpOverload) and _may_change_sizes(func):
+        for tensor in (args[0], *(kwargs or {}).values()):
+            if isinstance(tensor, FunctionalTensor):
+                _update(tensor)
+    return result
 
 
 def _may_change_sizes(op: OpOverload) -> bool:
@@ -82,4 +74,5 @@ BUG = KnownBug(
     ("2.13", "2.15"),
     mended,
     plausible=_changes_sizes,
+    rank=960,
 )

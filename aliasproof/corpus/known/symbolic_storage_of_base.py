@@ -21,4 +21,5 @@ BUG = KnownBug(
     ("2.13", "2.15"),
     mark=Mark(("errors",), "size_bytes_is_heap_allocated_", inputs_share),
     plausible=inputs_share,
+    rank=330,
 )

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from aliasproof.corpus.known_bug import KnownBug, inputs_share, view, written
-from aliasproof.corpus.synthetic_bases import description_replaced
+from aliasproof.corpus.mends import MERGED_INPUTS, mends
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends(MERGED_INPUTS)
+def mended(original: Callable[..., Any], metadata: Any, merged: Sequence[Any], *rest: Any) -> Any:
     """Outputs that are views of a merged input are made from their sizes, strides and offset.
 
     That is the correction of pytorch/pytorch#198097.
     """
-    with description_replaced(_without_views):
-        yield
-
-
-def _without_views(
-    original: Callable[..., Any], metadata: Any, merged: Sequence[Any], *rest: Any
-) -> Any:
     outputs = [
         replace(info, view_meta_sequence=None)
         if info.base_idx is not None and isinstance(merged[info.base_idx], tuple)
@@ -51,4 +43,5 @@ BUG = KnownBug(
     ("2.13", "2.15"),
     mended,
     plausible=inputs_share,
+    rank=40,
 )

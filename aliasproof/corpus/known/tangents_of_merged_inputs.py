@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from aliasproof.corpus.known_bug import KnownBug, inputs_share, view, written
-from aliasproof.corpus.synthetic_bases import description_replaced
+from aliasproof.corpus.mends import MERGED_INPUTS, mends
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends(MERGED_INPUTS)
+def mended(original: Callable[..., Any], metadata: Any, merged: Sequence[Any], *rest: Any) -> Any:
     """The gradients of all written inputs make room for those of the bases.
 
     In `create_synthetic_base_metadata`, torch drops as many gradients as there are bases, but there
     was one for each written input.
     """
-    with description_replaced(_one_per_base):
-        yield
-
-
-def _one_per_base(
-    original: Callable[..., Any], metadata: Any, merged: Sequence[Any], *rest: Any
-) -> Any:
     created, indices = original(metadata, merged, *rest)
     before, after = _written(metadata), _written(created)
     for name in ("traced_tangents", "traced_tangents_descs", "subclass_tangent_meta"):
@@ -53,4 +45,5 @@ BUG = KnownBug(
     ("2.13", "2.15"),
     mended,
     plausible=inputs_share,
+    rank=290,
 )

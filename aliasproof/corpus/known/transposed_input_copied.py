@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
 import torch
-from torch._functorch import eager_transforms
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.mends import mends
 from aliasproof.programs.program import Program
 from aliasproof.programs.schemas import resolve
 
-_NAME = "_propagate_functional_input_mutation"
 
-
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends("torch._functorch.eager_transforms:_propagate_functional_input_mutation")
+def mended(original: Callable[..., Any], given: torch.Tensor, wrapped: Any) -> None:
     """An input whose contents are in its own storage gets the new layout, and is not copied."""
-    original = getattr(eager_transforms, _NAME)
-
-    def propagate(given: torch.Tensor, wrapped: Any) -> None:
-        torch._sync(wrapped)  # type: ignore[attr-defined]
-        inner = torch._from_functional_tensor(wrapped)
-        if StorageWeakRef(inner.untyped_storage()) != StorageWeakRef(given.untyped_storage()):
-            original(given, wrapped)
-        elif (inner.shape, inner.stride()) != (given.shape, given.stride()):
-            given.as_strided_(inner.shape, inner.stride(), inner.storage_offset())
-
-    with mock.patch.object(eager_transforms, _NAME, propagate):
-        yield
+    torch._sync(wrapped)  # type: ignore[attr-defined]
+    inner = torch._from_functional_tensor(wrapped)
+    if StorageWeakRef(inner.untyped_storage()) != StorageWeakRef(given.untyped_storage()):
+        original(given, wrapped)
+    elif (inner.shape, inner.stride()) != (given.shape, given.stride()):
+        given.as_strided_(inner.shape, inner.stride(), inner.storage_offset())
 
 
 def _changes_metadata(program: Program) -> bool:
@@ -58,4 +48,5 @@ BUG = KnownBug(
     ("2.13", "2.15"),
     mended,
     plausible=_changes_metadata,
+    rank=100,
 )

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-
 import torch
 
 from aliasproof.corpus.known_bug import KnownBug, Mark, calls, view, written
-from aliasproof.corpus.overrides import kernel_replaced
+from aliasproof.corpus.mends import mends_kernel
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends_kernel("unfold", "Functionalize")
+def mended(original: object, x: torch.Tensor, dim: int, size: int, step: int) -> object:
     """One window is made as the window of a step at least as long as itself, which is not banned.
 
     Torch bans writes if the window is longer than the step, however many windows there are.
     """
-
-    def unfold(original: object, x: torch.Tensor, dim: int, size: int, step: int) -> object:
-        assert callable(original)
-        length = x.shape[dim] if x.dim() else 1
-        if size > step and (length - size) // step == 0:
-            return original(x, dim, size, max(size, step))
-        return original(x, dim, size, step)
-
-    with kernel_replaced("unfold", "Functionalize", unfold):
-        yield
+    assert callable(original)
+    length = x.shape[dim] if x.dim() else 1
+    if size > step and (length - size) // step == 0:
+        return original(x, dim, size, max(size, step))
+    return original(x, dim, size, step)
 
 
 BUG = KnownBug(
@@ -47,4 +39,5 @@ BUG = KnownBug(
     # The ban itself, also where several windows overlap.
     mark=Mark(("errors",), "While executing unfold, functionalization encountered a tensor being"),
     plausible=lambda program: calls(program, "unfold"),
+    rank=30,
 )

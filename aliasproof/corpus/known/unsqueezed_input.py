@@ -25,4 +25,5 @@ BUG = KnownBug(
     ("2.13", "2.15"),
     mark=Mark(("errors",), r"IndexError: list index out of range", _unsqueezes),
     plausible=_unsqueezes,
+    rank=820,
 )

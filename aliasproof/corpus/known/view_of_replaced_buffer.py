@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
 import torch
 
 from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.mends import mends
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends("torch._inductor.lowering:mutate_to")
+def mended(
+    original: Callable[..., Any], changed: Any, value: Any, *rest: Any, **options: Any
+) -> Any:
     """A write to a tensor that has a buffer goes into that buffer.
 
     `mutate_to` gives the tensor the buffer of the new value. Views that were made before find their
     buffer by the tensor, so what reads them depends on the write that depends on it.
     """
-    from torch._inductor import ir, lowering  # noqa: PLC0415 - takes two seconds
+    from torch._inductor import ir  # noqa: PLC0415 - takes two seconds
 
-    name = "mutate_to"
-    original = getattr(lowering, name)
-
-    def mutate_to(changed: Any, value: Any, *rest: Any, **options: Any) -> Any:
-        box = changed.data if isinstance(changed, ir.TensorBox) else changed
-        if isinstance(box, ir.StorageBox) and isinstance(box.data, ir.Buffer):
-            ir.MutationLayoutSHOULDREMOVE.realize_into(value, box)
-            return changed
-        return original(changed, value, *rest, **options)
-
-    with mock.patch.object(lowering, name, mutate_to):
-        yield
+    box = changed.data if isinstance(changed, ir.TensorBox) else changed
+    if isinstance(box, ir.StorageBox) and isinstance(box.data, ir.Buffer):
+        ir.MutationLayoutSHOULDREMOVE.realize_into(value, box)
+        return changed
+    return original(changed, value, *rest, **options)
 
 
 BUG = KnownBug(
@@ -56,4 +50,5 @@ BUG = KnownBug(
     ("2.13",),
     mended,
     plausible=lambda program: calls(program, "index_put_", "masked_fill_", "copy_"),
+    rank=790,
 )

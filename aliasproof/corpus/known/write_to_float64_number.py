@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-from unittest import mock
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.mends import mends
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends("torch._dynamo.output_graph:OutputGraph.remove_tensorify_specialized_graphargs")
+def mended(original: Callable[..., None], graph: Any) -> None:
     """No node is removed from the graph because it is taken for a Python float.
 
     Torch represents such a float as a tensor like this one. It removes each node with that tensor
     and without users, and an in-place call returns the tensor that it wrote.
     """
-    from torch._dynamo.output_graph import OutputGraph  # noqa: PLC0415 - takes two seconds
-
-    name = "remove_tensorify_specialized_graphargs"
-    with mock.patch.object(OutputGraph, name):
-        yield
 
 
 BUG = KnownBug(
@@ -42,4 +37,5 @@ BUG = KnownBug(
     plausible=lambda program: any(
         each.sizes == () and each.dtype is torch.float64 for each in program.inputs
     ),
+    rank=310,
 )

@@ -34,4 +34,5 @@ BUG = KnownBug(
         "more than one element of the written-to tensor refers to a single memory location",
         _overlapping_input,
     ),
+    rank=220,
 )

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-from aliasproof.corpus.inductor_passes import replaced
 from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.mends import PASSES, mends
 
 
-@contextlib.contextmanager
-def mended() -> Iterator[None]:
+@mends(f"{PASSES}.joint_graph:UniformValueConstantFolder._add_peephole_patterns")
+def mended(original: Callable[..., Any], folder: Any) -> None:
     """The rule is left to integers, as in torch 2.15 (pytorch/pytorch#187580)."""
-
-    def of_integers(original: Callable[..., Any], folder: Any) -> None:
-        original(folder)
-        for node in list(folder.node_replacements):
-            dtype = node.meta["val"].dtype
-            if dtype.is_floating_point or dtype.is_complex:
-                del folder.node_replacements[node]
-
-    name = "UniformValueConstantFolder._add_peephole_patterns"
-    with replaced("fx_passes.joint_graph", name, of_integers):
-        yield
+    original(folder)
+    for node in list(folder.node_replacements):
+        dtype = node.meta["val"].dtype
+        if dtype.is_floating_point or dtype.is_complex:
+            del folder.node_replacements[node]
 
 
 BUG = KnownBug(
@@ -41,4 +34,5 @@ BUG = KnownBug(
     ("inductor-fx",),
     ("2.13",),
     mended,
+    rank=560,
 )

@@ -1,0 +1,196 @@
+"""Declares what a mend replaces in torch.
+
+Each decorator makes a `Mend` of the function that does what torch should do. What it replaces is
+looked up when the mend is entered: Inductor takes two seconds to import, and other bugs do without.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import inspect
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, TypeAlias
+from unittest import mock
+
+import torch
+from torch import fx
+
+# Imported first: modules of `torch._functorch._aot_autograd` alone import themselves in a circle.
+from torch._functorch import aot_autograd  # noqa: F401
+from torch._ops import OpOverload
+
+Mend: TypeAlias = Callable[[], AbstractContextManager[None]]
+Function: TypeAlias = Callable[..., Any]
+
+PASSES = "torch._inductor.fx_passes"
+LOWERINGS = "torch._inductor.lowering:lowerings"
+# The second table is used where Inductor draws random numbers itself.
+DECOMPOSITIONS = (
+    "torch._inductor.decomposition:decompositions",
+    "torch._inductor.decomposition:fast_random_decomps",
+)
+# Describes to AOTAutograd a function whose inputs were merged into synthetic bases. Its second
+# operand says for each input what became of it: its new index, or the base and a view of it.
+MERGED_INPUTS = "torch._functorch._aot_autograd.runtime_wrappers:create_synthetic_base_metadata"
+
+
+def together(*mends: Mend) -> Mend:
+    """The mend that is all of these."""
+
+    @contextlib.contextmanager
+    def entered() -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for mend in mends:
+                stack.enter_context(mend())
+            yield
+
+    return entered
+
+
+def mends(*paths: str, keys: Sequence[Any] = ()) -> Callable[[Function], Mend]:
+    """Torch calls `replacement(original, *arguments)` in place of functions.
+
+    A path is that of a function or a method, as `torch.module:Class.method`. With keys, it is that
+    of a table, or of a function that returns it, and the functions are these entries.
+    """
+    replaced = _entries_replaced if keys else _attribute_replaced
+    return lambda replacement: together(
+        *(functools.partial(replaced, path, replacement, *keys) for path in paths)
+    )
+
+
+@contextlib.contextmanager
+def _attribute_replaced(path: str, replacement: Function) -> Iterator[None]:
+    module, _, names = path.partition(":")
+    *owners, name = names.split(".")
+    owner = functools.reduce(getattr, owners, importlib.import_module(module))
+    original = getattr(owner, name)
+    call: Any = functools.wraps(original)(_given(original, replacement))
+    if isinstance(inspect.getattr_static(owner, name), classmethod):
+        call = staticmethod(call)  # the original has its class already
+    with mock.patch.object(owner, name, call):
+        yield
+
+
+@contextlib.contextmanager
+def _entries_replaced(path: str, replacement: Function, *keys: Any) -> Iterator[None]:
+    module, _, names = path.partition(":")
+    table: Any = functools.reduce(getattr, names.split("."), importlib.import_module(module))
+    table = table() if callable(table) else table
+    with mock.patch.dict(table, {key: _given(table[key], replacement) for key in keys}):
+        yield
+
+
+def _given(original: Function, replacement: Function) -> Function:
+    """A function, since another callable would be no method in a class."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return replacement(original, *args, **kwargs)
+
+    return call
+
+
+def mends_kernel(op: str, *keys: str) -> Callable[[Function], Mend]:
+    """The dispatcher calls `replacement(original, *arguments)` for an aten op with these keys."""
+    return lambda replacement: together(
+        *(functools.partial(_kernel_replaced, op, key, replacement) for key in keys)
+    )
+
+
+@contextlib.contextmanager
+def _kernel_replaced(op: str, key: str, replacement: Function) -> Iterator[None]:
+    old = torch.library.get_kernel(f"aten::{op}", key)
+
+    def call(keys: torch._C.DispatchKeySet, *args: Any, **kwargs: Any) -> Any:
+        return replacement(lambda *operands: old.call_boxed(keys, *operands), *args, **kwargs)
+
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns of the override, which is intended
+            library.impl(op, call, key, with_keyset=True, allow_override=True)
+        yield
+
+
+def adds_kernel(key: str, *ops: str) -> Callable[[Function], Mend]:
+    """The dispatcher calls the function for aten ops that have no kernel for this key."""
+    return lambda kernel: functools.partial(_kernel_added, key, ops, kernel)
+
+
+@contextlib.contextmanager
+def _kernel_added(key: str, ops: Sequence[str], kernel: Function) -> Iterator[None]:
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        for op in ops:
+            library.impl(op, kernel, key)
+        _forget_kernels(ops)
+        yield
+    _forget_kernels(ops)
+
+
+def _forget_kernels(ops: Sequence[str]) -> None:
+    """The dispatcher in Python caches which kernel it takes for a key."""
+    for op in ops:
+        name, _, overload = op.partition(".")
+        getattr(getattr(torch.ops.aten, name), overload or "default")._dispatch_cache.clear()
+
+
+def narrows(patterns: str, *handlers: str) -> Callable[[Callable[[Any], bool]], Mend]:
+    """Inductor's rewrites with these handlers need one more condition, on the match.
+
+    `patterns` is a module of `torch._inductor.fx_passes` with lists of patterns.
+    """
+    return lambda condition: functools.partial(_patterns_narrowed, patterns, handlers, condition)
+
+
+@contextlib.contextmanager
+def _patterns_narrowed(
+    patterns: str, handlers: tuple[str, ...], condition: Callable[[Any], bool]
+) -> Iterator[None]:
+    of_module: Any = importlib.import_module(f"{PASSES}.{patterns}")
+    of_module.lazy_init()
+    entries = {
+        id(entry): entry
+        for listed in of_module.pass_patterns
+        for of_target in listed.patterns.values()
+        for entry in of_target
+        if getattr(getattr(entry, "handler", None), "__name__", "") in handlers
+    }
+    with contextlib.ExitStack() as stack:
+        for entry in entries.values():
+            check = _both(condition, entry.extra_check)
+            stack.enter_context(mock.patch.object(entry, "extra_check", check))
+        yield
+
+
+def _both(first: Callable[[Any], bool], second: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda match: first(match) and second(match)
+
+
+def before_reinplacing(change: Callable[[fx.Graph], None]) -> Mend:
+    """The function changes each graph before Inductor puts operators in place."""
+
+    def core(original: Callable[[fx.Graph], None], graph: fx.Graph) -> None:
+        change(graph)
+        original(graph)
+
+    return mends(f"{PASSES}.reinplace:reinplace_inplaceable_ops_core")(core)
+
+
+# --- what replacements of lowerings use -----------------------------------------------------------
+
+
+def run_in_eager(op: OpOverload, *args: Any, **kwargs: Any) -> Any:
+    """Lower a call of the operator to a call of its kernel, as where Inductor has no lowering."""
+    from torch._inductor import lowering  # noqa: PLC0415 - takes two seconds
+
+    return lowering.fallback_handler(op, add_to_fallback_set=False)(*args, **kwargs)
+
+
+def traced_dtype() -> Any:
+    """The dtype that the operator being lowered has in the traced graph."""
+    from torch._inductor.virtualized import V  # noqa: PLC0415
+
+    return V.graph.current_node.meta["val"].dtype
