@@ -11,10 +11,10 @@ PYTHON ?= $(shell for each in python3 python3.11 python3.12 python3.13 python3.1
 	$$each -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$each && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help install fuzz test nightly lint faults mutants survival hostile bench sweep clean
+.PHONY: help install fuzz test test-all nightly lint faults mutants survival hostile bench sweep clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "ARGS is handed on: make fuzz ARGS='--target aot --seconds 30', make test ARGS='-k overlap'"
 	@echo "TORCH takes another version of torch: make test TORCH=2.15.0, make fuzz TORCH=2.15.0"
 
@@ -24,16 +24,20 @@ fuzz: ARGS = --seconds 90
 fuzz: install ## look for miscompiles, with progress; findings go to runs/
 	$(BIN)/aliasproof fuzz $(ARGS)
 
-test: install ## run all tests on all cores
+test: install ## run the tests that tell most, on all cores (five minutes on two)
+	$(BIN)/python -m pytest -n auto -m 'not thorough' $(ARGS)
+
+test-all: install ## run all tests (a quarter of an hour on two cores)
 	$(BIN)/python -m pytest -n auto $(ARGS)
 
 nightly: install ## run all tests with many more examples, then an hour of fuzzing
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n auto --timeout 3600 $(ARGS)
 	$(BIN)/aliasproof fuzz --seconds 3600
 
-lint: install ## check style, format, types and who imports whom
+lint: install ## check style, format, words, sizes, types and who imports whom
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python tests/quality/style.py
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 

@@ -1,14 +1,17 @@
-"""Hypothesis profiles, chosen by name: what Hypothesis does by default depends on where it runs.
+"""Profiles of Hypothesis, which tests are thorough, and programs and compilers for all tests.
 
-`dev` on a developer's machine, `ci` where the variable CI is set, `nightly` for `make nightly`; the
-variable HYPOTHESIS_PROFILE names another.
+What Hypothesis does by default depends on where it runs, so profiles are chosen by name: `dev` on a
+developer's machine, `ci` where the variable CI is set, `nightly` for `make nightly`; the variable
+HYPOTHESIS_PROFILE names another.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from textwrap import dedent, indent
 
 import pytest
@@ -37,6 +40,56 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.ge
 # A shell without job control lets its background jobs ignore Ctrl-C, which some tests send.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# --- which tests are thorough ---------------------------------------------------------------------
+
+THOROUGH = Path(__file__).with_name("thorough.txt")
+UNUSED = pytest.StashKey[list[str]]()
+
+
+def deciding_lines(lines: Sequence[str], tests: Iterable[str]) -> dict[str, str]:
+    """The last of the lines that fits each test: its name, its folder or file, or its cases."""
+    patterns = {
+        line: re.escape(line.removeprefix("!")).replace(r"\*", ".*") + r"((/|::|\[).*)?"
+        for line in reversed(lines)
+    }
+    decided = {}
+    for name in tests:
+        for line, pattern in patterns.items():
+            if re.fullmatch(pattern, name):
+                decided[name] = line
+                break
+    return decided
+
+
+def is_thorough(line: str | None) -> bool:
+    return line is not None and not line.startswith("!")
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are deselected
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    lines = [line for line in THOROUGH.read_text().splitlines() if line and line[0] != "#"]
+    decided = deciding_lines(lines, [item.nodeid for item in items])
+    for item in items:
+        if is_thorough(decided.get(item.nodeid)):
+            item.add_marker("thorough")
+    config.stash[UNUSED] = [line for line in lines if line not in decided.values()]
+
+
+@pytest.fixture
+def unused_lines(pytestconfig: pytest.Config) -> list[str]:
+    """The lines of `thorough.txt` that decide about none of the collected tests."""
+    return pytestconfig.stash[UNUSED]
+
+
+@pytest.fixture
+def thorough() -> Callable[[Sequence[str], str], bool]:
+    """`thorough(lines, name)`: whether these lines make the test of this name a thorough one."""
+    return lambda lines, name: is_thorough(deciding_lines(lines, [name]).get(name))
+
+
+# --- what cannot run here -------------------------------------------------------------------------
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -53,7 +53,6 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)  # it starts a dozen processes that import torch
 def test_a_wrong_pass_and_one_that_ends_its_process_fail_alone_and_are_reproduced(
     project: Path,

@@ -115,7 +115,6 @@ def wait_for(port: int) -> None:
     pytest.fail("the head of the cluster does not listen")
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
 def test_a_campaign_on_two_nodes_of_which_one_is_killed_finds_the_same_as_on_one_machine(
     tmp_path: Path,

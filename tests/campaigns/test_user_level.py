@@ -63,7 +63,6 @@ def level() -> UserLevel:
     return at_user_level(found(), RECIPE)
 
 
-@pytest.mark.slow
 def test_a_bug_of_functionalization_shows_under_torch_compile(level: UserLevel) -> None:
     assert level.answers == {"aot_eager": "shows", "inductor": "shows"}
     assert 'torch.compile(program, backend="aot_eager")' in level.reproduced.script

@@ -144,7 +144,6 @@ def test_each_block_of_code_says_where_it_goes(name: str, scratch: Path) -> None
         follow(edit, scratch)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_walk_throughs_work(scratch: Path) -> None:
     """All in one copy, one after the other, each command once: most of the time is imports."""

@@ -105,7 +105,6 @@ def filled(text: object, matrix: dict[str, object]) -> str:
     return re.sub(r"\$\{\{ ([\w.]+) \}\}", lambda found: known[found[1]], str(text))
 
 
-@pytest.mark.slow
 def test_a_night_is_fuzzed_merged_and_reported_and_a_finding_fails_one_night(
     tmp_path: Path,
 ) -> None:

@@ -137,7 +137,6 @@ def test_a_target_of_the_right_graphs_is_not_judged() -> None:
     assert row_of_target(blamed, seed=0, most_programs=5, further=0, right=REFERENCE).killed is None
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("fault", "oracle"), KILLED_BY.items())
 def test_a_fault_is_killed_by_its_oracle(fault: str, oracle: str) -> None:
     row = row_of(fault, seed=0, most_programs=300, further=0)

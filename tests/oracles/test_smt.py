@@ -147,7 +147,7 @@ def test_fast_deciders_agree_with_brute_force(
     assert wrong(decider, [KnownPair(pair.b, pair.a, pair.shared) for pair in pairs]) == []
 
 
-@pytest.mark.parametrize("count", [500, pytest.param(COUNT, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [500, COUNT])
 def test_z3_agrees_with_brute_force(count: int, pairs: list[KnownPair]) -> None:
     assert wrong(by_z3, pairs[:count]) == []
 

@@ -1,4 +1,4 @@
-"""`make test TORCH=...` has a folder and pins of its own, and leaves the others alone."""
+"""Which tests `make` runs; `make test TORCH=...` has a folder and pins of its own."""
 
 from __future__ import annotations
 
@@ -50,3 +50,20 @@ def test_without_a_version_the_pins_are_those_of_the_file(tmp_path: Path) -> Non
     assert "-c constraints.txt -e '.[dev]'" in text
     assert "sed" not in text
     assert ".venv-" not in text
+
+
+def test_what_a_person_names_comes_after_what_make_test_leaves_out(tmp_path: Path) -> None:
+    """So `make test ARGS='-m cuda'` runs these tests: of two `-m`, pytest takes the last one."""
+    *_, some = commands(tmp_path, "test", "ARGS=-m cuda").splitlines()
+    *_, all_of_them = commands(tmp_path, "test-all", "ARGS=-m thorough").splitlines()
+    assert some.endswith("-m pytest -n auto -m 'not thorough' -m cuda")
+    assert all_of_them.endswith("-m pytest -n auto -m thorough")
+
+
+def test_lint_has_the_rules_that_no_linter_knows(tmp_path: Path) -> None:
+    assert ".venv/bin/python tests/quality/style.py" in commands(tmp_path, "lint").splitlines()
+
+
+def test_ci_runs_every_test_once() -> None:
+    made = re.findall(r"(?m)^make (.*)$", (ROOT / ".ci" / "run").read_text(encoding="utf-8"))
+    assert made == ["lint", "test", "test-all ARGS='-m thorough'"]

@@ -95,8 +95,8 @@ def reduced(seed: int, faulty: Target) -> tuple[Program, list[int]]:
 CASES = [
     (writes_through_parts_are_lost, 1),
     (clones_are_aliases, 0),
-    pytest.param(writes_through_parts_are_lost, 2, marks=pytest.mark.slow),
-    pytest.param(operands_are_overwritten, 11, marks=pytest.mark.slow),
+    (writes_through_parts_are_lost, 2),
+    (operands_are_overwritten, 11),
 ]
 
 

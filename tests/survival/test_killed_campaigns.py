@@ -36,7 +36,7 @@ COMMAND = ("fuzz", "--target", "faulty_pass.py:cleanup", "--programs", PROGRAMS,
 # Faults are quick to show, and no memory of the machine is at an end.
 LIMITS = ("--limit", "20", "--memory", "1", "--workers", "2")
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(int(os.environ.get("LIMIT", "600")))]
+pytestmark = pytest.mark.timeout(int(os.environ.get("LIMIT", "600")))
 
 
 class Campaigns:

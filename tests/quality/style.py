@@ -1,0 +1,188 @@
+"""Rules that no linter knows: words, unique names, sizes, and by which name rooms are imported.
+
+`make lint` runs it. Another folder than this repository may be given: `python style.py FOLDER`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+
+# Words that readers had to learn here, and the field's words for the same. Only in text that users
+# read: messages, help, documentation.
+REPLACED = {
+    # Those that let into a cluster are meant where Ray calls them so.
+    r"(?<!authentication )(?<!auth-)(?<!=)\btokens?\b": "symbolic value, value hash",
+    r"lets? numbers into|in(to)? the open": "reads tensor data",
+    r"\bhazards?\b": "aliasing scenario (generators), clobbers (the oracle)",
+    r"\b(spoil\w*|bur(y|ies|ied))\b": "clobbers, attributes",
+    r"\b(regrets?|second thoughts?)\b": "backtracking",
+    r"\b(goes|go|depends?|hangs?) (by|on) (the )?numbers\b": "is data-dependent",
+    r"\b(lies|lie|lay|stands|stood)\b": "is at; layout, location",
+    r"\b(anchored|how-manieth)\b": "reachable only by as_strided; index",
+    r"\bheld (by|tensors?)\b": "captured tensor",
+    r"to be had|\bbut for\b|\bwhat it holds\b": "is valid on, except, contents",
+    r"\b(no|one|a) (single )?meaning\b": "undefined in eager, defined in eager",
+    r"right in numbers": "values match",
+    r"\bsame place\b|\bplaced\b": "same location, located",
+}
+# The judge and the accused each have their own, on purpose.
+PAIRS = {"regions", "metadata", "invariants", "Region", "Facts"}
+# Named as the command, and as the package that the command shows.
+COMMANDS = {"faults", "targets", "fuzz"}
+FILE_LINES, FUNCTION_LINES = 400, 40
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
+KINDS = (*DOCUMENTED, ast.Constant, ast.Import, ast.ImportFrom)
+
+
+class Module(NamedTuple):
+    """A file with Python code, below a folder."""
+
+    path: Path
+    text: str
+    tree: ast.Module
+    nodes: Sequence[ast.AST]  # of KINDS
+
+
+class Mistake(NamedTuple):
+    path: Path
+    line: int
+    rule: str
+    advice: str
+
+
+# --- words ----------------------------------------------------------------------------------------
+
+
+def replaced_words(path: Path, line: int, text: str) -> Iterator[Mistake]:
+    """The words in a text that begins in this line."""
+    for pattern, instead in REPLACED.items():
+        for match in re.finditer(pattern, text, re.IGNORECASE):
+            context = " ".join(text[max(match.start() - 30, 0) : match.end() + 30].split())
+            advice = f"'{match[0]}' in '{context}': write {instead}"
+            yield Mistake(path, line + text.count("\n", 0, match.start()), "word", advice)
+
+
+def user_strings(module: Module) -> Iterator[ast.Constant]:
+    """The text of a module that users can see: string constants that are not docstrings."""
+    docstrings = {
+        id(node.body[0].value)
+        for node in module.nodes
+        if isinstance(node, DOCUMENTED)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+        # The help of a command, and the summary of a planted fault, are docstrings.
+        and module.path.name != "command_line.py"
+        and module.path.parent.name != "faults"
+    }
+    for node in module.nodes:
+        if not isinstance(node, ast.Constant) or id(node) in docstrings:
+            continue
+        # A string without a space is a name or a key, not text.
+        if isinstance(node.value, str) and " " in node.value.strip():
+            yield node
+
+
+# --- one name, one meaning ------------------------------------------------------------------------
+
+
+def names_of_two(modules: Iterable[Module]) -> Iterator[Mistake]:
+    """Modules of one name, and classes of one name."""
+    homes: dict[tuple[str, str], list[tuple[Path, int]]] = defaultdict(list)
+    for path, _, tree, _ in modules:
+        if path.name not in {"__init__.py", "__main__.py"}:
+            homes["module", path.stem].append((path, 1))
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef):
+                homes["class", node.name].append((path, node.lineno))
+    for (kind, name), places in homes.items():
+        if len(places) > 1 and name not in PAIRS | (COMMANDS if kind == "module" else set()):
+            listed = ", ".join(str(path) for path, _ in places)
+            for path, line in places:
+                yield Mistake(path, line, "name", f"{kind} '{name}' is in {listed}: rename one")
+
+
+# --- sizes ----------------------------------------------------------------------------------------
+
+
+def long_file(module: Module) -> Iterator[Mistake]:
+    lines = module.text.count("\n")
+    if lines > FILE_LINES:
+        advice = f"{lines} lines, at most {FILE_LINES}: split it by subject"
+        yield Mistake(module.path, FILE_LINES + 1, "size", advice)
+
+
+def long_functions(module: Module) -> Iterator[Mistake]:
+    for node in module.nodes:
+        if isinstance(node, ast.FunctionDef) and node.end_lineno is not None:
+            lines = node.end_lineno - node.lineno + 1
+            if lines > FUNCTION_LINES:
+                advice = f"'{node.name}' has {lines} lines, at most {FUNCTION_LINES}: divide it"
+                yield Mistake(module.path, node.lineno, "size", advice)
+
+
+# --- imports --------------------------------------------------------------------------------------
+
+
+def imports_past_the_package(module: Module, rooms: set[str]) -> Iterator[Mistake]:
+    """A room at the top of the repository is imported from `aliasproof`, or it is loaded twice."""
+    for node in module.nodes:
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module is not None:
+            names = [node.module]
+        else:
+            continue
+        for name in names:
+            if name.split(".")[0] in rooms:
+                advice = f"import 'aliasproof.{name}': '{name}' would be loaded a second time"
+                yield Mistake(module.path, node.lineno, "import", advice)
+
+
+# --- all ------------------------------------------------------------------------------------------
+
+
+def modules_below(root: Path, folders: Iterable[Path]) -> list[Module]:
+    paths = [path for folder in folders for path in sorted(folder.rglob("*.py"))]
+    modules = []
+    for path in paths:
+        text = path.read_text(encoding="utf-8")
+        tree = ast.parse(text, path)
+        nodes = [node for node in ast.walk(tree) if isinstance(node, KINDS)]
+        modules.append(Module(path.relative_to(root), text, tree, nodes))
+    return modules
+
+
+def mistakes(root: Path) -> Iterator[Mistake]:
+    """All mistakes in the packages, tests and documents of a repository."""
+    sources = modules_below(root, sorted(path.parent for path in root.glob("*/__init__.py")))
+    tests = modules_below(root, [root / "tests"])
+    rooms = {path.name for path in (root / "aliasproof").iterdir() if path.is_symlink()}
+    yield from names_of_two(sources)
+    for module in sources:
+        for node in user_strings(module):
+            yield from replaced_words(module.path, node.lineno, str(node.value))
+        yield from long_functions(module)
+    for module in [*sources, *tests]:
+        yield from long_file(module)
+        yield from imports_past_the_package(module, rooms)
+    for path in [*sorted(root.glob("*.md")), *sorted((root / "docs").glob("*.md"))]:
+        yield from replaced_words(path.relative_to(root), 1, path.read_text(encoding="utf-8"))
+
+
+def main(arguments: Sequence[str]) -> int:
+    reported = list(mistakes(Path(arguments[0]) if arguments else ROOT))
+    for path, line, rule, advice in reported:
+        print(f"{path}:{line}: {rule}: {advice}")
+    return 1 if reported else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

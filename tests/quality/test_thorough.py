@@ -1,0 +1,49 @@
+"""What `tests/thorough.txt` means, and that each of its lines still names a test."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ([], []),
+        (["tests/a"], ["tests/a/test_b.py::test_c", "tests/a/test_b.py::test_d[x-1]"]),
+        (["tests/a/test_b.py"], ["tests/a/test_b.py::test_c", "tests/a/test_b.py::test_d[x-1]"]),
+        (["tests/a/test_b.py::test_d"], ["tests/a/test_b.py::test_d[x-1]"]),
+        (["tests/a/test_b.py::test_d[*-1]"], ["tests/a/test_b.py::test_d[x-1]"]),
+        (["tests/a/test_b.py::test_d[*-2]"], []),
+        (["tests/a", "!tests/a/test_b.py::test_d[x*"], ["tests/a/test_b.py::test_c"]),
+        (
+            ["!tests/a/test_b.py::test_d", "tests/a/test_b.py::test_d"],
+            ["tests/a/test_b.py::test_d[x-1]"],
+        ),
+    ],
+)
+def test_the_last_line_that_fits_decides(
+    thorough: Callable[[Sequence[str], str], bool], lines: list[str], expected: list[str]
+) -> None:
+    names = ["tests/a/test_b.py::test_c", "tests/a/test_b.py::test_d[x-1]", "tests/ab.py::test_e"]
+    assert [name for name in names if thorough(lines, name)] == expected
+
+
+def test_each_line_decides_about_a_test(
+    unused_lines: list[str], request: pytest.FixtureRequest
+) -> None:
+    """Of files that were not collected, only the names can be looked up."""
+    collected = {item.path for item in request.session.items}
+    wrong = []
+    for line in unused_lines:
+        file, _, test = line.removeprefix("!").partition("::")
+        path, name = ROOT / file, re.split(r"[\[*]", test)[0]
+        is_there = path.exists() and (not name or f"def {name}" in path.read_text(encoding="utf-8"))
+        if path in collected or not is_there:
+            wrong.append(line)
+    assert not wrong, "remove or correct in tests/thorough.txt:\n" + "\n".join(wrong)
