@@ -15,13 +15,14 @@ from aliasproof.programs.program import Program
 from aliasproof.programs.validation import validate
 
 
-@pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
 def test_every_op_can_be_drawn(
-    operator: Operator, program_with: Callable[[Operator], Program]
+    subtests: pytest.Subtests, program_with: Callable[[Operator], Program]
 ) -> None:
-    program = program_with(operator)
-    assert program.instructions[-1].op == operator.name
-    validate(program)
+    for operator in OPERATORS:
+        with subtests.test(operator.name):
+            program = program_with(operator)
+            assert program.instructions[-1].op == operator.name
+            validate(program)
 
 
 def test_no_op_has_two_lines() -> None:

@@ -177,19 +177,20 @@ def undeclared(op: OpOverload) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
 def test_every_op_declares_what_the_harness_must_know(
-    operator: Operator, program_with: Callable[[Operator], Program]
+    subtests: pytest.Subtests, program_with: Callable[[Operator], Program]
 ) -> None:
-    program = program_with(operator)
-    inputs = input_tensors(program)
-    with Calls() as calls, torch.no_grad():
-        run(program, inputs)
-    missing = [message for op in calls.ops for message in undeclared(op)]
-    assert missing == []
-    # Of `detach_` only autograd takes notice.
-    if not is_composite(resolve(operator.name)) and operator.name != "aten.detach_.default":
-        assert resolve(operator.name) in calls.ops
+    for operator in OPERATORS:
+        with subtests.test(operator.name):
+            program = program_with(operator)
+            inputs = input_tensors(program)
+            with Calls() as calls, torch.no_grad():
+                run(program, inputs)
+            missing = [message for op in calls.ops for message in undeclared(op)]
+            assert missing == []
+            # Of `detach_` only autograd takes notice.
+            if not is_composite(resolve(operator.name)) and operator.name != "aten.detach_.default":
+                assert resolve(operator.name) in calls.ops
 
 
 @pytest.mark.parametrize(
@@ -236,17 +237,18 @@ def reads_data(program: Program) -> bool:
     return False
 
 
-@pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
 def test_an_op_that_shows_tensor_data_has_a_tag(
-    operator: Operator, program_with: Callable[[Operator], Program]
+    subtests: pytest.Subtests, program_with: Callable[[Operator], Program]
 ) -> None:
-    # A composite op reads data by an op that has a tag.
-    op = resolve(operator.name)
-    tagged = is_composite(op) or bool(TAGS & set(op.tags))
-    assert tagged or not reads_data(program_with(operator)), (
-        f"{operator.name}: reads tensor data and torch does not tag it; name it in"
-        " oracles/uninterpreted.py, where the tags are read"
-    )
+    for operator in OPERATORS:
+        with subtests.test(operator.name):
+            # A composite op reads data by an op that has a tag.
+            op = resolve(operator.name)
+            tagged = is_composite(op) or bool(TAGS & set(op.tags))
+            assert tagged or not reads_data(program_with(operator)), (
+                f"{operator.name}: reads tensor data and torch does not tag it; name it in"
+                " oracles/uninterpreted.py, where the tags are read"
+            )
 
 
 def test_a_run_without_data_shows_which_ops_read_it(

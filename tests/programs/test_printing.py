@@ -168,12 +168,16 @@ def test_printed_inputs_equal_the_inputs_of_the_program(
 
 
 @pytest.mark.parametrize("dtype", sorted(ELEMENT_DTYPES, key=str))
-@pytest.mark.parametrize("length", [0, 1, 2, 3, 17, 64, 257])
-def test_a_printed_buffer_has_the_data_of_the_storage(dtype: torch.dtype, length: int) -> None:
-    for seed, kind in itertools.product((0, 1, 12345, -7), FILLS):
+def test_a_printed_buffer_has_the_data_of_the_storage(
+    dtype: torch.dtype, subtests: pytest.Subtests
+) -> None:
+    for length, seed, kind in itertools.product(
+        (0, 1, 2, 3, 17, 64, 257), (0, 1, 12345, -7), FILLS
+    ):
         program = Program((Storage(dtype, length),) * 3, (), (), (), seed, kind)
-        for index in range(3):
-            check_prints_exactly(program, index)
+        with subtests.test(length=length, seed=seed, kind=kind):
+            for index in range(3):
+                check_prints_exactly(program, index)
 
 
 def check_prints_exactly(program: Program, index: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -54,14 +55,13 @@ def test_plain_values_are_exact_and_not_zero(dtype: torch.dtype) -> None:
     assert len(set(values.tolist())) == min(most, 300)
 
 
-@pytest.mark.parametrize("dtype", sorted(ELEMENT_DTYPES, key=str))
-@pytest.mark.parametrize("length", [0, 1, 5, 64])
-def test_every_dtype_can_be_filled_in_every_way(dtype: torch.dtype, length: int) -> None:
-    for seed in (0, 7, -2):
-        special = fill(Storage(dtype, length), 0, seed, "special")
-        assert (special.dtype, special.shape) == (dtype, (length,))
-        named = fill(Storage(dtype, length, texts_of(special) or ("1",)), 3, 9)
-        assert bytes(named.untyped_storage().tolist()) == bytes(special.untyped_storage().tolist())
+def test_every_dtype_can_be_filled_in_every_way(subtests: pytest.Subtests) -> None:
+    for dtype, length, seed in itertools.product(ELEMENT_DTYPES, (0, 1, 5, 64), (0, 7, -2)):
+        with subtests.test(dtype=dtype, length=length, seed=seed):
+            special = fill(Storage(dtype, length), 0, seed, "special")
+            assert (special.dtype, special.shape) == (dtype, (length,))
+            named = fill(Storage(dtype, length, texts_of(special) or ("1",)), 3, 9)
+            assert named.untyped_storage().tolist() == special.untyped_storage().tolist()
 
 
 def test_values_of_a_storage_repeat_and_hide_both_fills() -> None:

@@ -39,10 +39,10 @@ def test_it_does_what_eager_does(program, inputs, name):
 
 
 @pytest.mark.parametrize("views", ["alias", "copy"])
-@pytest.mark.parametrize(("program", "inputs"), PROGRAMS, ids=names(PROGRAMS))
-def test_its_passes_keep_what_they_require_and_ensure(program, inputs, views):
-    with checked():
-        pipeline(program, *inputs, views=views)
+def test_its_passes_keep_what_they_require_and_ensure(views, subtests):
+    for program, inputs in PROGRAMS:
+        with subtests.test(program.__name__), checked():
+            pipeline(program, *inputs, views=views)
 
 
 @pytest.mark.parametrize("views", ["alias", "copy"])
@@ -55,8 +55,13 @@ def test_on_inputs_with_lazy_bits_it_does_what_eager_does(program, inputs, views
 # --- view copies ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("program", "inputs"), PROGRAMS, ids=names(PROGRAMS))
-def test_with_view_copies_nothing_aliases_before_the_epilogue(program, inputs):
+def test_with_view_copies_nothing_aliases_before_the_epilogue(subtests):
+    for program, inputs in PROGRAMS:
+        with subtests.test(program.__name__):
+            check_nothing_aliases(program, inputs)
+
+
+def check_nothing_aliases(program, inputs):
     graph_module = functionalize(program, *inputs, views="copy")
     assert is_functional(graph_module) is None
     values = {}
