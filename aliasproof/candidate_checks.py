@@ -20,18 +20,12 @@ from pathlib import Path
 
 from aliasproof.campaigns.failure.kept import Kept
 from aliasproof.minimize_request import MinimizeRequest, Subject
+from aliasproof.processes.isolation import Isolated, Limits
+from aliasproof.processes.outcome import Death, Outcome, Raised, Returned
 from aliasproof.programs.errors import InternalError, UserError
 from aliasproof.programs.printing import inputs_source, source
 from aliasproof.programs.program import Program
 from aliasproof.programs.serialization import dumps
-from aliasproof.trials.isolation import (
-    Death,
-    Isolated,
-    Limits,
-    Outcome,
-    Raised,
-    Returned,
-)
 
 # By name: the functions run in the other processes.
 ATTEND = "aliasproof.minimize_session:attend"

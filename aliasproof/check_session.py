@@ -17,6 +17,7 @@ from aliasproof.checking import DEFAULT_TARGETS, Prepared, check_target, prepare
 from aliasproof.isolated_check import Begun, CheckRequest
 from aliasproof.oracles.check_result import TargetResult
 from aliasproof.oracles.judge import EVERY_ORACLE
+from aliasproof.processes.isolation import step
 from aliasproof.programs.errors import UserError, out_of_memory
 from aliasproof.programs.execution import SEED
 from aliasproof.programs.program import Program
@@ -24,7 +25,6 @@ from aliasproof.reports.console import output_for_results
 from aliasproof.targets.registry import is_importable
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.user_names import grant
-from aliasproof.trials.isolation import step
 from aliasproof.trials.worker import quiet_torch
 from aliasproof.user_code import user_file
 from aliasproof.user_code.user_file import FileNames, UserFunction

@@ -124,7 +124,7 @@ def minimize(
 
     Exit status: 0 reduced; 2 bad input, or nothing differs; 4 not judged; 130 interrupted.
     """
-    from aliasproof.trials.isolation import start_server
+    from aliasproof.processes.isolation import start_server
 
     if device is None:
         start_server(["aliasproof.minimize_session"])  # it imports torch while this process does

@@ -1,7 +1,7 @@
 """A check in isolated processes: results as they come, and what a death of such a process means.
 
 The user's file runs in each process, since most of what it makes cannot be sent to another one. So
-there is one process, as long as no target takes long (`aliasproof/trials/crew.py`).
+there is one process, as long as no target takes long (`aliasproof/processes/pool.py`).
 """
 
 from __future__ import annotations
@@ -13,18 +13,10 @@ from pathlib import Path
 
 from aliasproof.oracles.check_result import EagerResult, TargetResult
 from aliasproof.oracles.verdict import Report, Verdict, Violation, decided, not_applicable
+from aliasproof.processes.isolation import CPU, TARGET_STEP, Limits
+from aliasproof.processes.outcome import OUT_OF_MEMORY, Death, Outcome, Raised, Returned
+from aliasproof.processes.pool import Pool, RemoteCall
 from aliasproof.programs.errors import UserError
-from aliasproof.trials.crew import Crew, RemoteCall
-from aliasproof.trials.isolation import (
-    CPU,
-    OUT_OF_MEMORY,
-    TARGET_STEP,
-    Death,
-    Limits,
-    Outcome,
-    Raised,
-    Returned,
-)
 
 # What processes have imported when they start. The first dispatch mode imports Dynamo.
 PRELOADED = ("aliasproof.check_session", "torch._dynamo")
@@ -73,18 +65,18 @@ class IsolatedCheck:
     def results(self) -> Iterator[Begun | TargetResult]:
         """First the eager run, then each target when it ends. Raises `UserError` for bad input."""
         begin = RemoteCall("", BEGIN, (self.request,))
-        crew = Crew(begin, self.limits, self.most, device=self.request.device or CPU)
-        with crew.at_work():
-            begun = self._begun(crew.prepare())
+        pool = Pool(begin, self.limits, self.most, device=self.request.device or CPU)
+        with pool.at_work():
+            begun = self._begun(pool.prepare())
             yield begun
             for name in begun.targets:
-                crew.submit(self._call(name))
-            while crew.pending:
-                key, outcome = crew.take()
+                pool.submit(self._call(name))
+            while pool.pending:
+                key, outcome = pool.take()
                 name = str(key)
                 again = self._again(name, outcome)
                 if again is not None:
-                    crew.submit(again)
+                    pool.submit(again)
                 else:
                     yield self._result(name, begun, outcome)
 

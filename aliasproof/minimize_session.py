@@ -12,6 +12,7 @@ from aliasproof.campaigns.failure.recognition import recognised
 from aliasproof.campaigns.failure.signature import signature
 from aliasproof.minimize_request import MinimizeRequest, Subject
 from aliasproof.oracles.judge import EVERY_ORACLE
+from aliasproof.processes.isolation import step
 from aliasproof.programs.devices import on_device, require_device
 from aliasproof.programs.errors import Rejected, UserError, did_you_mean
 from aliasproof.programs.execution import seed_generators
@@ -22,7 +23,6 @@ from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.user_names import grant
 from aliasproof.trials.attribution import Symptom
 from aliasproof.trials.examination import examine
-from aliasproof.trials.isolation import step
 from aliasproof.trials.trial import Case, run_eager, run_trial
 from aliasproof.trials.worker import quiet_torch
 from aliasproof.user_code import user_file

@@ -12,6 +12,7 @@ from aliasproof.campaigns.publish.reproducer import confirm, render
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.campaigns.store.stored import StoredSuspicion, locate, read_stored
 from aliasproof.oracles.verdict import Violation
+from aliasproof.processes.outcome import DEATHS, DEVICE_LOST
 from aliasproof.programs.devices import require_device
 from aliasproof.programs.errors import UserError
 from aliasproof.programs.printing import source
@@ -30,8 +31,6 @@ from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Target
 from aliasproof.targets.user_names import grant
 from aliasproof.trials.examination import Examination, examine
-from aliasproof.trials.forked import DEATHS
-from aliasproof.trials.isolation import DEVICE_LOST
 from aliasproof.trials.trial import Case
 from aliasproof.trials.worker import quiet_torch
 

@@ -12,15 +12,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pebble import ProcessExpired, ProcessPool
-
 from aliasproof.campaigns.failure.failure import Failure
 from aliasproof.campaigns.failure.signature import signature, symptom_class
-from aliasproof.campaigns.run.pool import cleaned_worker, start_pool
+from aliasproof.campaigns.run.local_workers import start_pool
+from aliasproof.campaigns.run.worker_calls import cleaned_worker
 from aliasproof.generators.features import Features
 from aliasproof.generators.scene import Counts
 from aliasproof.generators.strategies import sample
 from aliasproof.oracles.verdict import Violation
+from aliasproof.processes.outcome import Death, Raised
+from aliasproof.processes.pool import Pool, RemoteCall
 from aliasproof.programs.errors import Rejected
 from aliasproof.programs.program import Program
 from aliasproof.programs.serialization import dumps
@@ -33,7 +34,6 @@ from aliasproof.trials.trial import Case
 from aliasproof.trials.worker import processor_seconds
 
 UNKNOWN = "unknown: "  # how the name of a cause begins that is no known bug
-TIMEOUT = 600.0  # seconds for a batch, which takes 1 to 30
 MOST_TRIES = 20  # programs to draw for one that plays the scenario
 
 
@@ -99,20 +99,23 @@ class Yield:
 
 
 @contextmanager
-def worker(targets: list[str]) -> Iterator[ProcessPool]:
+def worker(targets: list[str]) -> Iterator[Pool]:
     """A process that runs batches."""
-    with tempfile.TemporaryDirectory() as folder, start_pool(1, Path(folder), targets) as pool:
-        yield pool
-        pool.close()
-        pool.join()
+    with tempfile.TemporaryDirectory() as folder:
+        pool = start_pool(1, Path(folder), targets)
+        with pool.at_work():
+            yield pool
 
 
-def run_in(pool: ProcessPool, batch: Batch) -> Yield:
+def run_in(pool: Pool, batch: Batch) -> Yield:
     """Run a batch in the worker. If that dies or hangs, the batch counts as died."""
-    try:
-        found: Yield = pool.schedule(run_batch, args=[batch], timeout=TIMEOUT).result()
-    except (ProcessExpired, TimeoutError):
+    pool.submit(RemoteCall("", "benchmarks.drawn_causes:run_batch", (batch,)))
+    _, outcome = pool.take()
+    if isinstance(outcome, Raised):
+        raise outcome.error
+    if isinstance(outcome, Death):
         return Yield(died=1)
+    found: Yield = outcome.value
     return found
 
 

@@ -23,6 +23,7 @@ from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.judge import judge
 from aliasproof.oracles.observation import Observation, observe, observe_eager
 from aliasproof.oracles.verdict import Violation
+from aliasproof.processes.isolation import step
 from aliasproof.programs.definedness import Undefined
 from aliasproof.programs.errors import Rejected
 from aliasproof.programs.execution import SEED
@@ -33,7 +34,6 @@ from aliasproof.reference_pass.exceptions import Refused
 from aliasproof.reference_pass.pipeline import pipeline
 from aliasproof.targets import gradients
 from aliasproof.targets.target import Build, Function
-from aliasproof.trials.isolation import step
 from benchmarks.sweep_subjects import SampleCall, at_other_sizes
 
 EAGER_STEP = "eager"  # the step of a call whose end is not the fault of the passes

@@ -18,9 +18,9 @@ from aliasproof.options import (
     above_zero,
 )
 from aliasproof.oracles.check_result import Check, TargetResult
+from aliasproof.processes.isolation import Limits, memory_available, start_server
 from aliasproof.reports.console import print_notes, results, write_json
 from aliasproof.reports.verdict_table import CheckPrinter, check_json
-from aliasproof.trials.isolation import Limits, memory_available, start_server
 
 MEMORY_SHARE = 0.8  # of the memory that is available, without --memory
 

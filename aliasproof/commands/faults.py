@@ -56,8 +56,7 @@ def faults(
             results().out(f"{wrong.name}: {wrong.summary} ({wrong.source})")
         return 0
     quiet_torch()
-    most = programs or MOST_PROGRAMS
-    chosen = list(dict.fromkeys(fault or FAULTS))
+    most, chosen = programs or MOST_PROGRAMS, list(dict.fromkeys(fault or FAULTS))
     count = min(workers or len(os.sched_getaffinity(0)), len(chosen))
     console = notes()
 

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from aliasproof.options import Json, Targets, above_zero, whole_number
+from aliasproof.processes.interrupts import Interrupts
 from aliasproof.programs.errors import UserError, did_you_mean
 from aliasproof.reports.console import notes, print_notes, relative, results, write_json
 from aliasproof.reports.wording import counted
 from aliasproof.startup import quit_now, quitting_at_ctrl_c
-from aliasproof.trials.interrupts import Interrupts
 
 if TYPE_CHECKING:  # it imports torch
     from aliasproof.campaigns.store.plan import Plan

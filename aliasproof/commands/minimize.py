@@ -20,6 +20,8 @@ from aliasproof.candidate_checks import ScriptCheck, TargetCheck, file_source, o
 from aliasproof.commands.check import MEMORY_SHARE
 from aliasproof.minimize_request import MinimizeRequest, Subject
 from aliasproof.minimizing import Minimized, minimize
+from aliasproof.processes.isolation import CPU, TARGET_STEP, Isolated, Limits, memory_available
+from aliasproof.processes.outcome import Death, Outcome, Raised
 from aliasproof.programs.devices import require_device
 from aliasproof.programs.errors import Rejected, UserError
 from aliasproof.programs.serialization import dumps, to_json
@@ -35,16 +37,6 @@ from aliasproof.reports.console import (
 from aliasproof.reports.reduction_table import print_steps
 from aliasproof.reports.wording import clock, counted
 from aliasproof.trials.attribution import Symptom
-from aliasproof.trials.isolation import (
-    CPU,
-    TARGET_STEP,
-    Death,
-    Isolated,
-    Limits,
-    Outcome,
-    Raised,
-    memory_available,
-)
 from aliasproof.user_code import user_file
 from aliasproof.user_code.user_file import FileNames
 

@@ -10,7 +10,7 @@ large as the data says (`nonzero`). Then the result is replaced by a *stand-in*,
 as the arguments of the call allow, and the calls after it are made on that.
 
 What a kernel allocates within itself is not seen. The processes that run a program have a limit of
-memory for that (`aliasproof.trials.isolation`).
+memory for that (`aliasproof.processes.isolation`).
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from aliasproof.oracles.judge import Judgement, judge
 from aliasproof.oracles.observation import Observation, observe, observe_eager
+from aliasproof.processes.isolation import ORACLES_STEP, TARGET_STEP, step
 from aliasproof.programs.devices import on_device
 from aliasproof.programs.errors import Rejected
 from aliasproof.programs.execution import ProgramFunction, seed_generators
@@ -20,7 +21,6 @@ from aliasproof.programs.program import Program
 from aliasproof.programs.trace import Trace
 from aliasproof.programs.values import clone_inputs, input_tensors
 from aliasproof.targets.target import Build, Conditions, Function, MakeInputs, Target
-from aliasproof.trials.isolation import ORACLES_STEP, TARGET_STEP, step
 
 
 @dataclass(slots=True)

@@ -16,12 +16,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple, TypeVar
 
+from aliasproof.processes.isolation import step
 from aliasproof.programs.errors import UserError
 from aliasproof.programs.program import Program
 from aliasproof.programs.serialization import loads
 from aliasproof.programs.stored_text import read_text
 from aliasproof.reports.console import output_for_results
-from aliasproof.trials.isolation import step
 from aliasproof.user_code.call_arguments import CallArguments, checked
 
 MODULE_NAME = "aliasproof_user_file"

@@ -54,6 +54,7 @@ def test_what_is_printed(campaign):
     _, folder, done = campaign
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
+    assert "resource_tracker" not in done.stderr, "a semaphore is left"
     assert "Fuzzing functionalize with 2 workers" in done.stderr
     run = next((folder / "runs").iterdir())
     finding = next((run / "findings").iterdir())
@@ -190,6 +191,7 @@ def test_ctrl_c_keeps_what_was_found(campaign, tmp_path):
             os.killpg(running.pid, signal.SIGKILL)
     assert running.returncode == 0, err
     assert "Traceback" not in err
+    assert "resource_tracker" not in err
     assert "Interrupted. Findings so far are kept." in out
     assert kept
     assert set(kept) <= {path.name for path in tmp_path.glob("run/findings/*")}

@@ -17,8 +17,8 @@ import aliasproof
 from aliasproof.isolated_check import PRELOADED, Begun, CheckRequest, IsolatedCheck
 from aliasproof.oracles.check_result import TargetResult
 from aliasproof.oracles.verdict import Verdict
+from aliasproof.processes.isolation import Limits, start_server
 from aliasproof.programs.errors import UserError
-from aliasproof.trials.isolation import Limits, start_server
 
 ROOT = Path(aliasproof.__file__).parents[1]
 LIMITS = Limits(seconds=5.0, nbytes=1 << 30)
@@ -161,6 +161,7 @@ def test_json_is_one_object_whatever_is_written(tmp_path: Path) -> None:
     assert "one" in err
     assert "two" in err
     assert "three" in err
+    assert "resource_tracker" not in err, "a semaphore is left"
 
 
 def test_ctrl_c_ends_all_processes(tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from aliasproof.processes.outcome import Death, Returned
 from aliasproof.programs.errors import UserError
 from aliasproof.programs.values import clone_inputs
 from aliasproof.reference_pass import Refused, functionalize, reinplace
-from aliasproof.trials.isolation import Death, Returned
 from benchmarks import sweep
 from benchmarks.sweep import Sample, SweepTable, Swept, measure
 from benchmarks.sweep_modes import EAGER_STEP, MODES, Outcome, SweepAnswer, outcome, with_gradients

@@ -5,24 +5,24 @@ import signal
 from typing import Any
 
 import pytest
-from pebble import ProcessPool
 
 from aliasproof.campaigns.run.fuzz import fuzz
 from aliasproof.campaigns.store.plan import Plan
+from aliasproof.processes.pool import Pool
 
 
 @pytest.mark.parametrize("presses", [1, 2])
 def test_ctrl_c_does_not_break_a_step(presses, monkeypatch, tmp_path):
-    schedule = ProcessPool.schedule
+    submit = Pool.submit
     scheduled: list[Any] = []
 
     def interrupted(*args: Any, **kwargs: Any) -> Any:
         for _ in range(presses if not scheduled else 0):
             os.kill(os.getpid(), signal.SIGINT)
-        scheduled.append(schedule(*args, **kwargs))
+        scheduled.append(submit(*args, **kwargs))
         return scheduled[-1]
 
-    monkeypatch.setattr(ProcessPool, "schedule", interrupted)
+    monkeypatch.setattr(Pool, "submit", interrupted)
     before = signal.getsignal(signal.SIGINT)
     campaign = fuzz(Plan(("identity",), programs=1000, workers=1), tmp_path / "run")
     assert campaign.interrupted

@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pebble import ProcessPool
 
 from aliasproof.campaigns.failure.failure import Failure, ReducedFailure
-from aliasproof.campaigns.run.pool import start_pool
-from aliasproof.campaigns.run.worker_calls import reduce_in_forks, whose_end_is_told
-from aliasproof.programs.errors import InternalError, OutOfMemory
+from aliasproof.campaigns.run.executor import IsolatedReduction, Reduction
+from aliasproof.campaigns.run.local_workers import REDUCE, start_pool
+from aliasproof.processes.outcome import Death, Raised, Returned, outcome_here
+from aliasproof.processes.pool import Pool, RemoteCall
+from aliasproof.programs.errors import OutOfMemory
 from aliasproof.programs.program import Program
 from aliasproof.trials.attribution import Symptom
-from aliasproof.trials.forked import NO_MEMORY, ZERO
 
 TARGET = "deadly_pass.py:cleanup"
 
 
 @pytest.fixture(scope="module")
-def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessPool]:
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
     """Workers that do one reduction each, with five seconds and 1 GiB per program."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(Path(__file__).parent)
         folder = tmp_path_factory.mktemp("compiled")
-        pool = start_pool(1, folder, [TARGET], memory=1.0, limit=5.0, tasks=1)
-        yield pool
-        pool.stop()
-        pool.join()
+        pool = start_pool(1, folder, [TARGET], memory=1.0, limit=5.0, renewal=1)
+        with pool.at_work():
+            yield pool
 
 
 @pytest.fixture
@@ -57,10 +54,13 @@ def without(program: Program, *ops: str) -> Program:
     return replace(program, instructions=tuple(kept), outputs=outputs)
 
 
-def reduced(pool: ProcessPool, program: Program, symptom: Symptom) -> ReducedFailure | None:
-    found, seconds = pool.schedule(reduce_in_forks, args=(Failure(symptom, program, 0),)).result()
-    assert seconds > 0
-    return found
+def reduced(pool: Pool, program: Program, symptom: Symptom) -> ReducedFailure | None:
+    pool.submit(RemoteCall("", REDUCE, (IsolatedReduction(Failure(symptom, program, 0)),)))
+    _, outcome = pool.take()
+    assert isinstance(outcome, Returned), outcome
+    result: Reduction = outcome.value
+    assert result.seconds > 0
+    return result.reduced
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def reduced(pool: ProcessPool, program: Program, symptom: Symptom) -> ReducedFai
     ],
 )
 def test_a_program_that_ends_its_process_is_reduced_to_the_op_that_does(
-    kind: str, others: tuple[str, ...], op: str, drawn: Program, pool: ProcessPool
+    kind: str, others: tuple[str, ...], op: str, drawn: Program, pool: Pool
 ) -> None:
     start = without(drawn, *others)
     found = reduced(pool, start, Symptom(TARGET, "errors", kind))
@@ -86,23 +86,18 @@ def test_a_program_that_ends_its_process_is_reduced_to_the_op_that_does(
         assert "deadly_pass.py" in str(found.violation.evidence["in"])
 
 
-def test_one_that_ends_in_another_way_is_no_candidate(drawn: Program, pool: ProcessPool) -> None:
+def test_one_that_ends_in_another_way_is_no_candidate(drawn: Program, pool: Pool) -> None:
     """The first op at which the pass ends decides, and it is not the one that is asked for."""
     assert reduced(pool, drawn, Symptom(TARGET, "errors", "dies of signal 6")) is None
 
 
-def test_candidates_that_end_their_process_are_left_out(drawn: Program, pool: ProcessPool) -> None:
+def test_candidates_that_end_their_process_are_left_out(drawn: Program, pool: Pool) -> None:
     start = without(drawn, "cos", "sin", "abs", "tan")
     found = reduced(pool, start, Symptom(TARGET, "values", "wrong value"))
     assert found is not None
     assert "not reduced" not in found.violation.evidence
     # Without `neg`, its process would end.
     assert [call.op.split(".")[1] for call in found.program.instructions] == ["neg", "add"]
-
-
-def end(how: Callable[[], None]) -> None:
-    with whose_end_is_told():
-        how()
 
 
 def raises(error: BaseException) -> Callable[[], None]:
@@ -112,24 +107,26 @@ def raises(error: BaseException) -> Callable[[], None]:
     return raise_it
 
 
-def test_whatever_a_target_does_the_campaign_sees_an_end_or_a_mistake(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    ends: list[int] = []
-    monkeypatch.setattr(os, "_exit", ends.append)
-    for how in (
-        raises(SystemExit(3)),
-        raises(SystemExit(None)),
-        raises(SystemExit("a message")),
-        raises(KeyboardInterrupt()),
-        lambda: os._exit(0),
+def test_whatever_a_target_does_the_campaign_sees_an_end_or_a_mistake() -> None:
+    for error, kind in (
+        (SystemExit(3), "dies with exit status 3"),
+        (SystemExit(None), "dies with exit status 0"),
+        (SystemExit("a message"), "dies with exit status 1"),
+        (KeyboardInterrupt(), "dies with exit status 1"),
+        (MemoryError(), "runs out of memory"),
+        (RuntimeError("can't allocate memory"), "runs out of memory"),
+        (OutOfMemory(), "runs out of memory"),
     ):
-        end(how)
-    assert ends == [3, ZERO, 1, 1, ZERO]
-    del ends[:]
-    for error in (MemoryError(), RuntimeError("can't allocate memory"), OutOfMemory()):
-        with suppress(InternalError):  # raised after the end, which a real one prevents
-            end(raises(error))
-    assert ends == [NO_MEMORY] * 3
-    with pytest.raises(InternalError, match="IndexError: none"):
-        end(raises(IndexError("none")))
+        death = outcome_here(raises(error))
+        assert isinstance(death, Death)
+        assert death.violation == kind
+    mistake = outcome_here(raises(IndexError("none")))
+    assert isinstance(mistake, Raised)
+    assert "IndexError: none" in str(mistake.error)
+
+
+def test_a_worker_that_ends_with_status_0_dies(pool: Pool) -> None:
+    pool.submit(RemoteCall("", "os:_exit", (0,)))
+    _, death = pool.take()
+    assert isinstance(death, Death)
+    assert death.violation == "dies with exit status 0"

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from aliasproof.campaigns.failure.failure import Failure
 from aliasproof.campaigns.failure.reduction import reduce_failure
-from aliasproof.campaigns.run.blame import Blame
 from aliasproof.campaigns.run.shard import run_shard
 from aliasproof.campaigns.run.statistics import Statistics
 from aliasproof.campaigns.store.plan import Shard
@@ -49,16 +47,6 @@ def test_skipped_programs_leave_the_others_as_they_were() -> None:
     run_shard(shard, announced.append)
     assert announced == [[0], [2], [3]]
     assert shard.program(3) == Shard(1, "identity", count=4).program(3)
-
-
-def test_blame_survives_its_writer(tmp_path: Path) -> None:
-    path = str(tmp_path / "blame")
-    Blame.create(path)
-    assert not Blame.read(path)
-    Blame(path)([7])
-    assert Blame.read(path) == range(7, 8)
-    Blame(path)([0, 2, 5])
-    assert Blame.read(path) == range(6)
 
 
 def test_a_shard_announces_which_programs_run_together() -> None:

@@ -65,6 +65,7 @@ class Campaigns:
         _, err = process.communicate()
         assert process.returncode == 0, err
         assert "Traceback" not in err
+        assert "resource_tracker" not in err
         return outcome(self.folder / "run")
 
 
@@ -152,7 +153,8 @@ def kill_drivers(campaigns: Campaigns, chance: random.Random) -> None:
             break
         others = list(descendants(process.pid))
         os.kill(process.pid, signal.SIGKILL)
-        process.communicate()
+        _, err = process.communicate()
+        assert "resource_tracker" not in err, "a semaphore outlives the campaign"
         assert gone(others), "a process outlives the campaign"
 
 
@@ -189,6 +191,7 @@ def end_by_signals(campaigns: Campaigns, chance: random.Random) -> None:
                 time.sleep(0.2)
         _, err = process.communicate(timeout=120)
         assert "Traceback" not in err
+        assert "resource_tracker" not in err
         # The third one ends the process at once.
         assert process.returncode in (0, 130, -number), err
 
@@ -204,6 +207,7 @@ def fill_disk(campaigns: Campaigns, chance: random.Random) -> None:
         if process.returncode == 0 and size != "200k":
             break
         assert process.returncode == 2, err
+        assert "resource_tracker" not in err
         assert err.splitlines()[-1].startswith("aliasproof: the disk is full"), err
         with sqlite3.connect(run / "store.sqlite") as store:  # all that was stored is readable
             assert store.execute("PRAGMA integrity_check").fetchone() == ("ok",)

@@ -11,11 +11,11 @@ import itertools
 from collections.abc import Generator, Iterable, Sequence
 
 from aliasproof.oracles.judge import judge
+from aliasproof.processes import time_limit
 from aliasproof.programs.errors import Rejected
 from aliasproof.programs.program import Program
 from aliasproof.reduction.reducer import Evaluate, Predicate
 from aliasproof.targets.target import Target
-from aliasproof.trials import time_limit
 from aliasproof.trials.company import Member, Together
 from aliasproof.trials.examination import returning
 from aliasproof.trials.trial import Case, Spent, run_eager

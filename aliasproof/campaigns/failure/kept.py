@@ -10,15 +10,15 @@ from dataclasses import dataclass
 
 from aliasproof.oracles.judge import ON_GRAPHS
 from aliasproof.oracles.verdict import Violation
+from aliasproof.processes import time_limit
+from aliasproof.processes.outcome import Death
 from aliasproof.programs.errors import Rejected, require_sound_process
 from aliasproof.programs.program import Program
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Target
-from aliasproof.trials import time_limit
 from aliasproof.trials.attribution import Symptom, grade, graded
 from aliasproof.trials.code_generation import GENERATES_CODE
 from aliasproof.trials.examination import examine
-from aliasproof.trials.isolation import Death
 from aliasproof.trials.passes import first_wrong_pass
 from aliasproof.trials.trial import Case
 

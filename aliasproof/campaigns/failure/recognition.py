@@ -12,11 +12,11 @@ from typing import NamedTuple
 from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
 from aliasproof.oracles.verdict import Violation
+from aliasproof.processes import time_limit
 from aliasproof.programs.program import Program
 from aliasproof.targets.registry import target as target_named
 from aliasproof.targets.target import Target
 from aliasproof.targets.variants import is_variant
-from aliasproof.trials import time_limit
 from aliasproof.trials.attribution import Symptom
 from aliasproof.trials.examination import examine
 from aliasproof.trials.trial import Case, EagerRun, Trial, run_eager, run_trial

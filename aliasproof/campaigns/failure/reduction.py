@@ -23,16 +23,17 @@ from aliasproof.corpus.known_bug import KnownBug
 from aliasproof.corpus.known_bugs import KNOWN_BUGS, mended
 from aliasproof.oracles import equivalence
 from aliasproof.oracles.verdict import Violation
+from aliasproof.processes import time_limit
+from aliasproof.processes.forked import forked
+from aliasproof.processes.isolation import PREPARATION
+from aliasproof.processes.outcome import Death, Raised
 from aliasproof.programs.devices import on_device
 from aliasproof.programs.program import Program
 from aliasproof.reduction.reducer import Reducer, one_by_one
 from aliasproof.targets.registry import target as target_named
-from aliasproof.trials import time_limit
 from aliasproof.trials.attribution import Symptom
 from aliasproof.trials.examination import examine
-from aliasproof.trials.forked import forked
 from aliasproof.trials.groups import can_glue
-from aliasproof.trials.isolation import PREPARATION, Death, Raised
 from aliasproof.trials.passes import first_wrong_pass
 from aliasproof.trials.trial import Case, Trial, run_trial
 from aliasproof.trials.value_search import CAMPAIGN_BUDGET

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 
 from aliasproof.oracles.verdict import Violation
+from aliasproof.processes.outcome import DEATHS, OUT_OF_MEMORY
 from aliasproof.programs.ordinary_syntax import ordinary_source
 from aliasproof.programs.program import Program
-from aliasproof.trials.forked import DEATHS
-from aliasproof.trials.isolation import OUT_OF_MEMORY
 from aliasproof.trials.passes import FUNCTIONALIZATION
 
 LONGEST_CALL = 60  # characters of the call that a headline quotes

@@ -15,10 +15,10 @@ from aliasproof.campaigns.publish.headline import effect, headline, name_of, pas
 from aliasproof.campaigns.publish.user_level import Reproduced
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
+from aliasproof.processes.outcome import DEATHS
 from aliasproof.programs.devices import CPU, described
 from aliasproof.programs.ordinary_syntax import with_short_names
 from aliasproof.trials.code_generation import GENERATES_CODE, generated, without
-from aliasproof.trials.forked import DEATHS
 from aliasproof.trials.passes import FUNCTIONALIZATION
 
 LONGEST_LOG = 30  # lines

@@ -18,6 +18,7 @@ from aliasproof.campaigns.publish.confirmation_server import ENVIRONMENT
 from aliasproof.campaigns.publish.headline import headline
 from aliasproof.oracles.judge import ORACLES
 from aliasproof.oracles.verdict import Violation
+from aliasproof.processes.outcome import DEATHS, OUT_OF_MEMORY
 from aliasproof.programs.custom_operators import NAMESPACE, definition
 from aliasproof.programs.devices import CPU, described, on_device
 from aliasproof.programs.execution import run
@@ -37,8 +38,6 @@ from aliasproof.targets import (
     settings,
 )
 from aliasproof.targets.target import Target
-from aliasproof.trials.forked import DEATHS
-from aliasproof.trials.isolation import OUT_OF_MEMORY
 
 TIMEOUT = 120  # seconds. A script runs one small program, so one that takes longer hangs.
 COMPILED = "compiled(program, inputs())"  # how a script calls a recipe

@@ -23,8 +23,8 @@ from aliasproof.campaigns.run.cluster_versions import Versions, difference, look
 from aliasproof.campaigns.run.executor import Result, WaitingTasks, Work
 from aliasproof.campaigns.store.plan import Plan
 from aliasproof.campaigns.store.run_folder import RunFolder
+from aliasproof.processes.isolation import CPU
 from aliasproof.programs.errors import UserError
-from aliasproof.trials.isolation import CPU
 
 LOOK = 2.0  # seconds between two looks for nodes that joined
 PATIENCE = 60.0  # seconds in which a node must join if there is none
@@ -99,6 +99,10 @@ class ClusterWorkers:
         for node in [*self._nodes]:
             yield from self._exchange(node)
         self._require_nodes()
+
+    def wait(self, seconds: float) -> None:
+        """Wait until there may be a result, so many seconds at most."""
+        time.sleep(seconds)
 
     def stop(self) -> None:
         """End the workers, whatever they are doing."""

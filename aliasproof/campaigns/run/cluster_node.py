@@ -46,7 +46,7 @@ class ClusterNode:
             self._workers.start(number, work)
         end = time.monotonic() + WAIT
         while not (results := [*self._workers.finished()]) and time.monotonic() < end:
-            time.sleep(POLL)
+            self._workers.wait(POLL)
         notes = [*self._notes]
         self._notes.clear()
         return Exchanged(results, notes)

@@ -16,25 +16,23 @@ from aliasproof.campaigns.failure.failure import Failure, ReducedFailure
 from aliasproof.campaigns.run.shard import ShardResult
 from aliasproof.campaigns.store.plan import Plan, Shard
 from aliasproof.campaigns.store.run_folder import RunFolder
-from aliasproof.trials.forked import kind_of_end
 
 # A user or the kernel sends these to a worker; no program sends them to itself.
 OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-# A worker of a pool that is asked to end exits with the number of the signal.
-ENDED_FROM_OUTSIDE = {*(kind_of_end(-each) for each in OUTSIDE), kind_of_end(signal.SIGTERM)}
+ENDED_FROM_OUTSIDE = {f"dies of signal {number:d}" for number in OUTSIDE}
 
 
-class CarefulReduction(NamedTuple):
+class IsolatedReduction(NamedTuple):
     """The reduction of a failure at whose candidates processes may end."""
 
     failure: Failure
 
 
-Work: TypeAlias = Shard | Failure | CarefulReduction
+Work: TypeAlias = Shard | Failure | IsolatedReduction
 
 
 class WorkerEnd(NamedTuple):
-    """How a worker ended, as the kind of a violation, and in the words of the pool.
+    """How a worker ended, as the kind of a violation, and in words.
 
     `blamed` are the indices of the programs that it was running. `outside` says that a signal ended
     it that programs do not cause.
@@ -66,7 +64,7 @@ def _rank(work: Work) -> int:
     """A known bug has its reduced program already. Other reductions are long, and then shards."""
     if isinstance(work, Shard):
         return 2
-    return 1 if isinstance(work, CarefulReduction) or work.known is None else 0
+    return 1 if isinstance(work, IsolatedReduction) or work.known is None else 0
 
 
 @dataclass(slots=True)
@@ -103,6 +101,9 @@ class Executor(Protocol):
 
         Raises `UserError` if tasks cannot run.
         """
+
+    def wait(self, seconds: float) -> None:
+        """Wait until there may be a result, so many seconds at most."""
 
     def stop(self) -> None:
         """End the workers, whatever they are doing."""

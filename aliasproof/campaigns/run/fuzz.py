@@ -16,8 +16,7 @@ from pathlib import Path
 from aliasproof.campaigns.run.campaign import Campaign, Listener, suspicions_in_order
 from aliasproof.campaigns.run.confirmations import Confirmations
 from aliasproof.campaigns.run.executor import MakeExecutor
-from aliasproof.campaigns.run.local_workers import LocalWorkers
-from aliasproof.campaigns.run.pool import memory_of_workers
+from aliasproof.campaigns.run.local_workers import LocalWorkers, memory_of_workers
 from aliasproof.campaigns.run.scheduler import POLL, Scheduler
 from aliasproof.campaigns.run.statistics import Statistics
 from aliasproof.campaigns.run.tasks import Tasks
@@ -27,9 +26,9 @@ from aliasproof.campaigns.store.run_folder import RunFolder
 from aliasproof.campaigns.store.run_lock import RunLock
 from aliasproof.campaigns.store.store import Store
 from aliasproof.campaigns.store.store_schema import NAME as STORE
+from aliasproof.processes.interrupts import Interrupts
 from aliasproof.programs.devices import CPU
 from aliasproof.targets.user_names import grant
-from aliasproof.trials.interrupts import Interrupts
 
 # Seconds that work under way may take after the time is up. What is not done then waits in the
 # store until the campaign is started again.
@@ -102,8 +101,8 @@ def _locked(
         store.events.note("started", again=before is not None, stale=stale)
         executor = make_executor(plan, files, functools.partial(_note, campaign, store))
         elapsed, spent = store.elapsed()
-        # CUDA does not work in a fork, which a careful reduction is made of.
-        tasks = Tasks(store, files, executor, careful=plan.device == CPU)
+        # CUDA does not work in a fork, which an isolated reduction is made of.
+        tasks = Tasks(store, files, executor, isolating=plan.device == CPU)
         scheduler = Scheduler(campaign, tasks, started, elapsed)
         seconds = (spent.get("confirming", 0.0), spent.get("compiling", 0.0))
         confirmations = Confirmations(campaign, store, files, seconds)

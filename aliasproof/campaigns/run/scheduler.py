@@ -168,7 +168,7 @@ class Scheduler:
             if asked.ticket.outcome is not None:
                 self._reductions.remove(asked)
                 return self._take_reduction(asked)
-        time.sleep(POLL)
+        self.tasks.executor.wait(POLL)
         return None
 
     def _with_mends(self, shard: Shard) -> Shard | None:
@@ -248,7 +248,7 @@ class Scheduler:
         symptom = Symptom(shard.target, "errors", end.kind)
         failure = Failure(symptom, program, shard.seed, company=company, violation=violation)
         kept = self.tasks.store.keep_failure(attempt.ticket.name, failure)
-        if not self.tasks.careful:
+        if not self.tasks.isolating:
             reason = f"each candidate could end its process on {program.device}"
             return _unreduced(kept, reason, next(self._numbers))
         self._reduce(kept)

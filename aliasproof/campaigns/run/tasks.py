@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, TypeAlias
 from aliasproof.campaigns.failure.failure import Failure
 from aliasproof.campaigns.run.executor import (
     ENDED_FROM_OUTSIDE,
-    CarefulReduction,
     Executor,
+    IsolatedReduction,
     Mistake,
     Reduction,
     Result,
@@ -105,13 +105,13 @@ def outcome_from_json(data: Any, shard: Shard, failures: Sequence[Failure] = ())
 class Tasks:
     """Runs tasks in an executor. Results go into the store.
 
-    If not `careful`, programs at whose candidates processes end are not reduced.
+    If not `isolating`, programs at whose candidates processes end are not reduced.
     """
 
     store: Store
     folder: RunFolder
     executor: Executor
-    careful: bool = False
+    isolating: bool = False
     _running: dict[int, Ticket] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
@@ -151,8 +151,8 @@ class Tasks:
         self._running[number] = ticket
         if isinstance(work, Shard):
             self.executor.start(number, work)
-        elif self.careful and _is_deadly(work):
-            self.executor.start(number, CarefulReduction(work.failure))
+        elif self.isolating and _is_deadly(work):
+            self.executor.start(number, IsolatedReduction(work.failure))
         else:
             self.executor.start(number, work.failure)
 

@@ -19,12 +19,10 @@ from typing import Any
 
 from aliasproof.campaigns.store import event_log, run_lock, store_schema
 from aliasproof.campaigns.store.finding import Finding
-from aliasproof.campaigns.store.plan import Shard
 from aliasproof.programs.errors import UserError, printable_json, shown
 from aliasproof.programs.program import Program
 from aliasproof.programs.serialization import dumps, loads
 from aliasproof.programs.stored_text import read_text
-from aliasproof.targets.variants import folder_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +63,6 @@ class RunFolder:
     def suspicion_folder(self, name: str) -> Path:
         """The folder of a suspicion."""
         return _below(self.folder / "suspicions", name)
-
-    def blame_file(self, shard: Shard) -> Path:
-        """Where a worker notes which program of a shard it runs. Removed when the run ends."""
-        return self.folder / f".shard-{folder_name(shard.target)}-{shard.seed}"
 
     def compiled_folder(self) -> Path:
         """Where compilers write. Removed when the run ends."""

@@ -6,9 +6,11 @@ import os
 import re
 from pathlib import Path
 
-from aliasproof.campaigns.run.pool import start_pool
+from aliasproof.campaigns.run.local_workers import start_pool
 from aliasproof.candidate_checks import outcome_of
-from aliasproof.trials.isolation import Isolated, Limits, Returned
+from aliasproof.processes.isolation import Isolated, Limits
+from aliasproof.processes.outcome import Returned
+from aliasproof.processes.pool import RemoteCall
 
 OTHER_CPU = "cpu:0"
 
@@ -17,7 +19,7 @@ def test_a_process_for_a_device_is_not_forked() -> None:
     process = Isolated(Limits(60.0, 1 << 30), OTHER_CPU)
     try:
         ours = outcome_of(process, "os:getpid")
-        loaded = outcome_of(process, "aliasproof.trials.isolation:memory_available")
+        loaded = outcome_of(process, "aliasproof.processes.isolation:memory_available")
         parent = outcome_of(process, "os:getppid")
     finally:
         process.stop()
@@ -40,8 +42,6 @@ def test_the_memory_that_a_device_takes_at_its_start_is_not_limited() -> None:
 
 def test_workers_of_a_campaign_on_a_device_are_not_forked(tmp_path: Path) -> None:
     pool = start_pool(1, tmp_path, device=OTHER_CPU)
-    try:
-        assert pool.schedule(os.getppid).result(timeout=120) == os.getpid()
-    finally:
-        pool.stop()
-        pool.join()
+    with pool.at_work():
+        pool.submit(RemoteCall("", "os:getppid"))
+        assert pool.take() == ("", Returned(os.getpid()))

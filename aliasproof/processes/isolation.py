@@ -8,9 +8,8 @@ of a user, which may do anything: crash, exit, loop, read a terminal, write to s
 - it leads a session of its own, so that it can be ended with all that it started,
 - its memory is limited, and so are the seconds of each step of a call (see `step`).
 
-The pipe to it is read by one thread, without locks: Ctrl-C can end a wait at any point. (A
-`pebble.ProcessPool` would be the choice for many short calls, as in a campaign. It does not notice
-a worker that ends with status 0, and its threads must not be interrupted.)
+The pipe to it is read by one thread, without locks: Ctrl-C can end a wait at any point, and a
+process that is killed leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -28,27 +27,19 @@ import signal
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import IO, Any
 
-from aliasproof.programs.errors import (
-    DeviceLost,
-    InternalError,
-    OutOfMemory,
-    Rejected,
-    UserError,
-    require_sound_process,
-)
-from aliasproof.trials.interrupts import sigint_deferred, sigint_ignored_by_children
+from aliasproof.processes.interrupts import sigint_deferred, sigint_ignored_by_children
+from aliasproof.processes.outcome import Death, Frame, Outcome, death_of, frames, outcome_here
 
 CPU = "cpu"  # as in `aliasproof.programs.devices`, which imports torch
-DEVICE_LOST, OUT_OF_MEMORY = "loses its device", "runs out of memory"  # kinds of deaths
 PREPARATION = "aliasproof"  # the step of a call before it names another
 # The steps of a trial: a death in the first is the target's, one in the second is ours.
 TARGET_STEP, ORACLES_STEP = "the target", "the oracles"
@@ -68,58 +59,9 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
-    """A frame of a Python stack."""
+class StepBegins:
+    """A process says what it does from now on."""
 
-    file: str
-    line: int
-    function: str
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line} in {self.function}"
-
-
-@dataclass(frozen=True, slots=True)
-class Returned:
-    """A call returned this value."""
-
-    value: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Raised:
-    """A call raised. An error that is not one of aliasproof's own is an `InternalError`."""
-
-    error: Exception
-
-
-@dataclass(frozen=True, slots=True)
-class Death:
-    """A call ended its process, or had to be ended. `kind` says how, such as 'dies of signal 11'.
-
-    `step` is what the process was doing. `stack` are its Python frames, the innermost first.
-    """
-
-    kind: str
-    step: str
-    detail: str = ""
-    stack: tuple[Frame, ...] = ()
-
-    @property
-    def hangs(self) -> bool:
-        """True if the process was ended since a step took too long."""
-        return self.kind == "hangs"
-
-    def describe(self) -> str:
-        """How it ended, for people."""
-        return f"{self.kind} ({self.detail})" if self.detail else self.kind
-
-
-Outcome: TypeAlias = Returned | Raised | Death
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
     name: str
 
 
@@ -164,11 +106,11 @@ class Isolated:
         with sigint_deferred():  # Ctrl-C between fork and note would lose the process
             self._process.start()
         theirs.close()
-        self._step, self._since = PREPARATION, time.monotonic()
+        self._step, self._since, self._programs = PREPARATION, time.monotonic(), range(0)
 
     def call(self, function: str, *arguments: object) -> None:
         """Begin a call of a function, given as 'module:name'. The arguments are pickled."""
-        self._step, self._since = PREPARATION, time.monotonic()
+        self._step, self._since, self._programs = PREPARATION, time.monotonic(), range(0)
         # A process that is dead by now is an outcome, which the next look finds.
         with contextlib.suppress(OSError):
             self._pipe.send((function, arguments))
@@ -185,19 +127,22 @@ class Isolated:
 
     def outcome(self) -> Outcome | None:
         """The outcome of the call; None if it is under way. A `Death` ends the process, too."""
+        alive = self._process.is_alive()  # before the look at what it sent until its end
         try:
             while self._pipe.poll():
                 message = self._pipe.recv()
                 if isinstance(message, Death):
-                    self.stop()
-                    return replace(message, step=self._step)
-                if not isinstance(message, _Step):
+                    return self._buried(message)
+                if isinstance(message, range):
+                    self._programs = message
+                elif isinstance(message, StepBegins):
+                    self._step, self._since = message.name, time.monotonic()
+                else:
                     outcome: Outcome = message
                     return outcome
-                self._step, self._since = message.name, time.monotonic()
         except (EOFError, OSError):  # it has closed its end of the pipe
             return self._death()
-        if not self._process.is_alive():
+        if not alive:
             return self._death()
         return self._hang() if self.seconds_left < 0 else None
 
@@ -215,16 +160,13 @@ class Isolated:
 
     def _death(self) -> Death:
         self._process.join(_DUMP_SECONDS)  # a process that closed its pipe may still live
-        code, stack = self._process.exitcode, self._frames()
+        death = death_of(self._process.exitcode, self._step, self._frames())
+        return self._buried(death)
+
+    def _buried(self, death: Death) -> Death:
+        """End the process, and say what it was doing."""
         self.stop()
-        if code is None:
-            return Death("closes all its files", self._step, "", stack)
-        if code >= 0:
-            return Death(f"exits with status {code}", self._step, "", stack)
-        name = signal.Signals(-code).name if -code in set(signal.Signals) else ""
-        # The kernel kills what takes the last of the machine's memory.
-        detail = f"{name}, perhaps out of memory" if -code == signal.SIGKILL else name
-        return Death(f"dies of signal {-code}", self._step, detail, stack)
+        return replace(death, step=self._step, programs=self._programs)
 
     def _hang(self) -> Death:
         pid = self._process.pid
@@ -235,19 +177,19 @@ class Isolated:
         deadline = time.monotonic() + _DUMP_SECONDS
         while not (stack := self._frames()) and time.monotonic() < deadline:
             time.sleep(_DUMP_SECONDS / 50)
-        self.stop()
-        return Death("hangs", self._step, f"no end after {self.limits.seconds:g} s", stack)
+        detail = f"no end after {self.limits.seconds:g} s"
+        return self._buried(Death("hangs", self._step, detail, stack))
 
     def _frames(self) -> tuple[Frame, ...]:
         """The stack that the process left."""
         text = Path(self._stack.name).read_text(encoding="utf-8", errors="replace")
-        frames = re.findall(r'^  File "(.*)", line (\d+) in (.*)$', text, re.MULTILINE)
-        return tuple(Frame(file, int(line), function) for file, line, function in frames)
+        return frames(text)
 
 
 # --- the other side -------------------------------------------------------------------------------
 
 _to_parent: Connection | None = None
+_tells_steps = True
 
 
 def step(name: str) -> None:
@@ -255,14 +197,26 @@ def step(name: str) -> None:
 
     It does nothing in a process that is not isolated.
     """
+    if _to_parent is not None and _tells_steps:
+        _to_parent.send(StepBegins(name))
+
+
+def begin_programs(indices: Sequence[int]) -> None:
+    """Say that these programs are about to run together: a death is attributed to them."""
     if _to_parent is not None:
-        _to_parent.send(_Step(name))
+        _to_parent.send(range(min(indices), max(indices) + 1))
+
+
+def tell_programs_alone() -> None:
+    """From now on, send no steps: in a campaign, they are thousands, and nobody asks for them."""
+    global _tells_steps  # noqa: PLW0603 - it is of the process
+    _tells_steps = False
 
 
 def tell_steps(pipe: Connection) -> None:
     """From now on, send the steps of calls to the process that waits for their outcome."""
-    global _to_parent  # noqa: PLW0603 - `step` is called where no connection is passed
-    _to_parent = pipe
+    global _to_parent, _tells_steps
+    _to_parent, _tells_steps = pipe, True
 
 
 def _serve(pipe: Connection, nbytes: int, stack: str, device: str) -> None:
@@ -275,7 +229,7 @@ def _serve(pipe: Connection, nbytes: int, stack: str, device: str) -> None:
                 function, arguments = pipe.recv()
             except (EOFError, OSError):
                 return
-            outcome = _made(function, arguments)
+            outcome = outcome_here(partial(_called, function, arguments))
             # Nobody reads the pipe of a process that is being ended.
             with contextlib.suppress(BrokenPipeError):
                 pipe.send(outcome)
@@ -284,29 +238,8 @@ def _serve(pipe: Connection, nbytes: int, stack: str, device: str) -> None:
                 return
 
 
-def _made(function: str, arguments: Sequence[object]) -> Outcome:
-    try:
-        return _called(function, arguments)
-    except (UserError, Rejected, InternalError) as error:
-        return Raised(error)
-    except Exception as error:  # noqa: BLE001 - the parent reports it
-        text = "".join(traceback.format_exception(error))
-        return Raised(InternalError(f"{type(error).__name__}: {error}\n{text}"))
-    except DeviceLost as error:
-        return Death(DEVICE_LOST, "", str(error))
-    except OutOfMemory:
-        return Death(OUT_OF_MEMORY, "")
-    except BaseException as error:  # noqa: BLE001 - the call must not end this process
-        ending = f"sys.exit({error.code!r})" if isinstance(error, SystemExit) else repr(error)
-        return Death(f"raises {type(error).__name__}", "", ending)
-
-
-def _called(function: str, arguments: Sequence[object]) -> Returned:
-    try:
-        return Returned(pkgutil.resolve_name(function)(*arguments))
-    except Exception as error:
-        require_sound_process(error)
-        raise
+def _called(function: str, arguments: Sequence[object]) -> object:
+    return pkgutil.resolve_name(function)(*arguments)
 
 
 def _isolate(nbytes: int, dump: IO[str], device: str) -> None:

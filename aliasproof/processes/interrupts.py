@@ -22,8 +22,8 @@ def raise_interrupt() -> None:
 class Interrupts:
     """How often the user pressed Ctrl-C, or asked the process to end (SIGTERM).
 
-    Raised in the middle of a step, a `KeyboardInterrupt` could leave a lock of the process pool
-    taken, and the campaign would never end. So it is only counted. At the third one, in case a step
+    Raised in the middle of a step, a `KeyboardInterrupt` could leave it half done, and lose a
+    process that is being started. So it is only counted. At the third one, in case a step
     hangs, `at_third` is called, which must not return.
     """
 

@@ -1,4 +1,4 @@
-"""`aliasproof.trials.interrupts`: Ctrl-C is not lost, whenever it comes."""
+"""`aliasproof.processes.interrupts`: Ctrl-C is not lost, whenever it comes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from aliasproof.trials.interrupts import sigint_deferred, sigint_ignored_by_children
+from aliasproof.processes.interrupts import sigint_deferred, sigint_ignored_by_children
 
 
 def interrupted(steps: list[str]) -> None:

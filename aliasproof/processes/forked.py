@@ -13,39 +13,21 @@ import signal
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, NoReturn
 
-from aliasproof.programs.errors import (
-    InternalError,
-    OutOfMemory,
-    Rejected,
-    UserError,
-    require_sound_process,
-)
-from aliasproof.trials import isolation, time_limit
-from aliasproof.trials.isolation import (
-    OUT_OF_MEMORY,
-    PREPARATION,
-    Death,
-    Frame,
-    Outcome,
-    Raised,
-    Returned,
-)
+from aliasproof.processes import isolation
+from aliasproof.processes.isolation import PREPARATION, StepBegins
+from aliasproof.processes.outcome import Death, Frame, Outcome, death_of, frames, outcome_here
 
-# The exit status of a worker in which a program asked for status 0: a pool takes a worker that ends
-# with 0 for one that has done its work.
-ZERO = 72
-# The exit status of a process that could allocate no more memory.
-NO_MEMORY = 73
-# The kinds of violations start so whose target ends its process.
-DEATHS = ("dies", "hangs", OUT_OF_MEMORY)
 POLL = 0.05  # seconds between two looks at a fork that does not answer
 # Frames of these folders are on every stack, and say nothing about where it ended.
-_HARNESS = tuple(str(Path(__file__).parents[1] / room) for room in ("trials", "campaigns"))
+_HARNESS = tuple(
+    str(Path(__file__).parents[1] / room) for room in ("processes", "trials", "campaigns")
+)
 
 
 def forked(call: Callable[[], object]) -> Outcome:
@@ -65,22 +47,12 @@ def forked(call: Callable[[], object]) -> Outcome:
                 os.killpg(pid, signal.SIGKILL)
 
 
-def kind_of_end(exit_code: int) -> str:
-    """How a process ended, as the kind of a violation. Negative for a signal."""
-    if exit_code == -time_limit.HANGS:
-        return "hangs"
-    if exit_code == NO_MEMORY:
-        return OUT_OF_MEMORY
-    if exit_code >= 0:
-        return f"dies with exit status {0 if exit_code == ZERO else exit_code}"
-    return f"dies of signal {-exit_code}"
-
-
 # --- this side ------------------------------------------------------------------------------------
 
 
 def _outcome(pid: int, pipe: Connection, stack: IO[str]) -> Outcome:
-    step, outcome = PREPARATION, None
+    step = PREPARATION
+    outcome: Outcome | None = None
     with suppress(EOFError, OSError):  # it has ended
         while outcome is None:
             # A process that the call started may hold the pipe open.
@@ -88,15 +60,18 @@ def _outcome(pid: int, pipe: Connection, stack: IO[str]) -> Outcome:
                 break
             if pipe.poll():
                 message = pipe.recv()
-                if isinstance(message, Returned | Raised):
-                    outcome = message
-                else:
+                if isinstance(message, StepBegins):
                     step = message.name
+                else:
+                    outcome = message
     if outcome is not None:
         with suppress(ProcessLookupError):  # nothing is left to do for it
             os.kill(pid, signal.SIGKILL)
     _, status = os.waitpid(pid, 0)
-    return outcome or Death(kind_of_end(os.waitstatus_to_exitcode(status)), step, "", _read(stack))
+    outcome = outcome or death_of(os.waitstatus_to_exitcode(status), step)
+    if not isinstance(outcome, Death):
+        return outcome
+    return replace(outcome, kind=outcome.violation, step=step, stack=_read(stack))
 
 
 def _has_ended(pid: int) -> bool:
@@ -106,11 +81,10 @@ def _has_ended(pid: int) -> bool:
 def _read(stack: IO[str]) -> tuple[Frame, ...]:
     """The Python frames of a process that ended, the innermost first, as far as they tell."""
     stack.seek(0)
-    found = re.findall(r'^  File "(.*)", line (\d+) in (.*)$', stack.read(), re.MULTILINE)
     return tuple(
-        Frame(_short(file), int(line), function)
-        for file, line, function in found
-        if not file.startswith(_HARNESS)
+        replace(frame, file=_short(frame.file))
+        for frame in frames(stack.read())
+        if not frame.file.startswith(_HARNESS)
     )
 
 
@@ -124,7 +98,6 @@ def _short(file: str) -> str:
 
 def _answer(call: Callable[[], object], pipe: Connection, stack: IO[str]) -> NoReturn:
     """Make the call, send what it gives, and end."""
-    status = 1
     try:
         os.setsid()
         isolation.die_with_parent()
@@ -132,20 +105,6 @@ def _answer(call: Callable[[], object], pipe: Connection, stack: IO[str]) -> NoR
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         faulthandler.enable(stack, all_threads=False)
         isolation.tell_steps(pipe)
-        pipe.send(_made(call))
-    except SystemExit as exit_:
-        status = exit_.code if isinstance(exit_.code, int) else int(exit_.code is not None)
-    except OutOfMemory:
-        status = NO_MEMORY
+        pipe.send(outcome_here(call))
     finally:  # a fork must never go on as the process that it was forked from
-        os._exit(status)
-
-
-def _made(call: Callable[[], object]) -> Outcome:
-    try:
-        return Returned(call())
-    except (UserError, Rejected, InternalError) as error:
-        return Raised(error)
-    except Exception as error:  # noqa: BLE001 - the other side reports it
-        require_sound_process(error)
-        return Raised(InternalError(f"{type(error).__name__}: {error}"))
+        os._exit(1)

@@ -1,0 +1,1 @@
+"""Processes: run a call in one, limit what it takes, explain how it ended."""

@@ -1,0 +1,137 @@
+"""What became of a call: it returned, it raised, or it ended its process."""
+
+from __future__ import annotations
+
+import re
+import signal
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from aliasproof.processes.time_limit import HANGS
+from aliasproof.programs.errors import (
+    DeviceLost,
+    InternalError,
+    OutOfMemory,
+    Rejected,
+    UserError,
+    require_sound_process,
+)
+
+DEVICE_LOST, OUT_OF_MEMORY = "loses its device", "runs out of memory"  # kinds of deaths
+# The kinds of violations start so whose target ends its process.
+DEATHS = ("dies", "hangs", OUT_OF_MEMORY)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A frame of a Python stack."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} in {self.function}"
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """A call returned this value."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """A call raised. An error that is not one of aliasproof's own is an `InternalError`."""
+
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """A call ended its process, or had to be ended. `kind` says how, such as 'dies of signal 11'.
+
+    `step` is what the process was doing. `stack` are its Python frames, the innermost first.
+    `status` is its exit status, negative for a signal; None if it was ended. The programs with the
+    indices `programs` were running.
+    """
+
+    kind: str
+    step: str
+    detail: str = ""
+    stack: tuple[Frame, ...] = ()
+    status: int | None = None
+    programs: range = range(0)
+
+    @property
+    def hangs(self) -> bool:
+        """True if the process was ended since a step took too long."""
+        return self.kind == "hangs"
+
+    def describe(self) -> str:
+        """How it ended, for people."""
+        return f"{self.kind} ({self.detail})" if self.detail else self.kind
+
+    @property
+    def violation(self) -> str:
+        """How it ended, as the kind of a violation in a campaign."""
+        if self.status is None:
+            return self.kind
+        if self.status == -HANGS:
+            return "hangs"
+        if self.status >= 0:
+            return f"dies with exit status {self.status}"
+        return f"dies of signal {-self.status}"
+
+
+Outcome: TypeAlias = Returned | Raised | Death
+
+
+def death_of(status: int | None, step: str, stack: tuple[Frame, ...] = ()) -> Death:
+    """The death of a process with this exit status; None if it lives on with its pipe closed."""
+    if status is None:
+        return Death("closes all its files", step, "", stack, 1)
+    if status >= 0:
+        return Death(f"exits with status {status}", step, "", stack, status)
+    name = signal.Signals(-status).name if -status in set(signal.Signals) else ""
+    # The kernel kills what takes the last of the machine's memory.
+    detail = f"{name}, perhaps out of memory" if -status == signal.SIGKILL else name
+    return Death(f"dies of signal {-status}", step, detail, stack, status)
+
+
+def outcome_here(call: Callable[[], object]) -> Outcome:
+    """Make a call in this process. What would end the process is a `Death` without its step."""
+    try:
+        return _returned(call)
+    except (UserError, Rejected, InternalError) as error:
+        return Raised(error)
+    except Exception as error:  # noqa: BLE001 - the parent reports it
+        text = "".join(traceback.format_exception(error))
+        return Raised(InternalError(f"{type(error).__name__}: {error}\n{text}"))
+    except DeviceLost as error:
+        return Death(DEVICE_LOST, "", str(error))
+    except OutOfMemory:
+        return Death(OUT_OF_MEMORY, "")
+    except SystemExit as end:
+        code = end.code
+        status = code if isinstance(code, int) else int(code is not None)
+        return Death("raises SystemExit", "", f"sys.exit({code!r})", status=status)
+    except BaseException as error:  # noqa: BLE001 - the call must not end this process
+        return Death(f"raises {type(error).__name__}", "", repr(error), status=1)
+
+
+def _returned(call: Callable[[], object]) -> Returned:
+    try:
+        return Returned(call())
+    except Exception as error:
+        require_sound_process(error)
+        raise
+
+
+def frames(text: str) -> tuple[Frame, ...]:
+    """The frames in a stack that `faulthandler` wrote."""
+    lines = re.findall(r'^  File "(.*)", line (\d+) in (.*)$', text, re.MULTILINE)
+    return tuple(Frame(file, int(line), function) for file, line, function in lines)

@@ -1,0 +1,153 @@
+"""`Pool`: isolated processes that make the same first call, and then share a queue of calls.
+
+The first call prepares what the others need, such as the import of a user's file. It is paid once
+per process, so one process makes all calls as long as they are short. If a call takes longer than
+the pool has patience, another process prepares itself for the calls that wait. So a slow call
+delays no other for long, and short ones cost no second preparation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, field
+from multiprocessing import connection
+
+from aliasproof.processes.isolation import CPU, Isolated, Limits
+from aliasproof.processes.outcome import Death, Outcome, Returned
+
+LEAST_PATIENCE = 1.0  # seconds that calls wait at least before another process is started
+_LONGEST_WAIT = 0.05  # seconds between two looks at limits and patience
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteCall:
+    """A function, as 'module:name', and its arguments. `key` names the call among others."""
+
+    key: Hashable
+    function: str
+    arguments: tuple[object, ...] = ()
+
+
+@dataclass(slots=True)
+class _Member:
+    """A process, the call that it makes, and how many it has made before; None if it prepares."""
+
+    process: Isolated
+    call: RemoteCall | None = None
+    since: float = field(default_factory=time.monotonic)
+    calls: int = 0
+
+
+@dataclass(slots=True)
+class Pool:
+    """Makes calls in at most `most` processes, each within its limits, started for a device.
+
+    Calls wait `patience` seconds for those that are under way before another process is started. A
+    process is renewed after `renewal` calls; 0 for never.
+    """
+
+    preparation: RemoteCall
+    limits: Limits
+    most: int
+    patience: float = LEAST_PATIENCE
+    device: str = CPU
+    renewal: int = 0
+    _waiting: deque[RemoteCall] = field(default_factory=deque)
+    _busy: list[_Member] = field(default_factory=list)
+    _idle: list[_Member] = field(default_factory=list)
+
+    @contextlib.contextmanager
+    def at_work(self) -> Iterator[None]:
+        """End all processes when the context ends, however it ends."""
+        try:
+            yield
+        finally:
+            self.stop()
+
+    def stop(self) -> None:
+        """End all processes, whatever they are doing."""
+        for member in [*self._idle, *self._busy]:
+            member.process.stop()
+        self._idle.clear()
+        self._busy.clear()
+
+    def prepare(self) -> Outcome:
+        """Start the first process. Returns the outcome of its preparation."""
+        started = time.monotonic()
+        self._start()
+        while (ended := self._ended()) is None:
+            self.wait()
+        self.patience = max(self.patience, time.monotonic() - started)
+        return ended[1]
+
+    def submit(self, call: RemoteCall) -> None:
+        """Add a call to the queue, and begin it if a process is idle."""
+        self._waiting.append(call)
+        self._assign()
+
+    @property
+    def pending(self) -> bool:
+        """Whether there are calls without an outcome."""
+        return bool(self._waiting) or any(member.call is not None for member in self._busy)
+
+    def take(self) -> tuple[Hashable, Outcome]:
+        """Wait for the next outcome of a call, and return it with the key of the call."""
+        while True:
+            for key, outcome in self.outcomes():
+                return key, outcome
+            self.wait()
+
+    def outcomes(self) -> Iterator[tuple[Hashable, Outcome]]:
+        """The outcomes that are there, each with the key of its call."""
+        while (ended := self._ended()) is not None:
+            call, outcome = ended
+            if call is not None:
+                yield call.key, outcome
+            # A later process whose preparation fails fails the call that waited for it.
+            elif not isinstance(outcome, Returned) and self._waiting:
+                yield self._waiting.popleft().key, outcome
+
+    def wait(self, seconds: float = _LONGEST_WAIT) -> None:
+        """Wait until something is ready, so many seconds at most."""
+        handles = [handle for member in self._busy for handle in member.process.waitable]
+        connection.wait(handles, seconds)
+
+    def _assign(self) -> None:
+        """Give calls to idle processes. Start a process for those that wait too long."""
+        while self._idle and self._waiting:
+            member, call = self._idle.pop(), self._waiting.popleft()
+            member.process.call(call.function, *call.arguments)
+            member.call, member.since = call, time.monotonic()
+            member.calls += 1
+            self._busy.append(member)
+        now = time.monotonic()
+        impatient = all(now - member.since > self.patience for member in self._busy)
+        if self._waiting and len(self._busy) < self.most and impatient:
+            self._start()
+
+    def _start(self) -> None:
+        process = Isolated(self.limits, self.device)
+        process.call(self.preparation.function, *self.preparation.arguments)
+        self._busy.append(_Member(process))
+
+    def _ended(self) -> tuple[RemoteCall | None, Outcome] | None:
+        """A call that has an outcome, None for a preparation; None if there is none yet."""
+        self._assign()
+        for member in self._busy:
+            outcome = member.process.outcome()
+            if outcome is None:
+                continue
+            self._busy.remove(member)
+            if not isinstance(outcome, Death):
+                self._keep(member)
+            return member.call, outcome
+        return None
+
+    def _keep(self, member: _Member) -> None:
+        if self.renewal and member.calls >= self.renewal:
+            member.process.stop()
+        else:
+            self._idle.append(member)
