@@ -28,7 +28,7 @@ def print_ops(console: Console, ops: Sequence[Mapping[str, Any]]) -> None:
             what = f"{kind}, writes {writes or 'nothing'}, {status}"
             print_lines(console, f"{op}: {what}{detail and ': '}{detail}")
     console.print()
-    names, counted = counts(ops)
+    names, counted = _counts(ops)
     if _fits(console, names, counted):
         _print_table(console, names, counted)
     else:
@@ -44,7 +44,7 @@ def _fits(console: Console, names: Sequence[str], rows: Sequence[Sequence[str]])
     return sum(max(map(len, column)) + 2 for column in columns) <= console.width
 
 
-def counts(ops: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+def _counts(ops: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """How many ops of each kind have each status: the names of the columns, and the rows."""
     counted = Counter((op["kind"], op["status"]) for op in ops)
     rows = [
@@ -52,13 +52,6 @@ def counts(ops: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, ...], list[tupl
         for kind in dict.fromkeys(op["kind"] for op in ops)
     ]
     return ("kind", *STATUSES), rows
-
-
-def ops_in_markdown(ops: Sequence[Mapping[str, Any]]) -> str:
-    """The counts and the table for the documentation."""
-    names, rows = counts(ops)
-    shown = [_row(op) for op in ops]
-    return f"{_markdown(names, rows)}\n{LEGEND}\n\n{_markdown(NAMES, shown)}"
 
 
 def _row(op: Mapping[str, Any]) -> tuple[str, ...]:
@@ -72,8 +65,3 @@ def _print_table(console: Console, names: Sequence[str], rows: Sequence[Sequence
     for row in rows:
         table.add_row(*row)
     print_table(console, table)
-
-
-def _markdown(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [names, ["---"] * len(names), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)

@@ -61,7 +61,8 @@ def _numbered(tensor: torch.Tensor) -> torch.Tensor:
 
 
 # Gives the positions of the destination that a call stores at, or None if no order of the stores
-# changes the result.
+# changes the result. An op with an index tensor that needs no rule has a reason in
+# `op_properties.py`.
 PositionsRule: TypeAlias = Callable[[dict[str, Any]], torch.Tensor | None]
 
 INDEXED_STORES: dict[object, PositionsRule] = {
@@ -74,23 +75,4 @@ INDEXED_STORES: dict[object, PositionsRule] = {
     aten.index_copy_: _index_copy_positions,
     aten.put: _put_positions,
     aten.put_: _put_positions,
-}
-
-# Ops that take an index tensor and need no rule, for the reason given. The rules above do not read
-# this table. Every op with an index that programs are drawn from needs an entry in one of the two;
-# `tests/generators/test_precision.py` asks for it.
-DEFINED_FOR_EQUAL_INDICES: dict[object, str] = {
-    aten.index: "stores nothing by index",
-    aten.index_select: "stores nothing by index",
-    aten.gather: "stores nothing by index",
-    aten.take: "stores nothing by index",
-    **dict.fromkeys((aten.index_fill, aten.index_fill_), "stores one value everywhere"),
-    **dict.fromkeys(
-        (
-            *(aten.index_add, aten.index_add_, aten.scatter_add, aten.scatter_add_),
-            *(aten.scatter_reduce, aten.scatter_reduce_, aten.index_reduce, aten.index_reduce_),
-        ),
-        "combines the values, so only the rounding depends on the order",
-    ),
-    aten.embedding_renorm_: "scales each row once",
 }

@@ -1,7 +1,7 @@
 """Target *eager-cuda*: a function of tensors on the CPU, run in eager on CUDA.
 
 It compares the kernels of the two devices. What correct kernels may do differently is the same as
-between eager and generated code (`aliasproof/programs/rounding_tables.py`): moves must be exact,
+between eager and generated code (`aliasproof/programs/op_properties.py`): moves must be exact,
 the rest is compared with the tolerance of the dtype.
 """
 

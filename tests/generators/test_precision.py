@@ -29,15 +29,11 @@ from aliasproof.oracles.moves import MOVES
 from aliasproof.programs.custom_operators import NAMESPACE
 from aliasproof.programs.execution import run
 from aliasproof.programs.foreach_calls import is_foreach
-from aliasproof.programs.indexed_stores import DEFINED_FOR_EQUAL_INDICES, INDEXED_STORES
+from aliasproof.programs.indexed_stores import INDEXED_STORES
+from aliasproof.programs.op_properties import PROPERTIES as OF_OPS
+from aliasproof.programs.op_properties import ROWS, Rounding
 from aliasproof.programs.program import Instruction, Program
-from aliasproof.programs.rounding_tables import (
-    KERNELS_DIFFER,
-    NO_ROUNDING,
-    ONE_ROUNDING,
-    rounding_name,
-    rounds_alike,
-)
+from aliasproof.programs.rounding_tables import rounding_name, rounds_alike
 from aliasproof.programs.schemas import Kind, facts, is_composite, resolve
 from aliasproof.programs.values import input_tensors
 
@@ -46,59 +42,22 @@ aten = torch.ops.aten
 # --- rounding -------------------------------------------------------------------------------------
 
 
+HOW = Rounding.MOVES | Rounding.EXACT | Rounding.ONCE | Rounding.DIFFERS
+
+
 def declares_rounding(op: OpOverload) -> bool:
     """True if it is known whether all correct kernels for the op give the same bits."""
-    tables = NO_ROUNDING | ONE_ROUNDING | KERNELS_DIFFER.keys()
     ours = op.namespace == NAMESPACE  # all of these copy and add
-    return ours or facts(op).kind is Kind.VIEW or rounding_name(op) in tables
+    row = OF_OPS.get(rounding_name(op))
+    return ours or facts(op).kind is Kind.VIEW or (row is not None and bool(row.rounding & HOW))
 
 
 # --- value hashes ---------------------------------------------------------------------------------
 
-# Ops without a rule for their value hash, by name. Each element that they give is a hash of its
-# position and of all that the op reads. That is right for every op. But a target that moves one
-# element in another way gets other hashes, though its values are the same.
-HASHED_AS_A_WHOLE = {
-    "sum": "each element depends on many others",
-    "amax": "each element depends on many others",
-    "cumsum": "each element depends on many others",
-    "matmul": "each element depends on many others",
-    "index_add": "each element depends on many others",
-    **dict.fromkeys(
-        (
-            *("any", "all", "argmax", "argmin", "min", "max", "aminmax", "cummax", "cummin"),
-            *("amin", "sort", "mean", "prod", "cumprod", "renorm", "embedding_renorm"),
-            *("_fused_sgd", "_fused_adam", "_fused_adamw", "_fused_adagrad", "_amp_update_scale"),
-            *("_amp_foreach_non_finite_check_and_unscale", "_native_batch_norm_legit"),
-            "_batch_norm_with_update",
-            *("mm", "mv", "bmm", "dot", "addmm", "addmv", "addr", "addbmm", "baddbmm"),
-        ),
-        "each element depends on many others",
-    ),
-    **dict.fromkeys(
-        (
-            *("_index_put_impl", "scatter_add", "scatter_reduce", "index_reduce", "put", "take"),
-            "masked_scatter",
-        ),
-        "tensor data decide which element goes where",
-    ),
-    "index": "tensor data decide which element goes where",
-    "index_put": "tensor data decide which element goes where",
-    "index_copy": "tensor data decide which element goes where",
-    "index_fill": "tensor data decide which element goes where",
-    "_local_scalar_dense": "the result is a Python number",
-    "index_select": "tensor data decide which element goes where",
-    "scatter": "tensor data decide which element goes where",
-    "gather": "tensor data decide which element goes where",
-    "triu": "no target computes it in another way",
-    "tril": "no target computes it in another way",
-    **dict.fromkeys(("empty_like", "new_empty"), "memory that was never written has no hash"),
-    "polygamma": "in place, it takes its arguments in another order",
-    **dict.fromkeys(
-        ("zeros_like", "ones_like", "full_like", "zero", "new_full", "arange"),
-        "a constant: the hash is of the values themselves",
-    ),
-}
+
+def hashed_as_a_whole(name: str) -> bool:
+    """True if it is known that the op needs no rule."""
+    return name in OF_OPS and OF_OPS[name].hashed != ""
 
 
 def declares_value_hash(op: OpOverload) -> bool:
@@ -112,10 +71,10 @@ def declares_value_hash(op: OpOverload) -> bool:
         return True
     form = functional_form(op) if facts(op).writes else op
     if form is None:
-        return torch_name(op) in HASHED_AS_A_WHOLE
+        return hashed_as_a_whole(torch_name(op))
     name = torch_name(form)
     moves = stores(form) or view_of_copy(form) is not None or is_foreach(form)  # one op per item
-    return moves or name in MOVES or facts(form).pointwise or name in HASHED_AS_A_WHOLE
+    return moves or name in MOVES or facts(form).pointwise or hashed_as_a_whole(name)
 
 
 # --- stores by index ------------------------------------------------------------------------------
@@ -127,7 +86,8 @@ def declares_equal_indices(op: OpOverload) -> bool:
     indices = [each for each in arguments if each.name in ("index", "indices")]
     if all("Tensor" not in str(argument.type) for argument in indices):
         return True
-    return op.overloadpacket in INDEXED_STORES.keys() | DEFINED_FOR_EQUAL_INDICES.keys()
+    row = OF_OPS.get(torch_name(op))
+    return op.overloadpacket in INDEXED_STORES or (row is not None and row.equal != "")
 
 
 # --- the properties of each op --------------------------------------------------------------------
@@ -135,21 +95,18 @@ def declares_equal_indices(op: OpOverload) -> bool:
 PROPERTIES: dict[str, tuple[Callable[[OpOverload], bool], str]] = {
     "rounding": (
         declares_rounding,
-        (
-            "add its name to NO_ROUNDING, ONE_ROUNDING or KERNELS_DIFFER in"
-            " aliasproof/programs/rounding_tables.py"
-        ),
+        "add its name to the row of its kind in aliasproof/programs/op_properties.py",
     ),
     "value hash": (
         declares_value_hash,
-        (
-            "add a rule to MOVES in oracles/moves.py, or a reason to HASHED_AS_A_WHOLE in"
-            " tests/generators/test_precision.py"
-        ),
+        "give a reason in aliasproof/programs/op_properties.py, or a rule in oracles/moves.py",
     ),
     "equal indices": (
         declares_equal_indices,
-        "add it to INDEXED_STORES or DEFINED_FOR_EQUAL_INDICES in programs/indexed_stores.py",
+        (
+            "give a reason in aliasproof/programs/op_properties.py, or a rule in"
+            " aliasproof/programs/indexed_stores.py"
+        ),
     ),
 }
 
@@ -212,10 +169,13 @@ def test_an_op_that_nobody_declared_is_named_with_the_file_to_edit(
 
 
 def test_no_op_is_declared_twice() -> None:
-    assert not NO_ROUNDING & ONE_ROUNDING
-    assert not (NO_ROUNDING | ONE_ROUNDING) & KERNELS_DIFFER.keys()
-    assert not INDEXED_STORES.keys() & DEFINED_FOR_EQUAL_INDICES.keys()
-    assert not MOVES.keys() & HASHED_AS_A_WHOLE.keys()
+    names = [name for row in ROWS for name in row.names.split()]
+    assert len(set(names)) == len(names)
+    assert all((row.rounding & HOW) in (*HOW, Rounding(0)) for row in ROWS)
+    assert all((Rounding.DIFFERS in row.rounding) == (row.why != "") for row in ROWS)
+    stores = {str(packet).removeprefix("aten.").rstrip("_") for packet in INDEXED_STORES}
+    assert not any(OF_OPS[name].equal for name in stores)
+    assert not any(hashed_as_a_whole(name) for name in MOVES)
 
 
 # --- tensor data shown to Python ------------------------------------------------------------------
