@@ -20,8 +20,8 @@ def targets(json: Json = False) -> None:
     Your own pass or torch.compile backend is a target, too: --target PACKAGE.MODULE:FUNCTION,
     --target FILE.py:FUNCTION, or an entry point of the group 'aliasproof.targets'.
     """
-    from aliasproof.targets.registry import TARGETS
-    from aliasproof.targets.variant_table import VARIANTS
+    from aliasproof.targets.registry import TARGETS, taken_by
+    from aliasproof.targets.variants import VARIANTS
 
     plain = [
         {"name": target.name, "summary": target.summary}
@@ -30,7 +30,7 @@ def targets(json: Json = False) -> None:
         for target in TARGETS.values()
     ]
     variants = [
-        {"name": variant.name, "summary": variant.summary, "targets": list(variant.targets)}
+        {"name": variant.name, "summary": variant.summary, "targets": taken_by(variant)}
         | contract_json(variant.clauses)
         for variant in VARIANTS.values()
     ]

@@ -29,8 +29,9 @@ from aliasproof.reference_pass.metadata import update_metadata
 from aliasproof.reference_pass.noops import NOOP_RULES, NoOpRule, remove_noops
 from aliasproof.reference_pass.reinplace import reinplace
 from aliasproof.reference_pass.rules import Rules
-from aliasproof.targets.reference import CONTRACT, staged, untraced
+from aliasproof.targets.reference import CONTRACT, staged
 from aliasproof.targets.target import Build, Function, Target
+from aliasproof.targets.tracing import untraced
 
 Inputs: TypeAlias = Sequence[torch.Tensor]
 Make: TypeAlias = Callable[[Function, Inputs], Build]

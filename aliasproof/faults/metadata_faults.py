@@ -15,8 +15,8 @@ from aliasproof.oracles.stage import Stage
 from aliasproof.reference_pass.alias_analysis import operand_storages, storage_of
 from aliasproof.reference_pass.functionalize import functionalize
 from aliasproof.reference_pass.operator_forms import EPILOGUE, aten, bind, unbind, writes
-from aliasproof.targets.reference import untraced
 from aliasproof.targets.target import Build, Function
+from aliasproof.targets.tracing import untraced
 
 
 def in_place_call_keeps_its_metadata(graph_module: fx.GraphModule) -> None:

@@ -10,7 +10,7 @@ import enum
 from typing import NamedTuple
 
 
-class Rounding(enum.Flag):
+class KernelTrait(enum.Flag):
     """How the kernels of an op round: one of the first four, and what else they may do."""
 
     MOVES = enum.auto()  # keeps the bits of what it moves, also those of a NaN, or moves nothing
@@ -47,13 +47,13 @@ class Row(NamedTuple):
     """
 
     names: str
-    rounding: Rounding
+    traits: KernelTrait
     why: str = ""
     hashed: str = ""
     equal: str = ""
 
 
-_R = Rounding
+_R = KernelTrait
 _MIXES = "each element depends on many others"
 _BY_DATA = "tensor data decide which element goes where"
 _LIBRARY = "a library function without an exact result"
@@ -145,6 +145,6 @@ ROWS = (
 PROPERTIES = {name: row for row in ROWS for name in row.names.split()}
 
 
-def names_with(rounding: Rounding) -> frozenset[str]:
+def names_with(traits: KernelTrait) -> frozenset[str]:
     """The ops that have one of these properties."""
-    return frozenset(name for name, row in PROPERTIES.items() if row.rounding & rounding)
+    return frozenset(name for name, row in PROPERTIES.items() if row.traits & traits)

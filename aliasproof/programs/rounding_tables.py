@@ -9,7 +9,7 @@ import torch
 from torch._ops import OpOverload
 
 from aliasproof.programs.custom_operators import NAMESPACE
-from aliasproof.programs.op_properties import Rounding, names_with
+from aliasproof.programs.op_properties import KernelTrait, names_with
 
 
 def moves(op: OpOverload, tensors: Sequence[torch.Tensor]) -> bool:
@@ -58,16 +58,16 @@ def rounding_name(op: OpOverload) -> str:
     return name.removeprefix("_foreach_").rstrip("_")
 
 
-ONE_ROUNDING = names_with(Rounding.ONCE)
-MOVES = names_with(Rounding.MOVES)
-NO_ROUNDING = names_with(Rounding.MOVES | Rounding.EXACT)
-ANY_ZERO = names_with(Rounding.ANY_ZERO)
-ADDS_IN_ANY_ORDER = names_with(Rounding.ADDS_IN_ANY_ORDER)
-CANCELS_IN_SHORT_DTYPES = names_with(Rounding.CANCELS_IN_SHORT_DTYPES)
-CHANGES_NANS_IN_SHORT_DTYPES = names_with(Rounding.CHANGES_NANS_IN_SHORT_DTYPES)
-MULTIPLIES = names_with(Rounding.MULTIPLIES | Rounding.ADDS_IN_ANY_ORDER)
-OVERFLOWS_EARLY = names_with(Rounding.OVERFLOWS_EARLY)
-MAY_DROP_NAN = names_with(Rounding.MAY_DROP_NAN)
-MAY_SKIP_ZEROS = names_with(Rounding.MAY_SKIP_ZEROS)
-READS_ZERO_SIGN = names_with(Rounding.READS_ZERO_SIGN)
-JUMPS = names_with(Rounding.JUMPS)
+ONE_ROUNDING = names_with(KernelTrait.ONCE)
+MOVES = names_with(KernelTrait.MOVES)
+NO_ROUNDING = names_with(KernelTrait.MOVES | KernelTrait.EXACT)
+ANY_ZERO = names_with(KernelTrait.ANY_ZERO)
+ADDS_IN_ANY_ORDER = names_with(KernelTrait.ADDS_IN_ANY_ORDER)
+CANCELS_IN_SHORT_DTYPES = names_with(KernelTrait.CANCELS_IN_SHORT_DTYPES)
+CHANGES_NANS_IN_SHORT_DTYPES = names_with(KernelTrait.CHANGES_NANS_IN_SHORT_DTYPES)
+MULTIPLIES = names_with(KernelTrait.MULTIPLIES | KernelTrait.ADDS_IN_ANY_ORDER)
+OVERFLOWS_EARLY = names_with(KernelTrait.OVERFLOWS_EARLY)
+MAY_DROP_NAN = names_with(KernelTrait.MAY_DROP_NAN)
+MAY_SKIP_ZEROS = names_with(KernelTrait.MAY_SKIP_ZEROS)
+READS_ZERO_SIGN = names_with(KernelTrait.READS_ZERO_SIGN)
+JUMPS = names_with(KernelTrait.JUMPS)

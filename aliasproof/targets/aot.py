@@ -28,23 +28,17 @@ from aliasproof.oracles.contract import (
 from aliasproof.oracles.stage import Stage
 from aliasproof.programs.execution import ProgramFunction
 from aliasproof.programs.values import clone_inputs
-from aliasproof.targets import torch_functionalize
+from aliasproof.targets import clauses, torch_functionalize
 from aliasproof.targets.target import Build, Function, Target
-from aliasproof.targets.torch_functionalize import (
-    AS_STRIDED_IN_CHAIN,
-    DATA_DEPENDENT_SHAPE,
-    DATA_OF_A_TRACER,
-    DISPUTED_EXPAND,
-    FORGETFUL_CACHE,
-    LOCATION_IS_OPEN,
-    NO_FAKE_KERNEL,
-    OTHER_DECOMPOSITION,
-    OVERLAP_BEYOND_EXPAND,
-    OVERLAPPING_INPUT,
-    READS_BEFORE_WRITES,
-    SET_TO_PLACE,
-)
 from aliasproof.targets.tracing import PLAIN, Tracing
+from aliasproof.targets.variants import (
+    BUFFERS,
+    DECOMPOSE,
+    GRAD,
+    KEPT_OUTPUTS,
+    SYMBOLIC,
+    WITHOUT_LOOP,
+)
 
 Pass: TypeAlias = Callable[[fx.GraphModule], fx.GraphModule]
 
@@ -57,21 +51,22 @@ CONTRACT = Contract(
             " (torch/_functorch/_aot_autograd/input_output_analysis.py)",
             only=is_merged,
         ),
-        Waiver(
-            Promise.SAME_OVERLAP_ERROR,
-            "a functional op does not raise on overlapping memory where its in-place form must",
-        ),
-        OTHER_DECOMPOSITION,
-        FORGETFUL_CACHE,
+        clauses.NO_OVERLAP_ERROR,
+        clauses.OTHER_DECOMPOSITION,
+        clauses.FORGETFUL_CACHE,
     ),
-    preconditions=(OVERLAP_BEYOND_EXPAND, LOCATION_IS_OPEN, READS_BEFORE_WRITES),
+    preconditions=(
+        clauses.OVERLAP_BEYOND_EXPAND,
+        clauses.LOCATION_IS_OPEN,
+        clauses.READS_BEFORE_WRITES,
+    ),
     refusals=(
-        AS_STRIDED_IN_CHAIN,
-        DATA_OF_A_TRACER,
-        NO_FAKE_KERNEL,
-        OVERLAPPING_INPUT,
-        DATA_DEPENDENT_SHAPE,
-        SET_TO_PLACE,
+        clauses.AS_STRIDED_IN_CHAIN,
+        clauses.DATA_OF_A_TRACER,
+        clauses.NO_FAKE_KERNEL,
+        clauses.OVERLAPPING_INPUT,
+        clauses.DATA_DEPENDENT_SHAPE,
+        clauses.SET_TO_PLACE,
         Refusal(
             "overlapping inputs of different dtypes",
             r"does not yet handle input mutations on views with different dtypes",
@@ -80,7 +75,7 @@ CONTRACT = Contract(
             writes_inputs_of_two_dtypes,
         ),
     ),
-    disputes=(DISPUTED_EXPAND,),
+    disputes=(clauses.DISPUTED_EXPAND,),
 )
 
 
@@ -170,17 +165,18 @@ def recorded(stages: list[Stage], stage: Stage) -> Callable[..., object]:
     return run
 
 
-def options(tracing: Tracing) -> str:
-    """The lines of a recipe that pass on how to trace."""
+def recipe(
+    tracing: Tracing = PLAIN,
+    *,
+    keep_input_mutations: bool,
+    compiler: str = "lambda graph, _: graph",
+) -> str:
+    """The source of `build`, with a compiler of the graphs."""
     chosen = {
         "decompositions=decompositions": tracing.decompose,
         "dynamic=True": tracing.symbolic,
     }
-    return "".join(f"\n        {option}," for option, used in chosen.items() if used)
-
-
-def recipe(tracing: Tracing = PLAIN, *, keep_input_mutations: bool) -> str:
-    """The source of `build`."""
+    options = "".join(f"\n        {option}," for option, used in chosen.items() if used)
     return f"""
 {tracing.imports}from torch._functorch.aot_autograd import aot_function
 
@@ -188,18 +184,21 @@ def recipe(tracing: Tracing = PLAIN, *, keep_input_mutations: bool) -> str:
 def compiled(program, inputs):
     return aot_function(
         program,
-        fw_compiler=lambda graph, _: graph,
-        keep_inference_input_mutations={keep_input_mutations},{options(tracing)}
+        fw_compiler={compiler},
+        keep_inference_input_mutations={keep_input_mutations},{options}
     )
 """
 
 
+VARIANTS = (DECOMPOSE, SYMBOLIC, GRAD, BUFFERS, KEPT_OUTPUTS, *WITHOUT_LOOP)
 AOT = Target(
     name="aot",
     summary="AOTAutograd, inference, input mutations kept in the graph, run in eager",
     contract=CONTRACT,
     build=functools.partial(build, keep_input_mutations=True),
     recipe=recipe(keep_input_mutations=True),
+    traced_recipe=functools.partial(recipe, keep_input_mutations=True),
+    variants=VARIANTS,
     # Both functionalize with the same C++ (FunctionalTensorWrapper, FunctionalInverses).
     layer=torch_functionalize.TARGET,
 )
@@ -210,5 +209,7 @@ AOT_EPILOGUE = Target(
     contract=CONTRACT,
     build=functools.partial(build, keep_input_mutations=False),
     recipe=recipe(keep_input_mutations=False),
+    traced_recipe=functools.partial(recipe, keep_input_mutations=False),
+    variants=VARIANTS,
     after=AOT,
 )

@@ -9,20 +9,13 @@ from typing import Any
 import torch
 from torch import fx
 
-from aliasproof.oracles.contract import Refusal, is_merged
 from aliasproof.oracles.stage import Stage
 from aliasproof.targets import aot, dynamo
+from aliasproof.targets.clauses import MIXED_BASES
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.targets.tracing import PLAIN, Tracing
+from aliasproof.targets.variants import CONTROL_FLOW, DECOMPOSE, GUARDED, SYMBOLIC
 
-# Dynamo splits a function where it must, and then the second part gets views as inputs.
-MIXED_BASES = Refusal(
-    "overlapping inputs with and without an autograd base",
-    r"does not yet handle non-differentiable view input mutations",
-    "overlapping inputs of which some are views in autograd and others are not, are not supported"
-    " yet if one is written, as the error says (merge_view_inputs in torch/_functorch)",
-    lambda trace: any(is_merged(trace, index) for index in range(len(trace.inputs))),
-)
 CONTRACT = replace(aot.CONTRACT, refusals=(*aot.CONTRACT.refusals, MIXED_BASES))
 
 
@@ -70,6 +63,8 @@ TARGET = Target(
     contract=CONTRACT,
     build=build,
     recipe=recipe(),
+    traced_recipe=recipe,
+    variants=(DECOMPOSE, SYMBOLIC, *GUARDED, *CONTROL_FLOW),
     after=aot.AOT,
     layer=dynamo.TARGET,
     cost=3,

@@ -7,7 +7,7 @@ after the call. Buffers may share a storage with each other and with inputs.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,7 +15,8 @@ import torch
 from aliasproof.oracles.stage import Stage
 from aliasproof.programs.errors import Rejected
 from aliasproof.targets.captured import half
-from aliasproof.targets.target import Build, Function
+from aliasproof.targets.target import Build, Function, PlainBuild
+from aliasproof.targets.tracing import untraced
 
 
 class WithBuffers(torch.nn.Module):
@@ -40,12 +41,9 @@ def own_inputs(function: Function, inputs: Sequence[torch.Tensor]) -> int:
     return len(inputs) - (half(inputs) if captured is None else captured)
 
 
-def build(
-    plain: Callable[[Function, Sequence[torch.Tensor]], Build],
-    function: Function,
-    inputs: Sequence[torch.Tensor],
-) -> Build:
+def build(plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor]) -> Build:
     """Compile in the run, since only the run has the tensors that become buffers."""
+    function = untraced(function)
     own = own_inputs(function, inputs)
     stages: list[Stage] = []
 

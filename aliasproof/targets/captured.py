@@ -6,7 +6,7 @@ it captures itself: such a function says in `captured` how many of its last inpu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,7 +15,8 @@ from aliasproof.oracles.contract import Precondition, Refusal
 from aliasproof.oracles.stage import Stage
 from aliasproof.programs.errors import Rejected
 from aliasproof.programs.trace import Trace
-from aliasproof.targets.target import Build, Function
+from aliasproof.targets.target import Build, Function, PlainBuild
+from aliasproof.targets.tracing import untraced
 
 
 def captured_are_not_written(trace: Trace) -> bool:
@@ -52,12 +53,9 @@ NOT_WRAPPED = Refusal(
 )
 
 
-def build(
-    plain: Callable[[Function, Sequence[torch.Tensor]], Build],
-    function: Function,
-    inputs: Sequence[torch.Tensor],
-) -> Build:
+def build(plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor]) -> Build:
     """Compile in the run, since only the run has the tensors that are captured."""
+    function = untraced(function)
     given = getattr(function, "captured", None)
     count = half(inputs) if given is None else given
     if not count:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 
@@ -34,9 +34,7 @@ from aliasproof.targets.program_parts import (
     repeated,
     written_operands,
 )
-from aliasproof.targets.target import Build, Conditions, Function, MakeInputs
-
-PlainBuild: TypeAlias = Callable[[Function, Sequence[torch.Tensor]], Build]
+from aliasproof.targets.target import Build, Conditions, Function, MakeInputs, PlainBuild
 
 OPAQUE = "an operator runs a part of the program, and value hashes are of plain programs"
 # These have no comparison on the CPU.
@@ -181,7 +179,8 @@ class Form:
     """A control flow operator, and how a program is written with it.
 
     `source` gives the text of the function `name`. With `twice`, the part runs twice in eager, too.
-    With `views_outside`, views that a program begins with stay outside of the part.
+    With `views_outside`, views that a program begins with stay outside of the part. `carried` says
+    what has the sizes of the sample, if something has. With `compiled_only`, Dynamo compiles eager.
     """
 
     name: str
@@ -191,6 +190,8 @@ class Form:
     imports: str = ""
     twice: bool = False
     views_outside: bool = False
+    carried: str = ""
+    compiled_only: bool = False
 
     def build(self, plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor]) -> Build:
         """Compile the program with the operator."""
@@ -308,6 +309,7 @@ FORMS = {
         Demand(apart=True, carries=True),
         _with_while_loop,
         twice=True,
+        carried="the loop carries",
     ),
     "scan": Form(
         "with_scan",
@@ -315,5 +317,7 @@ FORMS = {
         Demand(apart=True, pure=True, carries=True),
         _with_scan,
         imports="from torch._higher_order_ops.scan import scan",
+        carried="it carries",
+        compiled_only=True,
     ),
 }

@@ -14,11 +14,11 @@ from torch import fx
 
 from aliasproof.oracles.contract import Contract, Promise, Waiver
 from aliasproof.oracles.stage import Stage
-from aliasproof.programs.execution import ProgramFunction, as_graph
 from aliasproof.targets.captured_graph import CapturedGraph
+from aliasproof.targets.clauses import FORGETFUL_CACHE
 from aliasproof.targets.target import Build, Function, Target
-from aliasproof.targets.torch_functionalize import FORGETFUL_CACHE
-from aliasproof.targets.tracing import PLAIN, Tracing
+from aliasproof.targets.tracing import PLAIN, Tracing, untraced
+from aliasproof.targets.variants import CONTROL_FLOW, GUARDED, SYMBOLIC
 
 CONTRACT = Contract(
     waivers=(
@@ -44,10 +44,8 @@ def compiled(function: Function, backend: Any, tracing: Tracing = PLAIN) -> Capt
     """`torch.compile` with a backend, as for a function that was never compiled."""
     # What was compiled for earlier programs would count towards the limit of compilations.
     torch._dynamo.reset()
-    if isinstance(function, ProgramFunction):
-        # A code object that belongs to no other program.
-        function = fx.GraphModule(torch.nn.Module(), as_graph(function.program))
-    return CapturedGraph(function, backend, dynamic=tracing.symbolic or None)
+    # A program gets a code object that belongs to no other program.
+    return CapturedGraph(untraced(function), backend, dynamic=tracing.symbolic or None)
 
 
 def recipe(tracing: Tracing = PLAIN, backend: str = "eager") -> str:
@@ -64,4 +62,6 @@ TARGET = Target(
     contract=CONTRACT,
     build=build,
     recipe=recipe(),
+    traced_recipe=recipe,
+    variants=(SYMBOLIC, *GUARDED, *CONTROL_FLOW),
 )

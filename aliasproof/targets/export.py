@@ -25,18 +25,9 @@ from aliasproof.oracles.contract import (
 from aliasproof.oracles.stage import Stage
 from aliasproof.programs.trace import Trace
 from aliasproof.programs.values import clone_inputs
-from aliasproof.targets import aot
+from aliasproof.targets import aot, clauses
 from aliasproof.targets.target import Build, Function, Target
-from aliasproof.targets.torch_functionalize import (
-    AS_STRIDED_IN_CHAIN,
-    DATA_DEPENDENT_SHAPE,
-    DATA_OF_A_TRACER,
-    DISPUTED_EXPAND,
-    FORGETFUL_CACHE,
-    NO_FAKE_KERNEL,
-    OVERLAP_BEYOND_EXPAND,
-    OVERLAPPING_INPUT,
-)
+from aliasproof.targets.variants import BUFFERS
 
 
 def no_input_is_merged(trace: Trace) -> bool:
@@ -53,16 +44,13 @@ CONTRACT = Contract(
     waivers=(
         Waiver(Promise.KEEPS_ALIASES, NEW_CONTENTS, unless=writes_no_input),
         Waiver(Promise.OFFSET, NEW_CONTENTS, unless=writes_no_input),
-        Waiver(
-            Promise.SAME_OVERLAP_ERROR,
-            "a functional op does not raise on overlapping memory where its in-place form must",
-        ),
+        clauses.NO_OVERLAP_ERROR,
         Waiver(
             Promise.EQUIVALENCE,
             "operators are decomposed to the core ATen set (docstring of run_decompositions)",
         ),
         Waiver(Promise.GRAPHS, "the exported graph mutates where the function does"),
-        FORGETFUL_CACHE,
+        clauses.FORGETFUL_CACHE,
     ),
     preconditions=(
         Precondition(
@@ -75,16 +63,16 @@ CONTRACT = Contract(
             f"'Metadata mutations on params/buffers/inputs are banned' ({BANS})",
             mutates_no_input_metadata,
         ),
-        OVERLAP_BEYOND_EXPAND,
+        clauses.OVERLAP_BEYOND_EXPAND,
     ),
     refusals=(
-        AS_STRIDED_IN_CHAIN,
-        DATA_OF_A_TRACER,
-        NO_FAKE_KERNEL,
-        OVERLAPPING_INPUT,
-        DATA_DEPENDENT_SHAPE,
+        clauses.AS_STRIDED_IN_CHAIN,
+        clauses.DATA_OF_A_TRACER,
+        clauses.NO_FAKE_KERNEL,
+        clauses.OVERLAPPING_INPUT,
+        clauses.DATA_DEPENDENT_SHAPE,
     ),
-    disputes=(DISPUTED_EXPAND,),
+    disputes=(clauses.DISPUTED_EXPAND,),
 )
 
 RECIPE = """
@@ -158,6 +146,7 @@ TARGET = Target(
     contract=CONTRACT,
     build=build,
     recipe=RECIPE,
+    variants=(BUFFERS,),
     # Its functionalization is that of AOTAutograd, called in another way.
     layer=aot.AOT,
     cost=3,

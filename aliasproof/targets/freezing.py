@@ -8,7 +8,7 @@ does so only without gradients.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from aliasproof.programs.program import Program
 from aliasproof.programs.trace import Trace
 from aliasproof.targets.buffers import WithBuffers
 from aliasproof.targets.captured import half
-from aliasproof.targets.target import Build, Function
+from aliasproof.targets.target import Build, Function, PlainBuild
 
 SETTING = {"freezing": True}
 
@@ -61,11 +61,7 @@ class ProgramWithBuffers(fx.GraphModule):
         return cls(module, graph)
 
 
-def build(
-    plain: Callable[[Function, Sequence[torch.Tensor]], Build],
-    function: Function,
-    inputs: Sequence[torch.Tensor],
-) -> Build:
+def build(plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor]) -> Build:
     """Compile in the run, since only the run has the tensors that become buffers."""
     if getattr(function, "captured", None) == len(inputs) or not inputs:
         raise Rejected("no input can become a buffer")

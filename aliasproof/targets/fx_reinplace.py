@@ -13,9 +13,10 @@ from torch.fx.passes.reinplace import reinplace
 from aliasproof.oracles.stage import Stage
 from aliasproof.programs.values import clone_inputs
 from aliasproof.targets import torch_functionalize
+from aliasproof.targets.clauses import DATA_DEPENDENT_SHAPE
 from aliasproof.targets.target import Build, Function, Target
-from aliasproof.targets.torch_functionalize import DATA_DEPENDENT_SHAPE
 from aliasproof.targets.tracing import PLAIN, Tracing
+from aliasproof.targets.variants import DECOMPOSE, KEPT_OUTPUTS, SYMBOLIC
 
 
 def recipe(tracing: Tracing = PLAIN) -> str:
@@ -52,5 +53,7 @@ TARGET = Target(
     ),
     build=build,
     recipe=recipe(),
+    traced_recipe=recipe,
+    variants=(DECOMPOSE, SYMBOLIC, KEPT_OUTPUTS),
     after=torch_functionalize.TARGET,
 )

@@ -8,7 +8,7 @@ into reproducers as they are.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ import torch
 from aliasproof.programs.errors import Rejected
 from aliasproof.programs.execution import ProgramFunction
 from aliasproof.programs.program import Instruction, Program
-from aliasproof.targets.target import Build, Function, MakeInputs
+from aliasproof.targets.target import Build, Function, MakeInputs, PlainBuild
 
 
 @torch.enable_grad()
@@ -125,11 +125,7 @@ def kinds_of(function: Function) -> dict[int, str]:
     return dict.fromkeys(sorted(constants), "none")
 
 
-def build(
-    plain: Callable[[Function, Sequence[torch.Tensor]], Build],
-    function: Function,
-    inputs: Sequence[torch.Tensor],
-) -> Build:
+def build(plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor]) -> Build:
     """Compile the function within `WithGradients`; the backward pass starts outside of it."""
     assert isinstance(function, WithGradients)
     with torch.enable_grad():  # some targets compile at once

@@ -13,7 +13,9 @@ from torch import fx
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.stage import Stage
 from aliasproof.programs.execution import ProgramFunction, as_graph
-from aliasproof.targets.target import Build, Function, Target
+from aliasproof.targets import control_flow
+from aliasproof.targets.target import Build, Function, Target, Variant
+from aliasproof.targets.variants import BUFFERS, CAPTURED, CONTROL_FLOW, GRAD, SECOND_CALLS
 
 RECIPE = """
 def compiled(program, inputs):
@@ -30,10 +32,19 @@ def build(function: Function, inputs: Sequence[torch.Tensor]) -> Build:
     return Build(fx.Interpreter(module).run, [Stage("program", module, functional=False)])
 
 
+def _in_eager(variant: Variant) -> Variant:
+    """Control flow that Dynamo does not compile."""
+    # `scan` returns its results in another structure if Dynamo does not compile it.
+    if control_flow.FORMS[variant.name].compiled_only:
+        return variant
+    return variant.after_plain(lambda _: control_flow.without_dynamo)
+
+
 TARGET = Target(
     name="identity",
     summary="the program through fx.Interpreter, unchanged; must never fail",
     contract=Contract(),
     build=build,
     recipe=RECIPE,
+    variants=(GRAD, CAPTURED, BUFFERS, *SECOND_CALLS, *map(_in_eager, CONTROL_FLOW)),
 )

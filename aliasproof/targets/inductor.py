@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 import sysconfig
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from aliasproof.targets import inductor_fx
 from aliasproof.targets.one_library import one_library
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.targets.tracing import PLAIN, Tracing
+from aliasproof.targets.variants import CONTROL_FLOW, FREEZING
 
 OPAQUE = "generated code has no value hashes; target inductor-fx has the same graphs"
 
@@ -45,25 +46,20 @@ def build(
     function: Function,
     inputs: Sequence[torch.Tensor],
     tracing: Tracing = PLAIN,
-    config: Mapping[str, object] | None = None,
 ) -> Build:
-    """Compile, with these settings of `torch._inductor.config`.
-
-    Raises `Rejected` for inputs on CUDA without Triton.
-    """
+    """Compile. Raises `Rejected` for inputs on CUDA without Triton."""
     if any(tensor.is_cuda for tensor in inputs) and not has_triton_package():
         raise Rejected("generated code for CUDA needs Triton: install triton")
     with one_library():
-        found = inductor_fx.compiled(function, inputs, tracing, config=config)
+        found = inductor_fx.compiled(function, inputs, tracing)
     return Build(found, [], OPAQUE)
 
 
-def recipe(tracing: Tracing = PLAIN, config: Mapping[str, object] | None = None) -> str:
+def recipe(tracing: Tracing = PLAIN) -> str:
     """The source of `build`, through Dynamo."""
-    options = f", options={dict(config)}" if config else ""
     return f"""
 def compiled(program, inputs):
-    return torch.compile(program{tracing.dynamic}{options})
+    return torch.compile(program{tracing.dynamic}{tracing.options})
 """
 
 
@@ -86,6 +82,14 @@ TARGET = Target(
     contract=CONTRACT,
     build=build,
     recipe=recipe(),
+    traced_recipe=recipe,
+    has_settings=True,
+    variants=(
+        *inductor_fx.VARIANTS,
+        *inductor_fx.SECOND_CALLS_BY_DYNAMO,
+        *CONTROL_FLOW,
+        FREEZING,
+    ),
     after=inductor_fx.TARGET,
     unavailable=unavailable,
     group=25,

@@ -7,7 +7,7 @@ So this target needs no C++ compiler, and shows what the passes do wrong without
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -18,7 +18,7 @@ from aliasproof.oracles.contract import Dispute, Promise, Waiver, writes_overlap
 from aliasproof.oracles.stage import Stage
 from aliasproof.programs.execution import ProgramFunction, as_graph
 from aliasproof.programs.program import Program
-from aliasproof.targets import aot, aot_eager, dynamo, inductor_reinplace
+from aliasproof.targets import aot, aot_eager, dynamo, inductor_reinplace, variants
 from aliasproof.targets.captured_graph import CapturedGraph
 from aliasproof.targets.freezing import ProgramWithBuffers
 from aliasproof.targets.target import Build, Function, Target
@@ -72,11 +72,10 @@ def build(
     function: Function,
     inputs: Sequence[torch.Tensor],
     tracing: Tracing = PLAIN,
-    config: Mapping[str, object] | None = None,
 ) -> Build:
-    """Compile without code generation, with these settings of `torch._inductor.config`."""
+    """Compile without code generation."""
     stages: list[Stage] = []
-    found = compiled(function, inputs, tracing, functools.partial(passes_only, stages), config)
+    found = compiled(function, inputs, tracing, functools.partial(passes_only, stages))
     return Build(found, stages, replay=found.replay if isinstance(found, CapturedGraph) else None)
 
 
@@ -85,7 +84,6 @@ def compiled(
     inputs: Sequence[torch.Tensor],
     tracing: Tracing,
     inner_compile: Callable[..., Any] | None = None,
-    config: Mapping[str, object] | None = None,
 ) -> Function:
     """The function, compiled by Inductor with this `inner_compile`.
 
@@ -96,7 +94,7 @@ def compiled(
     from torch._inductor import config as inductor_config  # noqa: PLC0415
     from torch._inductor.compile_fx import compile_fx, compile_fx_inner  # noqa: PLC0415
 
-    settings = CONFIG | dict(config or {})
+    settings = {**CONFIG, **tracing.config}
 
     def backend(graph: fx.GraphModule, given: Sequence[Any]) -> Function:
         with functorch_config.patch(enable_autograd_cache=False), inductor_config.patch(settings):
@@ -147,9 +145,9 @@ def passes_only(
     return aot.recorded(stages, Stage("post-grad graph", graph, functional=False, whole=False))
 
 
-def recipe(tracing: Tracing = PLAIN, config: Mapping[str, object] | None = None) -> str:
+def recipe(tracing: Tracing = PLAIN) -> str:
     """The source of `build`, through Dynamo."""
-    settings = f", config_patches={dict(config)}" if config else ""
+    settings = f", config_patches={dict(tracing.config)}" if tracing.config else ""
     return f"""
 {inductor_reinplace.FOREACH_IMPORTS}from torch._inductor import compile_fx
 from torch._inductor.virtualized import V
@@ -173,12 +171,23 @@ def compiled(program, inputs):
 """
 
 
+# What Dynamo does with later calls, Inductor does not do by itself.
+SECOND_CALLS_BY_DYNAMO = tuple(map(variants.by_dynamo, variants.SECOND_CALLS))
+VARIANTS = (variants.SYMBOLIC, variants.GRAD, variants.GUARDED_CAPTURED, variants.BUFFERS)
 TARGET = Target(
     name="inductor-fx",
     summary="all joint and post-grad passes of Inductor, the graph run in eager",
     contract=CONTRACT,
     build=build,
     recipe=recipe(),
+    traced_recipe=recipe,
+    has_settings=True,
+    variants=(
+        *VARIANTS,
+        *(replace(each, after=aot_eager.TARGET) for each in SECOND_CALLS_BY_DYNAMO),
+        *variants.CONTROL_FLOW,
+        variants.FREEZING,
+    ),
     after=inductor_reinplace.TARGET,
     cost=3,
 )

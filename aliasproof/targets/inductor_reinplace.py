@@ -17,6 +17,7 @@ from torch import fx
 from aliasproof.targets import aot
 from aliasproof.targets.target import Build, Function, Target
 from aliasproof.targets.tracing import PLAIN, Tracing
+from aliasproof.targets.variants import DECOMPOSE, GRAD, KEPT_OUTPUTS, SYMBOLIC
 
 CONTRACT = aot.CONTRACT
 
@@ -93,8 +94,10 @@ def without_foreach(recipe: str) -> str:
 
 def recipe(tracing: Tracing = PLAIN) -> str:
     """The source of `build`."""
+    plain = aot.recipe(tracing, keep_input_mutations=True, compiler="reinplaced")
+    imports, compiled = plain.strip().split("\n\n", 1)
     return f"""
-{FOREACH_IMPORTS}{tracing.imports}from torch._functorch.aot_autograd import aot_function
+{FOREACH_IMPORTS}{imports}
 from torch._guards import detect_fake_mode
 from torch._inductor.fx_passes import post_grad
 from torch._inductor.fx_passes.reinplace import reinplace_inplaceable_ops
@@ -110,14 +113,7 @@ def reinplaced(graph, inputs):
 {FOREACH_CALL}    graph.recompile()
     return graph
 
-
-def compiled(program, inputs):
-    return aot_function(
-        program,
-        fw_compiler=reinplaced,
-        keep_inference_input_mutations=True,{aot.options(tracing)}
-    )
-"""
+{compiled}"""
 
 
 TARGET = Target(
@@ -126,5 +122,7 @@ TARGET = Target(
     contract=CONTRACT,
     build=build,
     recipe=recipe(),
+    traced_recipe=recipe,
+    variants=(DECOMPOSE, SYMBOLIC, GRAD, KEPT_OUTPUTS),
     after=aot.AOT,
 )

@@ -23,10 +23,10 @@ from aliasproof.reference_pass.functionalize import Views, functionalize
 from aliasproof.reference_pass.noops import remove_noops
 from aliasproof.reference_pass.reinplace import reinplace
 from aliasproof.reference_pass.size_guards import SizeGuards
-from aliasproof.targets import dynamo
-from aliasproof.targets.target import Build, Function, Target
-from aliasproof.targets.torch_functionalize import DATA_OF_A_TRACER, OTHER_DECOMPOSITION
-from aliasproof.targets.tracing import PLAIN, Tracing
+from aliasproof.targets import aot, dynamo, variants
+from aliasproof.targets.clauses import DATA_OF_A_TRACER, OTHER_DECOMPOSITION
+from aliasproof.targets.target import Build, Function, Target, Variant
+from aliasproof.targets.tracing import PLAIN, Tracing, untraced
 
 
 def _anything(trace: Trace) -> bool:
@@ -67,25 +67,18 @@ CONTRACT = Contract(
 )
 
 
-# Of the variant *symbolic*.
-NEEDS_NUMBERS = Refusal(
-    "symbolic sizes for a kernel that needs numbers",
-    r"^Refused: .*(of symbolic size; trace it|a resize_ of input|depends on symbolic sizes)",
-    "a graph for all sizes needs the size of each result without data; trace such a program with"
-    " fixed sizes (docs/reference_pass.md)",
-    _anything,
-)
-
-
 def build(
     function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing = PLAIN, *, views: Views
 ) -> Build:
     """Run the passes one by one, and keep the graph after each.
 
-    A program is taken as its graph, without a trace, unless sizes are to be symbols.
+    A program is taken as its graph, without a trace, unless sizes are to be symbols. For what a
+    variant calls, the backend of the pass compiles.
     """
     if tracing.symbolic:
         functional = functionalize(function, *inputs, views=views, sizes="symbolic")
+    elif tracing.called:
+        return _build_by_backend(function, inputs, views)
     else:
         functional = functionalize(untraced(function), *inputs, views=views)
     # Each pass changes its argument, so it gets a copy, and the stage before is kept for oracles.
@@ -115,17 +108,6 @@ def _within_guards(found: Build, inputs: Sequence[torch.Tensor]) -> Build:
     return replace(found, function=checked)
 
 
-def untraced(function: Function) -> Function:
-    """A program as its graph; any other function as it is."""
-    if isinstance(function, ProgramFunction):
-        return _as_module(function)
-    return function
-
-
-def _as_module(function: ProgramFunction) -> fx.GraphModule:
-    return fx.GraphModule(torch.nn.Module(), as_graph(function.program))
-
-
 def staged(functional: fx.GraphModule, plain: fx.GraphModule, reinplaced: fx.GraphModule) -> Build:
     """The graphs after each pass as a build, which runs the last one."""
     stages = [
@@ -138,17 +120,20 @@ def staged(functional: fx.GraphModule, plain: fx.GraphModule, reinplaced: fx.Gra
 
 def recipe(tracing: Tracing = PLAIN, *, views: Views) -> str:
     """The source of `build`."""
-    sizes = ', sizes="symbolic"' if tracing.symbolic else ""
+    if tracing.called and not tracing.symbolic:
+        return _recipe_by_backend(views)
+    if not tracing.symbolic:
+        return _recipe_untraced(views)
     return f"""
 from aliasproof.reference_pass import pipeline  # of aliasproof
 
 
 def compiled(program, inputs):
-    return pipeline(program, *inputs, views="{views}"{sizes})
+    return pipeline(program, *inputs, views="{views}", sizes="symbolic")
 """
 
 
-def recipe_untraced(*, views: Views) -> str:
+def _recipe_untraced(views: Views) -> str:
     """The source of `build` for a program, which is taken as its graph.
 
     A trace would show other calls: the dispatcher resolves lazy bits before it. `fx.symbolic_trace`
@@ -177,9 +162,7 @@ def compiled(program, inputs):
 """
 
 
-def build_by_backend(
-    function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing = PLAIN, *, views: Views
-) -> Build:
+def _build_by_backend(function: Function, inputs: Sequence[torch.Tensor], views: Views) -> Build:
     """Compile as `torch.compile(backend="aliasproof")`: for many calls, and with gradients.
 
     A program goes to the backend as its graph, without Dynamo.
@@ -189,14 +172,15 @@ def build_by_backend(
 
     backend = functools.partial(aliasproof, views=views)
     if isinstance(function, ProgramFunction):
-        compiled = backend(_as_module(function), inputs)
+        graph = fx.GraphModule(torch.nn.Module(), as_graph(function.program))
+        compiled = backend(graph, inputs)
     else:
-        compiled = dynamo.compiled(function, backend, tracing)
+        compiled = dynamo.compiled(function, backend)
     return Build(compiled, [], "the backend compiles once per layout of its inputs")
 
 
-def recipe_by_backend(tracing: Tracing = PLAIN, *, views: Views) -> str:
-    """The source of `build_by_backend`."""
+def _recipe_by_backend(views: Views) -> str:
+    """The source of `_build_by_backend`."""
     return f"""
 import functools
 
@@ -208,17 +192,54 @@ def compiled(program, inputs):
 """
 
 
+def _by_backend(variant: Variant) -> Variant:
+    """A variant for which the backend compiles: a graph with symbols is traced once.
+
+    That is, for one dtype and sharing of its inputs.
+    """
+    asks = "needs the backend, which asks Dynamo for the sizes that are symbols"
+    return replace(variant, apart={"symbolic": f"'{variant.name}' {asks}"})
+
+
+def _through_dynamo(variant: Variant) -> Variant:
+    """A variant of which the backend gets the graph of Dynamo."""
+    return replace(_by_backend(variant), after=dynamo.TARGET)
+
+
+def _as_aot(_: Contract) -> Contract:
+    return variants.GRAD.changed(aot.CONTRACT)
+
+
+VARIANTS = (
+    variants.SYMBOLIC,
+    # The backend trains through AOTAutograd, and promises no more than that.
+    replace(_by_backend(variants.GRAD), after=aot.AOT, promises=_as_aot),
+    # Only through Dynamo is a module or a closure compiled, or a function for two grad modes: what
+    # AOTAutograd makes for inputs that require gradients is only for such inputs.
+    _through_dynamo(variants.GUARDED_CAPTURED),
+    _through_dynamo(variants.BUFFERS),
+    *map(_by_backend, (variants.SECOND_CALL, variants.SECOND_LAYOUT)),
+    variants.SECOND_SIZE,
+    _by_backend(variants.SECOND_DTYPE),
+    _through_dynamo(variants.by_dynamo(variants.SECOND_GRAD)),
+    _by_backend(variants.FEED_BACK),
+    variants.KEPT_OUTPUTS,
+)
 REFERENCE = Target(
     name="reference",
     summary="reference_pass: functionalize, remove_noops, reinplace; run in eager",
     contract=CONTRACT,
     build=functools.partial(build, views="alias"),
-    recipe=recipe_untraced(views="alias"),
+    recipe=_recipe_untraced("alias"),
+    traced_recipe=functools.partial(recipe, views="alias"),
+    variants=VARIANTS,
 )
 REFERENCE_COPY = Target(
     name="reference-copy",
     summary="the same with view-copy ops in place of views",
     contract=CONTRACT,
     build=functools.partial(build, views="copy"),
-    recipe=recipe_untraced(views="copy"),
+    recipe=_recipe_untraced("copy"),
+    traced_recipe=functools.partial(recipe, views="copy"),
+    variants=VARIANTS,
 )

@@ -23,9 +23,9 @@ from aliasproof.targets import (
     user_names,
     variants,
 )
-from aliasproof.targets.target import Target
+from aliasproof.targets.target import Target, Variant
 from aliasproof.targets.user_names import CodeName
-from aliasproof.targets.variant_table import VARIANTS
+from aliasproof.targets.variants import VARIANTS
 
 TARGETS: dict[str, Target] = {
     registered.name: registered
@@ -47,6 +47,9 @@ TARGETS: dict[str, Target] = {
     )
 }
 
+# The user's targets that were looked up, by name.
+OWN: dict[str, Target] = {}
+
 
 def target(name: str) -> Target:
     """The target of that name: `TARGET` or `TARGET:variant[:variant...]`, in any order.
@@ -55,15 +58,54 @@ def target(name: str) -> Target:
     `UserError` with the nearest name if there is none, or if the target has no such variant.
     """
     base, chosen = _parts(name)
-    own = {each: found.target for each, found in variants.OWN.items()}
-    return variants.varied(base, chosen, {**TARGETS, **own})
+    plain = plain_target(base)
+    asked = [_variant(text, base) for text in chosen]
+    reasons = (_not_taken(variant, plain) for variant in asked)
+    reason = next((why for why in reasons if why is not None), None) or plain.excluded(asked)
+    if reason is not None:
+        raise UserError(f"there is no target '{':'.join((base, *chosen))}': {reason}")
+    return plain.with_(*asked)
+
+
+def plain_target(base: str) -> Target:
+    """The target of that name without variants, which was looked up before if it is a user's."""
+    return OWN[base] if base in OWN else TARGETS[base]
+
+
+def _variant(text: str, base: str) -> Variant:
+    variant = variants.named(text)
+    if variant is None:
+        hint = did_you_mean(text, VARIANTS, otherwise=f"variants: {', '.join(VARIANTS)}")
+        raise UserError(f"unknown variant '{text}' of target '{base}'{hint}")
+    return variant
+
+
+def _not_taken(variant: Variant, target: Target) -> str | None:
+    """Why a target does not have a variant; None if it has."""
+    if target.own(variant) is not None:
+        return None
+    if variant.tracing.config:
+        having = ", ".join(other.name for other in TARGETS.values() if other.has_settings)
+        return f"'{target.name}' has no settings; {having} have"
+    own = ", ".join(own.name for own in target.variants)
+    has = f"it has {own}" if own else "it has none"
+    others = ", ".join(taken_by(variant))
+    return (
+        f"'{target.name}' has no variant '{variant.name}' ({has}; {others} have '{variant.name}')"
+    )
+
+
+def taken_by(variant: Variant) -> list[str]:
+    """The targets that have a variant; what a user's code makes is named by its kind."""
+    takers = {name: target.variants for name, target in TARGETS.items()} | user_builds.KINDS
+    return [name for name, own in takers.items() if variant.name in {each.name for each in own}]
 
 
 def _parts(name: str) -> tuple[str, list[str]]:
     """The name of a plain target, and the variants. A user's target is imported on first use."""
     base, *rest = name.split(":")
     base, chosen = variants.modern(base, rest)
-    if base in TARGETS or base in variants.OWN:
+    if base in TARGETS or base in OWN:
         return base, chosen
     code = user_code(name)
     if code is not None:
@@ -75,8 +117,8 @@ def _parts(name: str) -> tuple[str, list[str]]:
         known = [*TARGETS, *user_names.installed()]
         listed = f"targets: {', '.join(known)}, or {user_names.EXPECTED}"
         raise UserError(f"unknown target '{base}'{did_you_mean(base, known, otherwise=listed)}")
-    if code.name not in variants.OWN:
-        variants.OWN[code.name] = user_builds.of_code(code)
+    if code.name not in OWN:
+        OWN[code.name] = user_builds.of_code(code)
     return code.name, chosen
 
 
@@ -84,11 +126,11 @@ def user_code(name: str) -> CodeName | None:
     """The code that a name stands for; None if it is a registered target or an entry point."""
     code, (base, *rest) = user_names.parsed(name), name.split(":")
     # The first is asked for each program of a campaign.
-    if code is None or code.name in variants.OWN:
+    if code is None or code.name in OWN:
         return code
     # `aott:grad` is an unknown target.
     of_variant = rest[0] in VARIANTS and not {*"./"} & {*base}
-    known = base in TARGETS or base in variants.OWN or user_names.of_entry_point(base) is not None
+    known = base in TARGETS or base in OWN or user_names.of_entry_point(base) is not None
     return None if of_variant or known else code
 
 
@@ -100,4 +142,4 @@ def is_importable(name: str) -> bool:
 
 def is_own(name: str) -> bool:
     """Whether a target is a user's."""
-    return _parts(name)[0] in variants.OWN
+    return _parts(name)[0] in OWN

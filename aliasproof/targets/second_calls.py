@@ -19,7 +19,7 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 
@@ -43,9 +43,7 @@ from aliasproof.targets.first_inputs import (
     together,
 )
 from aliasproof.targets.gradients import requiring_gradients
-from aliasproof.targets.target import Build, Conditions, Function, MakeInputs
-
-PlainBuild: TypeAlias = Callable[[Function, Sequence[torch.Tensor]], Build]
+from aliasproof.targets.target import Build, Conditions, Function, MakeInputs, PlainBuild
 
 OPAQUE = "value hashes are of one call"
 
@@ -78,7 +76,8 @@ class Change:
 
     `chosen` gives the function that makes the inputs of the first call from those of the second, or
     None if there is nothing to change; it is one of `makers`. `gradients` says whether the first
-    call is under autograd.
+    call is under autograd. After the first call, a compiler may compile for the second one as in
+    the variant `like`.
     """
 
     summary: str
@@ -86,6 +85,7 @@ class Change:
     makers: tuple[Maker, ...]
     conditions: Conditions | None = None
     gradients: bool = False
+    like: str | None = None
 
     def build(self, plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor]) -> Build:
         """Compile, and make the first call."""
@@ -248,6 +248,7 @@ class CallPair:
     caller: type[CalledTwice | FedBack]
     conditions: Conditions
     made: str
+    like: str | None = None
 
     def build(self, plain: PlainBuild, function: Function, inputs: Sequence[torch.Tensor]) -> Build:
         """Compile the function that is called twice."""
@@ -292,7 +293,10 @@ CHANGES = {
         (strided, later),
     ),
     "second-size": Change(
-        "called before with larger inputs; the second call counts", other_sizes, (larger,)
+        "called before with larger inputs; the second call counts",
+        other_sizes,
+        (larger,),
+        like="symbolic",  # sizes that differed are symbols
     ),
     "second-dtype": Change(
         "called before with inputs of another dtype; the second call counts",
@@ -307,17 +311,17 @@ CHANGES = {
     ),
 }
 PAIRS = {
-    "kept-outputs": CallPair(
-        "called twice with equal inputs; the outputs of both calls are compared after the second",
-        CalledTwice,
-        both_inputs,
-        "lambda: (*inputs(), *inputs())",
-    ),
     "feed-back": CallPair(
         "called twice, the second time with the outputs of the first; all outputs are compared",
         FedBack,
         outputs_as_inputs,
         "inputs",
+    ),
+    "kept-outputs": CallPair(
+        "called twice with equal inputs; the outputs of both calls are compared after the second",
+        CalledTwice,
+        both_inputs,
+        "lambda: (*inputs(), *inputs())",
     ),
 }
 SECOND_CALLS: dict[str, Change | CallPair] = {**CHANGES, **PAIRS}

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from aliasproof.oracles.contract import Contract, Promise, Waiver, draws_nothing
 from aliasproof.programs.errors import UserError, did_you_mean
-
-TARGETS = ("inductor-fx", "inductor")
+from aliasproof.targets.target import Variant
+from aliasproof.targets.tracing import Tracing
 
 # Promises that a setting makes. All settings promise the rest as the default does.
 MADE: Mapping[tuple[str, object], Promise] = {
@@ -51,7 +51,14 @@ def parsed(text: str) -> tuple[str, object]:
     return name, value
 
 
-def changed(contract: Contract, setting: tuple[str, object]) -> Contract:
-    """The contract with a setting."""
-    kept = (waiver for waiver in contract.waivers if waiver.promise is not MADE.get(setting))
-    return replace(contract, waivers=(*kept, *WAIVED.get(setting, ())))
+def variant(text: str) -> Variant:
+    """The variant with a setting. Raises `UserError` if Inductor has no such setting or value."""
+    name, value = parsed(text)
+
+    def promises(contract: Contract) -> Contract:
+        made = MADE.get((name, value))
+        kept = (waiver for waiver in contract.waivers if waiver.promise is not made)
+        return replace(contract, waivers=(*kept, *WAIVED.get((name, value), ())))
+
+    summary = f"with {text} in torch._inductor.config"
+    return Variant(text, summary, tracing=Tracing(config={name: value}), promises=promises)

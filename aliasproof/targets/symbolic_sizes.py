@@ -13,11 +13,10 @@ from typing import TypeAlias
 
 import torch
 
-from aliasproof.targets import variants
+from aliasproof.targets import registry, variants
+from aliasproof.targets.registry import TARGETS
 from aliasproof.targets.target import Build, Function
 from aliasproof.targets.tracing import Tracing
-from aliasproof.targets.variant_table import VARIANTS
-from aliasproof.targets.variants import TRACED
 
 SymbolicBuild: TypeAlias = Callable[[Function, Sequence[torch.Tensor]], Function]
 
@@ -32,23 +31,22 @@ def _symbolic(
     return build(function, fakes, Tracing(symbolic=True)).function
 
 
-_PLAIN = {name: functools.partial(_symbolic, traced.build) for name, traced in TRACED.items()}
-
-_WITH_SYMBOLIC = VARIANTS["symbolic"].targets
-
-# A target without an entry has no symbolic form: `prove` answers unknown.
+# A target without an entry has no symbolic form: `prove` answers unknown. The variant compiles so
+# anyway.
 SYMBOLIC: dict[str, SymbolicBuild] = {
     "identity": _identity,
-    **_PLAIN,
-    # That is what the variant does anyway.
-    **{f"{name}:symbolic": build for name, build in _PLAIN.items() if name in _WITH_SYMBOLIC},
+    **{
+        f"{name}{variant}": functools.partial(_symbolic, target.build)
+        for name, target in TARGETS.items()
+        if target.own(variants.SYMBOLIC) is not None
+        for variant in ("", ":symbolic")
+    },
 }
 
 
 def symbolic_build(name: str) -> SymbolicBuild | None:
     """The build of a target; None if it has none."""
-    base = name.removesuffix(":symbolic")
-    if base in variants.OWN:
-        traced = variants.OWN[base].traced
-        return None if traced is None else functools.partial(_symbolic, traced.build)
-    return SYMBOLIC.get(name)
+    own = registry.OWN.get(name.removesuffix(":symbolic"))
+    if own is None:
+        return SYMBOLIC.get(name)
+    return functools.partial(_symbolic, own.build) if own.own(variants.SYMBOLIC) else None

@@ -1,17 +1,25 @@
-"""`Target`: a system under test, with its contract and the recipe that reproducers use."""
+"""`Target`: a system under test, with its contract and the recipe that reproducers use.
+
+A `Variant` compiles or calls a target in another way. A target says which variants it takes, and
+`Target.with_` gives the target in some of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import functools
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import torch
 
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.stage import Stage
+from aliasproof.targets.tracing import PLAIN, Tracing, guarded
 
 Function: TypeAlias = Callable[..., object]
+
 MakeInputs: TypeAlias = Callable[[], Sequence[torch.Tensor]]
 # From a function, its inputs, and those of a second call if there are any.
 Conditions: TypeAlias = Callable[
@@ -43,6 +51,69 @@ class Build:
         return self.function if self.replay is None else self.replay()
 
 
+NOTHING = Contract()
+PlainBuild: TypeAlias = Callable[[Function, Sequence[torch.Tensor]], Build]
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A way to compile or to call a target, which promises the same, except for its `clauses`.
+
+    With `tracing`, the target compiles in another way. With `build(plain, function, inputs)`, the
+    variant says what is called and on which inputs; `plain` is the build of the target without it.
+    `recipe` makes the recipe from that of the target. See `Target` for `conditions`. `apart` has
+    the variants that a target cannot have beside this one: a sentence by the name, `{}` is the
+    pair. `like` is another variant that the compiler may choose by itself. `alone` says that
+    programs are not compiled as one.
+
+    A target may take a variant with changes: `promises` is its contract from that of the target.
+    `after` and `layer` are what it builds on and contains, see `Target`.
+    """
+
+    name: str
+    summary: str
+    clauses: Contract = NOTHING
+    tracing: Tracing = PLAIN
+    build: Callable[[PlainBuild, Function, Sequence[torch.Tensor]], Build] | None = None
+    recipe: Callable[[str], str] | None = None
+    conditions: Conditions | None = None
+    apart: Mapping[str, str] = field(default_factory=dict)
+    like: str | None = None
+    alone: bool = False
+    promises: Callable[[Contract], Contract] | None = None
+    after: Target | None = None
+    layer: Target | None = None
+
+    def changed(self, contract: Contract) -> Contract:
+        """The contract of a target in the variant: a waiver replaces those of the same promise."""
+        if self.promises is not None:
+            return self.promises(contract)
+        clauses = self.clauses
+        waived = {waiver.promise for waiver in clauses.waivers}
+        kept = tuple(waiver for waiver in contract.waivers if waiver.promise not in waived)
+        new = tuple(refusal for refusal in clauses.refusals if refusal not in contract.refusals)
+        return replace(
+            contract,
+            waivers=kept + clauses.waivers,
+            preconditions=contract.preconditions + clauses.preconditions,
+            refusals=contract.refusals + new,
+        )
+
+    def excludes(self, other: Variant) -> str | None:
+        """Why no target has both variants; None if one can."""
+        pair = f"'{self.name}' and '{other.name}'"
+        reason = self.apart.get(other.name) or other.apart.get(self.name)
+        if reason is None and self.build is not None and other.build is not None:
+            reason = "{} exclude each other: each of them says what is called, and on which inputs"
+        return None if reason is None else reason.format(pair)
+
+    def after_plain(self, change: Callable[[PlainBuild], PlainBuild]) -> Variant:
+        """The variant on a target whose build without it is changed."""
+        assert self.build is not None
+        build = self.build
+        return replace(self, build=lambda plain, *given: build(change(plain), *given))
+
+
 def _available() -> str | None:
     return None
 
@@ -58,7 +129,11 @@ class Target:
     that this one contains, though it calls it in another way: it is at fault if it breaks the same
     promise on the same program.
 
-    A *variant* of a target is a target too. `varies` are the targets with one variant less. Under
+    `variants` are those that the target takes, in the order in which a name lists them. If some of
+    them change how it traces, `build` takes a `Tracing` as well, and `traced_recipe` gives its
+    recipe. `has_settings` says whether it also takes settings of `torch._inductor.config`.
+
+    A target in a variant is a target, too. `varies` are the targets with one variant less. Under
     `conditions`, the function and its inputs are changed before anything runs, eager included. If
     they change a program, the recipe defines `conditions(program, inputs)` as well. `unavailable`
     says in one line why the target cannot run on this machine, and what to install; None if it can.
@@ -69,7 +144,7 @@ class Target:
     name: str
     summary: str
     contract: Contract
-    build: Callable[[Function, Sequence[torch.Tensor]], Build]
+    build: Callable[..., Build]
     recipe: str
     after: Target | None = None
     layer: Target | None = None
@@ -78,6 +153,9 @@ class Target:
     unavailable: Callable[[], str | None] = _available
     group: int = 1
     cost: float = 1.0
+    variants: Sequence[Variant] = ()
+    traced_recipe: Callable[[Tracing], str] | None = None
+    has_settings: bool = False
 
     @property
     def earlier(self) -> tuple[Target, ...]:
@@ -88,3 +166,85 @@ class Target:
     def layers(self) -> tuple[Target, ...]:
         """The targets that this one builds on, in their order, and itself."""
         return (self,) if self.after is None else (*self.after.layers, self)
+
+    def own(self, variant: Variant) -> Variant | None:
+        """The variant as this target takes it; None if it does not."""
+        if variant.tracing.config:
+            return variant if self.has_settings else None
+        return next((own for own in self.variants if own.name == variant.name), None)
+
+    def excluded(self, chosen: Sequence[Variant]) -> str | None:
+        """Why the target does not have these of its variants together; None if it has."""
+        own = [variant for variant in map(self.own, chosen) if variant is not None]
+        reasons = (one.excludes(other) for one, other in itertools.combinations(own, 2))
+        return next((reason for reason in reasons if reason is not None), None)
+
+    def with_(self, *chosen: Variant) -> Target:
+        """The target in these variants, which it takes together, in any order."""
+        if not chosen:
+            return self
+        own = self._ordered(chosen)
+        build, recipe = self._compiling(own)
+        contract, summary = self.contract, self.summary
+        for variant in own:
+            contract, summary = variant.changed(contract), f"{summary}; {variant.summary}"
+        after = next((variant.after for variant in own if variant.after is not None), self.after)
+        layer = next((variant.layer for variant in own if variant.layer is not None), None)
+        return replace(
+            self,
+            name=":".join((self.name, *(variant.name for variant in own))),
+            summary=summary,
+            contract=contract,
+            build=build,
+            recipe=recipe,
+            after=after and after._if_taken(own),
+            layer=layer and layer._if_taken(own),
+            varies=tuple(self.with_(*fewer) for fewer in self._fewer(own)),
+            conditions=next((each.conditions for each in own if each.conditions), None),
+            group=1 if any(variant.alone for variant in own) else self.group,
+            variants=(),
+        )
+
+    def _ordered(self, chosen: Sequence[Variant]) -> list[Variant]:
+        names = {variant.name for variant in chosen}
+        settings = {variant.name: variant for variant in chosen if variant.tracing.config}
+        own = [variant for variant in self.variants if variant.name in names]
+        return [*own, *(settings[name] for name in sorted(settings))]
+
+    def _if_taken(self, chosen: Sequence[Variant]) -> Target | None:
+        """The target in these variants; None if it does not have them."""
+        if any(self.own(variant) is None for variant in chosen) or self.excluded(chosen):
+            return None
+        return self.with_(*chosen)
+
+    def _fewer(self, chosen: Sequence[Variant]) -> list[list[Variant]]:
+        """The variants without one of them, and with what the compiler may choose in its place."""
+        fewer = [[other for other in chosen if other is not variant] for variant in chosen]
+        for rest, variant in zip(tuple(fewer), chosen, strict=True):
+            like = [own for own in self.variants if own.name == variant.like]
+            if like and self._ordered(rest + like) not in fewer:
+                fewer.append(self._ordered(rest + like))
+        return fewer
+
+    def _compiling(self, chosen: Sequence[Variant]) -> tuple[PlainBuild, str]:
+        """The build and the recipe in these variants."""
+        build, recipe = self.build, self.recipe
+        called = [variant for variant in chosen if variant.build is not None]
+        if self.traced_recipe is not None:
+            tracing = functools.reduce(Tracing.__or__, (each.tracing for each in chosen))
+            tracing = replace(tracing, called=bool(called))
+            build, recipe = functools.partial(build, tracing=tracing), self.traced_recipe(tracing)
+            if tracing.symbolic:
+                build = functools.partial(_guarded, build)
+        for variant in called:
+            assert variant.build is not None
+            assert variant.recipe is not None
+            build, recipe = functools.partial(variant.build, build), variant.recipe(recipe)
+        return build, recipe
+
+
+def _guarded(build: PlainBuild, function: Function, inputs: Sequence[torch.Tensor]) -> Build:
+    found = build(function, inputs)
+    if not found.stages:
+        return found
+    return replace(found, function=guarded(found.stages[0].graph, found.function))

@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from aliasproof.programs.errors import Rejected
-from aliasproof.targets.target import Build, Function
+from aliasproof.programs.execution import ProgramFunction, as_graph
+
+_Function: TypeAlias = Callable[..., object]
 
 
 @dataclass(frozen=True, slots=True)
 class Tracing:
-    """Whether a trace decomposes operators, and whether sizes are symbols.
+    """Whether a trace decomposes operators, whether sizes are symbols, and settings of Inductor.
 
-    The decompositions are those of Inductor, which contain the core ATen ones.
+    The decompositions are those of Inductor, which contain the core ATen ones. `config` has
+    settings of `torch._inductor.config`. `called` says that a variant calls what is compiled: more
+    than once, with gradients, or on other inputs.
     """
 
     decompose: bool = False
     symbolic: bool = False
+    config: Mapping[str, object] = field(default_factory=dict)
+    called: bool = False
+
+    def __or__(self, other: Tracing) -> Tracing:
+        """What one of the two says."""
+        return Tracing(
+            self.decompose or other.decompose,
+            self.symbolic or other.symbolic,
+            {**self.config, **other.config},
+            self.called or other.called,
+        )
 
     @property
     def table(self) -> dict[Any, Callable[..., Any]] | None:
@@ -51,6 +66,11 @@ class Tracing:
         """The argument of `torch.compile` in a recipe."""
         return ", dynamic=True" if self.symbolic else ""
 
+    @property
+    def options(self) -> str:
+        """The argument of `torch.compile` that has the settings, in a recipe."""
+        return f", options={dict(self.config)}" if self.config else ""
+
     def arguments(self) -> str:
         """Arguments of `make_fx` in a recipe."""
         named = {
@@ -63,26 +83,21 @@ class Tracing:
 PLAIN = Tracing()
 
 
-@dataclass(frozen=True, slots=True)
-class Traced:
-    """The build and the recipe of a target, as functions of how it traces."""
+def untraced(function: _Function) -> _Function:
+    """A program as its graph; any other function as it is."""
+    if not isinstance(function, ProgramFunction):
+        return function
+    return fx.GraphModule(torch.nn.Module(), as_graph(function.program))
 
-    build: Callable[..., Build]
-    recipe: Callable[..., str]
 
-
-def traced(function: Function, inputs: Sequence[torch.Tensor], tracing: Tracing) -> fx.GraphModule:
+def traced(function: _Function, inputs: Sequence[torch.Tensor], tracing: Tracing) -> fx.GraphModule:
     """The graph that `make_fx` captures."""
-    trace = make_fx(
-        function,
-        decomposition_table=tracing.table,
-        tracing_mode=tracing.mode,
-    )
+    trace = make_fx(function, decomposition_table=tracing.table, tracing_mode=tracing.mode)
     graph: fx.GraphModule = trace(*inputs)
     return graph
 
 
-def guarded(graph: fx.GraphModule, function: Function) -> Function:
+def guarded(graph: fx.GraphModule, function: _Function) -> _Function:
     """The function, for inputs that satisfy the guards of the trace.
 
     A compiler compiles again for other inputs, so a graph says nothing about them. Raises

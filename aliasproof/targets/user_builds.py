@@ -14,14 +14,26 @@ from dataclasses import dataclass, replace
 import torch
 
 from aliasproof.oracles.contract import Promise, Waiver
-from aliasproof.targets import aot, aot_eager, dynamo
+from aliasproof.targets import aot, aot_eager, dynamo, variants
 from aliasproof.targets.target import Build, Function, Target
-from aliasproof.targets.tracing import PLAIN, Traced, Tracing
-from aliasproof.targets.user_code import UserBackend, UserPass, after_pass, understood
+from aliasproof.targets.tracing import PLAIN, Tracing
 from aliasproof.targets.user_names import CodeName, folder_of, load
+from aliasproof.targets.user_targets import UserBackend, UserPass, after_pass, understood
 
-# What the tables of variants call such targets.
-OWN_PASS, OWN_BACKEND, OWN_TARGET = "your pass", "your backend", "your target"
+# How messages call targets that a user's code makes, and the variants of these.
+PASS_VARIANTS = (variants.DECOMPOSE, variants.SYMBOLIC, variants.GRAD, variants.KEPT_OUTPUTS)
+# A backend may use AOTAutograd in all variants.
+BACKEND_VARIANTS = tuple(
+    replace(variant, layer=aot_eager.TARGET)
+    for variant in (
+        variants.SYMBOLIC,
+        variants.CAPTURED,
+        variants.BUFFERS,
+        *variants.SECOND_CALLS,
+        *variants.CONTROL_FLOW,
+    )
+)
+KINDS = {"your pass": PASS_VARIANTS, "your backend": BACKEND_VARIANTS}
 
 NO_GRAPHS = "a backend of a user shows no graphs"
 OTHER_ARITHMETIC = Waiver(
@@ -29,19 +41,7 @@ OTHER_ARITHMETIC = Waiver(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class UserTarget:
-    """A target of a user, what kind of code it is, and how its variants are built, if it has any.
-
-    `kind` is what the tables of variants call it.
-    """
-
-    target: Target
-    kind: str
-    traced: Traced | None = None
-
-
-def of_code(code: CodeName) -> UserTarget:
+def of_code(code: CodeName) -> Target:
     """The target that a name stands for.
 
     Raises `UserError` if it cannot be imported, or is neither a pass nor a backend nor a `Target`.
@@ -58,50 +58,46 @@ def of_value(value: object) -> Target:
     module, name = getattr(value, "__module__", "?"), getattr(value, "__qualname__", None)
     attribute = str(name or type(value).__name__)
     code = CodeName(f"{module}:{attribute}", str(module), attribute)
-    return _of_value(value, code, Import((), attribute)).target
+    return _of_value(value, code, Import((), attribute))
 
 
-def _of_value(value: object, code: CodeName, imported: Import) -> UserTarget:
+def _of_value(value: object, code: CodeName, imported: Import) -> Target:
     found = understood(value, code)
     if isinstance(found, Target):
-        return UserTarget(replace(found, name=code.name), OWN_TARGET)
+        return replace(found, name=code.name, variants=(), has_settings=False)
     if isinstance(found, UserPass):
         return _of_pass(found, code, imported)
     return _of_backend(found, code, imported)
 
 
-def _of_pass(user_pass: UserPass, code: CodeName, imported: Import) -> UserTarget:
-    traced = Traced(
-        functools.partial(_build_pass, user_pass),
-        functools.partial(_recipe_of_pass, user_pass, imported),
-    )
-    target = Target(
+def _of_pass(user_pass: UserPass, code: CodeName, imported: Import) -> Target:
+    recipe = functools.partial(_recipe_of_pass, user_pass, imported)
+    return Target(
         name=code.name,
         summary=f"AOTAutograd's graphs through your pass {code.source}, run in eager",
         contract=replace(aot.CONTRACT, waivers=(*aot.CONTRACT.waivers, OTHER_ARITHMETIC)),
-        build=traced.build,
-        recipe=traced.recipe(PLAIN),
+        build=functools.partial(aot.build, keep_input_mutations=True, further=user_pass),
+        recipe=recipe(PLAIN),
         after=aot.AOT,
+        traced_recipe=recipe,
+        variants=PASS_VARIANTS,
     )
-    return UserTarget(target, OWN_PASS, traced)
 
 
-def _of_backend(backend: UserBackend, code: CodeName, imported: Import) -> UserTarget:
-    traced = Traced(
-        functools.partial(_build_backend, backend),
-        functools.partial(_recipe_of_backend, imported),
-    )
-    target = Target(
+def _of_backend(backend: UserBackend, code: CodeName, imported: Import) -> Target:
+    recipe = functools.partial(_recipe_of_backend, imported)
+    return Target(
         name=code.name,
         summary=f"torch.compile(backend=...) with your backend {code.source}",
         # It may use AOTAutograd, whose documented limits are then not its fault.
         contract=aot_eager.CONTRACT,
-        build=traced.build,
-        recipe=traced.recipe(PLAIN),
+        build=functools.partial(_build_backend, backend),
+        recipe=recipe(PLAIN),
         after=dynamo.TARGET,
         layer=aot_eager.TARGET,
+        traced_recipe=recipe,
+        variants=BACKEND_VARIANTS,
     )
-    return UserTarget(target, OWN_BACKEND, traced)
 
 
 def _build_backend(
@@ -111,15 +107,6 @@ def _build_backend(
     tracing: Tracing = PLAIN,
 ) -> Build:
     return Build(dynamo.compiled(function, backend, tracing), [], NO_GRAPHS)
-
-
-def _build_pass(
-    user_pass: UserPass,
-    function: Function,
-    inputs: Sequence[torch.Tensor],
-    tracing: Tracing = PLAIN,
-) -> Build:
-    return aot.build(function, inputs, tracing, keep_input_mutations=True, further=user_pass)
 
 
 # --- recipes --------------------------------------------------------------------------------------
@@ -156,14 +143,8 @@ def _import(code: CodeName, value: object) -> Import:
 
 
 def _recipe_of_pass(user_pass: UserPass, imported: Import, tracing: Tracing) -> str:
-    plain = aot.recipe(tracing, keep_input_mutations=True)
+    plain = aot.recipe(tracing, keep_input_mutations=True, compiler="compiler")
     head, returned, tail = plain.rpartition("    return aot_function(")
-    compiler = f"""{imported.indented()}
-    def compiler(graph, example_inputs):
-        return after_pass(graph, {user_pass.source(imported.expression)})
-
-"""
-    tail = tail.replace("fw_compiler=lambda graph, _: graph", "fw_compiler=compiler")
     return f"""
 {imported.modules}from typing import Any
 
@@ -171,7 +152,11 @@ def _recipe_of_pass(user_pass: UserPass, imported: Import, tracing: Tracing) -> 
 {inspect.getsource(after_pass)}
 
 def compiled(program, inputs):
-{compiler}{returned}{tail}"""
+{imported.indented()}
+    def compiler(graph, example_inputs):
+        return after_pass(graph, {user_pass.source(imported.expression)})
+
+{returned}{tail}"""
 
 
 def _recipe_of_backend(imported: Import, tracing: Tracing) -> str:

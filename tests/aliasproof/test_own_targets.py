@@ -14,7 +14,7 @@ import pytest
 
 from aliasproof.campaigns.store.run_folder import write_finding
 from aliasproof.commands.targets import installed_targets
-from aliasproof.targets import user_names, variants
+from aliasproof.targets import registry, user_names
 from aliasproof.targets.registry import TARGETS, target
 from tests.aliasproof.test_show import FINDING
 
@@ -35,7 +35,7 @@ def inputs():
 def ungranted(monkeypatch):
     """As in a new process."""
     monkeypatch.setattr(user_names, "_granted", set())
-    monkeypatch.setattr(variants, "OWN", {})
+    monkeypatch.setattr(registry, "OWN", {})
 
 
 @pytest.fixture

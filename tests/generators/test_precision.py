@@ -31,7 +31,7 @@ from aliasproof.programs.execution import run
 from aliasproof.programs.foreach_calls import is_foreach
 from aliasproof.programs.indexed_stores import INDEXED_STORES
 from aliasproof.programs.op_properties import PROPERTIES as OF_OPS
-from aliasproof.programs.op_properties import ROWS, Rounding
+from aliasproof.programs.op_properties import ROWS, KernelTrait
 from aliasproof.programs.program import Instruction, Program
 from aliasproof.programs.rounding_tables import rounding_name, rounds_alike
 from aliasproof.programs.schemas import Kind, facts, is_composite, resolve
@@ -42,14 +42,14 @@ aten = torch.ops.aten
 # --- rounding -------------------------------------------------------------------------------------
 
 
-HOW = Rounding.MOVES | Rounding.EXACT | Rounding.ONCE | Rounding.DIFFERS
+HOW = KernelTrait.MOVES | KernelTrait.EXACT | KernelTrait.ONCE | KernelTrait.DIFFERS
 
 
 def declares_rounding(op: OpOverload) -> bool:
     """True if it is known whether all correct kernels for the op give the same bits."""
     ours = op.namespace == NAMESPACE  # all of these copy and add
     row = OF_OPS.get(rounding_name(op))
-    return ours or facts(op).kind is Kind.VIEW or (row is not None and bool(row.rounding & HOW))
+    return ours or facts(op).kind is Kind.VIEW or (row is not None and bool(row.traits & HOW))
 
 
 # --- value hashes ---------------------------------------------------------------------------------
@@ -171,8 +171,8 @@ def test_an_op_that_nobody_declared_is_named_with_the_file_to_edit(
 def test_no_op_is_declared_twice() -> None:
     names = [name for row in ROWS for name in row.names.split()]
     assert len(set(names)) == len(names)
-    assert all((row.rounding & HOW) in (*HOW, Rounding(0)) for row in ROWS)
-    assert all((Rounding.DIFFERS in row.rounding) == (row.why != "") for row in ROWS)
+    assert all((row.traits & HOW) in (*HOW, KernelTrait(0)) for row in ROWS)
+    assert all((KernelTrait.DIFFERS in row.rounding) == (row.why != "") for row in ROWS)
     stores = {str(packet).removeprefix("aten.").rstrip("_") for packet in INDEXED_STORES}
     assert not any(OF_OPS[name].equal for name in stores)
     assert not any(hashed_as_a_whole(name) for name in MOVES)

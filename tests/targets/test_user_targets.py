@@ -18,12 +18,12 @@ from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.observation import observe
 from aliasproof.programs.errors import UserError
 from aliasproof.programs.values import clone_inputs
-from aliasproof.targets import user_names, variants
+from aliasproof.targets import registry, user_names
 from aliasproof.targets.identity import build
 from aliasproof.targets.registry import is_importable, target
 from aliasproof.targets.target import Target
-from aliasproof.targets.user_code import UserBackend, UserPass, understood
 from aliasproof.targets.user_names import CodeName, grant, parsed
+from aliasproof.targets.user_targets import UserBackend, UserPass, understood
 from aliasproof.trials.examination import Examination, examine
 from aliasproof.trials.trial import Case
 
@@ -95,7 +95,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (tmp_path / name).write_text(CODE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(user_names, "_granted", set())
-    monkeypatch.setattr(variants, "OWN", {})
+    monkeypatch.setattr(registry, "OWN", {})
     monkeypatch.setattr(sys, "path", [*sys.path])
     before = {*sys.modules}
     yield tmp_path

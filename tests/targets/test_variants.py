@@ -21,12 +21,11 @@ from aliasproof.programs.printing import source
 from aliasproof.programs.program import Program
 from aliasproof.programs.values import input_tensors
 from aliasproof.targets.control_flow import FORMS
-from aliasproof.targets.registry import TARGETS, target
+from aliasproof.targets.registry import TARGETS, taken_by, target
 from aliasproof.targets.second_calls import SECOND_CALLS
 from aliasproof.targets.target import Function
-from aliasproof.targets.user_builds import OWN_BACKEND, OWN_PASS
-from aliasproof.targets.variant_table import APART, VARIANTS
-from aliasproof.targets.variants import is_variant, variants_of
+from aliasproof.targets.user_builds import KINDS
+from aliasproof.targets.variants import VARIANTS, is_variant
 from aliasproof.trials.attribution import Symptom
 from aliasproof.trials.examination import examine
 from aliasproof.trials.trial import Case
@@ -36,7 +35,7 @@ known_bug = pytest.mark.skipif(
     not torch.__version__.startswith("2.13."), reason="a bug of torch 2.13"
 )
 
-SINGLE = [f"{name}:{variant}" for name in TARGETS for variant in variants_of(name)]
+SINGLE = [f"{name}:{own.name}" for name in TARGETS for own in TARGETS[name].variants]
 DOUBLE = ["fx-reinplace:decompose:symbolic", "aot:decompose:grad", "aot-eager:symbolic:second-call"]
 # Guards are Dynamo's: one target shows what all of them do, and generated code costs seconds.
 RUN = [
@@ -58,11 +57,11 @@ def matrix() -> Tensor:
 # --- names ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [*SINGLE, *DOUBLE])
-def test_a_name_gives_the_target_of_that_name(name: str) -> None:
-    found = target(name)
-    assert found.name == name
-    assert all(target(fewer.name).name == fewer.name for fewer in found.earlier)
+def test_a_name_gives_the_target_of_that_name() -> None:
+    for name in (*SINGLE, *DOUBLE):
+        found = target(name)
+        assert found.name == name
+        assert all(target(fewer.name).name == fewer.name for fewer in found.earlier)
 
 
 def test_the_order_of_variants_does_not_matter() -> None:
@@ -105,18 +104,20 @@ def test_an_impossible_variant_is_refused_with_advice(name: str, message: str) -
     assert message in str(raised.value)
 
 
-def test_the_tables_name_targets_and_variants_that_exist() -> None:
-    for variant in VARIANTS.values():
-        assert set(variant.targets) <= {*TARGETS, OWN_PASS, OWN_BACKEND}
-    for pair in APART:
-        assert pair <= set(VARIANTS)
+def test_a_target_takes_variants_of_the_table_in_its_order() -> None:
+    for taken in (*(accused.variants for accused in TARGETS.values()), *KINDS.values()):
+        names = [variant.name for variant in taken]
+        assert names == [name for name in VARIANTS if name in names]
+        assert all(
+            {*variant.apart, variant.like or variant.name} <= {*VARIANTS} for variant in taken
+        )
 
 
 def test_the_documentation_has_the_table() -> None:
     text = (Path(__file__).parents[2] / "docs" / "targets.md").read_text()
     rows = [[cell.strip() for cell in line.split("|")] for line in text.splitlines()]
     table = {row[1]: row[3].split(", ") for row in rows if len(row) == 5 and row[1][:1] == "`"}
-    assert table == {f"`{name}`": [*variant.targets] for name, variant in VARIANTS.items()}
+    assert table == {f"`{name}`": taken_by(variant) for name, variant in VARIANTS.items()}
 
 
 def test_an_identifier_is_a_name_of_a_folder_on_every_system() -> None:

@@ -5,6 +5,7 @@ It needs torch alone. For the reference pass, it also imports that pass.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import subprocess
@@ -28,16 +29,14 @@ from aliasproof.programs.program import Program
 from aliasproof.programs.schemas import facts, resolve
 from aliasproof.programs.values import input_tensors
 from aliasproof.targets import (
-    buffers,
-    captured,
     control_flow,
-    freezing,
     gradients,
     inductor_reinplace,
     second_calls,
-    settings,
+    variants,
 )
 from aliasproof.targets.target import Target
+from aliasproof.targets.tracing import PLAIN, Tracing
 
 TIMEOUT = 120  # seconds. A script runs one small program, so one that takes longer hangs.
 COMPILED = "compiled(program, inputs())"  # how a script calls a recipe
@@ -66,29 +65,18 @@ class Compiler:
     @classmethod
     def of_backend(cls, backend: str, target: str, *, near: bool) -> Compiler:
         """`torch.compile` with that backend, called as the variants of a target say."""
-        variants = target.split(":")[1:]
+        names = target.split(":")[1:]
+        chosen = [variant for variant in map(variants.named, names) if variant is not None]
+        tracing = functools.reduce(Tracing.__or__, (each.tracing for each in chosen), PLAIN)
         name = f"torch.compile(backend='{backend}')"
-        dynamic = ", dynamic=True" if "symbolic" in variants else ""
-        given = dict(settings.parsed(each) for each in variants if "=" in each)
-        options = f", options={given}" if given and backend == "inductor" else ""
-        compiled = f'torch.compile(program, backend="{backend}"{dynamic}{options})'
+        options = tracing.options if backend == "inductor" else ""
+        compiled = f'torch.compile(program, backend="{backend}"{tracing.dynamic}{options})'
         plain = f"def compiled(program, inputs):\n    return {compiled}"
-        later = second_calls.SECOND_CALLS.keys() & {*variants}
-        if later:
-            recipe = second_calls.SECOND_CALLS[later.pop()].recipe(plain)
-        elif "grad" in variants:
-            recipe = gradients.recipe(plain)
-        elif "captured" in variants:
-            recipe = captured.recipe(plain)
-        elif forms := control_flow.FORMS.keys() & {*variants}:
-            recipe = control_flow.FORMS[forms.pop()].recipe(plain)
-        elif "buffers" in variants:
-            recipe = buffers.recipe(plain)
-        elif "freezing" in variants:
-            recipe = freezing.recipe(plain)
-        else:  # as short as a user would write it
-            return cls(name, "", compiled, near)
-        return cls(name, recipe, COMPILED, near)
+        for variant in chosen:
+            if variant.recipe is not None:
+                return cls(name, variant.recipe(plain), COMPILED, near)
+        # As short as a user would write it.
+        return cls(name, "", compiled, near)
 
 
 def render(
