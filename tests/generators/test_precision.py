@@ -172,7 +172,7 @@ def test_no_op_is_declared_twice() -> None:
     names = [name for row in ROWS for name in row.names.split()]
     assert len(set(names)) == len(names)
     assert all((row.traits & HOW) in (*HOW, KernelTrait(0)) for row in ROWS)
-    assert all((KernelTrait.DIFFERS in row.rounding) == (row.why != "") for row in ROWS)
+    assert all((KernelTrait.DIFFERS in row.traits) == (row.why != "") for row in ROWS)
     stores = {str(packet).removeprefix("aten.").rstrip("_") for packet in INDEXED_STORES}
     assert not any(OF_OPS[name].equal for name in stores)
     assert not any(hashed_as_a_whole(name) for name in MOVES)
