@@ -43,7 +43,7 @@ class CoveredOp:
 def coverage() -> list[CoveredOp]:
     """Each ATen overload that gives a view or writes an argument, by kind and name."""
     groups = {operator.name: operator.group for operator in OPERATORS}
-    found = [_covered(op, groups) for op in _overloads()]
+    found = [_coverage_of(op, groups) for op in _overloads()]
     return sorted(found, key=lambda each: (list(Kind).index(each.facts.kind), str(each.op)))
 
 
@@ -60,7 +60,7 @@ def _overloads() -> Iterator[OpOverload]:
             yield op
 
 
-def _covered(op: OpOverload, groups: dict[str, str]) -> CoveredOp:
+def _coverage_of(op: OpOverload, groups: dict[str, str]) -> CoveredOp:
     known = facts(op)
     if str(op) in groups:
         return CoveredOp(op, known, OpStatus.DRAWN, groups[str(op)])
@@ -120,7 +120,7 @@ def _argument_of_no_program(op: OpOverload) -> str | None:
     return None
 
 
-def _generated(op: OpOverload) -> str | None:
+def _why_generated(op: OpOverload) -> str | None:
     """The `out=` forms that nobody wrote."""
     if facts(op).kind in (Kind.OUT, Kind.MUTATING) and torch.Tag.generated in op.tags:
         return "generated: calls the functional form, then copies"
@@ -171,5 +171,5 @@ _NOT_APPLICABLE: tuple[Callable[[OpOverload], str | None], ...] = (
     _no_kernel,
     _argument_of_no_program,
     _by_table,
-    _generated,
+    _why_generated,
 )

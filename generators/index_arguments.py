@@ -137,8 +137,8 @@ def _indexes(
 def values_to_put(draft: Draft) -> Argument:
     """A tensor that broadcasts to what the drawn indices select."""
     # How many elements a mask selects depends on its data, so look at what the call would select.
-    chosen = _selected(draft, "aten.index.Tensor", "indices")
-    return _changed(
+    chosen = _selection(draft, "aten.index.Tensor", "indices")
+    return _changed_selection(
         draft, "aten.index.Tensor", "indices", accepts=lambda t: broadcasts(t.shape, chosen.shape)
     )
 
@@ -148,7 +148,9 @@ def rows_to_store(draft: Draft) -> Argument:
     shape = list(draft.self.shape)
     shape[draft.integer("dim")] = draft.tensor("index").numel()
     select = "aten.index_select.default"
-    return _changed(draft, select, "dim", "index", accepts=lambda t: list(t.shape) == shape)
+    return _changed_selection(
+        draft, select, "dim", "index", accepts=lambda t: list(t.shape) == shape
+    )
 
 
 def at_least_index(draft: Draft) -> Argument:
@@ -158,13 +160,15 @@ def at_least_index(draft: Draft) -> Argument:
     def fits(tensor: torch.Tensor) -> bool:
         return tensor.dim() == len(shape) and all(map(int.__ge__, tensor.shape, shape))
 
-    return _changed(draft, "aten.gather.default", "dim", "index", accepts=fits)
+    return _changed_selection(draft, "aten.gather.default", "dim", "index", accepts=fits)
 
 
 def as_many_as_index(draft: Draft) -> Argument:
     """A tensor of the first one's dtype with as many elements as the index."""
     count = draft.tensor("index").numel()
-    return _changed(draft, "aten.take.default", "index", accepts=lambda t: t.numel() == count)
+    return _changed_selection(
+        draft, "aten.take.default", "index", accepts=lambda t: t.numel() == count
+    )
 
 
 def as_many_as_mask(draft: Draft) -> Argument:
@@ -173,7 +177,7 @@ def as_many_as_mask(draft: Draft) -> Argument:
     return separate_tensor(draft, lambda t: t.numel() >= count, draft.self.shape)
 
 
-def _selected(draft: Draft, read: str, *arguments: str) -> torch.Tensor:
+def _selection(draft: Draft, read: str, *arguments: str) -> torch.Tensor:
     """What a read of the first tensor gives with the arguments drawn."""
     values = [draft.value(name) for name in arguments]
     try:
@@ -183,7 +187,7 @@ def _selected(draft: Draft, read: str, *arguments: str) -> torch.Tensor:
     return selected
 
 
-def _changed(
+def _changed_selection(
     draft: Draft, read: str, *arguments: str, accepts: Callable[[torch.Tensor], bool]
 ) -> Argument:
     """A tensor of the scene that fits, or what is read at the indices, changed."""

@@ -213,7 +213,7 @@ def _contiguous(pick: Pick, shape: Shape) -> tuple[Shape, Shape]:
     return shape, dense_strides(shape)
 
 
-def _transposed(pick: Pick, shape: Shape) -> tuple[Shape, Shape]:
+def _transposed_layout(pick: Pick, shape: Shape) -> tuple[Shape, Shape]:
     """All dimensions in reverse order in memory, or the last two."""
     last_two = (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
     return shape, _strides_in_order(shape, pick.one((tuple(range(len(shape)))[::-1], last_two)))
@@ -232,7 +232,7 @@ def _gaps(pick: Pick, shape: Shape) -> tuple[Shape, Shape]:
     return shape, pick.one((every_second, dense_strides((*shape[:-1], shape[-1] + 1))))
 
 
-def _expanded(pick: Pick, shape: Shape) -> tuple[Shape, Shape]:
+def _expanded_layout(pick: Pick, shape: Shape) -> tuple[Shape, Shape]:
     return (2, *shape), (0, *dense_strides(shape))
 
 
@@ -254,9 +254,9 @@ def _strides_in_order(shape: Shape, order: Shape) -> Shape:
 # other names in `LAYOUTS` may come on top of any of these.
 _LAYOUTS: dict[str, tuple[int, Callable[[Pick, Shape], tuple[Shape, Shape]]]] = {
     "contiguous": (0, _contiguous),
-    "transposed": (2, _transposed),
+    "transposed": (2, _transposed_layout),
     "channels last": (3, _channels_last),
     "gaps": (1, _gaps),
-    "expanded": (0, _expanded),
+    "expanded": (0, _expanded_layout),
     "overlapping": (1, _overlapping),
 }

@@ -62,7 +62,7 @@ def number_per_item(draft: Draft) -> Argument:
 def _per_item(
     draft: Draft, fits: Callable[[torch.Tensor, torch.Tensor], bool]
 ) -> tuple[Argument, ...]:
-    written, chosen = _written(draft), []
+    written, chosen = _written_names(draft), []
     for index, name in enumerate(written):
         own = draft.scene.values[name]
         fitting = draft.scene.newest_first(functools.partial(fits, own))
@@ -74,7 +74,7 @@ def _per_item(
     return tuple(chosen)
 
 
-def _written(draft: Draft) -> list[str]:
+def _written_names(draft: Draft) -> list[str]:
     return [ref.name for ref in draft.elements("self") if isinstance(ref, Ref)]
 
 

@@ -155,7 +155,7 @@ def draw_call(pick: Pick, scene: Scene, features: Features, operator: Operator) 
     draft = Draft(pick, scene, features, accepts=operator.accepts)
     if not operator.takes_tensor_list:
         fitting = scene.newest_first(operator.fits)
-        fitting = fitting or [_converted(pick, scene, operator)]
+        fitting = fitting or [_conversion(pick, scene, operator)]
         # Recent values, so that instructions build on each other.
         recent = fitting[:4] if pick.chance(50) else fitting
         draft.drawn["self"] = Ref(pick.one(recent))
@@ -166,7 +166,7 @@ def draw_call(pick: Pick, scene: Scene, features: Features, operator: Operator) 
     scene.call(operator.name, *args, named=True if pick.chance(15) else None, **kwargs)
 
 
-def _converted(pick: Pick, scene: Scene, operator: Operator) -> str:
+def _conversion(pick: Pick, scene: Scene, operator: Operator) -> str:
     """A value of the scene as a dtype that the operator accepts. Raises `NoChoice` without one."""
     dtype = pick.one([dtype for dtype in DTYPES if operator.accepts(dtype)])
     # Eager warns when a conversion discards imaginary parts.

@@ -99,20 +99,22 @@ def _by_itself(
     overlaps = ours and (overlaps or is_composite(call.op))
     place = run.name(node.node)
     for index, target in enumerate(written):
-        evidence = {"writes": _shown(target)}
+        evidence = {"writes": _evidence(target)}
         for item, operand in () if overlaps else _items(call.read):
             # A `_foreach_` op works on one item of its lists after the other, or on all at once.
             own = item == index or call.op is None or not is_foreach(call.op)
             if not operand.written and _reads_elsewhere(call, target, operand, own=own):
                 kind = "reads bytes that it overwrites at other positions"
-                yield Violation("clobbers", kind, place, evidence | {"reads": _shown(operand)})
+                yield Violation("clobbers", kind, place, evidence | {"reads": _evidence(operand)})
         if _stores_twice(call, target):
             kind = "writes through memory that overlaps itself"
             yield Violation("clobbers", kind, place, evidence)
         for other in () if overlaps else written[:index]:
             if _overlap_in_kernel(call.op, target, other):
                 kind = "writes the same memory through two arguments"
-                yield Violation("clobbers", kind, place, evidence | {"and writes": _shown(other)})
+                yield Violation(
+                    "clobbers", kind, place, evidence | {"and writes": _evidence(other)}
+                )
 
 
 def _items(operands: Sequence[Operand]) -> Iterator[tuple[int, Operand]]:
@@ -181,7 +183,7 @@ def _stores_twice(call: NodeCall, target: Operand) -> bool:
     return not fills and overlaps_itself(target.location.region)
 
 
-def _shown(operand: Operand) -> dict[str, object]:
+def _evidence(operand: Operand) -> dict[str, object]:
     region = operand.location.region
     return {
         "argument": operand.argument,

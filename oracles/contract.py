@@ -164,9 +164,9 @@ class Contract:
         for difference in differences:
             limitation = self.limitation(difference, trace)
             if limitation is None:
-                violations.append(self._labelled(difference, trace))
+                violations.append(self._violation(difference, trace))
             elif difference.promise in ON_GRAPHS_ALONE:
-                notes.append(_explained(difference.shown, "cause", limitation.reason))
+                notes.append(_with_evidence(difference.shown, "cause", limitation.reason))
             else:
                 documented.append(Documented(difference.shown, limitation))
         return with_differences(violations, documented, notes, otherwise)
@@ -209,14 +209,16 @@ class Contract:
         """The documented refusal that this error is, or None."""
         return next((known for known in self.refusals if known.covers(error, trace)), None)
 
-    def _labelled(self, difference: Difference, trace: Trace) -> Violation:
+    def _violation(self, difference: Difference, trace: Trace) -> Violation:
         dispute = next((each for each in self.disputes if each.when(difference, trace)), None)
         if dispute is None:
             return difference.shown
-        return replace(_explained(difference.shown, "disputed", dispute.reason), label="disputed")
+        return replace(
+            _with_evidence(difference.shown, "disputed", dispute.reason), label="disputed"
+        )
 
 
-def _explained(violation: Violation, key: str, reason: str) -> Violation:
+def _with_evidence(violation: Violation, key: str, reason: str) -> Violation:
     return replace(violation, evidence={**violation.evidence, key: reason})
 
 
@@ -310,7 +312,7 @@ def overlapping_writes_come_from_expand(trace: Trace) -> bool:
 def writes_overlapping_input(trace: Trace) -> bool:
     """An input that overlaps itself is written, directly or through a view."""
     overlapping = [view.region for view in trace.inputs if overlaps_itself(view.region)]
-    return any(_written(region, trace) for region in overlapping)
+    return any(_is_written(region, trace) for region in overlapping)
 
 
 def comes_from_expand(difference: Difference, trace: Trace) -> bool:
@@ -352,12 +354,12 @@ def writes_inputs_of_two_dtypes(trace: Trace) -> bool:
     """Inputs of two dtypes overlap, and the memory that they cover is written."""
     return any(
         len({view.dtype for view in group}) > 1
-        and any(_written(view.region, trace) for view in group)
+        and any(_is_written(view.region, trace) for view in group)
         for group in _overlapping_groups(trace.inputs)
     )
 
 
-def _written(region: Region, trace: Trace) -> bool:
+def _is_written(region: Region, trace: Trace) -> bool:
     """Whether a write covers a byte of the region."""
     return any(overlap(region, written) for written in trace.written_regions)
 

@@ -76,7 +76,7 @@ class HashedMemory:
 
     def read(self, tensor: torch.Tensor) -> Array:
         """The hashes that a tensor shows: its sizes, then the bytes of an element."""
-        return with_lazy_bits(tensor, self._stored(tensor))
+        return with_lazy_bits(tensor, self._stored_hashes(tensor))
 
     def elements(self, tensor: torch.Tensor) -> Array:
         """One hash per element of a tensor."""
@@ -84,9 +84,9 @@ class HashedMemory:
 
     def write(self, tensor: torch.Tensor, hashes: Array) -> None:
         """Store what a tensor shows from now on."""
-        self._stored(tensor)[...] = with_lazy_bits(tensor, hashes)
+        self._stored_hashes(tensor)[...] = with_lazy_bits(tensor, hashes)
 
-    def _stored(self, tensor: torch.Tensor) -> Array:
+    def _stored_hashes(self, tensor: torch.Tensor) -> Array:
         """The hashes in memory, as a view: sizes of the tensor, then the bytes of an element."""
         hashes, offset = self.of(tensor.untyped_storage()), int(tensor.storage_offset())
         return entries_of(hashes, tensor.shape, tensor.stride(), offset, tensor.element_size())

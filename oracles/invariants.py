@@ -187,7 +187,7 @@ def miscounts(seen: Seen) -> Iterator[BrokenInvariant]:
     """
     for node in seen.run.nodes:
         meta = node.node.meta.get("val")
-        if meta is None or node.node.op == "output" or _raised(seen.run, node):
+        if meta is None or node.node.op == "output" or _has_raised(seen.run, node):
             continue
         expected, found = len(list(tensors_in(meta))), len(node.locations)
         left_out = node.value.count(None) if isinstance(node.value, (list, tuple)) else 0
@@ -195,7 +195,7 @@ def miscounts(seen: Seen) -> Iterator[BrokenInvariant]:
             yield BrokenInvariant(node.node, {"noted": expected, "in the run": found})
 
 
-def _raised(run: StageRun, node: NodeRun) -> bool:
+def _has_raised(run: StageRun, node: NodeRun) -> bool:
     return run.error is not None and run.error[0] is node.node
 
 

@@ -57,7 +57,7 @@ def missed(stage: Stage, inputs: FreshInputs) -> list[Opportunity]:
     their contents must stay. Raises what the stage raises.
     """
     graph, found = stage.graph.graph, []
-    captured = list(_captured(stage.graph).values())
+    captured = list(_captured_tensors(stage.graph).values())
 
     def fresh() -> list[torch.Tensor]:
         return [*inputs(), *clone_inputs(captured)]
@@ -125,19 +125,23 @@ class _Interpreter(fx.Interpreter):
         super().__init__(module, graph=graph)
         self.extra_traceback = False
         self.nbytes: dict[str, int] = {}
-        self._captured = _captured(module)
+        self._captured_tensors = _captured_tensors(module)
 
     def run_with_captured(self, *given: torch.Tensor) -> object:
         """Run on the inputs and, after them, stand-ins for the captured tensors."""
-        count = len(given) - len(self._captured)
-        self._captured = dict(zip(self._captured, given[count:], strict=True))
+        count = len(given) - len(self._captured_tensors)
+        self._captured_tensors = dict(zip(self._captured_tensors, given[count:], strict=True))
         with torch.random.fork_rng(devices=[]):  # each run draws the same random numbers
             torch.manual_seed(0)
             result: object = self.run(*given[:count])
         return result
 
     def fetch_attr(self, target: str) -> object:
-        return self._captured[target] if target in self._captured else super().fetch_attr(target)
+        return (
+            self._captured_tensors[target]
+            if target in self._captured_tensors
+            else super().fetch_attr(target)
+        )
 
     def run_node(self, n: fx.Node) -> object:
         result: object = super().run_node(n)
@@ -149,7 +153,7 @@ class _Interpreter(fx.Interpreter):
         return result
 
 
-def _captured(module: fx.GraphModule) -> dict[str, torch.Tensor]:
+def _captured_tensors(module: fx.GraphModule) -> dict[str, torch.Tensor]:
     """The tensors of a module that its graph uses, by name."""
     names = (str(node.target) for node in module.graph.find_nodes(op="get_attr"))
     found: dict[str, object] = {

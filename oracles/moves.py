@@ -29,7 +29,7 @@ def in_order(
     return moved.reshape(*result.shape, result.element_size())
 
 
-def _filled(
+def _fill_rule(
     memory: HashedMemory, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor
 ) -> Array:
     """One value everywhere: a tensor or a Python number."""
@@ -52,7 +52,7 @@ def _conjugate(
     return conjugated(shown, result.dtype) if result.is_complex() else shown
 
 
-def _arranged(op: OpOverload) -> MoveRule:
+def _order_rule(op: OpOverload) -> MoveRule:
     """Elements in another order. The op itself is run on their indices and so gives the order."""
 
     def rule(
@@ -89,13 +89,13 @@ MOVES: dict[str, MoveRule] = {
     "positive": in_order,
     "resolve_conj": in_order,
     "resolve_neg": in_order,
-    "fill": _filled,
+    "fill": _fill_rule,
     "neg": _negative,
     "conj_physical": _conjugate,
     "_conj_physical": _conjugate,
-    "cat": _arranged(aten.cat.default),
-    "stack": _arranged(aten.stack.default),
-    "flip": _arranged(aten.flip.default),
-    "roll": _arranged(aten.roll.default),
-    "repeat": _arranged(aten.repeat.default),
+    "cat": _order_rule(aten.cat.default),
+    "stack": _order_rule(aten.stack.default),
+    "flip": _order_rule(aten.flip.default),
+    "roll": _order_rule(aten.roll.default),
+    "repeat": _order_rule(aten.repeat.default),
 }

@@ -82,7 +82,7 @@ def _around(
         if torch.equal(ours, theirs):
             continue
         views = [view for view in eager.before if view.untyped_storage()._cdata == storage._cdata]
-        wrong = (ours != theirs) & _uncovered(storage, views)
+        wrong = (ours != theirs) & _uncovered_bytes(storage, views)
         # With views of several dtypes, the dtype of these bytes is unknown: they must be equal.
         if len({view.dtype for view in views}) == 1:
             wrong &= ~_equal_values(ours, theirs, one.dtype, trace.tolerance(one))
@@ -98,7 +98,7 @@ def _around(
     return violations, unknown
 
 
-def _uncovered(storage: torch.UntypedStorage, views: list[torch.Tensor]) -> torch.Tensor:
+def _uncovered_bytes(storage: torch.UntypedStorage, views: list[torch.Tensor]) -> torch.Tensor:
     """Per byte of the storage, whether no view covers it."""
     uncovered = torch.ones(storage.nbytes(), dtype=torch.bool, device=storage.device)
     for view in views:

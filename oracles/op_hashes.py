@@ -82,7 +82,7 @@ class OpHashes:
         given = bound(op, args, kwargs)
         if self._folds(op, given, results):
             return [self.memory.constant(tensor) for tensor in results]
-        moved = self._moved(op, args, kwargs, results)
+        moved = self._hashes_of_move(op, args, kwargs, results)
         if moved is not None:
             return moved
         # Before the rules for pointwise ops: constants hash like the bytes that they are.
@@ -91,7 +91,7 @@ class OpHashes:
         if op in PRODUCTS:
             return [self._product(op, given, results[0])]
         if op is aten.native_dropout.default and (given["p"] == 0 or given["train"] is False):
-            return self._undropped(given, *results)
+            return self._dropout_without_drops(given, *results)
         if op in WITH_ADDEND and is_plain_sum(given):
             return [self._with_addend(op, args, results[0])]
         if len(results) == 1 and (by_law := self._by_law(op, given, results[0])) is not None:
@@ -131,7 +131,7 @@ class OpHashes:
         zeros_differ = rounding_name(op) in ANY_ZERO
         return all(_has_one_form(tensor, zeros_differ=zeros_differ) for tensor in results)
 
-    def _moved(
+    def _hashes_of_move(
         self,
         op: OpOverload,
         args: Sequence[Any],
@@ -173,7 +173,7 @@ class OpHashes:
         assert total is not None
         return total
 
-    def _undropped(
+    def _dropout_without_drops(
         self, given: Mapping[str, Any], result: torch.Tensor, mask: torch.Tensor
     ) -> list[Array | None]:
         """`native_dropout` where it drops nothing: a copy and ones, or what its kernel calls."""

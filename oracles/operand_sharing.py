@@ -49,7 +49,7 @@ def shared_with_written(op: OpOverload, given: Mapping[str, Any]) -> list[tuple[
     ]
     if not sharing:
         return []
-    bytes_shared = _numbered([operands[index][1] for index in sharing])
+    bytes_shared = _hash_of_bytes([operands[index][1] for index in sharing])
     return [("shares", (sharing, bytes_shared))]
 
 
@@ -64,7 +64,7 @@ def _share(one: torch.Tensor, other: torch.Tensor) -> bool:
     return len(storages) == 1 and overlap(Region.of(one), Region.of(other))
 
 
-def _numbered(tensors: list[torch.Tensor]) -> int:
+def _hash_of_bytes(tensors: list[torch.Tensor]) -> int:
     """A hash of the bytes of the tensors, numbered in the order in which they appear first."""
     addresses: list[npt.NDArray[np.int64]] = []
     starts: dict[int, int] = {}

@@ -22,17 +22,17 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
     differences = []
     # Both may raise: which error comes first may differ, and users see one either way.
     if target.error is not None and eager.error is None:
-        shown = _shown(f"raises {skeleton(target.error)}", target.error)
+        shown = _violation(f"raises {skeleton(target.error)}", target.error)
         differences.append(Difference(Promise.NO_NEW_ERROR, shown, target.error))
     if eager.error is not None and target.error is None:
         overlap = re.search(_OVERLAP, str(eager.error)) is not None
         promise = Promise.SAME_OVERLAP_ERROR if overlap else Promise.SAME_ERROR
-        shown = _shown(f"does not raise {type(eager.error).__name__}", eager.error)
+        shown = _violation(f"does not raise {type(eager.error).__name__}", eager.error)
         differences.append(Difference(promise, shown))
     return contract.judged(differences, trace)
 
 
-def _shown(kind: str, error: Exception) -> Violation:
+def _violation(kind: str, error: Exception) -> Violation:
     evidence = {"message": str(error)[:_MOST_CHARACTERS], "type": type(error).__name__}
     notes = [*getattr(error, "__notes__", ()), *getattr(_inner(error), "__notes__", ())]
     if notes:  # such as where the code of a user raised it

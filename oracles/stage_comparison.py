@@ -80,7 +80,7 @@ class Meaning:
         forms = {node.node.name: _form(node.call) for node in run.nodes if node.call is not None}
         memory = ByteVersions(run, numbers)
         meaning = cls(numbers, forms, {}, [], {})
-        needed = _needed(run)
+        needed = _live_nodes(run)
         for index, node in enumerate(run.nodes):
             if node.call is not None and node.node in needed and _computes(node, node.call):
                 meaning.reads[node.node.name] = _reads(memory, node.node, node.call)
@@ -136,7 +136,7 @@ class StageComparison:
             if meant.forms.get(name) == _form(call)
         }
         memory = ByteVersions(self.run, same, log)
-        needed = _needed(self.run)
+        needed = _live_nodes(self.run)
         for index, node in enumerate(self.run.nodes):
             name, call = node.node.name, node.call
             if call is not None and node.node in needed and name in same and _computes(node, call):
@@ -383,7 +383,7 @@ def _has_effect(call: NodeCall) -> bool:
     )
 
 
-def _needed(run: StageRun) -> set[fx.Node]:
+def _live_nodes(run: StageRun) -> set[fx.Node]:
     """The live nodes: the output, nodes with an effect, and all that these use."""
     needed: set[fx.Node] = set()
     for node in reversed(run.nodes):

@@ -139,7 +139,7 @@ class UninterpretedMode(TorchDispatchMode):
         if torch.Tag.inplace_view in op.tags or torch_name(op) in ALLOCATES:
             return op(*args, **kwargs)  # t_, set_, resize_ write no byte
         given = bound(op, args, kwargs)
-        written = _written(op, given)
+        written = _written_tensors(op, given)
         if is_foreach(op) and (calls := _item_by_item(op, given, written)):
             for call in calls:
                 self._mutation(call.op, call.args, call.kwargs)
@@ -183,7 +183,7 @@ class UninterpretedMode(TorchDispatchMode):
             named["dtype"] = written[0].dtype
         call = BoundCall(form, named)
         shadow = call.run()
-        left = self._shown(form, call.args, call.kwargs, shadow)
+        left = self._visible_hashes(form, call.args, call.kwargs, shadow)
         return left, [tensor.dtype for tensor in tensors_in(shadow)]
 
     def _opaque_mutation(
@@ -218,7 +218,7 @@ class UninterpretedMode(TorchDispatchMode):
         target = SCATTERS[op](result, *given.values()) if op in SCATTERS else result
         self.memory.write(target, self.memory.moved(source, result.dtype))
 
-    def _shown(
+    def _visible_hashes(
         self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any
     ) -> list[Array]:
         """The hashes that each tensor shows that a functional op returned."""
@@ -256,7 +256,7 @@ def _item_by_item(
     ]
 
 
-def _written(op: OpOverload, given: Mapping[str, Any]) -> list[torch.Tensor]:
+def _written_tensors(op: OpOverload, given: Mapping[str, Any]) -> list[torch.Tensor]:
     """The tensors that an op writes, in the order in which its functional form returns them."""
     in_order = sorted(facts(op).writes, key=lambda index: not is_out(op, index))
     names = (op._schema.arguments[index].name for index in in_order)

@@ -159,7 +159,7 @@ def negative(hashes: Array, dtype: torch.dtype) -> Array:
     # The negative of a constant is a constant: a graph may have it as one.
     found = _constant_elements(parts)
     made = parts ^ _sign(real)
-    made[found] = of_bytes(_negated(_BYTE_OF[np.searchsorted(_SORTED_BYTES, parts[found])], real))
+    made[found] = of_bytes(_negative(_BYTE_OF[np.searchsorted(_SORTED_BYTES, parts[found])], real))
     return made.reshape(hashes.shape)
 
 
@@ -171,7 +171,7 @@ def conjugated(hashes: Array, dtype: torch.dtype) -> Array:
     return np.concatenate((hashes[..., :half], imaginary), axis=-1)
 
 
-def _negated(data: npt.NDArray[np.uint8], dtype: torch.dtype) -> npt.NDArray[np.uint8]:
+def _negative(data: npt.NDArray[np.uint8], dtype: torch.dtype) -> npt.NDArray[np.uint8]:
     """The bytes of the negated elements; the last dim has the bytes of an element."""
     made = data.copy()
     if dtype.is_floating_point:  # the sign is the highest bit of the last byte

@@ -28,7 +28,7 @@ def in_place_call_keeps_its_metadata(graph_module: fx.GraphModule) -> None:
                 node.meta["val"] = value.clone()
 
 
-def _normalized(graph_module: fx.GraphModule) -> list[tuple[fx.Node, fx.Node]]:
+def _normalize_calls(graph_module: fx.GraphModule) -> list[tuple[fx.Node, fx.Node]]:
     """Replace each call by one with its arguments in schema order. Pairs of new and old nodes."""
     pairs = []
     for node in list(graph_module.graph.nodes):
@@ -48,7 +48,7 @@ def _normalized(graph_module: fx.GraphModule) -> list[tuple[fx.Node, fx.Node]]:
 
 def new_nodes_have_metadata_of_their_operands(graph_module: fx.GraphModule) -> None:
     """A pass that normalizes calls copies the metadata of each new node from its first operand."""
-    for new, old in _normalized(graph_module):
+    for new, old in _normalize_calls(graph_module):
         operand = next(iter(new.all_input_nodes), old)
         new.meta = copy.copy(operand.meta)
 

@@ -28,7 +28,7 @@ def _instead(
     output.replace_input_with(node, new)
 
 
-def _returned(graph_module: fx.GraphModule) -> list[fx.Node]:
+def _returned_nodes(graph_module: fx.GraphModule) -> list[fx.Node]:
     found = nodes_in(graph_module.graph.output_node().args)
     return [node for node in dict.fromkeys(found) if isinstance(node.meta["val"], torch.Tensor)]
 
@@ -47,7 +47,7 @@ def aliased_output_is_copied(graph_module: fx.GraphModule) -> None:
         for node in graph_module.graph.nodes
         if node.op == "placeholder"
     }
-    for node in _returned(graph_module):
+    for node in _returned_nodes(graph_module):
         aliased = node.op != "placeholder" and storage_of(node.meta["val"]) in inputs
         if aliased and not _follows_epilogue(node):
             _instead(graph_module, node, aten.clone.default)
@@ -55,7 +55,7 @@ def aliased_output_is_copied(graph_module: fx.GraphModule) -> None:
 
 def returned_input_is_another_object(graph_module: fx.GraphModule) -> None:
     """An output that is an input is returned as another tensor object on the same memory."""
-    for node in _returned(graph_module):
+    for node in _returned_nodes(graph_module):
         if node.op == "placeholder":
             _instead(graph_module, node, aten.alias.default)
 
@@ -63,7 +63,7 @@ def returned_input_is_another_object(graph_module: fx.GraphModule) -> None:
 def second_aliased_output_is_copied(graph_module: fx.GraphModule) -> None:
     """The second of two outputs that share a storage is returned as a copy."""
     seen: set[int] = set()
-    for node in _returned(graph_module):
+    for node in _returned_nodes(graph_module):
         storage = storage_of(node.meta["val"])
         if storage in seen and node.op != "placeholder" and not _follows_epilogue(node):
             _instead(graph_module, node, aten.clone.default)
@@ -82,7 +82,7 @@ def repeated_last_output_is_left_out(graph_module: fx.GraphModule) -> None:
 
 def output_is_contiguous(graph_module: fx.GraphModule) -> None:
     """A new tensor is returned contiguous, whatever strides it has in eager."""
-    returned = _returned(graph_module)
+    returned = _returned_nodes(graph_module)
     inputs = {
         storage_of(node.meta["val"])
         for node in graph_module.graph.nodes

@@ -126,7 +126,7 @@ def _window(scope: Scope) -> Statement:
     )
 
 
-def _merged(scope: Scope) -> Statement:
+def _merged_dims(scope: Scope) -> Statement:
     """Two dims of one stride reach exactly what one longer dim reaches."""
     x, count_x, count_y = scope("x"), scope("count_x"), scope("count_y")
     # Take as many steps as possible in the first dim, and the rest in the second.
@@ -170,7 +170,7 @@ def _widened_is_enough(scope: Scope) -> Statement:
     return Statement(assumptions, [no(enters)])
 
 
-def _divided(scope: Scope) -> Statement:
+def _divided_window(scope: Scope) -> Statement:
     """A multiple is in the window exactly if its quotient is in the window divided inwards."""
     quotient, divisor, low, high = (scope(name) for name in ("quotient", "divisor", "low", "high"))
     # The low end is rounded up, the high end down: `-(-low // divisor)` in the code.
@@ -242,7 +242,7 @@ OVERLAP_LEMMAS: tuple[Lemma, ...] = (
         "equal strides",
         f"{SOURCE}: _add_terms",
         "dims of one stride act as one longer dim",
-        LemmaCase("all", _merged),
+        LemmaCase("all", _merged_dims),
     ),
     own_lemma(
         "window widening",
@@ -255,7 +255,7 @@ OVERLAP_LEMMAS: tuple[Lemma, ...] = (
         "common divisor",
         f"{SOURCE}: _reaches",
         "window and strides divided by it: the same answer",
-        LemmaCase("all", _divided),
+        LemmaCase("all", _divided_window),
     ),
     own_lemma(
         "choices",

@@ -16,7 +16,7 @@ REFERENCE_SOURCE = "reference_pass/regions.py"
 # --- overlap of a region with itself --------------------------------------------------------------
 
 
-def _nested(scope: Scope) -> Statement:
+def _nested_dims(scope: Scope) -> Statement:
     """Elements that differ in a dim are at least one element apart, if its stride is long enough.
 
     Long enough means: as long as the extent of all dims with smaller strides, in bytes.
@@ -128,7 +128,7 @@ REGION_LEMMAS: tuple[Lemma, ...] = (
         "nested strides",
         f"{SOURCE}: overlaps_itself; {REFERENCE_SOURCE}: _nested",
         "each stride is as long as all dims below: no two elements share a byte",
-        LemmaCase("apart", _nested),
+        LemmaCase("apart", _nested_dims),
         LemmaCase("extent", _extent),
     ),
     own_lemma(

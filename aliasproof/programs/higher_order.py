@@ -20,7 +20,7 @@ _STEPS: dict[Any, Callable[..., Any]] = {
         combine, init, xs, additional_inputs=others
     ),
     strict_mode_op: lambda function, operands: function(*operands),
-    invoke_subgraph: lambda subgraph, identifier, *operands: _run(subgraph, operands),
+    invoke_subgraph: lambda subgraph, identifier, *operands: _call_subgraph(subgraph, operands),
 }
 
 
@@ -32,11 +32,11 @@ def eager_steps(op: HigherOrderOperator) -> Callable[..., Any] | None:
     if op in _STEPS:
         return _STEPS[op]
     if isinstance(op, BaseHOP):
-        return lambda subgraph, *operands, **kwargs: _run(subgraph, operands)
+        return lambda subgraph, *operands, **kwargs: _call_subgraph(subgraph, operands)
     # This kernel calls the ops; those for other dispatch keys trace or transform them.
     return op.py_kernels.get(torch._C.DispatchKey.CompositeExplicitAutograd)
 
 
-def _run(subgraph: Any, operands: tuple[Any, ...]) -> Any:
+def _call_subgraph(subgraph: Any, operands: tuple[Any, ...]) -> Any:
     boxed = getattr(subgraph, "_boxed_call", False)
     return subgraph(list(operands)) if boxed else subgraph(*operands)

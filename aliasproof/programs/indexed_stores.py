@@ -23,7 +23,9 @@ def stores_twice(packet: object, arguments: dict[str, Any]) -> bool:
 def _index_put_positions(arguments: dict[str, Any]) -> torch.Tensor | None:
     if arguments.get("accumulate"):
         return None  # a sum has the same value in any order, up to rounding
-    chosen: torch.Tensor = aten.index.Tensor(_numbered(arguments["self"]), arguments["indices"])
+    chosen: torch.Tensor = aten.index.Tensor(
+        _element_numbers(arguments["self"]), arguments["indices"]
+    )
     return chosen
 
 
@@ -35,7 +37,7 @@ def _scatter_positions(arguments: dict[str, Any]) -> torch.Tensor | None:
         return None
     if index.numel() == 0 or index.dim() == 0:
         return None
-    numbers = _numbered(arguments["self"])
+    numbers = _element_numbers(arguments["self"])
     # `gather` wants an operand that is as long as the index in every other dimension.
     for other in range(index.dim()):
         if other != dim % index.dim():
@@ -55,7 +57,7 @@ def _put_positions(arguments: dict[str, Any]) -> torch.Tensor | None:
     return positions
 
 
-def _numbered(tensor: torch.Tensor) -> torch.Tensor:
+def _element_numbers(tensor: torch.Tensor) -> torch.Tensor:
     """The index of each element in row-major order, in the shape of the tensor."""
     return torch.arange(tensor.numel(), device=tensor.device).view(tensor.shape)
 

@@ -133,7 +133,7 @@ def _given_by_position(instruction: Instruction) -> set[str]:
 
 def arguments_fit(program: Program) -> Iterator[Defect]:
     for index, instruction in enumerate(program.instructions):
-        for location, parameter, argument in _bound(instruction):
+        for location, parameter, argument in _arguments(instruction):
             if not fits(argument, parameter):
                 expected = f"{parameter.name!r} of {instruction.op} is {parameter.kind}"
                 message = f"{expected}, got {shown(argument)}"
@@ -148,7 +148,7 @@ def devices_agree(program: Program) -> Iterator[Defect]:
             yield Defect(f"instructions[{index}].kwargs.device", message)
 
 
-def _bound(instruction: Instruction) -> Iterator[tuple[str, Parameter, Argument]]:
+def _arguments(instruction: Instruction) -> Iterator[tuple[str, Parameter, Argument]]:
     """For each argument given: its location in the instruction, its parameter, and the argument."""
     known = call_schema(instruction.op)
     pairs = zip(known.positional, instruction.args, strict=False)
@@ -241,15 +241,15 @@ def uses_defined(program: Program) -> Iterator[Defect]:
     for index, instruction in enumerate(program.instructions):
         for location, name in _uses(instruction):
             if name not in known:
-                message = _undefined(name, known, everything)
+                message = _undefined_message(name, known, everything)
                 yield Defect(f"instructions[{index}].{location}", message)
         known.update(instruction.results)
     for index, name in enumerate(program.outputs):
         if name not in known:
-            yield Defect(f"outputs[{index}]", _undefined(name, known, everything))
+            yield Defect(f"outputs[{index}]", _undefined_message(name, known, everything))
 
 
-def _undefined(name: str, known: set[str], everything: set[str]) -> str:
+def _undefined_message(name: str, known: set[str], everything: set[str]) -> str:
     if name in everything:
         return f"refers to {name!r} before it is defined"
     hint = did_you_mean(name, sorted(known))

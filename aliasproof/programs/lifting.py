@@ -147,7 +147,7 @@ class _Recorder(TorchDispatchMode):
     ) -> Any:
         if not isinstance(func, OpOverload):
             raise UserError(f"a program cannot call the higher-order operator {func}")
-        if func is torch.ops.aten.lift_fresh.default and self._known(args[0]) is None:
+        if func is torch.ops.aten.lift_fresh.default and self._name_of(args[0]) is None:
             return self._make_constant(args[0], func(*args))
         # Before the call: an argument that is new here must be described as the call gets it.
         instruction = self._instruction(func, args, kwargs or {})
@@ -198,7 +198,7 @@ class _Recorder(TorchDispatchMode):
 
     def name_of(self, tensor: torch.Tensor) -> str:
         """The name of a tensor. One that no call made is captured, and becomes an input."""
-        known = self._known(tensor)
+        known = self._name_of(tensor)
         if known is not None:
             return known
         self.require_here(tensor)
@@ -220,7 +220,7 @@ class _Recorder(TorchDispatchMode):
         same = device.type == here.type and device.index in (None, here.index)
         return same or (from_numbers and device.type == CPU)
 
-    def _known(self, tensor: torch.Tensor) -> str | None:
+    def _name_of(self, tensor: torch.Tensor) -> str | None:
         """The name of a tensor, or of one that is the same part of the same storage."""
         _require_plain(tensor, "a tensor that a call uses")
         if id(tensor) in self._names:

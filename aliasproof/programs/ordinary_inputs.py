@@ -161,12 +161,12 @@ def _literal(view: Input, buffer: torch.Tensor) -> str | None:
     if math.prod(view.sizes) != len(buffer):
         return None
     kind = "" if buffer.dtype in _DTYPES_OF_LITERALS else f", dtype={buffer.dtype}"
-    return f"torch.tensor({_nested(buffer.view(view.sizes).tolist())}{kind})"
+    return f"torch.tensor({_list_text(buffer.view(view.sizes).tolist())}{kind})"
 
 
-def _nested(value: Any) -> str:
+def _list_text(value: Any) -> str:
     if isinstance(value, list):
-        return f"[{', '.join(map(_nested, value))}]"
+        return f"[{', '.join(map(_list_text, value))}]"
     return _element(value)
 
 

@@ -98,10 +98,10 @@ def ordinary_source(program: Program, *, near: bool = False, literal: bool = Fal
     an exception.
     """
     device, program = program.device, on_device(program, CPU)
-    lines = _spelled(program, near=near, literal=literal)
+    lines = _spelled_lines(program, near=near, literal=literal)
     returned = ", ".join(program.outputs)  # one is returned as it is, as users write it
     if len(lines) <= MOST_JOINED and not literal:
-        lines, returned = _joined(program, lines, returned)
+        lines, returned = _nested_calls(program, lines, returned)
     return with_device(_text(program, lines, returned), device)
 
 
@@ -117,7 +117,7 @@ def _text(program: Program, lines: Sequence[_Line], returned: str) -> str:
 # --- one instruction ------------------------------------------------------------------------------
 
 
-def _spelled(program: Program, *, near: bool, literal: bool) -> list[_Line]:
+def _spelled_lines(program: Program, *, near: bool, literal: bool) -> list[_Line]:
     """The instructions in ordinary syntax, line by line."""
     values = dict(zip((view.name for view in program.inputs), input_tensors(program), strict=True))
     used = {name for call in program.instructions for name in call.refs} | set(program.outputs)
@@ -238,7 +238,7 @@ _INDEXING: dict[str, Callable[[Sequence[Argument]], str | None]] = {
 # --- several instructions in one line -------------------------------------------------------------
 
 
-def _joined(program: Program, lines: list[_Line], returned: str) -> tuple[list[_Line], str]:
+def _nested_calls(program: Program, lines: list[_Line], returned: str) -> tuple[list[_Line], str]:
     """The lines, with each value that is used once written where it is used.
 
     A join that changes the order of the ATen calls is undone.
@@ -256,7 +256,7 @@ def _joined(program: Program, lines: list[_Line], returned: str) -> tuple[list[_
         if rest:
             rest = [_host(rest[0], line), *rest[1:]]
         else:
-            last = _put(returned, line)
+            last = _with_expression(returned, line)
         candidate = [*lines[:index], *rest]
         # The value is not used in the next line, or the line would be too long.
         if (rest, last) == (lines[index + 1 :], returned):
@@ -269,10 +269,10 @@ def _joined(program: Program, lines: list[_Line], returned: str) -> tuple[list[_
 
 
 def _host(host: _Line, line: _Line) -> _Line:
-    return replace(host, text=_put(host.text, line))
+    return replace(host, text=_with_expression(host.text, line))
 
 
-def _put(text: str, line: _Line) -> str:
+def _with_expression(text: str, line: _Line) -> str:
     """The text with the line's expression in place of its name, in parentheses where needed."""
     name = re.escape(line.target)
     # Between a bracket or comma and the next one, and alone, an expression needs no parentheses.

@@ -117,7 +117,7 @@ def inputs_source(program: Program) -> str:
     ]
     for view in program.inputs:
         if view.storage in unnamed:
-            value = _reshaped(view, texts[view.storage])
+            value = _whole_view(view, texts[view.storage])
         else:
             value = _view(view, buffers[view.storage], f"{prefix}{view.storage}")
         statements.append(f"{view.name} = {value}")
@@ -132,7 +132,7 @@ def _whole(view: Input, buffer: torch.Tensor) -> bool:
     return buffer.view(view.sizes).stride() == view.strides
 
 
-def _reshaped(view: Input, text: str) -> str:
+def _whole_view(view: Input, text: str) -> str:
     """The only view of a buffer, which covers all of it."""
     # A 1-d buffer is the input itself: no view, so nothing to detach.
     return text if len(view.sizes) == 1 else f"{text}.view({_sizes(view)}).detach()"
@@ -170,7 +170,7 @@ def buffer_source(program: Program, index: int) -> str:
     buffer, seed = filled(program, index), program.seed
     text = _arange(_whole_numbers(buffer), buffer.dtype)
     if text is None and len(buffer) > LONGEST_LITERAL:
-        text = _formula(buffer, index, seed) or _repeated(buffer)
+        text = _formula(buffer, index, seed) or _repetition(buffer)
     return text or _literal(buffer.tolist(), buffer.dtype)
 
 
@@ -206,7 +206,7 @@ def _whole_numbers(buffer: torch.Tensor) -> list[int]:
     return [int(value) for value in values] if all(abs(v) < 2**53 for v in values) else []
 
 
-def _repeated(buffer: torch.Tensor) -> str | None:
+def _repetition(buffer: torch.Tensor) -> str | None:
     """A short list of values, repeated up to the length of the buffer, as `Storage.values` are."""
     values = list(map(_element, buffer.tolist()))
     for period in range(1, LONGEST_LITERAL + 1):

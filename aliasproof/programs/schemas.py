@@ -100,11 +100,11 @@ def resolve(name: str) -> OpOverload:
     if isinstance(packet, OpOverloadPacket):
         hint = suggestion([f"{namespace}.{operator}.{known}" for known in packet.overloads()])
     else:
-        hint = did_you_mean(name, _registered(namespace), most=3)
+        hint = did_you_mean(name, _names_of_overloads(namespace), most=3)
     raise UserError(f"unknown operator '{name}'{hint}")
 
 
-def _registered(namespace: str) -> list[str]:
+def _names_of_overloads(namespace: str) -> list[str]:
     """The full names of all overloads in a namespace."""
     # The dispatcher writes `aten::add.Tensor`, and `aten::relu` for the overload `default`.
     names = (

@@ -128,12 +128,12 @@ def loads(text: str, file: str = "<text>") -> Program:
     Raises `UserError` that starts with `file`, the name of the file.
     """
     try:
-        return from_json(_decoded(text))
+        return from_json(_json_value(text))
     except UserError as error:
         raise UserError(f"{file}: {error}") from error
 
 
-def _decoded(text: str) -> object:
+def _json_value(text: str) -> object:
     try:
         return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_object)
     except json.JSONDecodeError as error:
@@ -227,7 +227,7 @@ def _instruction(data: object, location: str) -> Instruction:
     fields = _record(data, location, Instruction)
     kwargs = fields.get("kwargs", {})
     if not isinstance(kwargs, dict):
-        raise _expected("an object", kwargs, f"{location}.kwargs")
+        raise _type_error("an object", kwargs, f"{location}.kwargs")
     return Instruction(
         _text(fields["op"], f"{location}.op"),
         _arguments(fields["args"], f"{location}.args", depth=0),
@@ -265,7 +265,7 @@ def _argument(data: object, location: str, depth: int = 0) -> Argument:
             return _dtype(name, f"{location}.dtype")
         case {"float": name, **others} if not others:
             return _special_float(name, f"{location}.float")
-    raise _expected(
+    raise _type_error(
         'null, a bool, a number, a text, a list, {"ref": ...}, {"dtype": ...} or {"float": ...}',
         data,
         location,
@@ -298,7 +298,7 @@ def _record(
     Fields with a default may be missing. The location of the program itself is empty.
     """
     if not isinstance(data, dict):
-        raise _expected("an object", data, location or "program")
+        raise _type_error("an object", data, location or "program")
     fields = dataclasses.fields(kind)
     names = [field.name for field in fields]
     dot = location and f"{location}."
@@ -314,7 +314,7 @@ def _record(
 
 def _list(data: object, location: str) -> list[object]:
     if not isinstance(data, list):
-        raise _expected("a list", data, location)
+        raise _type_error("a list", data, location)
     return data
 
 
@@ -330,22 +330,22 @@ def _integers(data: object, location: str) -> tuple[int, ...]:
 
 def _text(data: object, location: str) -> str:
     if not isinstance(data, str):
-        raise _expected("a string", data, location)
+        raise _type_error("a string", data, location)
     return data
 
 
 def _boolean(data: object, location: str) -> bool:
     if not isinstance(data, bool):
-        raise _expected("true or false", data, location)
+        raise _type_error("true or false", data, location)
     return data
 
 
 def _integer(data: object, location: str) -> int:
     # To Python, true is the integer 1; in a file it is a mistake.
     if not (isinstance(data, int) and not isinstance(data, bool)):
-        raise _expected("an integer", data, location)
+        raise _type_error("an integer", data, location)
     return data
 
 
-def _expected(what: str, data: object, location: str) -> UserError:
+def _type_error(what: str, data: object, location: str) -> UserError:
     return UserError(f"{location}: expected {what}, got {shown(data)}")

@@ -42,7 +42,7 @@ def special_values(
         turn = STEP * position + index + seed
         # Of a complex value, one part or both are replaced: both turns have other periods.
         chosen = [_choice(part, turn + shift * position) for shift, part in enumerate(parts)]
-        values.append(_replaced(value, chosen))
+        values.append(_special_number(value, chosen))
     return torch.tensor(values, dtype=dtype)
 
 
@@ -75,7 +75,7 @@ def _choice(numbers: Sequence[Number], turn: int) -> Number | None:
     return numbers[turn] if turn < len(numbers) else None
 
 
-def _replaced(value: Number, chosen: Sequence[Number | None]) -> Number:
+def _special_number(value: Number, chosen: Sequence[Number | None]) -> Number:
     if len(chosen) == 1:
         return value if chosen[0] is None else chosen[0]
     assert isinstance(value, complex)

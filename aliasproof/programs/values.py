@@ -47,15 +47,15 @@ def fill(storage: Storage, index: int, seed: int, kind: str = "plain") -> torch.
 
     *special*: about half of these are replaced (see `aliasproof.programs.special_values`).
     """
-    return _filled(storage, index, seed, kind).clone()
+    return _contents(storage, index, seed, kind).clone()
 
 
 # A program is filled several times in a row: for eager, for the target, for its build.
 @functools.lru_cache(maxsize=64)
-def _filled(storage: Storage, index: int, seed: int, kind: str) -> torch.Tensor:
+def _contents(storage: Storage, index: int, seed: int, kind: str) -> torch.Tensor:
     if storage.values:
         return explicit_values(storage)
-    positions = _permuted(storage.length, seed)
+    positions = _permutation(storage.length, seed)
     plain = _plain(storage, positions, index)
     if kind == "plain":
         return plain
@@ -80,7 +80,7 @@ def _plain(storage: Storage, positions: torch.Tensor, index: int) -> torch.Tenso
     return values.to(storage.dtype)
 
 
-def _permuted(length: int, seed: int) -> torch.Tensor:
+def _permutation(length: int, seed: int) -> torch.Tensor:
     """The integers from 0 to `length - 1` in an order that the seed decides."""
     positions = torch.arange(length, dtype=torch.int64)
     if not seed or length <= 1:

@@ -101,7 +101,7 @@ class Choosable:
             return found + self._training_steps(self.halves)
         traced = self._before_functionalization
         if traced is not None:
-            found.append(Step(RUNTIME_WRAPPER, GRAPH, _described(traced)))
+            found.append(Step(RUNTIME_WRAPPER, GRAPH, _with_output_description(traced)))
         found += [_in_wrapper(each) for each in versions if each.part not in _BEFORE_AOT]
         return [step for step in found if step.layer in self.switches]
 
@@ -201,7 +201,9 @@ class Choosable:
             )
             if function is not before:  # this wrapper has something to do
                 name = f"AOTAutograd: {type(wrapper).__name__}"
-                self._before_wrappers.append(Step(name, id(wrapper), _described(function)))
+                self._before_wrappers.append(
+                    Step(name, id(wrapper), _with_output_description(function))
+                )
         return function, inputs, descriptions, fw_metadata
 
     def _post_compile(
@@ -280,7 +282,7 @@ def stages_as_steps(build: Build | None) -> list[Step]:
     return [_step(Version("stage", stage.name, stage.graph), WHOLE) for stage in stages]
 
 
-def _described(function: Any) -> Callable[[list[Any]], Any]:
+def _with_output_description(function: Any) -> Callable[[list[Any]], Any]:
     """A function as AOTAutograd traces it: it also describes its outputs, which is dropped here."""
     # Imported here: it is a part of the compiler, and attribution is rare.
     from torch._guards import TracingContext, tracing  # noqa: PLC0415
@@ -299,7 +301,7 @@ def _runs_when_compiled(_: list[Any]) -> Any:
 
 
 def _step(version: Version, layer: object) -> Step:
-    return Step(_name(version), layer, _run(version.graph), version.graph)
+    return Step(_name(version), layer, _runner_of(version.graph), version.graph)
 
 
 def _in_wrapper(version: Version) -> Step:
@@ -308,7 +310,7 @@ def _in_wrapper(version: Version) -> Step:
     return _step(version, GRAPH)
 
 
-def _run(graph: fx.GraphModule) -> Callable[[list[Any]], Any]:
+def _runner_of(graph: fx.GraphModule) -> Callable[[list[Any]], Any]:
     # Not the module itself: it prints an error before it raises it.
     return lambda args: graph.forward(*args)
 

@@ -72,7 +72,7 @@ class Together:
 
     def error(self, target: Target, spent: Spent) -> Exception | None:
         """What the target raises, if it raises."""
-        found = self._found(target, spent)
+        found = self._run_of(target, spent)
         return None if found is None else found.observation.error
 
     def build_raises(self, target: Target, spent: Spent) -> bool:
@@ -92,7 +92,7 @@ class Together:
 
     def violations(self, target: Target, member: Member, spent: Spent) -> list[Violation]:
         """The violations of a member in the run through a target; none if the run raised."""
-        found = self._found(target, spent)
+        found = self._run_of(target, spent)
         if found is None or found.observation.error is not None:
             return []
         eager, trace = member.eager
@@ -104,7 +104,7 @@ class Together:
     def first_wrong(self, target: Target, spent: Spent) -> Target | None:
         """The first earlier target that raises, or lets members share bytes; None if none does."""
         for layer in target.earlier:
-            found = self._found(layer, spent)
+            found = self._run_of(layer, spent)
             if found is None:
                 continue
             if found.observation.error is not None or self.strangers(found.observation):
@@ -133,7 +133,7 @@ class Together:
                 known.append((member, regions[name]))
         return list(sharing.values())
 
-    def _found(self, target: Target, spent: Spent) -> Run | None:
+    def _run_of(self, target: Target, spent: Spent) -> Run | None:
         """The run through a target, made at most once; None if the target is not for the case."""
         if target.name not in self._runs:
             try:

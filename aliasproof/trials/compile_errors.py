@@ -33,7 +33,7 @@ def where_raised(error: BaseException) -> str | None:
     for index, frame in enumerate(frames):
         if frame.f_code in drivers() and index > 0:
             return ": ".join(named(frames[index - 1 :]))
-        operator = _lowered(frame)
+        operator = _lowered_operator(frame)
         if operator is not None:
             return f"lowering of {operator}"
         part = _part(frame)
@@ -50,7 +50,7 @@ def _innermost_first(error: BaseException) -> list[FrameType]:
     return frames[::-1]
 
 
-def _lowered(frame: FrameType) -> OpOverload | None:
+def _lowered_operator(frame: FrameType) -> OpOverload | None:
     """The operator that a frame of `GraphLowering.call_function` lowers."""
     if frame.f_code.co_name != "call_function" or _inside(frame) != "_inductor/graph.py":
         return None

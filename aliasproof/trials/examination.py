@@ -100,12 +100,12 @@ def examine(
         on_graphs, mistake = _on_graphs(case, target, trial, spent)
         reports = {**reports, **on_graphs}
         if search is not None and right and mistake is None:
-            reports, shown = _searched(case, target, trial, reports, search, spent)
+            reports, shown = _reports_with_values(case, target, trial, reports, search, spent)
     symptom = _symptom(case, target, trial, reports) if attribute else None
     return Examination(case, target, reports, trial, None, mistake, shown, symptom, spent)
 
 
-def _searched(
+def _reports_with_values(
     case: Case,
     target: Target,
     trial: Trial,

@@ -126,7 +126,7 @@ class _Group:
                 self._alone(member)
             return True
         if run.observation.error is not None:
-            self._split(together)
+            self._examine_alone(together)
             return True
         self._judge(together, run)
         return False
@@ -217,7 +217,7 @@ class _Group:
 
     # --- a run that raised ---
 
-    def _split(self, together: Together) -> None:
+    def _examine_alone(self, together: Together) -> None:
         """Examine members that raise together. Those that raise alone leave the others."""
         members = together.members
         raising = self._raising_at_first(members) or self._raising_in_build(together)

@@ -53,8 +53,8 @@ class Case:
         plain, second = self.plain or self, (self.plain or self).second_inputs
         if isinstance(plain.function, ProgramFunction):
             return Case.of(on_device(plain.function.program, device))
-        moved = partial(_moved, plain.fresh_inputs, device)
-        return Case(plain.function, moved, second and partial(_moved, second, device))
+        moved = partial(_inputs_on, plain.fresh_inputs, device)
+        return Case(plain.function, moved, second and partial(_inputs_on, second, device))
 
     def under(self, target: Target) -> Case:
         """The case under the conditions of a target, in which eager runs too."""
@@ -70,7 +70,7 @@ class Case:
         return Case(function, inputs, None, target.conditions, plain)
 
 
-def _moved(inputs: MakeInputs, device: str) -> Sequence[torch.Tensor]:
+def _inputs_on(inputs: MakeInputs, device: str) -> Sequence[torch.Tensor]:
     return clone_inputs(inputs(), device)
 
 

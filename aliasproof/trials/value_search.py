@@ -164,7 +164,7 @@ def attempted_data(case: Case, found: Sequence[Number]) -> Iterator[InputData]:
     for changed in range(len(storages)):
         for number in _numbers(storages[changed], found):
             data: list[torch.Tensor | None] = [None] * len(storages)
-            data[changed] = _repeated(storages[changed], [number])
+            data[changed] = _repetition(storages[changed], [number])
             yield InputData(tuple(data))
     draw = random.Random(SEED)
     while True:
@@ -207,10 +207,10 @@ def _mixture(
     if style == "small" and tensor.dtype != torch.bool:
         numbers = [number for number in (*SMALL, 5, -7) if _fits(number, tensor.dtype)]
     length = tensor.untyped_storage().nbytes() // tensor.itemsize
-    return _repeated(tensor, [draw.choice(numbers) for _ in range(min(length, 4096))])
+    return _repetition(tensor, [draw.choice(numbers) for _ in range(min(length, 4096))])
 
 
-def _repeated(tensor: torch.Tensor, numbers: Sequence[Number]) -> torch.Tensor:
+def _repetition(tensor: torch.Tensor, numbers: Sequence[Number]) -> torch.Tensor:
     """These numbers, repeated over the whole storage of a tensor, in its dtype."""
     length = tensor.untyped_storage().nbytes() // tensor.itemsize
     times = -(-length // max(len(numbers), 1))

@@ -49,7 +49,7 @@ class Assumptions:
     ) -> Assumptions:
         """Solve the equations for symbols, and search samples near the hints and the range ends."""
         # Each solved symbol is one unknown less for z3, and one loop less for an enumeration.
-        solved = _solved(ranges, guards, equal)
+        solved = _solutions(ranges, guards, equal)
         conditions = _range_conditions(ranges, solved)
         conditions += [guard.xreplace(solved) for guard in guards]
         kept = tuple(
@@ -142,7 +142,7 @@ def _choices(spans: Sequence[range]) -> Iterator[tuple[int, ...]]:
         yield from ((*rest, last) for last in spans[-1])
 
 
-def _solved(
+def _solutions(
     ranges: Mapping[Expr, object], guards: Sequence[Expr], equal: Mapping[Expr, Expr]
 ) -> dict[Expr, Expr]:
     """Symbols that equal an expression of the others, by `equal` and the equations in the guards.

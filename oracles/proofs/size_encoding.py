@@ -93,7 +93,7 @@ class SizeEncoding:
         if isinstance(expression, sympy.Symbol):
             return {(str(expression),): 1}
         if isinstance(expression, (sympy.Add, sympy.Mul)):
-            return self._combined(expression)
+            return self._sum_or_product(expression)
         if (
             isinstance(expression, (sympy.Pow, torch_functions.PowByNatural))
             and isinstance(expression.args[1], sympy.Integer)
@@ -109,7 +109,7 @@ class SizeEncoding:
             self._named[expression] = self._define(expression)
         return {(self._named[expression],): 1}
 
-    def _combined(self, expression: Expr) -> Polynomial:
+    def _sum_or_product(self, expression: Expr) -> Polynomial:
         """A sum or a product.
 
         If it contains fractions, the whole of it is an exact quotient. Its parts need not be whole
