@@ -62,7 +62,7 @@ def begin(request: CheckRequest) -> Begun:
             raise MemoryError from error
         raise
     notes = (*_prepared.notes, *_own_target(request))
-    after = {each.name: each.earlier[-1].name if each.earlier else None for each in chosen}
+    after = {choice.name: choice.earlier[-1].name if choice.earlier else None for choice in chosen}
     return Begun(_prepared.eager.without_tensors(), notes, after, EVERY_ORACLE)
 
 

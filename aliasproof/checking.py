@@ -70,8 +70,10 @@ def check(
     with torch.random.fork_rng(devices=_generators()):
         prepared = prepare(function, inputs, second_inputs, file=file, device=device)
         results = {
-            each.name: check_target(prepared, each, missed=missed, without_graphs=without_graphs)
-            for each in chosen
+            choice.name: check_target(
+                prepared, choice, missed=missed, without_graphs=without_graphs
+            )
+            for choice in chosen
         }
     return Check(prepared.eager, results, list(prepared.notes))
 

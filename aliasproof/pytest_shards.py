@@ -173,7 +173,7 @@ class ShardOutcome:
     def ran(self) -> int:
         """How many programs ran."""
         counts = ({} if self.campaign is None else self.campaign["programs"]).values()
-        return sum(each["programs"] for each in counts)
+        return sum(count["programs"] for count in counts)
 
     @property
     def findings(self) -> list[dict[str, Any]]:
@@ -193,7 +193,7 @@ class ShardOutcome:
 
     def properties(self) -> list[tuple[str, str]]:
         """The properties of the test in JUnit's XML."""
-        plan, signatures = self.test.plan, [each["identifier"] for each in self.findings]
+        plan, signatures = self.test.plan, [finding["identifier"] for finding in self.findings]
         return [
             ("aliasproof_target", self.test.target),
             ("aliasproof_seed", str(plan.seed)),
@@ -229,7 +229,7 @@ class ShardOutcome:
         for mistake in self.campaign["mistakes of aliasproof"]:
             yield f"An error of aliasproof, please report it: {mistake}"
         counts = self.campaign["programs"].values()
-        if not self.late and all(each["programs"] == each["discarded"] for each in counts):
+        if not self.late and all(count["programs"] == count["discarded"] for count in counts):
             yield "Nothing was tested: the target was given no program, or took none."
 
     def _shown(self, finding: dict[str, Any]) -> str:

@@ -175,7 +175,7 @@ def _to_json(
         "torch": str(torch.__version__),
         "status": status.word,
         "explanation": status.text,
-        "oracles": {name: report_json(each) for name, each in found.reports.items()}
+        "oracles": {name: report_json(report) for name, report in found.reports.items()}
         if found is not None
         else {},
         "eager beside target": [

@@ -68,7 +68,7 @@ class AblationFigures:
         for each in self.searches:
             known = sorted(name for name in each.found.causes if not name.startswith(UNKNOWN))
             notes.append(f"{each.target}, {each.configuration}: {', '.join(known) or 'none'}")
-        notes += sorted({name for each in self.searches for name in each.found.unknown})
+        notes += sorted({name for search in self.searches for name in search.found.unknown})
         columns = ("target", "programs are", "programs", "violate", "causes", "unknown")
         title = "ablation: causes in equal time"
         return [Table(title, (*columns, "after half", "per minute"), rows, notes)]
@@ -82,7 +82,9 @@ def measure(
     """Search on each target with each configuration; targets that cannot run here are left out."""
     runs = [name for name in targets if target_named(name).unavailable() is None]
     configurations = (UNIFORM, WITH_SCENARIOS, WITH_SWARM)
-    searches = [Search(target, each) for target in runs for each in configurations]
+    searches = [
+        Search(target, configuration) for target in runs for configuration in configurations
+    ]
     with worker(runs) as pool:
         for target in runs:
             of_target = [search for search in searches if search.target == target]

@@ -69,7 +69,7 @@ def _per_item(
         others = written[:index] + written[index + 1 :]
         if "aliased operands" in draft.features.scenarios and draft.pick.chance(30):
             near = {name, *draft.scene.aliases(name)}
-            fitting = [each for each in fitting if each in near] or fitting
+            fitting = [candidate for candidate in fitting if candidate in near] or fitting
         chosen.append(Ref(draft.pick.one(_apart(draft, others, fitting))))
     return tuple(chosen)
 

@@ -44,7 +44,7 @@ def copies_beside_clone(pick: Pick, scene: Scene) -> None:
             source = fresh(pick, scene, some(pick, scene, like(scene.values[name])))
             scene.call("aten.copy_.default", Ref(name), Ref(source))
     others = [each.name for each in scene.inputs if each.name != name]
-    fitting = [each for each in others if like(scene.values[name])(scene.values[each])]
+    fitting = [other for other in others if like(scene.values[name])(scene.values[other])]
     if fitting and pick.chance(60):
         scene.call("aten.copy_.default", Ref(pick.one(fitting)), Ref(saved))
     scene.wants(saved)

@@ -140,7 +140,7 @@ def exchanged_lists(pick: Pick, scene: Scene) -> None:
         if scene.values[names[0]].shape != scene.values[names[1]].shape:
             raise NoChoice
     else:
-        names = (first, pick.one([each for each in scene.newest_first(same) if each != first]))
+        names = (first, pick.one([name for name in scene.newest_first(same) if name != first]))
     op, args = pick.one((("aten._foreach_add.Scalar", (1,)), ("aten._foreach_neg.default", ())))
     results = scene.call(op, tuple(map(Ref, names)), *args)
     targets = tuple(reversed(names)) if pick.chance(50) else names

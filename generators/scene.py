@@ -157,7 +157,9 @@ class Scene:
         if not named:
             results = []
         # Only new tensors can be too large or too many, so a call dropped here wrote nothing.
-        if len(results) > MOST_RESULTS or any(each.numel() > LARGEST_RESULT for each in results):
+        if len(results) > MOST_RESULTS or any(
+            result.numel() > LARGEST_RESULT for result in results
+        ):
             self.counts.too_large += 1
             self.counts.reasons[op, "results too large or too many"] += 1
             raise NoChoice
@@ -186,8 +188,8 @@ class Scene:
         for storage, length in zip(known, lengths, strict=True):
             _fill_from(storage, length)
         if op.split(".")[1] in ALLOCATES:
-            for each in results:
-                _fill_from(each.untyped_storage(), 0)
+            for result in results:
+                _fill_from(result.untyped_storage(), 0)
         return results
 
     @contextlib.contextmanager

@@ -203,7 +203,10 @@ class Contract:
 
     def unmet(self, trace: Trace) -> Precondition | None:
         """The first precondition that the eager run does not meet, or None."""
-        return next((each for each in self.preconditions if not each.holds(trace)), None)
+        return next(
+            (precondition for precondition in self.preconditions if not precondition.holds(trace)),
+            None,
+        )
 
     def refusal(self, error: BaseException, trace: Trace) -> Refusal | None:
         """The documented refusal that this error is, or None."""

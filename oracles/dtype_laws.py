@@ -35,7 +35,7 @@ def gives_a_constant(op: OpOverload, given: Mapping[str, Any], result: torch.Ten
         return False
     factors = [given[name] for name in ("other", "scalar", "scalars") if name in given]
     # `mul` of lists calls it `scalar` or `scalars`.
-    by_zero = not any(isinstance(each, torch.Tensor) for each in factors) and factors == [0]
+    by_zero = not any(isinstance(factor, torch.Tensor) for factor in factors) and factors == [0]
     return _name(op) in _ASK_FOR_SPECIAL_VALUES or (_name(op) == "mul" and by_zero)
 
 

@@ -32,7 +32,7 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
         readers = _READERS if _shares_bytes(place, eager) else _READERS[:-1]
         compared = list(_compare(place, expected, actual, readers, given))
         # The first broken promise is enough, since later differences often follow from it.
-        broken = [each for each in compared if contract.limitation(each, trace) is None]
+        broken = [pair for pair in compared if contract.limitation(pair, trace) is None]
         differences += (broken or compared)[:1]
     for index, (ours, theirs) in enumerate(zip(eager.inputs, target.inputs, strict=True)):
         differences += _compare_inputs(f"input {index}", ours, theirs)

@@ -92,4 +92,4 @@ def _lists(noted: Sequence[Any], real: Sequence[int]) -> Difference | None:
         one == other for one, other in zip(noted, real, strict=True) if isinstance(one, int)
     ):
         return None
-    return [each if isinstance(each, int) else str(each) for each in noted], list(real)
+    return [note if isinstance(note, int) else str(note) for note in noted], list(real)

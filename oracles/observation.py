@@ -109,10 +109,10 @@ def observe_eager(
     if isinstance(function, ProgramFunction):
         # A program shows all ops that it calls. A Python function may call composite ones.
         calls = function.program.instructions
-        watch.trace.as_written = not any(is_composite(resolve(each.op)) for each in calls)
+        watch.trace.as_written = not any(is_composite(resolve(call.op)) for call in calls)
         # The watch sees what a composite operator calls, and not the operator.
         watch.trace.custom_write = any(
-            each.mutates() and resolve(each.op).namespace == NAMESPACE for each in calls
+            call.mutates() and resolve(call.op).namespace == NAMESPACE for call in calls
         )
     # Dynamo runs nothing below a dispatch mode, and keeps in mind that it did not. A later run of
     # `torch.cond` without the mode would then fail.

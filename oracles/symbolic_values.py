@@ -35,7 +35,7 @@ class SymbolicValues:
         label, read = self.expressions.get(value, ("bytes of several elements", ()))
         if not read:
             return label
-        inner = ", ".join(self.spell(each, depth - 1) for each in read) if depth else "..."
+        inner = ", ".join(self.spell(tensor, depth - 1) for tensor in read) if depth else "..."
         return f"{label}({inner})"
 
     def first_foreign(self, value: int, known: SymbolicValues) -> int | None:

@@ -118,9 +118,9 @@ def in_both(one: Report, other: Report) -> Report:
     """The first report with the differences that both have: others depend on chance."""
     # Differences are equal if oracle, kind and place are: the evidence may differ in values.
     seen = other.differences
-    violations = [each for each in one.violations if each in seen]
+    violations = [violation for violation in one.violations if violation in seen]
     documented = [each for each in one.documented if each.difference in seen]
-    lost = next((each for each in one.differences if each not in seen), None)
+    lost = next((difference for difference in one.differences if difference not in seen), None)
     if lost is None:
         return one
     reason = f"seen in one run, but not in a second run: {lost.describe()}"

@@ -57,7 +57,9 @@ class VerdictMatrix:
         if begins:
             self._print_headings()
         verdicts = [reports[oracle].verdict for oracle in self._widths]
-        self._print_line(Text(target), [Text(WORDS[each], STYLES[each]) for each in verdicts])
+        self._print_line(
+            Text(target), [Text(WORDS[verdict], STYLES[verdict]) for verdict in verdicts]
+        )
 
     def _print_headings(self) -> None:
         for line in range(2):

@@ -43,7 +43,7 @@ def scatters_by_strides(node: fx.Node) -> bool:
 
     scatters = (reinplace._generalized_scatter, reinplace._inplace_generalized_scatter)
     views: Any = node.args[2] if node.target in scatters else ()
-    return any(each.target is aten.as_strided.default for each in views)
+    return any(view.target is aten.as_strided.default for view in views)
 
 
 def copy_with_storage(node: fx.Node) -> fx.Node:

@@ -207,7 +207,7 @@ class Watch(TorchDispatchMode):
         if isinstance(func, HigherOrderOperator):
             return self._higher_order(func, args, kwargs)
         call = EagerCall.of(func, args, kwargs)
-        if torch.is_grad_enabled() and any(each.requires_grad for each in call.only_read):
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in call.only_read):
             self.trace.differentiates = True
         expected, mistake = None, None
         try:
@@ -225,7 +225,7 @@ class Watch(TorchDispatchMode):
         try:
             if expected is not None and not same_values(call.written[0], expected):
                 raise Undefined(f"{func} writes different values to one position")
-            returned = [each for each in tensors_in(result) if each.layout is torch.strided]
+            returned = [tensor for tensor in tensors_in(result) if tensor.layout is torch.strided]
             self._note_memory(call, returned)
             if self._traces:
                 self._note(call, returned)
@@ -304,7 +304,7 @@ class Watch(TorchDispatchMode):
         if not self._traces:
             return
         if reshapes:
-            self.trace.reshaped |= {each.untyped_storage().data_ptr() for each in call.written}
+            self.trace.reshaped |= {tensor.untyped_storage().data_ptr() for tensor in call.written}
         self._factor = rounds_again(call.arguments) or rounds_a_number(call)
         self.trace.rounding.before(call.op, call.read(), factor=self._factor)
         self.trace.fused.before(call)

@@ -52,7 +52,10 @@ class EagerCall:
 
     def read(self) -> list[torch.Tensor]:
         """The tensors whose contents the op reads, also those that it then writes."""
-        return [*self.only_read, *(each for each in self.written if not self.overwrites(each))]
+        return [
+            *self.only_read,
+            *(tensor for tensor in self.written if not self.overwrites(tensor)),
+        ]
 
 
 def tensors_in(value: object) -> Iterator[torch.Tensor]:

@@ -75,7 +75,8 @@ def require_sound_process(error: BaseException) -> None:
 def printable(text: str) -> str:
     """A text from a file for a terminal: with control characters and lone surrogates escaped."""
     return "".join(
-        each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in text
+        character if character.isprintable() or character in "\n\t" else ascii(character)[1:-1]
+        for character in text
     )
 
 
@@ -84,7 +85,7 @@ def printable_json(data: Any) -> Any:
     if isinstance(data, str):
         return printable(data)
     if isinstance(data, list):
-        return [printable_json(each) for each in data]
+        return [printable_json(element) for element in data]
     if isinstance(data, dict):
         return {printable(key): printable_json(value) for key, value in data.items()}
     return data

@@ -72,7 +72,9 @@ def _without_rounding(call: EagerCall) -> list[torch.Tensor]:
     except RuntimeError:  # eager will raise as well, or has no such kernel
         return []
     writes = call.facts.writes
-    names = [each.name for index, each in enumerate(call.op._schema.arguments) if index in writes]
+    names = [
+        argument.name for index, argument in enumerate(call.op._schema.arguments) if index in writes
+    ]
     written = [tensor for name in names for tensor in tensors_in(wide.get(name))]
     return [*written, *tensors_in(result)]
 

@@ -75,7 +75,9 @@ def call_schema(op: str) -> CallSchema:
     positional = tuple(
         parameters[argument.name] for argument in schema.arguments if not argument.kwarg_only
     )
-    return CallSchema(positional, parameters, tuple(str(each.type) for each in schema.returns))
+    return CallSchema(
+        positional, parameters, tuple(str(returned.type) for returned in schema.returns)
+    )
 
 
 # --- calls ----------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ def require_bounded(program: Program) -> None:
     """Raises `UserError` with the instruction, if a call of the program is too large to run."""
     # Modes of the caller, such as one that watches calls, must not see these.
     with _quiet(), _disable_current_modes(), torch.no_grad(), _without_data(), _Sizes():
-        storages = [torch.empty(each.nbytes, dtype=torch.uint8) for each in program.storages]
+        storages = [torch.empty(storage.nbytes, dtype=torch.uint8) for storage in program.storages]
         values = {view.name: _input(storages, view) for view in program.inputs}
         for index, instruction in enumerate(program.instructions):
             try:
@@ -178,8 +178,8 @@ def _require_short_lists(func: Callable[..., Any], args: Sequence[Any]) -> None:
     """Before the call, since long lists of sizes or results take long, also on fake tensors."""
     if not isinstance(func, OpOverload) or not args:
         return
-    gives_list = any(str(each.type) == "List[Tensor]" for each in func._schema.returns)
-    lists = [each for each in args if isinstance(each, list | tuple) and not gives_list]
+    gives_list = any(str(returned.type) == "List[Tensor]" for returned in func._schema.returns)
+    lists = [argument for argument in args if isinstance(argument, list | tuple) and not gives_list]
     dimensions = max((len(each) for each in lists if each and isinstance(each[0], int)), default=0)
     if dimensions > MOST_DIMENSIONS:
         raise TooLarge(f"is given {dimensions:,} sizes; a tensor has at most {MOST_DIMENSIONS}")

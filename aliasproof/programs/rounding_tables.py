@@ -14,9 +14,11 @@ from aliasproof.programs.op_properties import KernelTrait, names_with
 
 def moves(op: OpOverload, tensors: Sequence[torch.Tensor]) -> bool:
     """True if all bits of what the op stores come from one operand, or are a constant."""
-    numbers = {each.dtype for each in tensors if each.is_floating_point() or each.is_complex()}
+    numbers = {
+        tensor.dtype for tensor in tensors if tensor.is_floating_point() or tensor.is_complex()
+    }
     # A lazy conjugate or negative bit is resolved on the way, which may change the sign of a NaN.
-    lazy = any(each.is_conj() or each.is_neg() for each in tensors)
+    lazy = any(tensor.is_conj() or tensor.is_neg() for tensor in tensors)
     name = rounding_name(op)
     if name in CHANGES_NANS_IN_SHORT_DTYPES and numbers & {torch.bfloat16, torch.float16}:
         return False

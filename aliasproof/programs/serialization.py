@@ -54,7 +54,7 @@ def to_json(program: Program) -> dict[str, Json]:
         **({} if program.device == CPU else {"device": program.device}),
         "storages": [_storage_to_json(storage) for storage in program.storages],
         "inputs": [_input_to_json(view) for view in program.inputs],
-        "instructions": [_instruction_to_json(each) for each in program.instructions],
+        "instructions": [_instruction_to_json(instruction) for instruction in program.instructions],
         "outputs": list(program.outputs),
     }
 

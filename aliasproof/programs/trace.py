@@ -215,8 +215,8 @@ class Rounding:
 
     def _near_jump(self, read: Sequence[torch.Tensor]) -> bool:
         """True if an inexact operand is near a whole number, or two operands are nearly equal."""
-        numbers = [each for each in read if each.is_floating_point() or each.is_complex()]
-        if any(_any(each, _is_nearly_whole) for each in numbers if each in self.inexact):
+        numbers = [tensor for tensor in read if tensor.is_floating_point() or tensor.is_complex()]
+        if any(_any(number, _is_nearly_whole) for number in numbers if number in self.inexact):
             return True
         if len(numbers) != 2:
             return False

@@ -31,7 +31,11 @@ OPAQUE = "generated code has no value hashes; target inductor-fx has the same gr
 CONTRACT = replace(
     inductor_fx.CONTRACT,
     waivers=(
-        *(each for each in inductor_fx.CONTRACT.waivers if each.promise is not Promise.STRIDE),
+        *(
+            waiver
+            for waiver in inductor_fx.CONTRACT.waivers
+            if waiver.promise is not Promise.STRIDE
+        ),
         Waiver(
             Promise.STRIDE_OF_PART,
             "the lowering of an output that is a view asks for the order of eager's strides, not"

@@ -50,7 +50,7 @@ OVERLAPPING_INPUT = Dispute(
 CONTRACT = replace(
     aot.CONTRACT,
     waivers=(
-        *(each for each in aot.CONTRACT.waivers if each.promise is not Promise.EQUIVALENCE),
+        *(waiver for waiver in aot.CONTRACT.waivers if waiver.promise is not Promise.EQUIVALENCE),
         OTHER_ARITHMETIC,
         NO_ROUNDING_BETWEEN,
         Waiver(

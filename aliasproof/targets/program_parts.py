@@ -130,7 +130,7 @@ def chosen_part(program: Program, seen: RunValues, demand: Demand, leading_views
 
 def leading_views(program: Program) -> int:
     """How many instructions come before the first one that is no view."""
-    kinds = [facts(resolve(each.op)).kind for each in program.instructions]
+    kinds = [facts(resolve(instruction.op)).kind for instruction in program.instructions]
     return next((index for index, kind in enumerate(kinds) if kind is not Kind.VIEW), 0)
 
 
@@ -139,7 +139,7 @@ def part_between(program: Program, start: int, stop: int) -> Part:
     inside = program.instructions[start:stop]
     made = {name for each in inside for name in each.results}
     used = dict.fromkeys(name for each in inside for name in each.refs if name not in made)
-    later = {name for each in program.instructions[stop:] for name in each.refs}
+    later = {name for instruction in program.instructions[stop:] for name in instruction.refs}
     later |= {*program.outputs}
     results = [name for each in inside for name in each.results if name in later]
     return Part(start, stop, tuple(used), tuple(results))

@@ -96,12 +96,12 @@ def _within_guards(found: Build, inputs: Sequence[torch.Tensor]) -> Build:
     assert isinstance(graph_module, fx.GraphModule)
     hooks = graph_module._forward_pre_hooks.values()
     guards = [hook for hook in hooks if isinstance(hook, SizeGuards)]
-    for each in guards:
-        assert (broken := each.broken(inputs)) is None, broken
+    for guard in guards:
+        assert (broken := guard.broken(inputs)) is None, broken
 
     def checked(*inputs: torch.Tensor) -> object:
-        for each in guards:
-            if (broken := each.broken(inputs)) is not None:
+        for guard in guards:
+            if (broken := guard.broken(inputs)) is not None:
                 raise Rejected(broken)
         return graph_module(*inputs)
 

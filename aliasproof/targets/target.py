@@ -231,7 +231,7 @@ class Target:
         build, recipe = self.build, self.recipe
         called = [variant for variant in chosen if variant.build is not None]
         if self.traced_recipe is not None:
-            tracing = functools.reduce(Tracing.__or__, (each.tracing for each in chosen))
+            tracing = functools.reduce(Tracing.__or__, (choice.tracing for choice in chosen))
             tracing = replace(tracing, called=bool(called))
             build, recipe = functools.partial(build, tracing=tracing), self.traced_recipe(tracing)
             if tracing.symbolic:

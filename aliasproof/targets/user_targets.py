@@ -124,8 +124,8 @@ def understood(value: object, code: CodeName) -> UserPass | UserBackend | Target
     except (TypeError, ValueError) as error:
         raise _refused(code, "has no signature that Python can read") from error
     parameters = [*signature.parameters.values()]
-    required = [each.name for each in parameters if _is_required(each)]
-    positional = [each for each in parameters if each.kind in _POSITIONAL]
+    required = [parameter.name for parameter in parameters if _is_required(parameter)]
+    positional = [parameter for parameter in parameters if parameter.kind in _POSITIONAL]
     if len(required) == 1 and required[0] == positional[0].name:
         named = EXAMPLES in signature.parameters
         return UserPass(value, _takes_graph(value, positional[0].name), named)
@@ -135,7 +135,7 @@ def understood(value: object, code: CodeName) -> UserPass | UserBackend | Target
     if len(required) == 2 and required == [each.name for each in positional[:2]]:
         return UserBackend(value)
     unclear = ""
-    if not required and any(each.kind is each.VAR_POSITIONAL for each in parameters):
+    if not required and any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
         unclear = " (if a decorator made it so, functools.wraps keeps the signature)"
     raise _refused(code, f"takes {signature}{unclear}")
 

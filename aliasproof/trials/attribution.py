@@ -93,7 +93,7 @@ def _layer(
         return None
     if main is not None:
         candidates = [main] if other_interface else found.judgement.violations
-        if any(same_promise(each, violation) for each in candidates):
+        if any(same_promise(candidate, violation) for candidate in candidates):
             return _Wrong(found, main)
         # A compilation that goes on after this layer cannot raise if this layer raises.
         if not other_interface and _raises(main) and _raises(violation):

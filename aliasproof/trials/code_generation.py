@@ -131,7 +131,7 @@ def without(part: str) -> str:
     """What makes the generated code right, in words after 'it is right'; empty if nothing does."""
     if part.startswith(ONE_OPERATOR):
         return f"if it calls `{part.removeprefix(ONE_OPERATOR)}` of ATen"
-    return next((each.without for each in EXPERIMENTS if each.part == part), "")
+    return next((experiment.without for experiment in EXPERIMENTS if experiment.part == part), "")
 
 
 def part_at_fault(case: Case, target: Target, violation: Violation, eager: EagerRun) -> str | None:

@@ -135,7 +135,7 @@ class PassWatch:
         told = event == "return" or not self.versions
         if told and text != self._last.get(names) and frame.f_code.co_name not in _OF_TARGETS:
             values = (returned, variable)
-            root = next((each for each in values if isinstance(each, fx.GraphModule)), None)
+            root = next((value for value in values if isinstance(value, fx.GraphModule)), None)
             part, name = named(_with_callers(frame)) if event == "return" else CAPTURE
             # Torch can write code for a graph that Python does not read. Such a graph cannot run:
             # the first version after it that can is asked.
@@ -151,17 +151,17 @@ def named(frames: Iterable[FrameType]) -> tuple[str, str]:
     names it.
     """
     name, pattern = "", ""
-    for each in frames:
-        name = name or _MAKERS.get(each.f_code.co_name, each.f_code.co_name)
-        if each.f_code.co_name in _OBSERVED:
-            name = _observed_name(each)
-        driver = drivers().get(each.f_code)
+    for frame in frames:
+        name = name or _MAKERS.get(frame.f_code.co_name, frame.f_code.co_name)
+        if frame.f_code.co_name in _OBSERVED:
+            name = _observed_name(frame)
+        driver = drivers().get(frame.f_code)
         if driver is None:
             continue
         if driver.part != _PATTERNS:
             return driver.part, name + pattern
-        pattern = _pattern_name(each)
-        name = each.f_locals["self"].pass_name or _PATTERNS
+        pattern = _pattern_name(frame)
+        name = frame.f_locals["self"].pass_name or _PATTERNS
     return "", name
 
 

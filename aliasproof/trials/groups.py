@@ -273,7 +273,7 @@ def _may_raise(found: Examination) -> bool:
 
 
 def _kinds(violations: Sequence[Violation]) -> set[tuple[str, str, str]]:
-    return {(each.oracle, each.kind, each.place) for each in violations}
+    return {(violation.oracle, violation.kind, violation.place) for violation in violations}
 
 
 def _symptom(target: Target, violation: Violation) -> Symptom:

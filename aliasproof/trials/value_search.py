@@ -168,7 +168,7 @@ def attempted_data(case: Case, found: Sequence[Number]) -> Iterator[InputData]:
             yield InputData(tuple(data))
     draw = random.Random(SEED)
     while True:
-        yield InputData(tuple(_mixture(each, found, draw) for each in storages))
+        yield InputData(tuple(_mixture(storage, found, draw) for storage in storages))
 
 
 def _numbers(tensor: torch.Tensor, found: Sequence[Number]) -> list[Number]:
@@ -224,7 +224,9 @@ def constants(case: Case, build: Build) -> list[Number]:
     """The numbers in the instructions of a program, or in the graphs of a target."""
     function = (case.plain or case).function
     if isinstance(function, ProgramFunction):
-        calls = [(each.args, each.kwargs) for each in function.program.instructions]
+        calls = [
+            (instruction.args, instruction.kwargs) for instruction in function.program.instructions
+        ]
     else:
         nodes = (node for stage in build.stages for node in stage.graph.graph.nodes)
         calls = [(node.args, tuple(node.kwargs.items())) for node in nodes]
@@ -254,7 +256,8 @@ def told_by_values(report: Report, case: Case, shown: ShownValues | None, budget
     if shown is None:
         told: dict[str, object] = {"values that show it": f"none in {budget.runs} runs: latent"}
         found = tuple(
-            replace(each, evidence={**each.evidence, **told}) for each in report.violations
+            replace(violation, evidence={**violation.evidence, **told})
+            for violation in report.violations
         )
         return replace(report, violations=found)
     first = shown.violations[0]
@@ -263,7 +266,10 @@ def told_by_values(report: Report, case: Case, shown: ShownValues | None, budget
         "eager then": f"{first.place}: {first.evidence.get('eager')}",
         "target then": f"{first.place}: {first.evidence.get('target')}",
     }
-    found = tuple(replace(each, evidence={**each.evidence, **told}) for each in report.violations)
+    found = tuple(
+        replace(violation, evidence={**violation.evidence, **told})
+        for violation in report.violations
+    )
     if not found:
         kind = "wrong for other values"
         found = (Violation(equivalence.ORACLE.name, kind, first.place, told),)

@@ -114,9 +114,9 @@ class Leaves:
             if not _same(one, other):
                 yield f"'{path}' afterwards", other
         given = {
-            each.gradient_of: passed[index]
-            for index, each in enumerate(self.tensors)
-            if each.gradient_of is not None
+            tensor.gradient_of: passed[index]
+            for index, tensor in enumerate(self.tensors)
+            if tensor.gradient_of is not None
         }
         for index, leaf in parameters.items():
             if leaf.grad is not given.get(index):

@@ -163,7 +163,7 @@ def _functions(value: object) -> list[types.FunctionType]:
         return [*_functions(value.__func__), *_functions(value.__self__), *found]
     if isinstance(value, torch.nn.Module):
         forwards = {type(module).forward: None for module in value.modules()}
-        return [each for each in forwards if isinstance(each, types.FunctionType)]
+        return [forward for forward in forwards if isinstance(forward, types.FunctionType)]
     inner = getattr(value, "func", None)  # of functools.partial
     return [*_functions(inner), *found] if callable(inner) else found
 

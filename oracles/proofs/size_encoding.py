@@ -115,7 +115,7 @@ class SizeEncoding:
         If it contains fractions, the whole of it is an exact quotient. Its parts need not be whole
         numbers: `n0/2 + n1/2` is one where both sizes are odd.
         """
-        if not all(each.is_Integer for each in expression.atoms(sympy.Rational)):
+        if not all(atom.is_Integer for atom in expression.atoms(sympy.Rational)):
             above, below = expression.as_numer_denom()
             # A size is a whole number, so the division has no remainder.
             if below != 1:

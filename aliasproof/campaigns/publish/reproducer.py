@@ -67,7 +67,7 @@ class Compiler:
         """`torch.compile` with that backend, called as the variants of a target say."""
         names = target.split(":")[1:]
         chosen = [variant for variant in map(variants.named, names) if variant is not None]
-        tracing = functools.reduce(Tracing.__or__, (each.tracing for each in chosen), PLAIN)
+        tracing = functools.reduce(Tracing.__or__, (choice.tracing for choice in chosen), PLAIN)
         name = f"torch.compile(backend='{backend}')"
         options = tracing.options if backend == "inductor" else ""
         compiled = f'torch.compile(program, backend="{backend}"{tracing.dynamic}{options})'

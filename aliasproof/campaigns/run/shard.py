@@ -86,8 +86,8 @@ def _run_group(programs: dict[int, Program], result: ShardResult, announce: Anno
         search=CAMPAIGN_BUDGET,
         announce=announce_members,
     )
-    for program, each in zip(programs.values(), found.examinations, strict=True):
-        _add(program, each, result)
+    for program, examination in zip(programs.values(), found.examinations, strict=True):
+        _add(program, examination, result)
     result.statistics.spent.add(found.spent)
     result.statistics.companions += len(found.companions)
     result.company += found.company

@@ -101,7 +101,7 @@ class RunView:
         moments = [Moment(0.0, 0, 0, 0, 0), *self.moments]
         last, ends = moments[-1].elapsed, [moments[0]]
         for part in range(1, parts + 1):
-            passed = [each for each in moments if each.elapsed <= last * part / parts]
+            passed = [moment for moment in moments if moment.elapsed <= last * part / parts]
             if passed[-1] is not ends[-1]:  # a part may be shorter than the time between two rows
                 ends.append(passed[-1])
         return list(itertools.pairwise(ends))

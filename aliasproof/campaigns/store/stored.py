@@ -98,7 +98,9 @@ def _suspicion(folder: Path) -> StoredSuspicion:
         raise UserError(f"{folder} is a suspicion of a run without run.json; {otherwise}")
     try:
         data: Any = printable_json(json.loads(read_text(outcome, within=outcome.parent)))
-        entries = [each for each in data["suspicions"] if Path(each["folder"]).name == folder.name]
+        entries = [
+            element for element in data["suspicions"] if Path(element["folder"]).name == folder.name
+        ]
         known = entries[0]
         return StoredSuspicion(
             folder.name,

@@ -23,7 +23,7 @@ def mended(
     the base with a new tensor, in a storage of its own.
     """
     given = {name: kwargs[name] for name in names}
-    kwargs |= {name: _layouts(each) for name, each in given.items()}
+    kwargs |= {name: _layouts(argument) for name, argument in given.items()}
     with mock.patch.object(auto_functionalize, "get_base", lambda layout: layout.base):
         original(names, types, kwargs, bases)
     kwargs |= given
@@ -33,7 +33,7 @@ def _layouts(given: Any) -> Any:
     if given is None:
         return None
     if isinstance(given, list):
-        return [_layouts(each) for each in given]
+        return [_layouts(argument) for argument in given]
     base = auto_functionalize.get_base(given)
     return layout_of_value(given, None if base is None else layout_of_value(base))
 

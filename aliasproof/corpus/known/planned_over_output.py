@@ -22,7 +22,7 @@ def mended(original: Callable[..., Any], self: Any, lines: Any) -> Any:
     groups = original(self, lines)
     buffers = V.graph.scheduler.name_to_buf
     for group in self.buffer_groups:
-        users = [user for each in group.names for user in buffers[each].users]
+        users = [user for name in group.names for user in buffers[name].users]
         group.is_output |= any(isinstance(user.node, OutputNode) for user in users)
     return groups
 
