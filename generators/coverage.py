@@ -43,8 +43,8 @@ class CoveredOp:
 def coverage() -> list[CoveredOp]:
     """Each ATen overload that gives a view or writes an argument, by kind and name."""
     groups = {operator.name: operator.group for operator in OPERATORS}
-    found = [_coverage_of(op, groups) for op in _overloads()]
-    return sorted(found, key=lambda each: (list(Kind).index(each.facts.kind), str(each.op)))
+    ops = [_coverage_of(op, groups) for op in _overloads()]
+    return sorted(ops, key=lambda covered: (list(Kind).index(covered.facts.kind), str(covered.op)))
 
 
 def _overloads() -> Iterator[OpOverload]:
@@ -79,7 +79,7 @@ def _reached_through(op: OpOverload, groups: dict[str, str]) -> str | None:
     if facts(op).kind not in (Kind.OUT, Kind.MUTATING):
         return None
     name = op.overloadpacket.__name__
-    packets = (getattr(torch.ops.aten, each, None) for each in (name, f"{name}_"))
+    packets = (getattr(torch.ops.aten, spelling, None) for spelling in (name, f"{name}_"))
     forms = (
         f"{packet}.{overload}" for packet in packets if packet for overload in packet.overloads()
     )

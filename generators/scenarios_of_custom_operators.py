@@ -82,7 +82,7 @@ def operator_before_copy(pick: Pick, scene: Scene) -> None:
     """An operator writes a view of an input, and then `copy_` overwrites the input."""
     name = some_input(pick, scene, has_rows)
     view = any_view(pick, scene, name)
-    same = [each for each in scene.newest_first(like(scene.values[view])) if each != view]
+    same = [other for other in scene.newest_first(like(scene.values[view])) if other != view]
     before = fresh(pick, scene, name)
     if same and pick.chance(60):
         scene.call("aliasproof.add_both.default", Ref(view), Ref(pick.one(same)))

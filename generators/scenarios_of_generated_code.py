@@ -153,10 +153,10 @@ def extremes(pick: Pick, scene: Scene) -> None:
         ("aten.all.dim", (dim, keep)),
     ]
     op, args = pick.one(reductions)
-    found = scene.call(op, Ref(name), *args)
+    results = scene.call(op, Ref(name), *args)
     if pick.chance(50):
         overwrite(pick, scene, name)
-    scene.wants(*found)
+    scene.wants(*results)
 
 
 def write_after_reduction(pick: Pick, scene: Scene) -> None:
@@ -253,7 +253,7 @@ def promoted_operands(pick: Pick, scene: Scene) -> None:
     other = pick.one(source)
     if pick.chance(50):
         other = a_number(pick, scene, other)
-    other = converted(scene, other, pick.one([each for each in wider if each != own]))
+    other = converted(scene, other, pick.one([dtype for dtype in wider if dtype != own]))
     ops = ["aten.add.Tensor", "aten.mul.Tensor", "aten.eq.Tensor"]
     if not own.is_complex and own != torch.bool:
         ops += ["aten.maximum.default", "aten.ldexp.Tensor", "aten.copysign.Tensor"]

@@ -43,7 +43,7 @@ def copies_beside_clone(pick: Pick, scene: Scene) -> None:
         else:
             source = fresh(pick, scene, some(pick, scene, like(scene.values[name])))
             scene.call("aten.copy_.default", Ref(name), Ref(source))
-    others = [each.name for each in scene.inputs if each.name != name]
+    others = [view.name for view in scene.inputs if view.name != name]
     fitting = [other for other in others if like(scene.values[name])(scene.values[other])]
     if fitting and pick.chance(60):
         scene.call("aten.copy_.default", Ref(pick.one(fitting)), Ref(saved))

@@ -201,17 +201,17 @@ def matters(op: OpOverload, name: str, value: Any) -> bool:
 
 def unread(op: OpOverload, given: Mapping[str, Any]) -> set[str]:
     """The tensors whose metadata matters and whose contents do not."""
-    name, found = torch_name(op), set()
+    name, names = torch_name(op), set()
     # By their documentation, `beta=0` ignores the addend, also a NaN in it.
     if given.get("beta") == 0 and name in _SCALES_ADDEND:
-        found.add("self")
+        names.add("self")
     if name in _STORES_RANDOM or (name == "bernoulli" and "p" in given):
-        found.add("self")
+        names.add("self")
     # torch overwrites `out=` arguments. An op of another library may read its own.
     if op.namespace in TORCH or torch.Tag.out in op.tags:
         arguments = enumerate(op._schema.arguments)
-        found.update(argument.name for index, argument in arguments if is_out(op, index))
-    return found
+        names.update(argument.name for index, argument in arguments if is_out(op, index))
+    return names
 
 
 def as_index(op: OpOverload, given: dict[str, Any]) -> tuple[OpOverload, dict[str, Any]]:

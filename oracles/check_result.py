@@ -91,7 +91,7 @@ class TargetResult:
     @property
     def documented(self) -> list[Documented]:
         """All differences that the target documents, the main one first."""
-        return [found for report in self.reports.values() for found in report.documented]
+        return [documented for report in self.reports.values() for documented in report.documented]
 
     @property
     def notes(self) -> list[Violation]:
@@ -107,10 +107,10 @@ class TargetResult:
         """
         if any(report.differences for report in self.reports.values()):
             return Verdict.VIOLATED if self.violated else Verdict.DOCUMENTED
-        found = [
+        verdicts = [
             report.verdict for name, report in self.reports.items() if name not in _NOT_RESULTS
         ]
-        return min(found, key=FROM_WORST.index, default=Verdict.NOT_APPLICABLE)
+        return min(verdicts, key=FROM_WORST.index, default=Verdict.NOT_APPLICABLE)
 
     @property
     def judged(self) -> bool:
@@ -156,6 +156,11 @@ class Check:
         if earlier is None:
             return None
         kind = (violation.oracle, violation.kind)
-        seen = (found for report in earlier.reports.values() for found in report.differences)
-        same = next((found for found in seen if (found.oracle, found.kind) == kind), None)
+        seen = (
+            difference for report in earlier.reports.values() for difference in report.differences
+        )
+        same = next(
+            (difference for difference in seen if (difference.oracle, difference.kind) == kind),
+            None,
+        )
         return None if same is None else self.already_in(earlier, same) or earlier.target

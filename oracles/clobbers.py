@@ -145,7 +145,7 @@ def _overlap_in_kernel(op: OpOverload | None, one: Operand, other: Operand) -> b
     If a kernel does not know the lazy bit of an operand, the dispatcher gives it a copy, and writes
     the copy back after the call (`aten/src/ATen/native/MathBitsFallback.h`).
     """
-    copied = any(_is_copied(op, each.location) for each in (one, other))
+    copied = any(_is_copied(op, operand.location) for operand in (one, other))
     return not copied and one.location.overlaps(other.location)
 
 

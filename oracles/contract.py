@@ -213,7 +213,9 @@ class Contract:
         return next((known for known in self.refusals if known.covers(error, trace)), None)
 
     def _violation(self, difference: Difference, trace: Trace) -> Violation:
-        dispute = next((each for each in self.disputes if each.when(difference, trace)), None)
+        dispute = next(
+            (candidate for candidate in self.disputes if candidate.when(difference, trace)), None
+        )
         if dispute is None:
             return difference.shown
         return replace(

@@ -125,7 +125,7 @@ def judge(
                 f" other operators ({called}), and {waiver.reason}"
             )
             return Report(Verdict.UNKNOWN, reason=reason)
-        others = (each for each in contract.waivers if each.promise is not Promise.EQUIVALENCE)
+        others = (other for other in contract.waivers if other.promise is not Promise.EQUIVALENCE)
         contract = replace(contract, waivers=tuple(others))
     runs = eager, target
     # Most runs are equal, so symbolic values are computed only after a difference.
@@ -135,8 +135,10 @@ def judge(
         runs, wrong = (again[0], shown), differences(eager, target)
         if not wrong:
             return _holds(eager, target)
-    found = (_violation(what, index, *runs) for what, index in wrong)
-    return contract.judged([Difference(Promise.EQUIVALENCE, each) for each in found], trace)
+    violations = (_violation(what, index, *runs) for what, index in wrong)
+    return contract.judged(
+        [Difference(Promise.EQUIVALENCE, violation) for violation in violations], trace
+    )
 
 
 def _holds(eager: ValueHashes, target: ValueHashes) -> Report:
@@ -197,15 +199,15 @@ def differences(eager: ValueHashes, target: ValueHashes) -> list[tuple[str, int]
 
     Tensors of other sizes are left to *metadata*.
     """
-    found = []
+    wrong = []
     # Whole storages: also bytes that no input shows must end as in eager.
     for index in range(len(eager.storages)):
         one, other = _same_size(index, eager, target)
         if not np.array_equal(one, other):
-            found.append(("storage", index))
-    if not found:  # equal storages, but `set_` may have given an input another one
+            wrong.append(("storage", index))
+    if not wrong:  # equal storages, but `set_` may have given an input another one
         pairs = enumerate(zip(eager.inputs, target.inputs, strict=True))
-        found += [
+        wrong += [
             ("input", index)
             for index, (one, other) in pairs
             if one.shape == other.shape and (one != other).any()
@@ -215,8 +217,8 @@ def differences(eager: ValueHashes, target: ValueHashes) -> list[tuple[str, int]
             continue
         # With another dtype the hashes differ anyway, and *metadata* reports it.
         if eager.dtypes[index] == target.dtypes[index] and not np.array_equal(expected, actual):
-            found.append(("output", index))
-    return found
+            wrong.append(("output", index))
+    return wrong
 
 
 def _same_size(index: int, *runs: ValueHashes) -> tuple[Array, ...]:
@@ -238,8 +240,11 @@ def _violation(what: str, index: int, eager: ValueHashes, target: ValueHashes) -
         place, expected, actual = stored.place, stored.expected, stored.actual
         if stored.around:
             wrong = np.flatnonzero(expected != actual)
-            found: dict[str, Any] = {"first wrong byte": int(wrong[0]), "wrong bytes": wrong.size}
-            return Violation("equivalence", KIND, place, found)
+            evidence: dict[str, Any] = {
+                "first wrong byte": int(wrong[0]),
+                "wrong bytes": wrong.size,
+            }
+            return Violation("equivalence", KIND, place, evidence)
     else:
         ours, theirs = ((run.inputs if what == "input" else run.outputs) for run in (eager, target))
         assert ours[index] is not None
@@ -248,7 +253,7 @@ def _violation(what: str, index: int, eager: ValueHashes, target: ValueHashes) -
     # An element is wrong if one of its bytes is (the last dim).
     differ = (expected != actual).any(-1)
     at = tuple(int(position) for position in np.argwhere(differ)[0])
-    found = {
+    evidence = {
         "first wrong index": list(at),
         "wrong elements": int(differ.sum()),
         "elements": differ.size,
@@ -256,7 +261,7 @@ def _violation(what: str, index: int, eager: ValueHashes, target: ValueHashes) -
     expressions = _expressions(
         int(combined(expected[at])), int(combined(actual[at])), eager, target
     )
-    return Violation("equivalence", KIND, place, found | expressions)
+    return Violation("equivalence", KIND, place, evidence | expressions)
 
 
 def _expressions(
@@ -266,11 +271,11 @@ def _expressions(
     ours, theirs = eager.symbols, target.symbols
     if ours is None or theirs is None:
         return {}
-    found = {"eager": ours.spell(expected), "target": theirs.spell(actual)}
+    expressions = {"eager": ours.spell(expected), "target": theirs.spell(actual)}
     foreign = theirs.first_foreign(actual, ours)
     if foreign is not None and foreign != actual:
-        found["eager never computes"] = theirs.spell(foreign)
-    return found
+        expressions["eager never computes"] = theirs.spell(foreign)
+    return expressions
 
 
 ORACLE = Oracle(

@@ -120,5 +120,5 @@ def _overloads(packet: OpOverloadPacket) -> list[OpOverload]:
 
 
 def _packet(name: str) -> OpOverloadPacket | None:
-    found = getattr(aten, name, None)
-    return found if isinstance(found, OpOverloadPacket) else None
+    packet = getattr(aten, name, None)
+    return packet if isinstance(packet, OpOverloadPacket) else None

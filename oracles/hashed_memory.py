@@ -67,12 +67,12 @@ class HashedMemory:
 
     def of(self, storage: torch.UntypedStorage) -> Array:
         """The hashes of a storage, one per byte."""
-        found = self._storages.get(storage._cdata)
-        if found is None:  # not an input and not made in the run: a constant
-            found = self._storages[storage._cdata] = HashedStorage(storage, of_storage(storage))
-        if storage.nbytes() > found.hashes.size:  # it was resized
-            found.hashes = grown(found.hashes, storage.nbytes(), self.seed)
-        return found.hashes
+        stored = self._storages.get(storage._cdata)
+        if stored is None:  # not an input and not made in the run: a constant
+            stored = self._storages[storage._cdata] = HashedStorage(storage, of_storage(storage))
+        if storage.nbytes() > stored.hashes.size:  # it was resized
+            stored.hashes = grown(stored.hashes, storage.nbytes(), self.seed)
+        return stored.hashes
 
     def read(self, tensor: torch.Tensor) -> Array:
         """The hashes that a tensor shows: its sizes, then the bytes of an element."""

@@ -189,10 +189,10 @@ def miscounts(seen: Seen) -> Iterator[BrokenInvariant]:
         meta = node.node.meta.get("val")
         if meta is None or node.node.op == "output" or _has_raised(seen.run, node):
             continue
-        expected, found = len(list(tensors_in(meta))), len(node.locations)
+        expected, actual = len(list(tensors_in(meta))), len(node.locations)
         left_out = node.value.count(None) if isinstance(node.value, (list, tuple)) else 0
-        if not 0 <= expected - found <= left_out:
-            yield BrokenInvariant(node.node, {"noted": expected, "in the run": found})
+        if not 0 <= expected - actual <= left_out:
+            yield BrokenInvariant(node.node, {"noted": expected, "in the run": actual})
 
 
 def _has_raised(run: StageRun, node: NodeRun) -> bool:
@@ -299,7 +299,9 @@ def judge(contract: Contract, stages: Sequence[StageRun], trace: Trace) -> Repor
     """Judge each stage."""
     report = of_all_stages([judge_stage(run) for run in stages])
     promises = {invariant.broken: invariant.promise for invariant in INVARIANTS}
-    differences = [Difference(promises[found.kind], found) for found in report.violations]
+    differences = [
+        Difference(promises[violation.kind], violation) for violation in report.violations
+    ]
     return contract.judged(differences, trace, HOLDS) if differences else report
 
 

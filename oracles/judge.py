@@ -55,7 +55,7 @@ class Judgement:
     @property
     def documented(self) -> list[Documented]:
         """All differences from eager that the target documents, the main one first."""
-        return [found for report in self.reports.values() for found in report.documented]
+        return [documented for report in self.reports.values() for documented in report.documented]
 
 
 def judge(contract: Contract, eager: Observation, target: Observation, trace: Trace) -> Judgement:

@@ -56,7 +56,7 @@ def missed(stage: Stage, inputs: FreshInputs) -> list[Opportunity]:
     Captured tensors of the module are judged as further inputs: each run gets clones of them, and
     their contents must stay. Raises what the stage raises.
     """
-    graph, found = stage.graph.graph, []
+    graph, opportunities = stage.graph.graph, []
     captured = list(_captured_tensors(stage.graph).values())
 
     def fresh() -> list[torch.Tensor]:
@@ -72,10 +72,10 @@ def missed(stage: Stage, inputs: FreshInputs) -> list[Opportunity]:
             # Kept in `graph`, so that later changes are judged together with this one.
             if before.same(stage.graph, changed, fresh):
                 op = str(_node_named(graph, name).target)
-                found.append(Opportunity(name, op, instead, nbytes))
+                opportunities.append(Opportunity(name, op, instead, nbytes))
                 graph = changed
                 break
-    return found
+    return opportunities
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,15 +156,15 @@ class _Interpreter(fx.Interpreter):
 def _captured_tensors(module: fx.GraphModule) -> dict[str, torch.Tensor]:
     """The tensors of a module that its graph uses, by name."""
     names = (str(node.target) for node in module.graph.find_nodes(op="get_attr"))
-    found: dict[str, object] = {
+    attributes: dict[str, object] = {
         name: functools.reduce(getattr, name.split("."), module) for name in names
     }
-    return {name: value for name, value in found.items() if isinstance(value, torch.Tensor)}
+    return {name: value for name, value in attributes.items() if isinstance(value, torch.Tensor)}
 
 
 def _node_named(graph: fx.Graph, name: str) -> fx.Node:
-    found: fx.Node = next(node for node in graph.nodes if node.name == name)
-    return found
+    match: fx.Node = next(node for node in graph.nodes if node.name == name)
+    return match
 
 
 # --- changes --------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ def _order_rule(op: OpOverload) -> MoveRule:
                 parts.append(memory.moved(value, result.dtype).reshape(-1, result.element_size()))
                 count += value.numel()
                 return torch.arange(count - value.numel(), count).view(value.shape)
-            return [numbered(each) for each in value] if isinstance(value, (list, tuple)) else value
+            return [numbered(item) for item in value] if isinstance(value, (list, tuple)) else value
 
         indices = [numbered(value) for value in args]
         # All arguments that are not tensors stay as they are.

@@ -39,16 +39,16 @@ def noted(run: StageRun) -> list[Noted]:
 
     A node whose metadata has another number of tensors than its value is left out.
     """
-    found = []
+    triples = []
     for node in run.nodes:
         metas = list(tensors_in(node.node.meta.get("val"))) if node.node.op != "output" else []
         if len(metas) == len(node.locations):
             pairs = zip(metas, node.locations, strict=True)
-            found += [(node.node, meta, location) for meta, location in pairs]
+            triples += [(node.node, meta, location) for meta, location in pairs]
     # If two fakes have the same mode, a run on fakes made all of them.
-    modes = [id(getattr(meta, "fake_mode", None)) for _, meta, _ in found]
+    modes = [id(getattr(meta, "fake_mode", None)) for _, meta, _ in triples]
     knows_storage = len(set(modes)) < len(modes)
-    return [Noted(node, meta, location, knows_storage) for node, meta, location in found]
+    return [Noted(node, meta, location, knows_storage) for node, meta, location in triples]
 
 
 def dtype(meta: torch.Tensor, location: Location) -> Difference | None:

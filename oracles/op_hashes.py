@@ -276,7 +276,7 @@ class OpHashes:
         if isinstance(value, torch.Tensor):
             return str(value.dtype), digest(self.memory.elements(value))
         if isinstance(value, (list, tuple)):
-            return [self._contents(each) for each in value]
+            return [self._contents(member) for member in value]
         return value
 
     def opaque(self, key: tuple[np.uint64, str], index: int, result: torch.Tensor) -> Array:

@@ -207,7 +207,7 @@ def equal_elements(
         equal = _close(expected, actual, limits)
     else:
         # By parts: as a number, a complex value with one NaN is not equal to itself.
-        one, other = (torch.view_as_real(each.resolve_conj()) for each in (expected, actual))
+        one, other = (torch.view_as_real(tensor.resolve_conj()) for tensor in (expected, actual))
         equal = _equal_real(one, other, tolerance, limits).all(-1)
     if tolerance.parts:
         equal |= ~torch.isfinite(expected) & ~torch.isfinite(actual)

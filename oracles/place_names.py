@@ -29,12 +29,12 @@ def renamed_report(report: Report, names: PlaceNames) -> Report:
     return replace(
         report,
         reason=renamed(report.reason, names),
-        violations=tuple(_violation(found, names) for found in report.violations),
+        violations=tuple(_violation(violation, names) for violation in report.violations),
         documented=tuple(
-            Documented(_violation(found.difference, names), found.limitation)
-            for found in report.documented
+            Documented(_violation(documented.difference, names), documented.limitation)
+            for documented in report.documented
         ),
-        notes=tuple(_violation(found, names) for found in report.notes),
+        notes=tuple(_violation(note, names) for note in report.notes),
     )
 
 
@@ -49,11 +49,11 @@ def _violation(violation: Violation, names: PlaceNames) -> Violation:
 
 def _evidence(text: str, names: PlaceNames, *, symbolic: bool) -> str:
     if symbolic:
-        text = _ELEMENT.sub(lambda found: _tensor(found, names), text)
+        text = _ELEMENT.sub(lambda match: _tensor(match, names), text)
     return renamed(text, names)
 
 
-def _tensor(found: re.Match[str], names: PlaceNames) -> str:
+def _tensor(match: re.Match[str], names: PlaceNames) -> str:
     """An input as an expression of the user, such as 'cache.k'."""
-    name = names.get(f"input {found[1]}")
-    return found[0] if name is None else name.removeprefix("input '").removesuffix("'")
+    name = names.get(f"input {match[1]}")
+    return match[0] if name is None else name.removeprefix("input '").removesuffix("'")

@@ -159,10 +159,10 @@ class StageComparison:
         if meant is None:  # in the stage before, nobody uses the result
             return
         # Operands are compared by position. A pass may swap those of a commutative op.
-        expected, found = _shapes(meant), _shapes(reads)
-        if expected != found:
+        expected, actual = _shapes(meant), _shapes(reads)
+        if expected != actual:
             # `add(y, neg)` becomes `add_(neg, y)` to be in place on its first operand.
-            swapped = form in COMMUTATIVE and expected[::-1] == found
+            swapped = form in COMMUTATIVE and expected[::-1] == actual
             if not (swapped and _agree(meant[::-1], reads)):
                 reader = reads[0].reader if reads else "a node"
                 self.unknown.append(f"{reader} takes other operands than in the stage before")
@@ -190,8 +190,8 @@ class StageComparison:
             )
             return
         # A storage that shrank: the rest is not there any more.
-        found, meant = memory.storages[number][:nbytes], meant[:nbytes]
-        wrong = (meant != found) | (found == 0)
+        actual, meant = memory.storages[number][:nbytes], meant[:nbytes]
+        wrong = (meant != actual) | (actual == 0)
         # A negative version is what the caller passed, so the input must end as it began.
         for kind, which in (
             (INPUT_LEFT, wrong & (meant < 0)),
@@ -200,7 +200,7 @@ class StageComparison:
             if which.any():
                 names = ", ".join(self._inputs_on(number))
                 whole = Location(number, 0, (nbytes,), (1,), torch.uint8, conj=False, neg=False)
-                read = StageRead(self.run.nodes[-1].node, f"input {names}", whole, found)
+                read = StageRead(self.run.nodes[-1].node, f"input {names}", whole, actual)
                 end = len(self.run.nodes)
                 self._blame(memory, end, read, which.nonzero()[0], meant[which], kind)
 
@@ -228,16 +228,16 @@ class StageComparison:
             return
         # Version 0 may be any value, so nobody can be blamed for it.
         known = meant != 0
-        found: list[Overwritten] = []
+        overwrites: list[Overwritten] = []
         storage = read.location.storage
-        left = overwriters(memory, at, storage, addresses[known], meant[known], found)
+        left = overwriters(memory, at, storage, addresses[known], meant[known], overwrites)
         # No violation: what was read may be right, as another computation of the same value.
         if left.size or not known.all():
             self.unknown.append(
                 f"{read.reader} reads {read.what}, which cannot be matched with what it reads in "
                 "the stage before"
             )
-        for overwritten in found:
+        for overwritten in overwrites:
             self._note(read, overwritten, kind)
 
     def _note(self, read: StageRead, overwritten: Overwritten, kind: str) -> None:
@@ -274,11 +274,11 @@ def overwriters(
     storage: int,
     addresses: Versions,
     meant: Versions,
-    found: list[Overwritten],
+    overwrites: list[Overwritten],
 ) -> Versions:
     """Find the stores that overwrote the versions meant, here or where the bytes were copied from.
 
-    Only stores before node number `before` count. Adds to `found`; returns the positions in
+    Only stores before node number `before` count. Adds to `overwrites`; returns the positions in
     `addresses` of the bytes for which no store was found.
     """
     left = np.arange(len(addresses))  # positions that are not explained yet
@@ -295,7 +295,7 @@ def overwriters(
         # This store overwrote the right version: it is to blame.
         hit = (entry >= 0) & (store.old.ravel()[entry] == meant[left])
         if hit.any():
-            found.append(Overwritten(store, storage, addresses[left[hit]], meant[left[hit]]))
+            overwrites.append(Overwritten(store, storage, addresses[left[hit]], meant[left[hit]]))
         # Bytes that this store left until the read: the right version may have been lost before
         # the copy, at the place that it was copied from.
         copied_here = (entry >= 0) & last_store[left] & ~hit
@@ -304,7 +304,7 @@ def overwriters(
         for source, origin, step in _origins(memory, store) if copied.size else ():
             # A cast passes on the version of the first byte; byte `step` has the one below.
             versions = np.where(meant[copied] < 0, meant[copied] - step, meant[copied])
-            nobody = overwriters(memory, store.at, source, origin[entry], versions, found)
+            nobody = overwriters(memory, store.at, source, origin[entry], versions, overwrites)
             copied, entry = copied[nobody], entry[nobody]
         left = np.concatenate((left, copied))
     return left

@@ -166,12 +166,14 @@ class _Runner:
         return self.values[node]
 
     def _attributes(self) -> dict[fx.Node, object]:
-        found: dict[fx.Node, object] = {}
+        attributes: dict[fx.Node, object] = {}
         for node in self.graph.graph.find_nodes(op="get_attr"):
             # An attribute that does not exist is an error of the node, when the run reaches it.
             with contextlib.suppress(AttributeError):
-                found[node] = functools.reduce(getattr, str(node.target).split("."), self.graph)
-        return dict(zip(found, clone_inputs(list(found.values())), strict=True))
+                attributes[node] = functools.reduce(
+                    getattr, str(node.target).split("."), self.graph
+                )
+        return dict(zip(attributes, clone_inputs(list(attributes.values())), strict=True))
 
     def _call(self, node: fx.Node, args: Any, kwargs: Mapping[str, Any]) -> NodeCall | None:
         if node.op == "output":

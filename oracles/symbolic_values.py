@@ -60,4 +60,6 @@ class SymbolicValues:
 
 def element(name: str, sizes: tuple[int, ...], index: int) -> str:
     """The name of an element, by its index in row-major order: 'x0[1, 2]'."""
-    return f"{name}{[int(each) for each in np.unravel_index(index, sizes)] if sizes else ''}"
+    return (
+        f"{name}{[int(position) for position in np.unravel_index(index, sizes)] if sizes else ''}"
+    )

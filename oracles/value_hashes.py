@@ -140,8 +140,8 @@ def are_constants(hashes: Array) -> bool:
 
 def _constant_elements(hashes: Array) -> npt.NDArray[np.bool_]:
     """Whether all bytes of each element come from no input."""
-    found = _SORTED_BYTES[np.searchsorted(_SORTED_BYTES, hashes) % _SORTED_BYTES.size]
-    constant: npt.NDArray[np.bool_] = (found == hashes).all(axis=-1)
+    candidates = _SORTED_BYTES[np.searchsorted(_SORTED_BYTES, hashes) % _SORTED_BYTES.size]
+    constant: npt.NDArray[np.bool_] = (candidates == hashes).all(axis=-1)
     return constant
 
 
@@ -157,9 +157,11 @@ def negative(hashes: Array, dtype: torch.dtype) -> Array:
     real = dtype.to_real()
     parts = hashes.reshape(*hashes.shape[:-1], hashes.shape[-1] // real.itemsize, real.itemsize)
     # The negative of a constant is a constant: a graph may have it as one.
-    found = _constant_elements(parts)
+    constant = _constant_elements(parts)
     made = parts ^ _sign(real)
-    made[found] = of_bytes(_negative(_BYTE_OF[np.searchsorted(_SORTED_BYTES, parts[found])], real))
+    made[constant] = of_bytes(
+        _negative(_BYTE_OF[np.searchsorted(_SORTED_BYTES, parts[constant])], real)
+    )
     return made.reshape(hashes.shape)
 
 

@@ -80,7 +80,7 @@ class Report:
     @property
     def differences(self) -> tuple[Violation, ...]:
         """All differences of results, violations first."""
-        return (*self.violations, *(found.difference for found in self.documented))
+        return (*self.violations, *(documented.difference for documented in self.documented))
 
 
 HOLDS = Report(Verdict.HOLDS)
@@ -103,15 +103,15 @@ def with_differences(
     otherwise: Report = HOLDS,
 ) -> Report:
     """The report on these differences. `otherwise` has the verdict if there is none of results."""
-    found = replace(
+    report = replace(
         otherwise,
         violations=tuple(violations),
         documented=tuple(documented),
         notes=tuple(notes),
     )
     if violations:
-        return replace(found, verdict=Verdict.VIOLATED)
-    return replace(found, verdict=Verdict.DOCUMENTED) if documented else found
+        return replace(report, verdict=Verdict.VIOLATED)
+    return replace(report, verdict=Verdict.DOCUMENTED) if documented else report
 
 
 def in_both(one: Report, other: Report) -> Report:
@@ -119,7 +119,7 @@ def in_both(one: Report, other: Report) -> Report:
     # Differences are equal if oracle, kind and place are: the evidence may differ in values.
     seen = other.differences
     violations = [violation for violation in one.violations if violation in seen]
-    documented = [each for each in one.documented if each.difference in seen]
+    documented = [entry for entry in one.documented if entry.difference in seen]
     lost = next((difference for difference in one.differences if difference not in seen), None)
     if lost is None:
         return one
@@ -147,8 +147,8 @@ def of_all_stages(reports: Sequence[Report]) -> Report:
     reasons = (report.reason for report in reports if report.verdict is worst and report.reason)
     return Report(
         worst,
-        tuple(found for report in reports for found in report.violations),
+        tuple(violation for report in reports for violation in report.violations),
         next(reasons, ""),
-        tuple(found for report in reports for found in report.documented),
-        tuple(found for report in reports for found in report.notes),
+        tuple(documented for report in reports for documented in report.documented),
+        tuple(note for report in reports for note in report.notes),
     )

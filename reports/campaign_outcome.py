@@ -98,8 +98,8 @@ def _print_latent(console: Console, campaign: Campaign) -> None:
 
 def _print_suspicions(console: Console, campaign: Campaign) -> None:
     """Print the programs whose results match eager's, but whose graphs are wrong."""
-    found = suspicions_in_order(campaign)
-    if not found:
+    suspicions = suspicions_in_order(campaign)
+    if not suspicions:
         return
     console.print()
     print_lines(
@@ -109,7 +109,7 @@ def _print_suspicions(console: Console, campaign: Campaign) -> None:
         "bold",
     )
     # Most frequent first; each folder has the shortest program of its symptom.
-    for folder, symptom, count, _ in found:
+    for folder, symptom, count, _ in suspicions:
         print_lines(
             console,
             f"    {count:5}  {symptom.target}  {symptom.oracle}: {symptom.kind}"

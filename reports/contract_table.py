@@ -61,17 +61,22 @@ def _begin(console: Console, name: str, summary: str) -> Table:
 
 def _clauses(contract: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """The clauses of a contract: the kind of clause, what it is about, and the reason."""
-    rows = [("requires", each["name"], each["reason"]) for each in contract["preconditions"]]
+    rows = [
+        ("requires", precondition["name"], precondition["reason"])
+        for precondition in contract["preconditions"]
+    ]
     for waiver in contract["waived"]:
         condition, scope = waiver["unless"], waiver["only"]
         exception = "" if condition is None else f" (it does if {condition})"
         exception += "" if scope is None else f" (only if {scope})"
         rows.append(("does not promise", f"'{waiver['meaning']}'{exception}", waiver["reason"]))
     rows += [
-        ("may refuse", f"{each['name']}, with /{each['message']}/", each["reason"])
-        for each in contract["refusals"]
+        ("may refuse", f"{refusal['name']}, with /{refusal['message']}/", refusal["reason"])
+        for refusal in contract["refusals"]
     ]
-    return rows + [("disputed", each["name"], each["reason"]) for each in contract["disputes"]]
+    return rows + [
+        ("disputed", dispute["name"], dispute["reason"]) for dispute in contract["disputes"]
+    ]
 
 
 def _sentence(condition: Callable[..., bool] | None) -> str | None:

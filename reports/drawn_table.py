@@ -59,9 +59,9 @@ def _print_groups(console: Console, drawn: Mapping[str, Any]) -> None:
 def _print_ops(console: Console, group: str, ops: Mapping[str, int]) -> None:
     """The most frequent ops of a group, the rarest, and those that were never drawn."""
     ordered = sorted(ops.items(), key=lambda item: -item[1])
-    found = [f"{_short(op)} {count}" for op, count in ordered if count]
-    parts = [f"most {', '.join(found[:SHOWN_OPS])}" if found else "most none"]
-    if rest := found[SHOWN_OPS:][-SHOWN_OPS:]:
+    drawn = [f"{_short(op)} {count}" for op, count in ordered if count]
+    parts = [f"most {', '.join(drawn[:SHOWN_OPS])}" if drawn else "most none"]
+    if rest := drawn[SHOWN_OPS:][-SHOWN_OPS:]:
         parts.append(f"least {', '.join(rest)}")
     if never := [_short(op) for op, count in ordered if not count]:
         parts.append(f"NEVER {', '.join(never)}")
@@ -99,9 +99,9 @@ def _print_dropped(console: Console, drawn: Mapping[str, Any]) -> None:
     )
     dropped = counts["drawn"] - counts["kept"]
     print_lines(console, f"instructions dropped: {_percent(dropped, counts['drawn'])} ({parts})")
-    for each in drawn["reasons"][:SHOWN_REASONS]:
-        share = _percent(each["instructions"], counts["drawn"])
-        _print_wrapped(console, f"{share} {_short(each['op'])}: {each['reason']}")
+    for reason in drawn["reasons"][:SHOWN_REASONS]:
+        share = _percent(reason["instructions"], counts["drawn"])
+        _print_wrapped(console, f"{share} {_short(reason['op'])}: {reason['reason']}")
 
 
 def _print_wrapped(console: Console, text: str) -> None:

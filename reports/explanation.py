@@ -146,29 +146,29 @@ def graph_text(lines: Sequence[NodeLine]) -> str:
     )
 
 
-def print_explanation(console: Console, name: str, found: Explanation) -> None:
+def print_explanation(console: Console, name: str, explanation: Explanation) -> None:
     """Print the program, its graphs, and the decisions."""
     print_lines(console, f"{name} in torch {torch.__version__}", "bold")
     print_lines(console, LEGEND, "dim")
-    if found.code is not None:
+    if explanation.code is not None:
         print_heading(console, "program")
-        if isinstance(found.code, Program):
-            print_program(console, found.code)
+        if isinstance(explanation.code, Program):
+            print_program(console, explanation.code)
         else:
-            print_code(console, found.code)
-    for title, text in found.parts.items():
+            print_code(console, explanation.code)
+    for title, text in explanation.parts.items():
         print_heading(console, title)
         print_exactly(console, text)
 
 
-def explanation_json(found: Explanation) -> dict[str, object]:
+def explanation_json(explanation: Explanation) -> dict[str, object]:
     """The explanation as JSON values."""
-    code = source(found.code) if isinstance(found.code, Program) else found.code
+    code = source(explanation.code) if isinstance(explanation.code, Program) else explanation.code
     return {
         "torch": torch.__version__,
-        "notes": list(found.notes),
-        "program": {"source": code, "graph": list(map(asdict, found.program))},
-        "functional": list(map(asdict, found.functional)),
-        "reinplaced": list(map(asdict, found.reinplaced)),
-        "decisions": [decision.to_json() for decision in found.decisions],
+        "notes": list(explanation.notes),
+        "program": {"source": code, "graph": list(map(asdict, explanation.program))},
+        "functional": list(map(asdict, explanation.functional)),
+        "reinplaced": list(map(asdict, explanation.reinplaced)),
+        "decisions": [decision.to_json() for decision in explanation.decisions],
     }

@@ -21,26 +21,28 @@ STYLES = {
 }
 
 
-def print_proofs(console: Console, name: str, sizes: str, found: Sequence[TargetProofs]) -> None:
+def print_proofs(
+    console: Console, name: str, sizes: str, all_proofs: Sequence[TargetProofs]
+) -> None:
     """Print the inputs with their symbolic sizes, then the pairs of each target."""
     print_lines(console, f"{name} in torch {torch.__version__}", "bold")
-    inputs = ", ".join(_inputs(found[0])) or "no inputs"
-    print_lines(console, f"{inputs}; sizes {sizes}" if has_symbols(found[0]) else inputs)
-    for proofs in found:
+    inputs = ", ".join(_inputs(all_proofs[0])) or "no inputs"
+    print_lines(console, f"{inputs}; sizes {sizes}" if has_symbols(all_proofs[0]) else inputs)
+    for proofs in all_proofs:
         _print_target(console, proofs)
 
 
-def has_symbols(found: TargetProofs) -> bool:
+def has_symbols(proofs: TargetProofs) -> bool:
     """True if at least one size of the inputs is a symbol."""
     # Other sizes are numbers, or expressions of these symbols.
-    return any(re.fullmatch(r"n\d+", size) for shape in found.shapes for size in shape)
+    return any(re.fullmatch(r"n\d+", size) for shape in proofs.shapes for size in shape)
 
 
-def _inputs(found: TargetProofs) -> Iterator[str]:
+def _inputs(proofs: TargetProofs) -> Iterator[str]:
     """The shape of each input, and the name of each captured tensor."""
-    given = len(found.shapes) - len(found.captured)
-    for index, shape in enumerate(found.shapes):
-        name = f" ({found.captured[index - given]})" if index >= given else ""
+    given = len(proofs.shapes) - len(proofs.captured)
+    for index, shape in enumerate(proofs.shapes):
+        name = f" ({proofs.captured[index - given]})" if index >= given else ""
         yield f"input {index}{name} is [{', '.join(shape)}]"
 
 
@@ -78,8 +80,8 @@ def _print_pairs(console: Console, pairs: Sequence[PairProof]) -> None:
     print_table(console, table)
 
 
-def _counterexamples(found: TargetProofs) -> Iterator[str]:
-    for pair in found.pairs:
+def _counterexamples(proofs: TargetProofs) -> Iterator[str]:
+    for pair in proofs.pairs:
         shown, proof = pair.counterexample, pair.proof
         if shown is not None:
             shapes = ", ".join(

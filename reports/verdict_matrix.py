@@ -81,9 +81,9 @@ class VerdictMatrix:
 
     def _print_list(self, target: str, reports: Mapping[str, Report]) -> None:
         """For narrow terminals: the oracles with each verdict, the worst first."""
-        found: dict[Verdict, list[str]] = {}
+        by_verdict: dict[Verdict, list[str]] = {}
         for oracle in self._widths:
-            found.setdefault(reports[oracle].verdict, []).append(oracle)
-        in_order = sorted(found, key=list(STYLES).index)
-        parts = [f"{WORDS[verdict]} in {', '.join(found[verdict])}" for verdict in in_order]
+            by_verdict.setdefault(reports[oracle].verdict, []).append(oracle)
+        in_order = sorted(by_verdict, key=list(STYLES).index)
+        parts = [f"{WORDS[verdict]} in {', '.join(by_verdict[verdict])}" for verdict in in_order]
         print_lines(self.console, f"{target}: {'; '.join(parts)}")

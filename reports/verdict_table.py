@@ -82,10 +82,10 @@ def _print_eager(console: Console, eager: EagerResult) -> None:
     print_table(console, table)
 
 
-def _print_reasons(console: Console, found: Mapping[str, TargetResult]) -> None:
+def _print_reasons(console: Console, results: Mapping[str, TargetResult]) -> None:
     """Print why oracles did not decide, once for all oracles and targets with the same reason."""
     targets: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for name, result in found.items():
+    for name, result in results.items():
         # Often all oracles have one reason, such as a precondition that is not met.
         reasons = [report.reason for report in result.reports.values() if report.reason]
         for reason in dict.fromkeys(reasons):
@@ -94,7 +94,7 @@ def _print_reasons(console: Console, found: Mapping[str, TargetResult]) -> None:
             )
             targets.setdefault((reason, oracles), []).append(name)
     for (reason, oracles), names in targets.items():
-        which = "" if len(oracles) == len(found[names[0]].reports) else f" ({', '.join(oracles)})"
+        which = "" if len(oracles) == len(results[names[0]].reports) else f" ({', '.join(oracles)})"
         console.print()
         print_lines(console, f"{', '.join(names)}{which}: {reason}", "dim")
 
@@ -116,18 +116,18 @@ def _print_missed(console: Console, target: str, missed: Sequence[Opportunity]) 
         )
 
 
-def _print_differences(console: Console, found: Check, result: TargetResult) -> None:
+def _print_differences(console: Console, check: Check, result: TargetResult) -> None:
     print_heading(console, result.target)
     if result.blamed:
         print_lines(console, f"first wrong after: {result.blamed}")
     # What is disputed comes last: a reader looks for the clearest violation first.
     shown: list[tuple[Violation, Limitation | None]] = [
         *((violation, None) for violation in sorted(result.violations, key=lambda one: one.label)),
-        *((each.difference, each.limitation) for each in result.documented),
+        *((documented.difference, documented.limitation) for documented in result.documented),
     ]
     new, labels = 0, {}
     for violation, limitation in shown:
-        earlier = found.already_in(result, violation)
+        earlier = check.already_in(result, violation)
         # Its evidence was printed with the earlier target.
         if earlier is not None:
             print_lines(console, f"{violation.oracle}: {violation.describe()}, as in {earlier}")
@@ -177,10 +177,10 @@ def print_violation(
             print_lines(console, textwrap.indent(f"{key}:\n{body}", "  "))
 
 
-def _print_notes(console: Console, found: Mapping[str, TargetResult]) -> None:
+def _print_notes(console: Console, results: Mapping[str, TargetResult]) -> None:
     """Print the differences of graphs alone: each cause once, with a count per kind and target."""
     causes: dict[str, Counter[tuple[str, str]]] = {}
-    for name, result in found.items():
+    for name, result in results.items():
         for note in result.notes:
             kinds = causes.setdefault(str(note.evidence.get("cause", "")), Counter())
             kinds[name, f"{note.oracle}: {note.kind}"] += 1
@@ -195,23 +195,23 @@ def _long(value: object) -> bool:
     return len(str(value)) > LONG_EVIDENCE or "\n" in str(value)
 
 
-def _summary(found: Check, strict: bool) -> tuple[str, str]:
+def _summary(check: Check, strict: bool) -> tuple[str, str]:
     """The last line and its style. With `strict`, notes on graphs count as differences."""
     by_verdict: dict[Verdict, list[str]] = {verdict: [] for verdict in Verdict}
-    for name, result in found.results.items():
+    for name, result in check.results.items():
         by_verdict[result.verdict].append(name)
     wrong, documented = by_verdict[Verdict.VIOLATED], by_verdict[Verdict.DOCUMENTED]
     equal = by_verdict[Verdict.HOLDS]
-    unspecified = found.eager.unspecified is not None
+    unspecified = check.eager.unspecified is not None
     why = "where eager is unspecified" if unspecified else "as documented"
-    noted = [name for name, result in found.results.items() if strict and result.notes]
+    noted = [name for name, result in check.results.items() if strict and result.notes]
     lists = (
         ("Wrong", wrong),
         (f"Differs from eager, {why}", documented),
         ("Differs in the metadata of graphs (--strict)", noted),
     )
     differs = [f"{what}: {', '.join(names)}." for what, names in lists if names]
-    if not differs and found.eager.raised is not None:
+    if not differs and check.eager.raised is not None:
         # A target that raises too is right, but no values were compared.
         return "Nothing wrong, but eager raises, so there are no results to compare.", "yellow"
     if not differs and not equal:
@@ -229,12 +229,12 @@ def _summary(found: Check, strict: bool) -> tuple[str, str]:
 # --- as JSON --------------------------------------------------------------------------------------
 
 
-def check_json(found: Check) -> dict[str, object]:
+def check_json(check: Check) -> dict[str, object]:
     """The outcome of a check as JSON values."""
     return {
-        "torch": found.eager.torch,
-        "notes": list(found.notes),
-        "eager": _eager_json(found.eager),
+        "torch": check.eager.torch,
+        "notes": list(check.notes),
+        "eager": _eager_json(check.eager),
         "targets": {
             name: {
                 "oracles": {
@@ -246,10 +246,10 @@ def check_json(found: Check) -> dict[str, object]:
                 "first wrong after": result.blamed or None,
                 "missed": None if result.missed is None else list(map(asdict, result.missed)),
             }
-            for name, result in found.results.items()
+            for name, result in check.results.items()
         },
-        "violated": found.violated,
-        "judged": any(result.judged for result in found.results.values()),
+        "violated": check.violated,
+        "judged": any(result.judged for result in check.results.values()),
     }
 
 
@@ -274,8 +274,8 @@ def report_json(report: Report) -> dict[str, object]:
         "reason": report.reason,
         "violations": list(map(_violation_json, report.violations)),
         "documented": [
-            _violation_json(found.difference) | {"limitation": asdict(found.limitation)}
-            for found in report.documented
+            _violation_json(documented.difference) | {"limitation": asdict(documented.limitation)}
+            for documented in report.documented
         ],
         "notes": list(map(_violation_json, report.notes)),
         "evidence": [dict(difference.evidence) for difference in report.differences],

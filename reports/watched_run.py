@@ -56,20 +56,20 @@ def _targets(view: RunView) -> Table:
     table.add_column("target", no_wrap=True)
     for name in ("programs", "violations", *states):
         table.add_column(name, justify="right", no_wrap=True)
-    for target, found in view.states.items():
+    for target, by_state in view.states.items():
         counts = (view.programs.get(target, 0), view.violating.get(target, 0))
-        each = [str(found[state]) if found[state] else "" for state in states]
-        table.add_row(target, *map(str, counts), *each)
+        cells = [str(by_state[state]) if by_state[state] else "" for state in states]
+        table.add_row(target, *map(str, counts), *cells)
     return table
 
 
 def _over_time(view: RunView) -> list[Text]:
     if len(view.moments) < 2:
         return []
-    rates, found = view.rates(PARTS), view.found(PARTS)
+    rates, findings = view.rates(PARTS), view.found(PARTS)
     return [
         Text(f"programs per second {bars(rates)} {min(rates):.1f} to {max(rates):.1f}"),
-        Text(f"new findings        {bars(found)} {sum(found)}"),
+        Text(f"new findings        {bars(findings)} {sum(findings)}"),
     ]
 
 
@@ -107,9 +107,9 @@ def _latest(view: RunView) -> list[Text]:
         return [Text("No findings so far." if view.holder else "No findings.")]
     return [
         Text(
-            f"{each.identifier} ({each.state}, {each.times}x): {shortened(each.kind)}",
+            f"{finding.identifier} ({finding.state}, {finding.times}x): {shortened(finding.kind)}",
             overflow="ellipsis",
             no_wrap=True,
         )
-        for each in view.findings[-LATEST:]
+        for finding in view.findings[-LATEST:]
     ]

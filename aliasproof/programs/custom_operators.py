@@ -169,11 +169,11 @@ def definition(name: str) -> str:
 def _definitions() -> dict[str, list[str]]:
     """The statements of this file that define an operator, by its name."""
     text = Path(__file__).read_text(encoding="utf-8")
-    found: dict[str, list[str]] = {}
+    definitions: dict[str, list[str]] = {}
     for node in ast.parse(text).body:
         decorators = node.decorator_list if isinstance(node, ast.FunctionDef) else []
         first = min([node.lineno, *(decorator.lineno for decorator in decorators)])
         statement = "\n".join(text.splitlines()[first - 1 : node.end_lineno])
         if match := _FIRST_LINE.match(statement):
-            found.setdefault(match["defined"] or match["faked"], []).append(statement)
-    return found
+            definitions.setdefault(match["defined"] or match["faked"], []).append(statement)
+    return definitions

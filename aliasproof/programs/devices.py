@@ -51,8 +51,8 @@ def unavailable(name: str) -> str | None:
     count = torch.cuda.device_count()
     if int(name.partition(":")[2] or 0) < count:
         return None
-    found = ", ".join(f"cuda:{index}" for index in range(count))
-    return f"does not exist; this machine has {found}"
+    devices = ", ".join(f"cuda:{index}" for index in range(count))
+    return f"does not exist; this machine has {devices}"
 
 
 def described(name: str) -> str:
@@ -146,5 +146,5 @@ def with_device(text: str, device: str) -> str:
 
 
 def _is_factory(called: str) -> bool:
-    found = re.fullmatch(r"(?:torch|aten)\.(\w+)(?:\.\w+)?", called)
-    return found is not None and found[1] in _FACTORIES
+    match = re.fullmatch(r"(?:torch|aten)\.(\w+)(?:\.\w+)?", called)
+    return match is not None and match[1] in _FACTORIES

@@ -68,8 +68,8 @@ def require_sound_process(error: BaseException) -> None:
     """
     if out_of_memory(error):
         raise OutOfMemory(str(error)) from error
-    if found := _LOST.search(str(error)):
-        raise DeviceLost(f"a CUDA kernel ends with: {found[1]}") from error
+    if match := _LOST.search(str(error)):
+        raise DeviceLost(f"a CUDA kernel ends with: {match[1]}") from error
 
 
 def printable(text: str) -> str:

@@ -260,8 +260,8 @@ def _undefined_message(name: str, known: set[str], everything: set[str]) -> str:
 
 def _uses(instruction: Instruction) -> Iterator[tuple[str, str]]:
     """The location in the instruction of each use, and the name that is used."""
-    args = ((f"args[{position}]", each) for position, each in enumerate(instruction.args))
-    kwargs = ((f"kwargs.{key}", each) for key, each in instruction.kwargs)
+    args = ((f"args[{position}]", value) for position, value in enumerate(instruction.args))
+    kwargs = ((f"kwargs.{key}", value) for key, value in instruction.kwargs)
     for location, argument in itertools.chain(args, kwargs):
         yield from _uses_in(argument, location)
 

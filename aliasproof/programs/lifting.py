@@ -129,14 +129,14 @@ class _Recorder(TorchDispatchMode):
 
     def notes(self) -> list[str]:
         """What the program does not say of the function."""
-        found = [
+        notes = [
             f"{count} call{'s' * (count > 1)} of {op} became constants of the program"
             for op, count in self._constants.items()
         ]
         if self._unnamed_values:
             names = ", ".join(self._unnamed_values)
-            found.append(f"the storages of {names} are too long to keep their values")
-        return found
+            notes.append(f"the storages of {names} are too long to keep their values")
+        return notes
 
     def __torch_dispatch__(
         self,

@@ -180,7 +180,9 @@ def _require_short_lists(func: Callable[..., Any], args: Sequence[Any]) -> None:
         return
     gives_list = any(str(returned.type) == "List[Tensor]" for returned in func._schema.returns)
     lists = [argument for argument in args if isinstance(argument, list | tuple) and not gives_list]
-    dimensions = max((len(each) for each in lists if each and isinstance(each[0], int)), default=0)
+    dimensions = max(
+        (len(sizes) for sizes in lists if sizes and isinstance(sizes[0], int)), default=0
+    )
     if dimensions > MOST_DIMENSIONS:
         raise TooLarge(f"is given {dimensions:,} sizes; a tensor has at most {MOST_DIMENSIONS}")
     if gives_list and isinstance(args[0], torch.Tensor):

@@ -37,7 +37,7 @@ def source(program: Program) -> str:
 def statements(instructions: Sequence[Instruction]) -> list[str]:
     """The instructions as lines of Python. Those without gradients are in `with` blocks."""
     lines = []
-    for grad, group in itertools.groupby(instructions, key=lambda each: each.grad):
+    for grad, group in itertools.groupby(instructions, key=lambda instruction: instruction.grad):
         texts = list(map(statement, group))
         lines += texts if grad else [NO_GRAD, *(f"    {text}" for text in texts)]
     return lines

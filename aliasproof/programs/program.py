@@ -160,7 +160,9 @@ class Program:
         return replace(
             self,
             inputs=tuple(replace(view, name=names[view.name]) for view in self.inputs),
-            instructions=tuple(rename_instruction(each, names) for each in self.instructions),
+            instructions=tuple(
+                rename_instruction(instruction, names) for instruction in self.instructions
+            ),
             outputs=tuple(names[output] for output in self.outputs),
         )
 

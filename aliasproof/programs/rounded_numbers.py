@@ -26,13 +26,13 @@ def rounds_a_number(call: EagerCall) -> bool:
         return False
     numbers = [call.arguments[name] for name in _number_arguments(call.op)]
     wider = [
-        each
-        for each in tensors
-        if each.dim() == 0 and each.dtype not in narrow and not each.is_meta
+        tensor
+        for tensor in tensors
+        if tensor.dim() == 0 and tensor.dtype not in narrow and not tensor.is_meta
     ]
     return any(
         not _representable(value, dtype)
-        for value in (*_numbers_in(numbers), *(readable(each).item() for each in wider))
+        for value in (*_numbers_in(numbers), *(readable(tensor).item() for tensor in wider))
         for dtype in narrow
     )
 

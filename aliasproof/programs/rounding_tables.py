@@ -34,7 +34,7 @@ def rounds_alike(op: OpOverload, tensors: Sequence[torch.Tensor]) -> bool:
     """
     if op.namespace == NAMESPACE:  # they copy and add, whatever their names are
         return True
-    rounding = [each for each in tensors if each.is_floating_point() or each.is_complex()]
+    rounding = [tensor for tensor in tensors if tensor.is_floating_point() or tensor.is_complex()]
     name = rounding_name(op)
     if name in ONE_ROUNDING:
         return not any(tensor.is_complex() for tensor in rounding)

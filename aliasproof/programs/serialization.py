@@ -151,12 +151,12 @@ def _refuse_constant(constant: str) -> NoReturn:
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     # `json` would silently keep the last value of a repeated key.
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in members:
             raise UserError(f"the key {shown(key)} occurs twice in one object")
-        found[key] = value
-    return found
+        members[key] = value
+    return members
 
 
 def from_json(data: object) -> Program:

@@ -25,12 +25,12 @@ def read_text(path: Path, *, within: Path | None = None) -> str:
     try:
         # Without waiting for a writer, if it is a pipe.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode):
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
                 raise UserError(f"{path} is not a regular file")
-            if found.st_size > MOST_BYTES:
+            if status.st_size > MOST_BYTES:
                 raise UserError(
-                    f"{path} has {found.st_size:,} bytes; at most {MOST_BYTES:,} are read"
+                    f"{path} has {status.st_size:,} bytes; at most {MOST_BYTES:,} are read"
                 )
             return file.read(MOST_BYTES).decode("utf-8")
     except OSError as error:

@@ -28,7 +28,7 @@ def same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
     """True if element by element both tensors are equal, or both are NaN. -0.0 is not 0.0."""
     one, other = readable(one), readable(other)
     if one.is_complex():
-        one, other = (torch.view_as_real(each.resolve_conj()) for each in (one, other))
+        one, other = (torch.view_as_real(tensor.resolve_conj()) for tensor in (one, other))
     equal = one == other
     if one.is_floating_point():
         equal &= one.signbit() == other.signbit()

@@ -60,10 +60,10 @@ class DataFlow:
 
     def behind(self, used: Iterable[str], read: Iterable[str]) -> set[int]:
         """What made the values `used`, and what last wrote the bytes of the values `read`."""
-        found = {self.made_by[name] for name in used if name in self.made_by}
+        needed = {self.made_by[name] for name in used if name in self.made_by}
         for name in read:
-            found.update(np.unique(self._writers_of(self.values[name])).tolist())
-        return found - {NOBODY}
+            needed.update(np.unique(self._writers_of(self.values[name])).tolist())
+        return needed - {NOBODY}
 
     def _writers_of(self, tensor: torch.Tensor) -> npt.NDArray[np.int64]:
         """For each byte of a tensor, the instruction that wrote it last; a view."""
@@ -77,14 +77,14 @@ class DataFlow:
 
     def backward(self, start: Iterable[int]) -> set[int]:
         """The instructions that these depend on, and these."""
-        found: set[int] = set()
+        reached: set[int] = set()
         waiting = list(start)
         while waiting:
             index = waiting.pop()
-            if index not in found:
-                found.add(index)
+            if index not in reached:
+                reached.add(index)
                 waiting.extend(self.needs[index])
-        return found
+        return reached
 
     def around(self, center: int) -> Iterator[set[int]]:
         """The neighbourhoods of an instruction: itself, then one step further in each direction.
@@ -97,11 +97,11 @@ class DataFlow:
             neighbours[index] |= needed
             for other in needed:
                 neighbours[other].add(index)
-        found, border = {center}, {center}
+        reached, border = {center}, {center}
         while border:
-            yield set(found)
-            border = set().union(*(neighbours[index] for index in border)) - found
-            found |= border
+            yield set(reached)
+            border = set().union(*(neighbours[index] for index in border)) - reached
+            reached |= border
 
 
 def _given(instruction: Instruction, positions: Iterable[int]) -> list[str]:
@@ -122,4 +122,4 @@ def _read(instruction: Instruction, known: Facts) -> list[str]:
     if known.kind is Kind.VIEW:
         return []
     count = len(known.op._schema.arguments)
-    return _given(instruction, (each for each in range(count) if each not in known.overwrites))
+    return _given(instruction, (index for index in range(count) if index not in known.overwrites))

@@ -246,7 +246,7 @@ def _rewired(instruction: Instruction, name: str, other: str) -> Instruction:
 
 def plain_gradients(program: Program) -> Iterator[Program]:
     """Let calls run with gradients, and let inputs be computed from leaves: all, or one of them."""
-    instructions = tuple(replace(each, grad=True) for each in program.instructions)
+    instructions = tuple(replace(instruction, grad=True) for instruction in program.instructions)
     storages = tuple(replace(storage, gradient="computed") for storage in program.storages)
     yield replace(program, instructions=instructions, storages=storages)
     for index, storage in enumerate(storages):

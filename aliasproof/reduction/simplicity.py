@@ -122,7 +122,7 @@ def _key_without_run(program: Program) -> Simplicity:
         sharing_inputs=len(inputs) - len({view.storage for view in inputs}),
         storages=len(program.storages),
         idle_calls=sum(map(is_idle, instructions)),
-        without_gradients=sum(not each.grad for each in instructions)
+        without_gradients=sum(not instruction.grad for instruction in instructions)
         + sum(storage.gradient != "computed" for storage in program.storages),
         op_ranks=sum(_op_rank(instruction.op) for instruction in instructions),
         results=sum(len(instruction.results) for instruction in instructions),
@@ -159,7 +159,7 @@ def empty_values(program: Program) -> int:
         view.name: torch.empty_strided(view.sizes, view.strides, dtype=view.dtype, device="meta")
         for view in program.inputs
     }
-    found = [tensor.numel() == 0 for tensor in values.values()]
+    empty = [tensor.numel() == 0 for tensor in values.values()]
     for instruction in program.instructions:
         # The meta kernel of a custom operator is code of a user, which may crash or hang.
         if not instruction.op.startswith(("aten.", "prims.")):
@@ -167,11 +167,11 @@ def empty_values(program: Program) -> int:
         try:
             made = dict(zip(instruction.results, call(instruction, values), strict=False))
             # An unnamed result is an argument, which was counted where it was defined.
-            found += [tensor.numel() == 0 for tensor in made.values()]
+            empty += [tensor.numel() == 0 for tensor in made.values()]
         except Exception:  # noqa: BLE001 - any kernel may raise anything; the predicate decides
             break
         values.update(made)
-    return sum(found)
+    return sum(empty)
 
 
 def is_idle(instruction: Instruction) -> bool:

@@ -100,16 +100,16 @@ def _extracts(program: Program, flow: DataFlow, kept: set[int]) -> Iterator[Prog
 
 def _with_views(program: Program, flow: DataFlow, kept: Collection[int]) -> set[int]:
     """These instructions, and the view ops behind the values that they use."""
-    found, waiting = set(kept), list(kept)
+    closure, waiting = set(kept), list(kept)
     while waiting:
         for name in program.instructions[waiting.pop()].refs:
             maker = flow.made_by.get(name)
-            if maker is None or maker in found:
+            if maker is None or maker in closure:
                 continue
             if facts(resolve(program.instructions[maker].op)).kind is Kind.VIEW:
-                found.add(maker)
+                closure.add(maker)
                 waiting.append(maker)
-    return found
+    return closure
 
 
 def _extract(program: Program, flow: DataFlow, kept: set[int]) -> Program:

@@ -45,7 +45,9 @@ def per_parameter(draft: Draft) -> Argument:
             return same and tensor.is_contiguous()
 
         names = draft.scene.newest_first(fits)
-        apart = [each for each in names if not _overlaps(draft, each, [*used, *chosen])]
+        apart = [
+            candidate for candidate in names if not _overlaps(draft, candidate, [*used, *chosen])
+        ]
         if apart and draft.pick.chance(70):
             chosen.append(draft.pick.one(apart))
         else:

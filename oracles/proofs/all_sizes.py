@@ -74,15 +74,15 @@ def prove(
     for one, other in pairs(list(before)):
         start = time.perf_counter()
         if isinstance(satisfied, PairDecision):
-            found = satisfied
+            decision = satisfied
         elif one not in after or other not in after:
-            found = PairDecision(Answer.UNKNOWN, "the target does not return such an output")
+            decision = PairDecision(Answer.UNKNOWN, "the target does not return such an output")
         else:
             regions = (before[one], before[other]), (after[one], after[other])
-            found = PairQuestion(*regions, satisfied, limit).decide()
+            decision = PairQuestion(*regions, satisfied, limit).decide()
         # The decision is about free symbols; a person needs the sizes of all.
-        sizes = None if found.sizes is None else assumptions.complete(found.sizes)
-        proofs.append(Proof(one, other, found.answer, found.how, _ms_since(start), sizes))
+        sizes = None if decision.sizes is None else assumptions.complete(decision.sizes)
+        proofs.append(Proof(one, other, decision.answer, decision.how, _ms_since(start), sizes))
     return proofs
 
 

@@ -56,8 +56,10 @@ class Assumptions:
             dict.fromkeys(condition for condition in conditions if condition != sympy.true)
         )
         free = {symbol: bounds for symbol, bounds in ranges.items() if symbol not in solved}
-        found = cls(free, kept, solved, _values=compiled(tuple(free), kept))
-        return replace(found, samples=tuple(itertools.islice(found._search(hints), MOST_SAMPLES)))
+        assumptions = cls(free, kept, solved, _values=compiled(tuple(free), kept))
+        return replace(
+            assumptions, samples=tuple(itertools.islice(assumptions._search(hints), MOST_SAMPLES))
+        )
 
     def allow(self, sizes: SizeValues) -> bool:
         """Whether these sizes of the free symbols, in their order, satisfy all assumptions."""

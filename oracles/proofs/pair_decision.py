@@ -130,8 +130,8 @@ class PairQuestion:
 
     def _by_samples(self) -> PairDecision | None:
         # Most wrong targets are wrong at many sizes, so a few samples refute them without z3.
-        found = next(filter(self._refuted_by, self.assumptions.samples), None)
-        return None if found is None else PairDecision(Answer.REFUTED, "sampled sizes", found)
+        sample = next(filter(self._refuted_by, self.assumptions.samples), None)
+        return None if sample is None else PairDecision(Answer.REFUTED, "sampled sizes", sample)
 
     def _by_overlap_in_eager(self) -> PairDecision | None:
         """Proved if the elements that share a byte in eager at some sizes do so at all sizes."""

@@ -155,13 +155,13 @@ class SymbolicInputs:
             self.names.get(symbol, symbol): value.xreplace(self.names)
             for symbol, value in self.env.replacements.items()
         }
-        found = Assumptions.of(ranges, guards, equal, self.hints)
+        assumptions = Assumptions.of(ranges, guards, equal, self.hints)
         # A sample outside the range says nothing about the guards.
         if all(size >= low and (high is None or size <= high) for size in self.hints.values()):
-            own = {name: self.hints[name] for name in found.ranges}
-            if not found.allow(own) or found.complete(own) != self.hints:
+            own = {name: self.hints[name] for name in assumptions.ranges}
+            if not assumptions.allow(own) or assumptions.complete(own) != self.hints:
                 raise Rejected("the sizes of the sample do not satisfy the guards of its own run")
-        return found
+        return assumptions
 
     def at(self, sizes: SizeValues) -> list[torch.Tensor]:
         """Real inputs of these sizes; the values of the samples repeat to fill them."""
