@@ -13,8 +13,7 @@ import torch
 from aliasproof.oracles.check_result import Check, EagerResult, TargetResult
 from aliasproof.oracles.contract import Contract
 from aliasproof.oracles.judge import EVERY_ORACLE, excluded, judge
-from aliasproof.oracles.missed import Opportunity
-from aliasproof.oracles.missed import missed as opportunities
+from aliasproof.oracles.missed import Opportunity, missed_opportunities
 from aliasproof.oracles.observation import Observation, observe
 from aliasproof.oracles.place_names import PlaceNames, renamed_report
 from aliasproof.oracles.verdict import Report, Verdict, Violation, in_both
@@ -227,7 +226,7 @@ def _missed(case: Case, result: TargetResult, trial: Trial | None) -> Sequence[O
         return None
     last = trial.build.stages[-1]
     # A stage that is not whole runs only inside its target's wrapper, on other inputs.
-    return opportunities(last, case.fresh_inputs) if last.whole else None
+    return missed_opportunities(last, case.fresh_inputs) if last.whole else None
 
 
 def _run_eager(case: Case, file: Path | None) -> EagerResult:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from aliasproof.oracles.check_result import EagerResult, TargetResult
-from aliasproof.oracles.verdict import Report, Verdict, Violation, decided, not_applicable
+from aliasproof.oracles.verdict import Report, Verdict, Violation, not_applicable, report_of
 from aliasproof.processes.isolation import CPU, TARGET_STEP, Limits
 from aliasproof.processes.outcome import OUT_OF_MEMORY, Death, Outcome, Raised, Returned
 from aliasproof.processes.pool import Pool, RemoteCall
@@ -138,5 +138,5 @@ class IsolatedCheck:
         if death.stack:
             evidence["stack"] = "\n".join(map(str, death.stack[:MOST_STACK]))
         ended = not_applicable("a run that ended its process has no results to compare")
-        errors = decided([Violation("errors", death.kind, "call", evidence)])
+        errors = report_of([Violation("errors", death.kind, "call", evidence)])
         return dict.fromkeys(oracles, ended) | {"errors": errors}

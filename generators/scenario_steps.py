@@ -130,7 +130,7 @@ def lengthened(pick: Pick, scene: Scene, name: str) -> str:
     return scene.call("aten.repeat.default", Ref(name), times)[0]
 
 
-def counted(scene: Scene, name: str, size: int) -> str:
+def iota(scene: Scene, name: str, size: int) -> str:
     """The integers from 0 to `size` - 1, as a new tensor."""
     ones = scene.call("aten.new_ones.default", Ref(name), (size,), dtype=torch.int64)[0]
     sums = scene.call("aten.cumsum.default", Ref(ones), 0)[0]
@@ -262,4 +262,4 @@ def positions(pick: Pick, scene: Scene, name: str, size: int) -> str:
     known = scene.newest_first(fits)
     if known and pick.chance(70):
         return pick.one(known)
-    return counted(scene, name, pick.integer(1, min(size, 3)))
+    return iota(scene, name, pick.integer(1, min(size, 3)))

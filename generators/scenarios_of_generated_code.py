@@ -16,9 +16,9 @@ from aliasproof.generators.scenario_steps import (
     any_view,
     combined,
     converted,
-    counted,
     fresh,
     has_rows,
+    iota,
     is_arithmetic,
     is_matrix,
     is_real,
@@ -77,7 +77,7 @@ def index_from_written(pick: Pick, scene: Scene) -> None:
     """The indices or the mask of a store are computed from the tensor that is written."""
     name = some(pick, scene, has_rows)
     if scene.values[name].dtype != torch.int64 and pick.chance(60):
-        name = counted(scene, name, pick.integer(3, LONG))
+        name = iota(scene, name, pick.integer(3, LONG))
     tensor = scene.values[name]
     value = a_number(pick, scene, name)
     if tensor.dtype == torch.int64 and pick.chance(70):

@@ -13,9 +13,9 @@ from aliasproof.generators.scenario_steps import (
     OPEN_END,
     a_number,
     any_view,
-    counted,
     fresh,
     has_rows,
+    iota,
     like,
     not_empty,
     overwrite,
@@ -106,7 +106,7 @@ def indices_alias_destination(pick: Pick, scene: Scene) -> None:
         name = pick.one(known)
         index = scene.call("aten.remainder.Scalar", Ref(name), scene.values[name].numel())[0]
     else:
-        ascending = counted(scene, some(pick, scene), pick.integer(1, 4))
+        ascending = iota(scene, some(pick, scene), pick.integer(1, 4))
         index = scene.call("aten.flip.default", Ref(ascending), (0,))[0]
     view = scene.call("aten.alias.default", Ref(index))[0] if pick.chance(30) else index
     value = index if pick.chance(60) else scene.call("aten.flip.default", Ref(index), (0,))[0]

@@ -115,7 +115,9 @@ class BoundCall:
         return self.op(*self.args, **self.kwargs)
 
 
-def bound(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def arguments_by_name(
+    op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
     """All arguments by name, defaults included."""
     given = {}
     for index, argument in enumerate(op._schema.arguments):

@@ -35,9 +35,9 @@ from aliasproof.oracles.verdict import (
     Report,
     Verdict,
     Violation,
-    decided,
     not_applicable,
     of_all_stages,
+    report_of,
 )
 from aliasproof.programs.custom_operators import NAMESPACE
 from aliasproof.programs.definedness import read_as_number_first
@@ -74,12 +74,12 @@ def judge_stage(run: StageRun, before: StageRun | None = None, *, overlaps: bool
         for violation in _by_itself(run, node, node.call, overlaps=overlaps)
     ]
     if before is None:
-        report = decided(violations)
+        report = report_of(violations)
         return report if violations else _unless_raised(run, report)
     clobbered, reason = StageComparison(before, run).judge()
     violations += clobbered
     if violations or not reason:
-        return decided(violations)
+        return report_of(violations)
     return Report(Verdict.UNKNOWN, reason=reason)
 
 

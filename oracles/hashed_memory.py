@@ -95,7 +95,7 @@ class HashedMemory:
         """Whether nothing that a tensor shows comes from an input."""
         return are_constants(self.read(tensor))
 
-    def moved(self, source: torch.Tensor, dtype: torch.dtype) -> Array:
+    def read_as(self, source: torch.Tensor, dtype: torch.dtype) -> Array:
         """What a tensor shows, converted to a dtype."""
         if source.dtype != dtype and self.is_constant(source):
             return self.constant(source.detach().to(dtype))
@@ -141,4 +141,4 @@ class HashedMemory:
     def broadcast(self, source: torch.Tensor, target: torch.Tensor) -> Array:
         """What a source shows, converted and broadcast to a target."""
         shape = (*target.shape, target.element_size())
-        return np.broadcast_to(self.moved(source, target.dtype), shape)
+        return np.broadcast_to(self.read_as(source, target.dtype), shape)

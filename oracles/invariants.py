@@ -25,10 +25,10 @@ from torch._ops import OpOverload
 from aliasproof.oracles import noted_metadata
 from aliasproof.oracles.contract import Contract, Difference, Promise
 from aliasproof.oracles.node_call import NodeCall, Operand
-from aliasproof.oracles.noted_metadata import Differs, Noted, noted
+from aliasproof.oracles.noted_metadata import Differs, Noted, noted_tensors
 from aliasproof.oracles.oracle import Needs, Oracle
 from aliasproof.oracles.stage_run import NodeRun, StageRun
-from aliasproof.oracles.verdict import HOLDS, Report, Verdict, Violation, decided, of_all_stages
+from aliasproof.oracles.verdict import HOLDS, Report, Verdict, Violation, of_all_stages, report_of
 from aliasproof.programs.eager_call import tensors_in
 from aliasproof.programs.schemas import facts
 from aliasproof.programs.trace import Trace
@@ -92,7 +92,7 @@ def used_before_definition(seen: Seen) -> Iterator[BrokenInvariant]:
         defined.add(node)
 
 
-def unused(seen: Seen) -> Iterator[BrokenInvariant]:
+def dead_calls(seen: Seen) -> Iterator[BrokenInvariant]:
     """A dead call: it has no effect, and nobody uses its value."""
     for node in (node.node for node in seen.run.nodes):
         if node.users or node.op != "call_function":
@@ -291,7 +291,7 @@ INVARIANTS: tuple[Invariant, ...] = (
 TIDY: tuple[Invariant, ...] = (
     *INVARIANTS,
     # Each value is used.
-    Invariant("value is never used", unused, functional=True),
+    Invariant("value is never used", dead_calls, functional=True),
 )
 
 
@@ -307,7 +307,7 @@ def judge(contract: Contract, stages: Sequence[StageRun], trace: Trace) -> Repor
 
 def judge_stage(run: StageRun, invariants: Sequence[Invariant] = INVARIANTS) -> Report:
     """Judge one stage. If its run raised, the rest is unknown."""
-    seen = Seen(run, noted(run))
+    seen = Seen(run, noted_tensors(run))
     violations = [
         Violation("invariants", invariant.broken, run.name(fault.node), fault.evidence)
         for invariant in invariants
@@ -315,7 +315,7 @@ def judge_stage(run: StageRun, invariants: Sequence[Invariant] = INVARIANTS) -> 
         for fault in invariant.faults(seen)
     ]
     if run.error is None or violations:
-        return decided(violations)
+        return report_of(violations)
     return Report(Verdict.UNKNOWN, reason=run.raised)
 
 

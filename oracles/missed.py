@@ -50,7 +50,7 @@ class Opportunity:
     nbytes: int
 
 
-def missed(stage: Stage, inputs: FreshInputs) -> list[Opportunity]:
+def missed_opportunities(stage: Stage, inputs: FreshInputs) -> list[Opportunity]:
     """What a stage missed, in the order of its nodes. `inputs` gives fresh inputs.
 
     Captured tensors of the module are judged as further inputs: each run gets clones of them, and

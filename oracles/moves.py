@@ -23,7 +23,7 @@ def in_order(
     memory: HashedMemory, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor
 ) -> Array:
     """All elements in row-major order, in the sizes of the result."""
-    moved = memory.moved(args[0], result.dtype)
+    moved = memory.read_as(args[0], result.dtype)
     if moved.shape[:-1] == tuple(result.shape):
         return moved
     return moved.reshape(*result.shape, result.element_size())
@@ -61,18 +61,20 @@ def _order_rule(op: OpOverload) -> MoveRule:
         parts: list[Array] = []
         count = 0
 
-        def numbered(value: Any) -> Any:
+        def indices_of(value: Any) -> Any:
             nonlocal count
             if isinstance(value, torch.Tensor):
                 # The elements of all arguments get consecutive indices, in the order of arguments.
-                parts.append(memory.moved(value, result.dtype).reshape(-1, result.element_size()))
+                parts.append(memory.read_as(value, result.dtype).reshape(-1, result.element_size()))
                 count += value.numel()
                 return torch.arange(count - value.numel(), count).view(value.shape)
-            return [numbered(item) for item in value] if isinstance(value, (list, tuple)) else value
+            return (
+                [indices_of(item) for item in value] if isinstance(value, (list, tuple)) else value
+            )
 
-        indices = [numbered(value) for value in args]
+        indices = [indices_of(value) for value in args]
         # All arguments that are not tensors stay as they are.
-        order = op(*indices, **{name: numbered(value) for name, value in kwargs.items()})
+        order = op(*indices, **{name: indices_of(value) for name, value in kwargs.items()})
         arranged: Array = np.concatenate(parts)[order.numpy()]
         return arranged
 

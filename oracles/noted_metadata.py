@@ -34,7 +34,7 @@ class Noted(NamedTuple):
     knows_storage: bool
 
 
-def noted(run: StageRun) -> list[Noted]:
+def noted_tensors(run: StageRun) -> list[Noted]:
     """All tensors that the graph has metadata of; lists and tuples are read in order.
 
     A node whose metadata has another number of tensors than its value is left out.

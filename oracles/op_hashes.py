@@ -22,8 +22,8 @@ import torch
 from torch._ops import OpOverload
 
 from aliasproof.oracles.calls import (
+    arguments_by_name,
     as_index,
-    bound,
     commutes,
     is_constant,
     item,
@@ -71,7 +71,7 @@ class OpHashes:
         self.computing: Counter[str] = Counter()
         self._draws = 0
 
-    def computed(
+    def hashes_of_results(
         self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any
     ) -> list[Array | None]:
         """The hashes of each tensor that a functional op returned; None for unwritten memory."""
@@ -79,7 +79,7 @@ class OpHashes:
         results = list(tensors_in(result))
         if torch_name(op) in ALLOCATES:
             return [None] * len(results)
-        given = bound(op, args, kwargs)
+        given = arguments_by_name(op, args, kwargs)
         if self._folds(op, given, results):
             return [self.memory.constant(tensor) for tensor in results]
         moved = self._hashes_of_move(op, args, kwargs, results)
@@ -167,9 +167,9 @@ class OpHashes:
         addend, left, right = args[:3]
         # The product as a tensor of its own, and then `add`: `linear` may call either.
         alone = WITH_ADDEND[op](left, right)
-        (hashes,) = self.computed(WITH_ADDEND[op], (left, right), {}, alone)
+        (hashes,) = self.hashes_of_results(WITH_ADDEND[op], (left, right), {}, alone)
         self.memory.make(alone, hashes)
-        (total,) = self.computed(aten.add.Tensor, (alone, addend), {}, result)
+        (total,) = self.hashes_of_results(aten.add.Tensor, (alone, addend), {}, result)
         assert total is not None
         return total
 
@@ -181,11 +181,13 @@ class OpHashes:
         if given["train"] is False:
             return [self.memory.read(operand), self.memory.constant(mask)]
         # With a probability of zero, a mask is drawn, too.
-        (drawn,) = self.computed(aten.bernoulli.p, (mask, 1.0), {}, mask)
+        (drawn,) = self.hashes_of_results(aten.bernoulli.p, (mask, 1.0), {}, mask)
         self.memory.make(mask, drawn)
         masked = operand * mask
-        self.memory.make(masked, self.computed(aten.mul.Tensor, (operand, mask), {}, masked)[0])
-        return [*self.computed(aten.mul.Tensor, (masked, 1.0), {}, result), drawn]
+        self.memory.make(
+            masked, self.hashes_of_results(aten.mul.Tensor, (operand, mask), {}, masked)[0]
+        )
+        return [*self.hashes_of_results(aten.mul.Tensor, (masked, 1.0), {}, result), drawn]
 
     def _per_item(
         self, op: OpOverload, given: dict[str, Any], result: Any

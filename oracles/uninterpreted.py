@@ -31,8 +31,8 @@ from aliasproof.oracles.calls import (
     BATCH_NORMS,
     TORCH,
     BoundCall,
+    arguments_by_name,
     batch_norm_with_true_schema,
-    bound,
     is_constant,
     is_out,
     item,
@@ -103,7 +103,7 @@ class UninterpretedMode(TorchDispatchMode):
         if known.kind is Kind.VIEW:
             return result
         self._note_data_dependence(func, args, result)
-        made = self._ops.computed(func, args, kwargs, result)
+        made = self._ops.hashes_of_results(func, args, kwargs, result)
         for tensor, hashes in zip(tensors_in(result), made, strict=True):
             self.memory.make(tensor, hashes)
         if stores(func):
@@ -132,13 +132,13 @@ class UninterpretedMode(TorchDispatchMode):
         """Run an op that writes: what its functional form returns is moved into what it writes."""
         if op is aten.copy_.default:
             # Read first: the source may share bytes with the target.
-            hashes = self.memory.moved(args[1], args[0].dtype).copy()
+            hashes = self.memory.read_as(args[1], args[0].dtype).copy()
             result = op(*args, **kwargs)
             self.memory.write(args[0], hashes)
             return result
         if torch.Tag.inplace_view in op.tags or torch_name(op) in ALLOCATES:
             return op(*args, **kwargs)  # t_, set_, resize_ write no byte
-        given = bound(op, args, kwargs)
+        given = arguments_by_name(op, args, kwargs)
         written = _written_tensors(op, given)
         if is_foreach(op) and (calls := _item_by_item(op, given, written)):
             for call in calls:
@@ -211,18 +211,18 @@ class UninterpretedMode(TorchDispatchMode):
         self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor
     ) -> None:
         """Finish a scatter, or `copy`: it clones its base's storage, then stores its source."""
-        given = bound(op, args, kwargs)
+        given = arguments_by_name(op, args, kwargs)
         base, source = given.pop("self"), given.pop("src")
-        # `computed` covers the elements; the bytes around them are copied here.
+        # `hashes_of_results` covers the elements; the bytes around them are copied here.
         self.memory.copy_storage(base, result)
         target = SCATTERS[op](result, *given.values()) if op in SCATTERS else result
-        self.memory.write(target, self.memory.moved(source, result.dtype))
+        self.memory.write(target, self.memory.read_as(source, result.dtype))
 
     def _visible_hashes(
         self, op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any
     ) -> list[Array]:
         """The hashes that each tensor shows that a functional op returned."""
-        computed = self._ops.computed(op, args, kwargs, result)
+        computed = self._ops.hashes_of_results(op, args, kwargs, result)
         made = [hashes for hashes in computed if hashes is not None]
         if not stores(op):
             return made

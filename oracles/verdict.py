@@ -91,7 +91,7 @@ def not_applicable(reason: str) -> Report:
     return Report(Verdict.NOT_APPLICABLE, reason=reason)
 
 
-def decided(violations: Sequence[Violation]) -> Report:
+def report_of(violations: Sequence[Violation]) -> Report:
     """Violated if there is a violation, else holds."""
     return Report(Verdict.VIOLATED, tuple(violations)) if violations else HOLDS
 

@@ -82,14 +82,14 @@ def _summary(matrix: KillMatrix, waived: Collection[str]) -> list[str]:
     ]
     for oracle in matrix.oracles:
         alone = matrix.only_killer_of(oracle)
-        lines.append(f"killed by {oracle} alone: {_named(alone)}")
+        lines.append(f"killed by {oracle} alone: {_fault_list(alone)}")
         # Targets that waive a promise do without its oracle: which faults does that expose?
         more = [] if oracle in waived else matrix.only_killer_of(oracle, without=waived)
         more = [name for name in more if name not in alone]
         if more:
-            lines.append(f"  and if {', '.join(waived)} is waived: {_named(more)}")
+            lines.append(f"  and if {', '.join(waived)} is waived: {_fault_list(more)}")
     return lines
 
 
-def _named(faults: Sequence[str]) -> str:
+def _fault_list(faults: Sequence[str]) -> str:
     return f"{len(faults)}: {', '.join(faults)}" if faults else "none"

@@ -109,7 +109,7 @@ def _status(campaign: Campaign) -> str:
             f"{total.programs} programs ({by_target})",
             f"{100 * total.discard_rate:.1f} % discarded",
             f"{total.violating} with a violation",
-            *_known(campaign),
+            *_known_bugs(campaign),
             f"{findings} ({silent_findings(campaign)} silent)",
             f"{campaign.reducing} being reduced",
             f"{campaign.confirming} being confirmed",
@@ -118,7 +118,7 @@ def _status(campaign: Campaign) -> str:
     )
 
 
-def _known(campaign: Campaign) -> list[str]:
+def _known_bugs(campaign: Campaign) -> list[str]:
     """How many violations are known bugs, if any is."""
     total = campaign.known.total()
     return [f"{total} by {counted(len(campaign.known), 'known bug')}"] if total else []
@@ -202,5 +202,5 @@ def _findings_so_far(campaign: Campaign) -> Text:
     return Text.assemble(
         (f"{findings}, {silent_findings(campaign)} of them silent", "bold"),
         f"; {campaign.reducing} being reduced, {campaign.confirming} being confirmed"
-        + "".join(f"; {text}" for text in _known(campaign)),
+        + "".join(f"; {text}" for text in _known_bugs(campaign)),
     )

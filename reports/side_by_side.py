@@ -42,7 +42,7 @@ def layout_text(tensor: torch.Tensor) -> str:
 def rows(eager: Observation, target: Observation) -> Iterator[Row]:
     """What both runs left behind, as text: the place, eager's, the target's."""
     if eager.error is not None or target.error is not None:
-        yield "raises", _raised(eager.error), _raised(target.error)
+        yield "raises", _error_text(eager.error), _error_text(target.error)
     # A target can return more or fewer outputs than eager.
     for index in range(max(len(eager.outputs), len(target.outputs))):
         yield f"output {index}", _output(eager, index), _output(target, index)
@@ -82,7 +82,7 @@ def named_rows(
         yield renamed(place, names), ours, theirs
 
 
-def _raised(error: Exception | None) -> str:
+def _error_text(error: Exception | None) -> str:
     if error is None:
         return "nothing"
     lines = str(error).strip().splitlines()

@@ -30,12 +30,12 @@ class _Record(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
         kwargs = kwargs or {}
-        self.calls.append(Call(str(func), str(tree_map(self.described, (args, kwargs)))))
+        self.calls.append(Call(str(func), str(tree_map(self.description, (args, kwargs)))))
         returned = func(*args, **kwargs)
-        tree_map(self.described, returned)  # new storages get their numbers
+        tree_map(self.description, returned)  # new storages get their numbers
         return returned
 
-    def described(self, value: object) -> object:
+    def description(self, value: object) -> object:
         """A tensor as its storage's number and its layout; anything else as it is."""
         if not isinstance(value, torch.Tensor):
             return value
@@ -49,15 +49,15 @@ class _Record(TorchDispatchMode):
         return numbers.index(storage._cdata), value.dtype, *layout
 
 
-def recorded(function: Callable[[], object], inputs: Sequence[torch.Tensor]) -> list[Call]:
+def recorded_calls(function: Callable[[], object], inputs: Sequence[torch.Tensor]) -> list[Call]:
     """The ATen calls of the function, in order, and as the last entry what it returned.
 
     `inputs` are the tensors that it uses; their storages come first in the numbering.
     """
     record = _Record()
-    tree_map(record.described, list(inputs))
+    tree_map(record.description, list(inputs))
     with record:
         returned = function()
     # A list and a tuple of the same tensors count as the same result.
     tensors = [returned] if isinstance(returned, torch.Tensor) else list(returned or ())  # type: ignore[call-overload]
-    return [*record.calls, Call("return", str(tree_map(record.described, tensors)))]
+    return [*record.calls, Call("return", str(tree_map(record.description, tensors)))]

@@ -55,7 +55,7 @@ def unavailable(name: str) -> str | None:
     return f"does not exist; this machine has {devices}"
 
 
-def described(name: str) -> str:
+def full_name(name: str) -> str:
     """A device for people, such as 'cuda:0 (NVIDIA H100)'; the name alone if it is not here."""
     here = name != CPU and unavailable(name) is None
     return f"{name} ({torch.cuda.get_device_name(name)})" if here else name

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from aliasproof.programs.call_record import Call, recorded
+from aliasproof.programs.call_record import Call, recorded_calls
 from aliasproof.programs.devices import CPU, on_device, with_device
 from aliasproof.programs.execution import execute, returns_one_tensor
 from aliasproof.programs.printing import NO_GRAD, expression, statement
@@ -165,7 +165,7 @@ def _calls_of(
     scope: dict[str, Any] = dict(zip(names, clone_inputs([values[n] for n in names]), strict=True))
     tensors = list(scope.values())
     scope |= {"torch": torch, "aten": torch.ops.aten}
-    calls = recorded(lambda: eval(text, scope), tensors)  # noqa: S307 - our own text
+    calls = recorded_calls(lambda: eval(text, scope), tensors)  # noqa: S307 - our own text
     return [replace(call, op=_NEAR.get(call.op, call.op)) for call in calls] if near else calls
 
 
@@ -286,4 +286,4 @@ def _calls_of_text(program: Program, lines: Sequence[_Line], returned: str) -> l
     scope: dict[str, Any] = {"torch": torch, "aten": torch.ops.aten}
     exec(_text(program, lines, returned), scope)  # noqa: S102 - our own text
     inputs = input_tensors(program)
-    return recorded(lambda: scope["program"](*inputs), inputs)
+    return recorded_calls(lambda: scope["program"](*inputs), inputs)

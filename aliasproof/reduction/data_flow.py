@@ -42,7 +42,7 @@ class DataFlow:
         for index, instruction in enumerate(program.instructions):
             known = facts(resolve(instruction.op))
             # Before the call: afterwards its own writes would count.
-            needed = flow.behind(instruction.refs, _read(instruction, known))
+            needed = flow.behind(instruction.refs, _names_read(instruction, known))
             try:
                 with torch.no_grad():
                     execute(instruction, flow.values)
@@ -55,7 +55,7 @@ class DataFlow:
     def _note(self, instruction: Instruction, known: Facts, index: int) -> None:
         self.made_by.update(dict.fromkeys(instruction.results, index))
         fresh = instruction.results if known.kind is Kind.FUNCTIONAL else ()
-        for name in (*_given(instruction, known.writes), *fresh):
+        for name in (*_names_at(instruction, known.writes), *fresh):
             self._writers_of(self.values[name])[...] = index
 
     def behind(self, used: Iterable[str], read: Iterable[str]) -> set[int]:
@@ -104,7 +104,7 @@ class DataFlow:
             reached |= border
 
 
-def _given(instruction: Instruction, positions: Iterable[int]) -> list[str]:
+def _names_at(instruction: Instruction, positions: Iterable[int]) -> list[str]:
     """The names that an instruction passes for the arguments with these indices in the schema."""
     parameters = resolve(instruction.op)._schema.arguments
     keywords, args = dict(instruction.kwargs), instruction.args
@@ -117,9 +117,11 @@ def _given(instruction: Instruction, positions: Iterable[int]) -> list[str]:
     ]
 
 
-def _read(instruction: Instruction, known: Facts) -> list[str]:
+def _names_read(instruction: Instruction, known: Facts) -> list[str]:
     """The values whose contents an instruction reads."""
     if known.kind is Kind.VIEW:
         return []
     count = len(known.op._schema.arguments)
-    return _given(instruction, (index for index in range(count) if index not in known.overwrites))
+    return _names_at(
+        instruction, (index for index in range(count) if index not in known.overwrites)
+    )

@@ -66,7 +66,7 @@ def unused_inputs(program: Program) -> list[Input]:
     return [view for view in program.inputs if view.name not in used]
 
 
-def tidied(program: Program) -> Iterator[Program]:
+def tidy_versions(program: Program) -> Iterator[Program]:
     """The program without the inputs that no instruction uses; then with a use of some of them.
 
     Only the presence of an input that shares its storage can matter, so only such an input gets a

@@ -9,14 +9,20 @@ import torch
 
 from aliasproof.programs.layouts import dense_strides, reach
 from aliasproof.programs.program import Argument, Input, Program, Storage
-from aliasproof.reduction.edits import put, tidied, with_uses_renamed, without, without_undefined
+from aliasproof.reduction.edits import (
+    put,
+    tidy_versions,
+    with_uses_renamed,
+    without,
+    without_undefined,
+)
 
 # --- leaving out, separating ----------------------------------------------------------------------
 
 
 def settle_inputs(program: Program) -> Iterator[Program]:
     """Leave out the inputs that no instruction uses, or use them."""
-    yield from tidied(program)
+    yield from tidy_versions(program)
 
 
 def drop_inputs(program: Program) -> Iterator[Program]:
@@ -131,7 +137,7 @@ def shrink_sizes(program: Program) -> Iterator[Program]:
     for size in sizes:
         for smaller in dict.fromkeys((1, 2, size // 2, size - 1)):
             if smaller < size:
-                yield from _resized(program, size, smaller)
+                yield from _with_size(program, size, smaller)
     for index, view in enumerate(program.inputs):
         for dim, size in enumerate(view.sizes):
             for smaller in dict.fromkeys((0, 1, 2, size // 2, size - 1)):
@@ -140,7 +146,7 @@ def shrink_sizes(program: Program) -> Iterator[Program]:
                     yield _fitted(program.with_input(index, _dense_if_dense(view, changed)))
 
 
-def _resized(program: Program, size: int, smaller: int) -> Iterator[Program]:
+def _with_size(program: Program, size: int, smaller: int) -> Iterator[Program]:
     """Replace a size in all inputs: first in the arguments of instructions too, then not there."""
     inputs = []
     for view in program.inputs:

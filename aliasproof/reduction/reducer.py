@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 from aliasproof.programs.program import Program
 from aliasproof.programs.validation import first_defect
-from aliasproof.reduction.edits import tidied
+from aliasproof.reduction.edits import tidy_versions
 from aliasproof.reduction.simplicity import is_simpler, simplicity
 from aliasproof.reduction.steps import BETTER, GROUPS, ReductionStep, StepGroups
 
@@ -216,7 +216,7 @@ class Reducer:
         key, offered = simplicity(self.current), set()
         for index, step in enumerate(steps[start.step :], start.step):
             skipped = start.candidate if index == start.step else 0
-            candidates = (tidy for raw in step(self.current) for tidy in tidied(raw))
+            candidates = (tidy for raw in step(self.current) for tidy in tidy_versions(raw))
             rest = itertools.islice(candidates, skipped, None)
             for position, candidate in enumerate(rest, skipped):
                 if first_defect(candidate) is not None:

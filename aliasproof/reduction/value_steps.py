@@ -29,11 +29,11 @@ def simplify_fill(program: Program) -> Iterator[Program]:
     yield replace(program, fill="plain")
     # One storage alone first: often only one operand must be special.
     for index in range(len(program.storages)):
-        yield _named(program, [index])
-    yield _named(program, range(len(program.storages)))
+        yield _with_named_values(program, [index])
+    yield _with_named_values(program, range(len(program.storages)))
 
 
-def _named(program: Program, indices: range | list[int]) -> Program:
+def _with_named_values(program: Program, indices: range | list[int]) -> Program:
     """The program with the plain fill, except in some storages: there with the values of now."""
     storages = list(program.storages)
     for index in indices:

@@ -32,7 +32,7 @@ import sympy  # type: ignore[import-untyped]
 from aliasproof.oracles.proofs.assumptions import Assumptions
 from aliasproof.oracles.proofs.pair_decision import Answer, PairDecision, PairQuestion
 from aliasproof.oracles.proofs.size_expressions import SizeValues
-from aliasproof.oracles.proofs.size_search import SizeSearch, encoded
+from aliasproof.oracles.proofs.size_search import SizeSearch, encoding_of
 from aliasproof.oracles.proofs.symbolic_regions import SymbolicLayout
 
 
@@ -97,7 +97,7 @@ def _with_sample(assumptions: Assumptions, limit: float) -> Assumptions | PairDe
     if sympy.false in assumptions.conditions or assumptions.count == 0:
         return contradiction
     # Nothing is wanted but the assumptions themselves: any solution will do.
-    search = SizeSearch(encoded(assumptions), [], assumptions, time.perf_counter() + limit)
+    search = SizeSearch(encoding_of(assumptions), [], assumptions, time.perf_counter() + limit)
     for sizes in search.solutions():
         return replace(assumptions, samples=(sizes,))
     if search.exhausted:

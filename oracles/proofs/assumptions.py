@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import sympy  # type: ignore[import-untyped]
 
-from aliasproof.oracles.proofs.size_expressions import Expr, SizeValues, compiled, evaluate
+from aliasproof.oracles.proofs.size_expressions import Expr, SizeValues, evaluate, evaluator
 
 SizeRange: TypeAlias = tuple[int, int | None]  # both ends included; None: no upper bound
 
@@ -56,7 +56,7 @@ class Assumptions:
             dict.fromkeys(condition for condition in conditions if condition != sympy.true)
         )
         free = {symbol: bounds for symbol, bounds in ranges.items() if symbol not in solved}
-        assumptions = cls(free, kept, solved, _values=compiled(tuple(free), kept))
+        assumptions = cls(free, kept, solved, _values=evaluator(tuple(free), kept))
         return replace(
             assumptions, samples=tuple(itertools.islice(assumptions._search(hints), MOST_SAMPLES))
         )

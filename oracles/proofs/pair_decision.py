@@ -22,7 +22,7 @@ from aliasproof.oracles.proofs.size_encoding import (
     same_relative_layout,
 )
 from aliasproof.oracles.proofs.size_expressions import SizeValues
-from aliasproof.oracles.proofs.size_search import SizeSearch, ask, encoded
+from aliasproof.oracles.proofs.size_search import SizeSearch, ask, encoding_of
 from aliasproof.oracles.proofs.symbolic_regions import CompiledPair, RegionPair
 from aliasproof.oracles.smt import Disjoint, Unknown
 from aliasproof.programs.errors import Rejected
@@ -143,7 +143,7 @@ class PairQuestion:
             one, other = (region.at(sizes) for region in self.before)
             witness = smt.decide(one, other, max(1, int(1e3 * self.limit / 4)))
             if isinstance(witness, smt.Witness):
-                encoding = encoded(self.assumptions)
+                encoding = encoding_of(self.assumptions)
                 shared = encoding.share_a_byte_at(
                     self.before, (witness.indices_a, witness.indices_b)
                 )
@@ -159,7 +159,7 @@ class PairQuestion:
     def _shared_byte(self) -> tuple[SizeEncoding, list[Any]]:
         """The question to z3 whether the two share a byte after."""
         if self._encoding is None:
-            self._encoding = encoded(self.assumptions)
+            self._encoding = encoding_of(self.assumptions)
             self._wanted = self._encoding.share_a_byte(*self.after)
         return self._encoding, self._wanted
 
@@ -167,7 +167,7 @@ class PairQuestion:
         if not self._one_storage_before or not same_dims_and_itemsizes(self.before, self.after):
             return None
         # The same layout, written with other expressions: z3 compares them one by one.
-        encoding = encoded(self.assumptions)
+        encoding = encoding_of(self.assumptions)
         differ = encoding.layouts_differ(self.before, self.after)
         return self._by_linear_model("as in eager, by z3", encoding, [differ])
 

@@ -10,7 +10,7 @@ Monomial: TypeAlias = tuple[str, ...]
 Polynomial: TypeAlias = dict[Monomial, int]  # no coefficient is zero
 
 
-def added(*polynomials: Polynomial) -> Polynomial:
+def add(*polynomials: Polynomial) -> Polynomial:
     """The sum."""
     total: Counter[Monomial] = Counter()
     for polynomial in polynomials:
@@ -19,19 +19,19 @@ def added(*polynomials: Polynomial) -> Polynomial:
     return {monomial: coefficient for monomial, coefficient in total.items() if coefficient}
 
 
-def subtracted(one: Polynomial, other: Polynomial) -> Polynomial:
+def subtract(one: Polynomial, other: Polynomial) -> Polynomial:
     """The difference."""
-    return added(one, scaled(other, -1))
+    return add(one, scale(other, -1))
 
 
-def scaled(polynomial: Polynomial, by: int) -> Polynomial:
+def scale(polynomial: Polynomial, by: int) -> Polynomial:
     """A multiple; `by` is not zero."""
     return {monomial: by * coefficient for monomial, coefficient in polynomial.items()}
 
 
-def multiplied(one: Polynomial, other: Polynomial) -> Polynomial:
+def multiply(one: Polynomial, other: Polynomial) -> Polynomial:
     """The product."""
-    return added(
+    return add(
         *(
             {tuple(sorted(left + right)): m * n}
             for left, m in one.items()
@@ -40,7 +40,7 @@ def multiplied(one: Polynomial, other: Polynomial) -> Polynomial:
     )
 
 
-def divided(monomial: Monomial, factor: str) -> Monomial:
+def divide(monomial: Monomial, factor: str) -> Monomial:
     """A monomial divided by one of its factors."""
     position = monomial.index(factor)
     return monomial[:position] + monomial[position + 1 :]

@@ -25,11 +25,11 @@ from aliasproof.oracles.proofs.assumptions import SizeRange
 from aliasproof.oracles.proofs.polynomials import (
     Monomial,
     Polynomial,
-    added,
-    divided,
-    multiplied,
-    scaled,
-    subtracted,
+    add,
+    divide,
+    multiply,
+    scale,
+    subtract,
 )
 from aliasproof.oracles.proofs.size_expressions import Expr
 from aliasproof.oracles.proofs.symbolic_regions import RegionPair, SymbolicRegion
@@ -102,7 +102,7 @@ class SizeEncoding:
             # A constant power is a repeated product. Other powers get a name below, and fail there.
             base = power = self.polynomial(expression.args[0])
             for _ in range(int(expression.args[1]) - 1):
-                power = multiplied(power, base)
+                power = multiply(power, base)
             return power
         # Anything else is one unknown; equal expressions share it.
         if expression not in self._named:
@@ -122,8 +122,8 @@ class SizeEncoding:
                 return self.polynomial(torch_functions.CleanDiv(above, below, evaluate=False))
         parts = map(self.polynomial, expression.args)
         if isinstance(expression, sympy.Add):
-            return added(*parts)
-        return functools.reduce(multiplied, parts)
+            return add(*parts)
+        return functools.reduce(multiply, parts)
 
     def _define(self, expression: Expr) -> str:
         """A new unknown for an expression that is no polynomial, with facts that define it."""
@@ -135,7 +135,7 @@ class SizeEncoding:
             value, divisor, modulus = expression.args
             quotient = torch_functions.FloorDiv(value, divisor)
             same = self.polynomial(torch_functions.PythonMod(quotient, modulus))
-            self.facts.append(self.linear(subtracted({(name,): 1}, same)) == 0)
+            self.facts.append(self.linear(subtract({(name,): 1}, same)) == 0)
         elif kind in _MAXIMA:
             self._define_extremum(name, 1, expression.args)
         elif kind in _MINIMA:
@@ -154,13 +154,13 @@ class SizeEncoding:
         value, divisor = self.polynomial(dividend), self.polynomial(divisor_expression)
         new: Polynomial = {(name,): 1}
         if is_quotient:
-            rest = subtracted(value, multiplied(divisor, new))
+            rest = subtract(value, multiply(divisor, new))
         else:
             quotient: Polynomial = {(f"{name}q",): 1}
-            difference = added(value, scaled(multiplied(divisor, quotient), -1), scaled(new, -1))
+            difference = add(value, scale(multiply(divisor, quotient), -1), scale(new, -1))
             self.facts.append(self.linear(difference) == 0)
             rest = new
-        below = self.linear(subtracted(divisor, rest)) > 0
+        below = self.linear(subtract(divisor, rest)) > 0
         positive = self.linear(divisor) > 0
         self.facts.append(z3.Implies(positive, z3.And(self.linear(rest) >= 0, below)))
 
@@ -170,7 +170,7 @@ class SizeEncoding:
         Facts: it is on the right side of all operands, and equals one of them.
         """
         distances = [
-            self.linear(scaled(subtracted({(name,): 1}, self.polynomial(operand)), sign))
+            self.linear(scale(subtract({(name,): 1}, self.polynomial(operand)), sign))
             for operand in operands
         ]
         self.facts += [
@@ -184,7 +184,7 @@ class SizeEncoding:
             return z3.BoolVal(bool(condition), self.context)
         if type(condition) in _RELATIONS:
             left, right = self.polynomial(condition.lhs), self.polynomial(condition.rhs)
-            return _RELATIONS[type(condition)](self.linear(subtracted(left, right)))
+            return _RELATIONS[type(condition)](self.linear(subtract(left, right)))
         parts = [self.condition(part) for part in condition.args]
         if isinstance(condition, sympy.And):
             return z3.And(*parts)
@@ -207,7 +207,7 @@ class SizeEncoding:
             return z3.Sum(z3.IntVal(0, self.context), *parts)
         # One step of Horner's scheme: factor * inner + outer.
         inner = {
-            divided(monomial, factor): count
+            divide(monomial, factor): count
             for monomial, count in polynomial.items()
             if factor in monomial
         }
@@ -266,17 +266,17 @@ class SizeEncoding:
 
         The indices of the two elements are the unknowns `i0`, `i1`, ... and `j0`, `j1`, ...
         """
-        distance = subtracted(self.polynomial(other.start), self.polynomial(one.start))
+        distance = subtract(self.polynomial(other.start), self.polynomial(one.start))
         conditions = []
         for letter, sign, region in (("i", -1, one), ("j", 1, other)):
             for dim, (size, stride) in enumerate(zip(region.sizes, region.strides, strict=True)):
                 index = f"{letter}{dim}"
                 # Before the first polynomial with it: an index is never a common factor.
                 self.indices.add(index)
-                left = added(self.polynomial(size), {(index,): -1, (): -1})  # size - 1 - index
+                left = add(self.polynomial(size), {(index,): -1, (): -1})  # size - 1 - index
                 conditions += [self.unknown(index) >= 0, self.linear(left) >= 0]
-                step = multiplied(self.polynomial(stride), {(index,): 1})
-                distance = added(distance, scaled(step, sign))
+                step = multiply(self.polynomial(stride), {(index,): 1})
+                distance = add(distance, scale(step, sign))
         return [*conditions, *self._elements_share_a_byte(distance, one.itemsize, other.itemsize)]
 
     def share_a_byte_at(
@@ -284,13 +284,13 @@ class SizeEncoding:
     ) -> list[Any]:
         """Conditions that the regions have elements of these indices, which share a byte."""
         one, other = pair
-        distance = subtracted(self.polynomial(other.start), self.polynomial(one.start))
+        distance = subtract(self.polynomial(other.start), self.polynomial(one.start))
         conditions = []
         for region, chosen, sign in zip(pair, indices, (-1, 1), strict=True):
             for size, stride, index in zip(region.sizes, region.strides, chosen, strict=True):
-                left = added(self.polynomial(size), {(): -1 - index})
+                left = add(self.polynomial(size), {(): -1 - index})
                 conditions.append(self.linear(left) >= 0)
-                distance = added(distance, multiplied(self.polynomial(stride), {(): sign * index}))
+                distance = add(distance, multiply(self.polynomial(stride), {(): sign * index}))
         return [*conditions, *self._elements_share_a_byte(distance, one.itemsize, other.itemsize)]
 
     def _elements_share_a_byte(self, distance: Polynomial, item: int, other: int) -> list[Any]:

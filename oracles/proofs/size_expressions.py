@@ -87,7 +87,7 @@ def evaluate(expression: Expr, sizes: SizeValues) -> Any:
     return int(value)
 
 
-def compiled(symbols: Sequence[Expr], expressions: Sequence[Expr]) -> Callable[..., Sequence[Any]]:
+def evaluator(symbols: Sequence[Expr], expressions: Sequence[Expr]) -> Callable[..., Sequence[Any]]:
     """A function from the symbols' values to the values of all expressions.
 
     It is a hundred times faster than `evaluate`. Raises `Rejected` if the expressions contain other

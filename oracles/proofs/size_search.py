@@ -18,7 +18,7 @@ from aliasproof.oracles.smt import Disjoint, Session, Unknown
 MOST_ROUNDS = 64  # sizes that z3 may propose in one search
 
 
-def encoded(assumptions: Assumptions) -> SizeEncoding:
+def encoding_of(assumptions: Assumptions) -> SizeEncoding:
     """The assumptions for z3.
 
     A condition that cannot be translated is left out. Then a proof covers more sizes than asked

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from aliasproof.oracles.observation import Observation
-from aliasproof.oracles.proofs.size_expressions import Expr, SizeValues, compiled, evaluate
+from aliasproof.oracles.proofs.size_expressions import Expr, SizeValues, evaluate, evaluator
 from aliasproof.programs.regions import Region
 
 
@@ -61,7 +61,7 @@ class CompiledPair:
     def of(cls, symbols: Sequence[Expr], pair: RegionPair) -> CompiledPair:
         """Two regions as functions of the symbols. Raises `Rejected` if they contain others."""
         one, other = pair
-        values = compiled(symbols, [*one.expressions, *other.expressions])
+        values = evaluator(symbols, [*one.expressions, *other.expressions])
         return cls((len(one.sizes), len(other.sizes)), (one.itemsize, other.itemsize), values)
 
     def at(self, sizes: SizeValues) -> tuple[Region, Region]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from aliasproof.oracles.missed import Opportunity, missed
+from aliasproof.oracles.missed import Opportunity, missed_opportunities
 from aliasproof.oracles.stage import Stage
 from aliasproof.programs.values import clone_inputs
 
@@ -21,7 +21,9 @@ def found(function: Callable[..., object], *inputs: Tensor) -> list[tuple[str, s
 
 def opportunities(function: Callable[..., object], *inputs: Tensor) -> list[Opportunity]:
     graph: fx.GraphModule = make_fx(function)(*clone_inputs(inputs))
-    return missed(Stage("final", graph, functional=False), lambda: clone_inputs(inputs))
+    return missed_opportunities(
+        Stage("final", graph, functional=False), lambda: clone_inputs(inputs)
+    )
 
 
 def test_an_op_on_what_nobody_needs_again() -> None:
@@ -93,14 +95,16 @@ def test_a_captured_tensor_is_not_to_be_written() -> None:
     root = torch.nn.Module()
     root.weight = torch.nn.Buffer(X.clone())
     stage = Stage("final", fx.GraphModule(root, graph), functional=False)
-    assert [each.instead for each in missed(stage, lambda: [X.clone()])] == ["aten.neg_.default"]
+    assert [each.instead for each in missed_opportunities(stage, lambda: [X.clone()])] == [
+        "aten.neg_.default"
+    ]
     assert torch.equal(root.weight, X)
 
 
 def test_a_constant_stays_as_it_is() -> None:
     constant = X.clone()
     graph: fx.GraphModule = make_fx(lambda x: constant.mul(x).sum())(X)
-    missed(Stage("final", graph, functional=False), lambda: [X.clone()])
+    missed_opportunities(Stage("final", graph, functional=False), lambda: [X.clone()])
     assert torch.equal(constant, X)
 
 
@@ -117,5 +121,5 @@ def test_a_scatter_with_arguments_by_name() -> None:
         )
     )
     stage = Stage("final", fx.GraphModule(torch.nn.Module(), graph), functional=False)
-    found = missed(stage, lambda: [X.clone(), X[:2].clone()])
+    found = missed_opportunities(stage, lambda: [X.clone(), X[:2].clone()])
     assert [each.instead for each in found] == ["aten.slice.Tensor and aten.copy_.default"]

@@ -12,7 +12,7 @@ from hypothesis import given
 
 from aliasproof.generators.strategies import programs
 from aliasproof.programs import ordinary_syntax
-from aliasproof.programs.call_record import recorded
+from aliasproof.programs.call_record import recorded_calls
 from aliasproof.programs.execution import run
 from aliasproof.programs.ordinary_inputs import ordinary_inputs
 from aliasproof.programs.ordinary_syntax import ordinary_source, with_short_names
@@ -47,8 +47,8 @@ def same_calls(program: Program, text: str) -> bool:
         returned = run(program, expected)
         return returned if len(returned) > 1 else next(iter(returned), None)
 
-    calls = recorded(lambda: scope["program"](*printed), printed)
-    return calls == recorded(outputs, expected)
+    calls = recorded_calls(lambda: scope["program"](*printed), printed)
+    return calls == recorded_calls(outputs, expected)
 
 
 @pytest.mark.parametrize(("body", "expected"), EXAMPLES)

@@ -16,7 +16,7 @@ from aliasproof.campaigns.publish.user_level import Reproduced
 from aliasproof.campaigns.store.finding import Finding
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.processes.outcome import DEATHS
-from aliasproof.programs.devices import CPU, described
+from aliasproof.programs.devices import CPU, full_name
 from aliasproof.programs.ordinary_syntax import with_short_names
 from aliasproof.trials.code_generation import GENERATES_CODE, generated, without
 from aliasproof.trials.passes import FUNCTIONALIZATION
@@ -232,7 +232,7 @@ def _versions(finding: Finding) -> str:
 
 def _gpu(device: str) -> list[str]:
     """The model of the GPU, for findings on one."""
-    return [] if device == CPU else [f"GPU: {described(device)}"]
+    return [] if device == CPU else [f"GPU: {full_name(device)}"]
 
 
 def _fenced(text: str, language: str = "") -> str:

@@ -18,7 +18,7 @@ from torch.utils._sympy.functions import (
 )
 
 from aliasproof.oracles.proofs.size_encoding import SizeEncoding, Untranslatable
-from aliasproof.oracles.proofs.size_expressions import compiled, evaluate
+from aliasproof.oracles.proofs.size_expressions import evaluate, evaluator
 from aliasproof.oracles.smt import Disjoint, Session
 from aliasproof.programs.errors import Rejected
 
@@ -52,7 +52,7 @@ def test_compiled_expressions_have_the_values_of_the_expressions():
     ]
     plain = [expression for expression in expressions if not expression.has(sympy.Rational(1, 2))]
     for chosen in (expressions, plain):
-        values = compiled((N, M, K), chosen)
+        values = evaluator((N, M, K), chosen)
         for sizes in ((2, 3, 5), (7, 6, 2), (64, 64, 2), (2**40, 3, 2**50)):
             given = dict(zip((N, M, K), sizes, strict=True))
             expected = [
@@ -62,7 +62,7 @@ def test_compiled_expressions_have_the_values_of_the_expressions():
             evaluated = [evaluate(expression, given) for expression in chosen]
             assert list(values(*sizes)) == evaluated == expected
     with pytest.raises(Rejected, match="data-dependent sizes: n2"):
-        compiled((N, M), expressions)
+        evaluator((N, M), expressions)
 
 
 # --- what z3 is told ------------------------------------------------------------------------------
