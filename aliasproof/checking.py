@@ -12,7 +12,7 @@ import torch
 
 from aliasproof.oracles.check_result import Check, EagerResult, TargetResult
 from aliasproof.oracles.contract import Contract
-from aliasproof.oracles.judge import EVERY_ORACLE, excluded, judge
+from aliasproof.oracles.judge import EVERY_ORACLE, all_not_applicable, judge
 from aliasproof.oracles.missed import Opportunity, missed_opportunities
 from aliasproof.oracles.observation import Observation, observe
 from aliasproof.oracles.place_names import PlaceNames, renamed_report
@@ -174,7 +174,9 @@ def check_target(
     """
     eager, case = prepared.eager, prepared.case
     if eager.unjudged is not None or eager.observation is None or eager.trace is None:
-        return _result(target, excluded(eager.unjudged or "", EVERY_ORACLE).reports, None, {})
+        return _result(
+            target, all_not_applicable(eager.unjudged or "", EVERY_ORACLE).reports, None, {}
+        )
     reports, trial = _examine_twice(
         case, target, EagerRun(eager.observation, eager.trace), without_graphs
     )

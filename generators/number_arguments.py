@@ -176,7 +176,7 @@ def permutation(draft: Draft) -> Argument:
     return tuple(order)
 
 
-def reshaped(draft: Draft) -> Argument:
+def new_shape(draft: Draft) -> Argument:
     """Another shape with the same number of elements."""
     shape, count = tuple(draft.self.shape), draft.self.numel()
     # Flattened, unchanged, reversed, one more dimension, split in two, and one size inferred.
@@ -194,7 +194,7 @@ def factors(draft: Draft) -> Argument:
     return draft.pick.one([(part, size // part) for part in parts])
 
 
-def expanded(draft: Draft) -> Argument:
+def larger_shape(draft: Draft) -> Argument:
     """A larger shape to broadcast to: a new leading dimension, or a longer one of size one."""
     shape = tuple(draft.self.shape)
     shapes = [(2, *shape), (3, *shape), shape]

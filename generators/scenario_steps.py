@@ -82,7 +82,7 @@ def fresh(pick: Pick, scene: Scene, name: str) -> str:
     return scene.call(op, Ref(name), pick.integer(1, 3))[0]
 
 
-def combined(pick: Pick, scene: Scene, first: str, second: str) -> str:
+def combine(pick: Pick, scene: Scene, first: str, second: str) -> str:
     """A new tensor, computed from both."""
     if scene.values[first].dtype == torch.bool:
         return scene.call("aten.logical_xor.default", Ref(first), Ref(second))[0]
@@ -90,7 +90,7 @@ def combined(pick: Pick, scene: Scene, first: str, second: str) -> str:
     return scene.call(op, Ref(first), Ref(second))[0]
 
 
-def moved(pick: Pick, scene: Scene, name: str) -> str:
+def rearrange(pick: Pick, scene: Scene, name: str) -> str:
     """The elements of a tensor at other positions: a new tensor or a view of the same sizes."""
     tensor = scene.values[name]
     if tensor.dim() == 0:
@@ -111,7 +111,7 @@ def total(pick: Pick, scene: Scene, name: str) -> str:
     return scene.call("aten.sum.default", Ref(name))[0]
 
 
-def converted(scene: Scene, name: str, dtype: torch.dtype) -> str:
+def convert(scene: Scene, name: str, dtype: torch.dtype) -> str:
     """The tensor in that dtype, as a new tensor if it has another one."""
     source = scene.values[name].dtype
     if source == dtype:
@@ -121,7 +121,7 @@ def converted(scene: Scene, name: str, dtype: torch.dtype) -> str:
     return scene.call("aten._to_copy.default", Ref(name), dtype=dtype)[0]
 
 
-def lengthened(pick: Pick, scene: Scene, name: str) -> str:
+def lengthen(pick: Pick, scene: Scene, name: str) -> str:
     """The tensor itself, or one that is repeated until it fills more than a vector register."""
     tensor = scene.values[name]
     if tensor.dim() == 0 or not 0 < tensor.shape[0] < LONG or pick.chance(30):

@@ -14,21 +14,21 @@ from aliasproof.generators.scenario_steps import (
     OpOn,
     a_number,
     any_view,
-    combined,
-    converted,
+    combine,
+    convert,
     fresh,
     has_rows,
     iota,
     is_arithmetic,
     is_matrix,
     is_real,
-    lengthened,
+    lengthen,
     like,
     mask_of,
-    moved,
     not_empty,
     overwrite,
     put,
+    rearrange,
     same_view,
     some,
     total,
@@ -56,7 +56,7 @@ def read_elsewhere(pick: Pick, scene: Scene) -> None:
     name = some(pick, scene, has_rows)
     if pick.chance(50):
         write_somewhere(pick, scene, name)
-    read = moved(pick, scene, name)
+    read = rearrange(pick, scene, name)
     if pick.chance(60):
         read = fresh(pick, scene, read)
     # A copy from a view of itself is undefined in eager.
@@ -109,7 +109,7 @@ def view_read_late(pick: Pick, scene: Scene) -> None:
     value = fresh(pick, scene, view)
     dtype = scene.values[base].dtype
     if pick.chance(60):
-        stored = converted(scene, total(pick, scene, value), dtype)
+        stored = convert(scene, total(pick, scene, value), dtype)
         put(pick, scene, base, stored)
     else:
         write_somewhere(pick, scene, base)
@@ -127,7 +127,7 @@ def cat_and_write(pick: Pick, scene: Scene) -> None:
     op = "aten.cat.default" if pick.chance(75) else "aten.stack.default"
     result = scene.call(op, tuple(map(Ref, order)))[0]
     write_somewhere(pick, scene, pick.one((first, result, second)))
-    scene.wants(result, combined(pick, scene, first, first), first)
+    scene.wants(result, combine(pick, scene, first, first), first)
 
 
 def extremes(pick: Pick, scene: Scene) -> None:
@@ -137,8 +137,8 @@ def extremes(pick: Pick, scene: Scene) -> None:
     if scene.values[name].is_floating_point():
         name = mask_of(pick, scene, name) if pick.chance(50) else name
     if not scene.values[name].is_floating_point() and pick.chance(60):
-        name = converted(scene, name, pick.one((torch.uint8, torch.int8, torch.int32)))
-    name = lengthened(pick, scene, name)
+        name = convert(scene, name, pick.one((torch.uint8, torch.int8, torch.int32)))
+    name = lengthen(pick, scene, name)
     dim = pick.integer(0, scene.values[name].dim() - 1)
     keep = pick.chance(30)
     reductions: list[OpOn] = [
@@ -166,7 +166,7 @@ def write_after_reduction(pick: Pick, scene: Scene) -> None:
     dim = pick.integer(0, scene.values[name].dim() - 1)
     op = pick.one(("aten.sum.dim_IntList", *(("aten.amax.default",) if real else ())))
     reduced = scene.call(op, Ref(name), (dim,), True)[0]
-    reduced = converted(scene, reduced, scene.values[name].dtype)
+    reduced = convert(scene, reduced, scene.values[name].dtype)
     write = pick.one(("aten.sub_.Tensor", "aten.add_.Tensor", "aten.mul_.Tensor"))
     scene.call(write, Ref(name), Ref(reduced))
     if pick.chance(50):
@@ -208,11 +208,11 @@ def born_as_another_dies(pick: Pick, scene: Scene) -> None:
     name = some(pick, scene, not_empty)
     dying = fresh(pick, scene, name)
     kept = scene.call("aten.clone.default", Ref(dying))[0] if pick.chance(40) else name
-    born = moved(pick, scene, dying)
+    born = rearrange(pick, scene, dying)
     born = fresh(pick, scene, born)
     if pick.chance(60):
         write_somewhere(pick, scene, born)
-    scene.wants(born, combined(pick, scene, kept, kept))
+    scene.wants(born, combine(pick, scene, kept, kept))
 
 
 def rounded_quotients(pick: Pick, scene: Scene) -> None:
@@ -224,7 +224,7 @@ def rounded_quotients(pick: Pick, scene: Scene) -> None:
         changes = (("aten.mul.Scalar", 0.1), ("aten.add.Scalar", float("inf")))
         op, number = pick.one(changes)
         divisor = scene.call(op, Ref(divisor), number)[0]
-    name, divisor = lengthened(pick, scene, name), lengthened(pick, scene, divisor)
+    name, divisor = lengthen(pick, scene, name), lengthen(pick, scene, divisor)
     # Integers have no decimals.
     kind = pick.integer(0, 3 if scene.values[name].is_floating_point() else 2)
     if kind == 0:
@@ -253,7 +253,7 @@ def promoted_operands(pick: Pick, scene: Scene) -> None:
     other = pick.one(source)
     if pick.chance(50):
         other = a_number(pick, scene, other)
-    other = converted(scene, other, pick.one([dtype for dtype in wider if dtype != own]))
+    other = convert(scene, other, pick.one([dtype for dtype in wider if dtype != own]))
     ops = ["aten.add.Tensor", "aten.mul.Tensor", "aten.eq.Tensor"]
     if not own.is_complex and own != torch.bool:
         ops += ["aten.maximum.default", "aten.ldexp.Tensor", "aten.copysign.Tensor"]

@@ -13,8 +13,8 @@ from aliasproof.generators.scenario_steps import (
     OPEN_END,
     OpOn,
     a_number,
-    combined,
-    converted,
+    combine,
+    convert,
     fresh,
     has_rows,
     is_arithmetic,
@@ -131,7 +131,7 @@ def split_of_cat(pick: Pick, scene: Scene) -> None:
     if pick.chance(50):
         first, second = fresh(pick, scene, first), fresh(pick, scene, second)
     if pick.chance(25):
-        second = converted(scene, second, pick.one((torch.int64, torch.float64)))
+        second = convert(scene, second, pick.one((torch.int64, torch.float64)))
     dim = pick.integer(0, scene.values[first].dim() - 1)
     whole = scene.call("aten.cat.default", (Ref(first), Ref(second)), dim)[0]
     size = scene.values[first].shape[dim]
@@ -178,7 +178,7 @@ def cat_of_empties(pick: Pick, scene: Scene) -> None:
     name = some(pick, scene, lambda tensor: tensor.dim() >= 1 and not tensor.is_complex())
     empty = scene.call("aten.slice.Tensor", Ref(name), 0, 0, 0)[0]
     if pick.chance(60):
-        empty = converted(scene, empty, pick.one((torch.float64, torch.int64)))
+        empty = convert(scene, empty, pick.one((torch.float64, torch.int64)))
     others = [empty, name, *([name] if pick.chance(50) else [])]
     result = scene.call("aten.cat.default", tuple(map(Ref, others)))[0]
     if pick.chance(50):
@@ -234,14 +234,14 @@ def scaled_then_maximum(pick: Pick, scene: Scene) -> None:
     """A scaled tensor minus its maximum, as in a softmax; the scale may be an integer or 0."""
     name = some(pick, scene, lambda tensor: has_rows(tensor) and is_real(tensor))
     if not scene.values[name].is_floating_point() and pick.chance(40):
-        name = converted(scene, name, torch.uint8)
+        name = convert(scene, name, torch.uint8)
     op = pick.one(("aten.mul.Tensor", "aten.div.Tensor"))
     if pick.chance(40):
         scaled = scene.call(op, Ref(name), pick.one((2, -1, 0.5)))[0]
     else:
         scale = a_number(pick, scene, name)
         if pick.chance(50):
-            scale = converted(scene, scale, torch.float32)
+            scale = convert(scene, scale, torch.float32)
         scaled = scene.call(op, Ref(name), Ref(scale))[0]
     largest = scene.call("aten.amax.default", Ref(scaled), (0,), True)[0]
     result = scene.call("aten.sub.Tensor", Ref(scaled), Ref(largest))[0]
@@ -272,7 +272,7 @@ def repeated_expression(pick: Pick, scene: Scene) -> None:
     second = scene.call(op, Ref(name), number)[0]
     if pick.chance(30):
         overwrite(pick, scene, pick.one((first, second)))
-    scene.wants(first, second, combined(pick, scene, first, second))
+    scene.wants(first, second, combine(pick, scene, first, second))
 
 
 GRAPH_PASS_SCENARIOS: tuple[Scenario, ...] = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from aliasproof.generators.scenario import AOT_AUTOGRAD, DYNAMO, GRAPH_PASSES, REINPLACING, Scenario
 from aliasproof.generators.scenario_steps import (
     any_view,
-    combined,
+    combine,
     fresh,
     has_rows,
     like,
@@ -95,7 +95,7 @@ def input_read_twice(pick: Pick, scene: Scene) -> None:
     name = some_input(pick, scene)
     changed = fresh(pick, scene, name)
     partner = pick.one(scene.newest_first(like(scene.values[changed])))
-    product = combined(pick, scene, changed, partner)
+    product = combine(pick, scene, changed, partner)
     write_somewhere(pick, scene, name)
     scene.wants(product)
 

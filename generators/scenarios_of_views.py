@@ -19,8 +19,8 @@ from aliasproof.generators.scenario_steps import (
     OPEN_END,
     OpOn,
     any_view,
-    combined,
-    converted,
+    combine,
+    convert,
     fresh,
     has_rows,
     like,
@@ -125,7 +125,7 @@ def misaligned_slice(pick: Pick, scene: Scene) -> None:
     part = scene.call("aten.slice.Tensor", Ref(name), 0, start, pick.one((OPEN_END, size - 1)))[0]
     read = fresh(pick, scene, part)
     overwrite(pick, scene, pick.one((part, name)))
-    combined(pick, scene, part, read)
+    combine(pick, scene, part, read)
 
 
 def nested_views(pick: Pick, scene: Scene) -> None:
@@ -190,7 +190,7 @@ def updated_then_used(pick: Pick, scene: Scene) -> None:
         name = fresh(pick, scene, name)
     op = pick.one(("aten.relu_.default", "aten.sigmoid_.default", "aten.tanh_.default"))
     result = scene.call(op, Ref(name), named=True)[0]
-    scene.wants(combined(pick, scene, result, name), result)
+    scene.wants(combine(pick, scene, result, name), result)
 
 
 def copy_between_dtypes(pick: Pick, scene: Scene) -> None:
@@ -200,7 +200,7 @@ def copy_between_dtypes(pick: Pick, scene: Scene) -> None:
     if dtype.is_complex or dtype == torch.bool:
         raise NoChoice
     source = some(pick, scene, lambda tensor: tensor.shape == shape and not tensor.is_complex())
-    source = converted(scene, source, pick.one((torch.float32, torch.int64, torch.float64)))
+    source = convert(scene, source, pick.one((torch.float32, torch.int64, torch.float64)))
     if scene.values[source].dtype == dtype:
         raise NoChoice
     scene.call("aten.copy_.default", Ref(target), Ref(source))

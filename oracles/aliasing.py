@@ -44,7 +44,7 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
     differences += _new_self_overlaps(ours, theirs)
     differences += _identities(eager, target)
     otherwise = Report(Verdict.UNKNOWN, reason=unknown) if unknown else HOLDS
-    return contract.judged(differences, trace, otherwise)
+    return contract.report(differences, trace, otherwise)
 
 
 def _pairs(names: list[str]) -> Iterator[tuple[str, str]]:

@@ -116,7 +116,7 @@ class ByteVersions:
         A mutating op and its functional form return their results in this order.
         """
         number = self.numbers.get(node.node.name, 0)
-        targets = [*node.made, *(operand.location for operand in call.written)]
+        targets = [*node.new_locations, *(operand.location for operand in call.written)]
         for result, location in enumerate(targets):
             first, count = number * NODE + result * RESULT, math.prod(location.sizes)
             # One version per element; it is broadcast to the bytes of the element.

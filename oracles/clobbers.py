@@ -54,7 +54,7 @@ def judge(contract: Contract, stages: Sequence[StageRun], trace: Trace) -> Repor
     overlaps = trace.overlapping_operands
     report = of_all_stages([judge_stage(run, before, overlaps=overlaps) for before, run in pairs])
     differences = [Difference(Promise.NO_CLOBBERS, violation) for violation in report.violations]
-    return contract.judged(differences, trace, report) if differences else report
+    return contract.report(differences, trace, report) if differences else report
 
 
 def judge_stage(run: StageRun, before: StageRun | None = None, *, overlaps: bool = False) -> Report:

@@ -1,6 +1,6 @@
 """`Contract`: what a target promises, and what its documentation excepts.
 
-Oracles compare always. The contract only names what they find: `Contract.judged` sorts differences
+Oracles compare always. The contract only names what they find: `Contract.report` sorts differences
 into violations, documented differences and notes.
 """
 
@@ -156,7 +156,7 @@ class Contract:
     refusals: tuple[Refusal, ...] = ()
     disputes: tuple[Dispute, ...] = ()
 
-    def judged(
+    def report(
         self, differences: Iterable[Difference], trace: Trace, otherwise: Report = HOLDS
     ) -> Report:
         """Name the differences that an oracle found. `otherwise` is the report without any."""

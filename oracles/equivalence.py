@@ -29,7 +29,7 @@ from aliasproof.oracles.oracle import Needs, Oracle
 from aliasproof.oracles.stored_differences import InputView, input_views, stored_difference
 from aliasproof.oracles.symbolic_values import SymbolicValues
 from aliasproof.oracles.uninterpreted import UninterpretedMode
-from aliasproof.oracles.value_hashes import Array, combined, grown
+from aliasproof.oracles.value_hashes import Array, element_hashes, grown
 from aliasproof.oracles.verdict import Report, Verdict, Violation
 from aliasproof.programs.trace import Trace
 
@@ -136,7 +136,7 @@ def judge(
         if not wrong:
             return _holds(eager, target)
     violations = (_violation(what, index, *runs) for what, index in wrong)
-    return contract.judged(
+    return contract.report(
         [Difference(Promise.EQUIVALENCE, violation) for violation in violations], trace
     )
 
@@ -259,7 +259,7 @@ def _violation(what: str, index: int, eager: ValueHashes, target: ValueHashes) -
         "elements": differ.size,
     }
     expressions = _expressions(
-        int(combined(expected[at])), int(combined(actual[at])), eager, target
+        int(element_hashes(expected[at])), int(element_hashes(actual[at])), eager, target
     )
     return Violation("equivalence", KIND, place, evidence | expressions)
 

@@ -13,9 +13,9 @@ from aliasproof.oracles.symbolic_values import SymbolicValues, element
 from aliasproof.oracles.value_hashes import (
     Array,
     are_constants,
-    combined,
+    element_hashes,
     grown,
-    hashed,
+    hash_of,
     initial,
     mixed,
     of_constant,
@@ -80,7 +80,7 @@ class HashedMemory:
 
     def elements(self, tensor: torch.Tensor) -> Array:
         """One hash per element of a tensor."""
-        return combined(self.read(tensor))
+        return element_hashes(self.read(tensor))
 
     def write(self, tensor: torch.Tensor, hashes: Array) -> None:
         """Store what a tensor shows from now on."""
@@ -106,10 +106,10 @@ class HashedMemory:
         if old == new:
             return hashes
         # One hash per element: a cast mixes all bytes of an element.
-        read = combined(hashes)
-        made = spread(mixed(read + hashed("to", old, new)), new.itemsize)
+        read = element_hashes(hashes)
+        made = spread(mixed(read + hash_of("to", old, new)), new.itemsize)
         if self.symbols is not None:
-            self.symbols.note(combined(made), lambda index: str(new), [read])
+            self.symbols.note(element_hashes(made), lambda index: str(new), [read])
         return made
 
     def make(self, tensor: torch.Tensor, hashes: Array | None = None) -> None:
@@ -127,7 +127,7 @@ class HashedMemory:
         made = of_constant(tensor)
         if self.symbols is not None:
             values = tensor.flatten().tolist()
-            self.symbols.note(combined(made), lambda index: str(values[index]))
+            self.symbols.note(element_hashes(made), lambda index: str(values[index]))
         return made
 
     def copy_storage(self, base: torch.Tensor, result: torch.Tensor) -> None:

@@ -139,7 +139,7 @@ def computes_late(seen: Seen) -> Iterator[BrokenInvariant]:
     for node in seen.run.nodes:
         if node.node.target in _EPILOGUE:
             begun = begun or node.node
-        elif begun is not None and node.call is not None and node.made:
+        elif begun is not None and node.call is not None and node.new_locations:
             yield BrokenInvariant(node.node, {"epilogue begins with": begun.name})
 
 
@@ -151,7 +151,7 @@ def reads_late(seen: Seen) -> Iterator[BrokenInvariant]:
         if call is None:
             continue
         # A view of overwritten bytes reads nothing yet.
-        reads = call.read if call.written or call.is_data_dependent or node.made else ()
+        reads = call.read if call.written or call.is_data_dependent or node.new_locations else ()
         for operand in reads:
             writer = _writer(operand, written)
             if writer is not None:
@@ -302,7 +302,7 @@ def judge(contract: Contract, stages: Sequence[StageRun], trace: Trace) -> Repor
     differences = [
         Difference(promises[violation.kind], violation) for violation in report.violations
     ]
-    return contract.judged(differences, trace, HOLDS) if differences else report
+    return contract.report(differences, trace, HOLDS) if differences else report
 
 
 def judge_stage(run: StageRun, invariants: Sequence[Invariant] = INVARIANTS) -> Report:

@@ -75,7 +75,7 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
     return Judgement(reports)
 
 
-def excluded(reason: str, oracles: Iterable[str] = ON_RESULTS) -> Judgement:
+def all_not_applicable(reason: str, oracles: Iterable[str] = ON_RESULTS) -> Judgement:
     """The judgement on a run that these oracles have nothing to say about."""
     return Judgement({name: not_applicable(reason) for name in oracles})
 

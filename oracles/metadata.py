@@ -36,7 +36,7 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
         differences += (broken or compared)[:1]
     for index, (ours, theirs) in enumerate(zip(eager.inputs, target.inputs, strict=True)):
         differences += _compare_inputs(f"input {index}", ours, theirs)
-    return contract.judged(differences, trace)
+    return contract.report(differences, trace)
 
 
 def _compare(

@@ -54,7 +54,7 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
         violations, open_around = _around(contract, eager, target, trace)
         unknown = unknown or open_around
         differences = [Difference(Promise.INPUTS, violation) for violation in violations]
-    return contract.judged(differences, trace, BITS_OPEN if unknown else HOLDS)
+    return contract.report(differences, trace, BITS_OPEN if unknown else HOLDS)
 
 
 def _around(

@@ -44,9 +44,9 @@ from aliasproof.oracles.symbolic_values import element
 from aliasproof.oracles.value_hashes import (
     OPERANDS,
     Array,
-    combined,
     digest,
-    hashed,
+    element_hashes,
+    hash_of,
     mixed,
     sequence,
     spread,
@@ -160,7 +160,7 @@ class OpHashes:
         made = spread(elements, result.element_size())
         if self.memory.symbols is not None:
             name = functools.partial(element, f"{_label(op, [])} 0", tuple(result.shape))
-            self.memory.symbols.note(combined(made), name)
+            self.memory.symbols.note(element_hashes(made), name)
         return made
 
     def _with_addend(self, op: OpOverload, args: Sequence[Any], result: torch.Tensor) -> Array:
@@ -236,7 +236,7 @@ class OpHashes:
         if self.memory.symbols is not None:
             label = _label(op, plain)
             operands_read = [np.broadcast_to(elements, sizes) for elements in read]
-            self.memory.symbols.note(combined(made), lambda index: label, operands_read)
+            self.memory.symbols.note(element_hashes(made), lambda index: label, operands_read)
         return made
 
     def _all_opaque(
@@ -268,7 +268,7 @@ class OpHashes:
             plain.append(("draw", (self._draws, self.memory.seed)))
         # Labels take time to build, and are used only with symbols.
         label = "" if self.memory.symbols is None else _label(op, plain)
-        return hashed(plain_name(op), plain, read), label
+        return hash_of(plain_name(op), plain, read), label
 
     def _contents(self, value: Any) -> Any:
         """An argument, with the digest of its elements in place of each tensor.
@@ -286,11 +286,11 @@ class OpHashes:
         start, label = key
         sizes = tuple(result.shape)
         # The sizes are part of the hash: they decide which elements an op combines.
-        first = start + hashed("result", index, sizes, result.dtype)
+        first = start + hash_of("result", index, sizes, result.dtype)
         made = spread(sequence(first, result.numel()).reshape(sizes), result.element_size())
         if self.memory.symbols is not None:
             name = functools.partial(element, f"{label} {index}", sizes)
-            self.memory.symbols.note(combined(made), name)
+            self.memory.symbols.note(element_hashes(made), name)
         return made
 
 
@@ -332,7 +332,7 @@ def _is_inexact(tensor: torch.Tensor) -> bool:
 
 @functools.lru_cache(maxsize=1 << 14)
 def _start(*parts: object) -> np.uint64:
-    return hashed(*parts)
+    return hash_of(*parts)
 
 
 def _label(op: OpOverload, plain: Sequence[tuple[str, Any]]) -> str:

@@ -35,7 +35,7 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
     if len(eager.outputs) != len(target.outputs):
         evidence: dict[str, object] = {"eager": len(eager.outputs), "target": len(target.outputs)}
         shown = Violation("values", "wrong number of outputs", "outputs", evidence)
-        return contract.judged([Difference(Promise.VALUES, shown)], trace)
+        return contract.report([Difference(Promise.VALUES, shown)], trace)
     for index, (expected, actual) in enumerate(zip(eager.outputs, target.outputs, strict=True)):
         tolerance = (
             trace.tolerance(expected)
@@ -52,7 +52,7 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
             kind = kind_of(expected, actual, tolerance, "wrong value")
             shown = Violation("values", kind, f"output {index}", difference)
             differences.append(Difference(promise, shown))
-    return contract.judged(differences, trace, BITS_OPEN if unknown else HOLDS)
+    return contract.report(differences, trace, BITS_OPEN if unknown else HOLDS)
 
 
 def broken_promise(

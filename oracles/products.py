@@ -13,7 +13,7 @@ import torch
 from torch._ops import OpOverload
 
 from aliasproof.oracles.hashed_memory import HashedMemory
-from aliasproof.oracles.value_hashes import Array, digests, hashed, mixed
+from aliasproof.oracles.value_hashes import Array, digests, hash_of, mixed
 
 aten = torch.ops.aten
 
@@ -32,7 +32,7 @@ def product(memory: HashedMemory, left: torch.Tensor, right: torch.Tensor) -> Ar
     # Of a vector, the only dim is the one that is summed over.
     if right.dim() > 1:
         columns = np.swapaxes(columns, -1, -2)
-    start = hashed("product", left.shape[-1], left.dtype, right.dtype)
+    start = hash_of("product", left.shape[-1], left.dtype, right.dtype)
     ours, theirs = digests(rows), digests(columns)
     # A sum, since the two factors of a term may be exchanged.
     both = ours + theirs if right.dim() == 1 else ours[..., :, None] + theirs[..., None, :]

@@ -29,7 +29,7 @@ def judge(contract: Contract, eager: Observation, target: Observation, trace: Tr
         promise = Promise.SAME_OVERLAP_ERROR if overlap else Promise.SAME_ERROR
         shown = _violation(f"does not raise {type(eager.error).__name__}", eager.error)
         differences.append(Difference(promise, shown))
-    return contract.judged(differences, trace)
+    return contract.report(differences, trace)
 
 
 def _violation(kind: str, error: Exception) -> Violation:

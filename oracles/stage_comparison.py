@@ -340,7 +340,9 @@ def _form(call: NodeCall) -> str:
 
 def _computes(node: NodeRun, call: NodeCall) -> bool:
     """Whether it makes new values or returns tensor data; views and moves do not."""
-    return call.op not in MOVES and bool(call.written or call.is_data_dependent or node.made)
+    return call.op not in MOVES and bool(
+        call.written or call.is_data_dependent or node.new_locations
+    )
 
 
 def _reads(memory: ByteVersions, node: fx.Node, call: NodeCall) -> list[StageRead]:

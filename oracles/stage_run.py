@@ -44,7 +44,7 @@ class NodeRun:
     call: NodeCall | None = None
 
     @property
-    def made(self) -> list[Location]:
+    def new_locations(self) -> list[Location]:
         """The locations of results that are in a storage of no operand."""
         operands = () if self.call is None else self.call.operands
         known = {operand.location.storage for operand in operands}

@@ -20,7 +20,7 @@ from aliasproof.programs import storage_bytes
 Array: TypeAlias = npt.NDArray[np.uint64]
 
 
-def hashed(*parts: object) -> np.uint64:
+def hash_of(*parts: object) -> np.uint64:
     """One hash of plain values; the same in every process."""
     return np.uint64(
         int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "little")
@@ -67,7 +67,7 @@ def sequence(start: np.uint64, count: int) -> Array:
 @functools.lru_cache(maxsize=256)
 def initial(name: str, number: int | tuple[int, int], count: int) -> Array:
     """The hashes that the bytes of a storage start with."""
-    return sequence(hashed(name, number), count)
+    return sequence(hash_of(name, number), count)
 
 
 def unwritten(count: int, seed: int) -> Array:
@@ -80,7 +80,7 @@ def grown(hashes: Array, count: int, seed: int) -> Array:
     return np.concatenate((hashes, unwritten(count, seed)[hashes.size :]))
 
 
-def combined(hashes: Array) -> Array:
+def element_hashes(hashes: Array) -> Array:
     """One hash per element, from the hashes of its bytes (the last dim)."""
     together: Array = hashes @ _WEIGHTS[: hashes.shape[-1]]
     return together
@@ -97,7 +97,7 @@ def digest(elements: Array) -> int:
     # Weights depend on the position, so a permutation has another digest.
     flat = elements.ravel()
     weights = _POSITIONS if flat.size <= _POSITIONS.size else sequence(_STEP, flat.size)
-    return int(mixed(flat) @ weights[: flat.size]) ^ int(hashed(elements.shape))
+    return int(mixed(flat) @ weights[: flat.size]) ^ int(hash_of(elements.shape))
 
 
 def digests(elements: Array) -> Array:
@@ -187,4 +187,4 @@ def _negative(data: npt.NDArray[np.uint8], dtype: torch.dtype) -> npt.NDArray[np
 @functools.cache
 def _sign(dtype: torch.dtype) -> np.uint64:
     """What negation adds to the hash of a byte. The sign is in another bit of each dtype."""
-    return hashed("negative", dtype)
+    return hash_of("negative", dtype)

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from aliasproof.programs.program import Input, Instruction, Program, Storage, rename_instruction
 from aliasproof.programs.storage_values import texts_of
-from aliasproof.programs.values import filled
+from aliasproof.programs.values import storage_data
 
 T = TypeVar("T")
 
@@ -82,6 +82,8 @@ def _with_values(program: Program) -> list[Storage]:
     A fill depends on the index of a storage and on the seed. In a glued program both differ.
     """
     return [
-        storage if storage.values else replace(storage, values=texts_of(filled(program, index)))
+        storage
+        if storage.values
+        else replace(storage, values=texts_of(storage_data(program, index)))
         for index, storage in enumerate(program.storages)
     ]

@@ -19,7 +19,7 @@ from aliasproof.programs.execution import returns_one_tensor
 from aliasproof.programs.program import Argument, Input, Instruction, Program, Ref, Storage
 from aliasproof.programs.schemas import resolve
 from aliasproof.programs.storage_values import element_text
-from aliasproof.programs.values import fill, filled
+from aliasproof.programs.values import fill, storage_data
 
 NO_GRAD = "with torch.no_grad():"
 LONGEST_LITERAL = 16  # elements; a longer buffer is printed as a formula if there is one
@@ -102,7 +102,7 @@ def inputs_source(program: Program) -> str:
     The printed inputs are detached from the buffers that they view. AOTAutograd treats inputs that
     share a storage differently if some have a `Tensor._base`; those of `input_tensors` have none.
     """
-    buffers = [filled(program, index) for index in range(len(program.storages))]
+    buffers = [storage_data(program, index) for index in range(len(program.storages))]
     views = Counter(view.storage for view in program.inputs)
     texts = {index: buffer_source(program, index) for index in sorted(views)}
     # A buffer needs a name of its own unless its only view is simply the whole of it.
@@ -167,7 +167,7 @@ def buffer_source(program: Program, index: int) -> str:
 
     `.view(...)` may be appended to it without parentheses.
     """
-    buffer, seed = filled(program, index), program.seed
+    buffer, seed = storage_data(program, index), program.seed
     text = _arange(_whole_numbers(buffer), buffer.dtype)
     if text is None and len(buffer) > LONGEST_LITERAL:
         text = _formula(buffer, index, seed) or _repetition(buffer)

@@ -126,8 +126,8 @@ class Program:
     """Storages, inputs that view them, instructions, and the names of the values returned.
 
     `fill` ("plain" or "special") and `seed` decide the data in the storages that have no values of
-    their own (see `aliasproof.programs.values.filled`), nothing else. The storages are on `device`,
-    such as "cuda:0" (see `aliasproof.programs.devices`).
+    their own (see `aliasproof.programs.values.storage_data`), nothing else. The storages are on
+    `device`, such as "cuda:0" (see `aliasproof.programs.devices`).
     """
 
     storages: tuple[Storage, ...]

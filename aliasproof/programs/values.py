@@ -32,7 +32,7 @@ EXACT_INTEGERS = {
 }
 
 
-def filled(program: Program, index: int) -> torch.Tensor:
+def storage_data(program: Program, index: int) -> torch.Tensor:
     """The data of the storage with that index: a 1-d tensor of its length and dtype."""
     return fill(program.storages[index], index, program.seed, program.fill)
 
@@ -98,7 +98,7 @@ def input_tensors(program: Program) -> list[torch.Tensor]:
     They are on the program's device, with the same data on each.
     """
     device = program.device
-    buffers = [filled(program, index).to(device) for index in range(len(program.storages))]
+    buffers = [storage_data(program, index).to(device) for index in range(len(program.storages))]
     tensors = []
     for view in program.inputs:
         # `set_` gives a tensor without `_base`. AOTAutograd treats inputs with a base differently.

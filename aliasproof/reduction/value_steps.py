@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from aliasproof.programs.program import Program, Storage
 from aliasproof.programs.storage_values import texts_of
-from aliasproof.programs.values import filled
+from aliasproof.programs.values import storage_data
 from aliasproof.reduction.edits import put, without
 
 # As values of their own these are the simplest that are not plain, and a plain one beside them.
@@ -37,7 +37,7 @@ def _with_named_values(program: Program, indices: range | list[int]) -> Program:
     """The program with the plain fill, except in some storages: there with the values of now."""
     storages = list(program.storages)
     for index in indices:
-        storages[index] = replace(storages[index], values=texts_of(filled(program, index)))
+        storages[index] = replace(storages[index], values=texts_of(storage_data(program, index)))
     return replace(program, fill="plain", storages=tuple(storages))
 
 

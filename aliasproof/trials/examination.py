@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from aliasproof.oracles import equivalence
-from aliasproof.oracles.judge import EVERY_ORACLE, ON_GRAPHS, excluded
+from aliasproof.oracles.judge import EVERY_ORACLE, ON_GRAPHS, all_not_applicable
 from aliasproof.oracles.verdict import Documented, Report, Verdict, Violation
 from aliasproof.programs.errors import InternalError, Rejected
 from aliasproof.targets.target import Target
@@ -129,7 +129,7 @@ def _reports_with_values(
 
 def rejection(case: Case, target: Target, reason: Rejected, spent: Spent) -> Examination:
     """The examination of a case that was rejected."""
-    reports = excluded(str(reason), EVERY_ORACLE).reports
+    reports = all_not_applicable(str(reason), EVERY_ORACLE).reports
     return Examination(case, target, reports, rejected=reason, spent=spent)
 
 
@@ -149,7 +149,7 @@ def _on_graphs(
     try:
         return examine_graphs(case, target, trial).reports, None
     except Rejected as reason:  # a graph cannot be judged; the verdicts on results remain
-        return excluded(str(reason), ON_GRAPHS).reports, None
+        return all_not_applicable(str(reason), ON_GRAPHS).reports, None
     except InternalError as mistake:
         unknown = Report(Verdict.UNKNOWN, reason=str(mistake))
         return dict.fromkeys(ON_GRAPHS, unknown), mistake

@@ -6,7 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from aliasproof.oracles.equivalence import ValueHashes, differences, run_uninterpreted
-from aliasproof.oracles.judge import ON_GRAPHS, GraphRuns, Judgement, excluded, judge_graphs
+from aliasproof.oracles.judge import (
+    ON_GRAPHS,
+    GraphRuns,
+    Judgement,
+    all_not_applicable,
+    judge_graphs,
+)
 from aliasproof.oracles.stage_run import StageRun, run_stage
 from aliasproof.oracles.verdict import Report, Verdict
 from aliasproof.programs.errors import InternalError, Rejected
@@ -31,10 +37,10 @@ def examine_graphs(case: Case, target: Target, trial: Trial) -> Judgement:
         return Judgement(dict.fromkeys(ON_GRAPHS, Report(Verdict.UNKNOWN, reason=reason)))
     raised = trial.eager.error is not None or trial.target.error is not None
     if trial.build is None or raised:
-        return excluded("a run that raised has no graphs to judge", ON_GRAPHS)
+        return all_not_applicable("a run that raised has no graphs to judge", ON_GRAPHS)
     function = trial.build.under_modes()
     if isinstance(function, str):
-        return excluded(function, ON_GRAPHS)
+        return all_not_applicable(function, ON_GRAPHS)
     case = case.under(target)
 
     def value_hashes(*, named: bool, seed: int) -> tuple[ValueHashes, ValueHashes]:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from aliasproof.oracles.judge import ON_GRAPHS, Judgement, excluded, judge
+from aliasproof.oracles.judge import ON_GRAPHS, Judgement, all_not_applicable, judge
 from aliasproof.oracles.verdict import Report, Verdict, Violation
 from aliasproof.programs.errors import InternalError, Rejected
 from aliasproof.programs.program import Program
@@ -163,7 +163,7 @@ class _Group:
         """
         assert run.build is not None
         if run.build.opaque is not None:
-            return dict(excluded(run.build.opaque, ON_GRAPHS).reports)
+            return dict(all_not_applicable(run.build.opaque, ON_GRAPHS).reports)
         trial = Trial(
             *run_eager(together.case, self.spent), run.observation, Judgement({}), run.build
         )

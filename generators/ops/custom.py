@@ -22,7 +22,7 @@ def first(draft: Draft) -> Argument:
     return Ref(draft.self_name)
 
 
-def written(draft: Draft) -> Argument:
+def written_tensor(draft: Draft) -> Argument:
     """The first tensor, or a slice of it beside another one; the two overlap or touch."""
     tensor = draft.self
     if overlaps_itself(Region.of(tensor)):
@@ -55,7 +55,7 @@ def beside_or_none(draft: Draft) -> Argument:
 def tensors_beside(draft: Draft) -> Argument:
     """Two to four tensors of one dtype and shape; some share memory, some are repeated."""
     draft.drawn["self"] = Ref(draft.pick.one(draft.scene.newest_first()))
-    chosen = [written(draft), *(beside(draft) for _ in range(draft.pick.integer(1, 3)))]
+    chosen = [written_tensor(draft), *(beside(draft) for _ in range(draft.pick.integer(1, 3)))]
     return tuple(chosen)
 
 
@@ -73,16 +73,16 @@ def _line(name: str, **drawers: Drawer) -> Operator:
 
 
 CUSTOM: tuple[Operator, ...] = (
-    _line("add_both", x=written, y=beside),
-    _line("add_twice", x=written, y=tensors.operand),
-    _line("double", x=written),
+    _line("add_both", x=written_tensor, y=beside),
+    _line("add_twice", x=written_tensor, y=tensors.operand),
+    _line("double", x=written_tensor),
     _line("add_into", x=first, total=beside_or_none),
     _line("running_sum", tensors=tensors_beside),
-    _line("add_if", x=written, y=beside, flag=flag),
-    _line("store_sum", x=written, y=beside, z=beside),
-    _line("add_", x=written, y=tensors.operand),
+    _line("add_if", x=written_tensor, y=beside, flag=flag),
+    _line("store_sum", x=written_tensor, y=beside, z=beside),
+    _line("add_", x=written_tensor, y=tensors.operand),
     _line("add_out", x=first, y=beside, out=beside),
-    _line("add_composite", x=written, y=beside),
+    _line("add_composite", x=written_tensor, y=beside),
     _line("plus", x=first, y=tensors.partner),
     _line("strides", x=first),
     _line("location", x=first),

@@ -42,11 +42,11 @@ VIEWS: tuple[Operator, ...] = (
         )
     ),
     # Other sizes for the same elements.
-    line("view", "view.default", size=numbers.reshaped),
+    line("view", "view.default", size=numbers.new_shape),
     line("view", "view_as.default", other=views.tensor_of_same_length),
-    line("view", "reshape.default", shape=numbers.reshaped),
+    line("view", "reshape.default", shape=numbers.new_shape),
     line("view", "reshape_as.default", other=views.tensor_of_same_length),
-    line("view", "_reshape_alias.default", size=numbers.reshaped, stride=views.strides_of_reshape),
+    line("view", "_reshape_alias.default", size=numbers.new_shape, stride=views.strides_of_reshape),
     line("view", "flatten.using_ints"),
     line("view", "ravel.default"),
     line("view", "unflatten.int", sizes=numbers.factors),
@@ -55,9 +55,9 @@ VIEWS: tuple[Operator, ...] = (
     line("view", "squeeze.dims", dim=views.some_dimensions),
     line("view", "unsqueeze.default", dim=numbers.dimension_to_insert),
     # An element is shown more than once.
-    line("view", "expand.default", size=numbers.expanded),
+    line("view", "expand.default", size=numbers.larger_shape),
     line("view", "expand_as.default", other=views.tensor_to_expand_to),
-    line("view", "broadcast_to.default", size=numbers.expanded),
+    line("view", "broadcast_to.default", size=numbers.larger_shape),
     line("view", "unfold.default", size=numbers.window, step=numbers.step),
     line("view", "diagonal.default", any_dtype, **numbers.DIAGONAL),
     line("view", "linalg_diagonal.default", A=tensors.itself, offset=numbers.offset_of_diagonal),

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from aliasproof.oracles.contract import Contract, Precondition, Refusal
-from aliasproof.oracles.judge import ON_RESULTS, excluded, judge
+from aliasproof.oracles.judge import ON_RESULTS, all_not_applicable, judge
 from aliasproof.oracles.verdict import Verdict
 
 ALL = Contract()
@@ -103,7 +103,7 @@ def test_an_unmet_precondition_alone_is_no_difference(runs) -> None:
 
 
 def test_what_is_excluded_is_neither_right_nor_wrong() -> None:
-    judgement = excluded("not for this")
+    judgement = all_not_applicable("not for this")
     assert list(judgement.reports) == NAMES
     assert set(verdicts(judgement)) == {Verdict.NOT_APPLICABLE}
     assert {each.reason for each in judgement.reports.values()} == {"not for this"}

@@ -18,7 +18,7 @@ from aliasproof.programs.printing import buffer_source, inputs_source, source
 from aliasproof.programs.program import Input, Instruction, Program, Ref, Storage
 from aliasproof.programs.storage_values import texts_of
 from aliasproof.programs.validation import validate
-from aliasproof.programs.values import FILLS, fill, filled, input_tensors
+from aliasproof.programs.values import FILLS, fill, input_tensors, storage_data
 
 X, Y, V = Ref("x"), Ref("y"), Ref("v")
 INPUTS = (Input("x", 0, torch.float32, (2, 3), (3, 1), 2), Input("y", 1, torch.int64, (2,), (1,)))
@@ -183,7 +183,7 @@ def test_a_printed_buffer_has_the_data_of_the_storage(
 def check_prints_exactly(program: Program, index: int) -> None:
     text = buffer_source(program, index)
     printed = eval(text, {"torch": torch})  # noqa: S307 - our own text
-    expected = filled(program, index)
+    expected = storage_data(program, index)
     assert printed.dtype == expected.dtype
     assert printed.untyped_storage().tolist() == expected.untyped_storage().tolist()
 

@@ -11,7 +11,7 @@ import torch
 from aliasproof.programs.input_rules import ELEMENT_DTYPES
 from aliasproof.programs.program import Input, Program, Storage
 from aliasproof.programs.storage_values import texts_of
-from aliasproof.programs.values import EXACT_INTEGERS, fill, filled, input_tensors
+from aliasproof.programs.values import EXACT_INTEGERS, fill, input_tensors, storage_data
 
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
@@ -67,7 +67,7 @@ def test_every_dtype_can_be_filled_in_every_way(subtests: pytest.Subtests) -> No
 def test_values_of_a_storage_repeat_and_hide_both_fills() -> None:
     storage = Storage(torch.float32, 5, ("inf", "-0.0"))
     for kind in ("plain", "special"):
-        values = filled(Program((storage,), (), (), (), 0, kind), 0).tolist()
+        values = storage_data(Program((storage,), (), (), (), 0, kind), 0).tolist()
         assert list(map(str, values)) == ["inf", "-0.0", "inf", "-0.0", "inf"]
 
 
