@@ -11,7 +11,6 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -23,6 +22,7 @@ from aliasproof.commands import (
     fuzz,
     known,
     merge,
+    minimize,
     ops,
     prove,
     replay,
@@ -32,7 +32,6 @@ from aliasproof.commands import (
     triage,
     watch,
 )
-from aliasproof.options import FunctionName, InputsName, Json, MovedTo, Workers
 from aliasproof.programs.errors import DeviceLost, InternalError, OutOfMemory, UserError, printable
 from aliasproof.startup import INTERRUPTED, print_in_any_encoding
 
@@ -65,77 +64,6 @@ def about(
         raise typer.Exit
 
 
-# --- the command `minimize` -----------------------------------------------------------------------
-
-MinimizedFile = Annotated[
-    str,
-    typer.Argument(
-        metavar="FILE", help="FILE.py, PROGRAM.json, or the folder or name of a finding."
-    ),
-]
-MinimizedTarget = Annotated[
-    str | None,
-    typer.Option(
-        "--target",
-        "-t",
-        metavar="TARGET",
-        help="Keep what this target does wrong. A finding brings its own.",
-    ),
-]
-KeptOracle = Annotated[
-    str | None,
-    typer.Option(
-        metavar="ORACLE",
-        help="Keep the difference that this oracle reports, documented or not.",
-    ),
-]
-Interesting = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="SCRIPT",
-        help="Keep what this executable exits with status 0 for. It runs in a new folder, with"
-        " program.py and program.json as arguments.",
-    ),
-]
-Output = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", metavar="FILE", help="Write the result: .py or .json."),
-]
-CandidateLimit = Annotated[float, typer.Option(metavar="SECONDS", help="Time limit per candidate.")]
-
-
-def minimize(
-    file: MinimizedFile,
-    target: MinimizedTarget = None,
-    oracle: KeptOracle = None,
-    interesting: Interesting = None,
-    output: Output = None,
-    function: FunctionName = "program",
-    inputs: InputsName = "inputs",
-    workers: Workers = None,
-    limit: CandidateLimit = 60.0,
-    device: MovedTo = None,
-    json: Json = False,
-) -> int:
-    """Reduce a function or a program as long as a target shows the same difference from eager.
-
-    A function in FILE.py is recorded as ATen calls. Ctrl-C ends the reduction with the smallest
-    program so far.
-
-    Exit status: 0 reduced; 2 bad input, or nothing differs; 4 not judged; 130 interrupted.
-    """
-    from aliasproof.processes.isolation import start_server
-
-    if device is None:
-        start_server(["aliasproof.minimize_session"])  # it imports torch while this process does
-    from aliasproof.commands.minimize import MinimizeOptions, minimize_file
-    from aliasproof.minimize_request import MinimizeRequest
-
-    request = MinimizeRequest(Path(file), (function, inputs), target, oracle, device)
-    options = MinimizeOptions(interesting, output, workers, limit, json)
-    return minimize_file(file, request, options)
-
-
 for command, summary in (
     (fuzz.fuzz, "Search for miscompiles with random programs."),
     (merge.merge, "Join runs by signature."),
@@ -144,7 +72,7 @@ for command, summary in (
     (replay.replay, "Run findings or known bugs again, under several torches."),
     (check.check, "Compare your own function with eager."),
     (show.show, "Show a finding and run it again."),
-    (minimize, "Reduce a program to the instructions that a difference needs."),
+    (minimize.minimize, "Reduce a program to the instructions that a difference needs."),
     (explain.explain, "Show what the reference pass does to a program, and why."),
     (prove.prove, "Prove for all sizes that a target adds no aliasing."),
     (known.known, "List the known bugs of torch, and the versions that have them."),

@@ -9,23 +9,25 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from rich.live import Live
 from rich.text import Text
 
-from aliasproof.campaigns.failure.kept import Kept
-from aliasproof.campaigns.store.stored import StoredSuspicion, locate, read_stored
-from aliasproof.candidate_checks import ScriptCheck, TargetCheck, file_source, outcome_of
 from aliasproof.commands.check import MEMORY_SHARE
 from aliasproof.minimize_request import MinimizeRequest, Subject
-from aliasproof.minimizing import Minimized, minimize
-from aliasproof.processes.isolation import CPU, TARGET_STEP, Isolated, Limits, memory_available
+from aliasproof.options import FunctionName, InputsName, Json, MovedTo, Workers
+from aliasproof.processes.isolation import (
+    CPU,
+    TARGET_STEP,
+    Isolated,
+    Limits,
+    memory_available,
+    start_server,
+)
 from aliasproof.processes.outcome import Death, Outcome, Raised
-from aliasproof.programs.devices import require_device
 from aliasproof.programs.errors import Rejected, UserError
-from aliasproof.programs.serialization import dumps, to_json
-from aliasproof.reduction.reducer import Reducer
 from aliasproof.reports.console import (
     notes,
     print_code,
@@ -36,15 +38,53 @@ from aliasproof.reports.console import (
 )
 from aliasproof.reports.reduction_table import print_steps
 from aliasproof.reports.wording import clock, counted
-from aliasproof.trials.attribution import Symptom
-from aliasproof.user_code import user_file
-from aliasproof.user_code.user_file import FileNames
+
+if TYPE_CHECKING:  # they import torch
+    from aliasproof.campaigns.failure.kept import Kept
+    from aliasproof.minimizing import Minimized
+    from aliasproof.reduction.reducer import Reducer
 
 NOT_JUDGED, INTERRUPTED = 4, 130
 REDRAWN_EVERY = 0.2  # seconds
 LINE_EVERY = 10.0  # seconds, where nothing can be redrawn
 # By name: the functions run in the other process.
 SESSION = "aliasproof.minimize_session"
+
+MinimizedFile = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE", help="FILE.py, PROGRAM.json, or the folder or name of a finding."
+    ),
+]
+MinimizedTarget = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        "-t",
+        metavar="TARGET",
+        help="Keep what this target does wrong. A finding brings its own.",
+    ),
+]
+KeptOracle = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ORACLE",
+        help="Keep the difference that this oracle reports, documented or not.",
+    ),
+]
+Interesting = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="SCRIPT",
+        help="Keep what this executable exits with status 0 for. It runs in a new folder, with"
+        " program.py and program.json as arguments.",
+    ),
+]
+Output = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Write the result: .py or .json."),
+]
+CandidateLimit = Annotated[float, typer.Option(metavar="SECONDS", help="Time limit per candidate.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +123,36 @@ class MinimizeOptions:
             raise UserError(f"--output {self.output}: give a name that ends in .py or .json")
 
 
-def minimize_file(given: str, request: MinimizeRequest, options: MinimizeOptions) -> int:
+def minimize(
+    file: MinimizedFile,
+    target: MinimizedTarget = None,
+    oracle: KeptOracle = None,
+    interesting: Interesting = None,
+    output: Output = None,
+    function: FunctionName = "program",
+    inputs: InputsName = "inputs",
+    workers: Workers = None,
+    limit: CandidateLimit = 60.0,
+    device: MovedTo = None,
+    json: Json = False,
+) -> int:
+    """Reduce a function or a program as long as a target shows the same difference from eager.
+
+    A function in FILE.py is recorded as ATen calls. Ctrl-C ends the reduction with the smallest
+    program so far.
+
+    Exit status: 0 reduced; 2 bad input, or nothing differs; 4 not judged; 130 interrupted.
+    """
+    if device is None:
+        start_server([SESSION])  # it imports torch while this process does
+    request = MinimizeRequest(Path(file), (function, inputs), target, oracle, device)
+    return _minimize(file, request, MinimizeOptions(interesting, output, workers, limit, json))
+
+
+def _minimize(given: str, request: MinimizeRequest, options: MinimizeOptions) -> int:
     """Reduce what is in a file, and print the result. Returns the exit status."""
+    from aliasproof.programs.devices import require_device
+
     request = _located(given, request, by_target=options.interesting is None)
     options.validate(request)
     if request.device is not None:  # before a process is started for it
@@ -101,6 +169,8 @@ def minimize_file(given: str, request: MinimizeRequest, options: MinimizeOptions
 
 def _located(given: str, request: MinimizeRequest, *, by_target: bool) -> MinimizeRequest:
     """The request with the path of the file. What a campaign stored brings what must stay."""
+    from aliasproof.campaigns.store.stored import StoredSuspicion, locate, read_stored
+
     path = Path(given)
     if not path.exists() and path.suffix not in (".py", ".json"):
         path = locate(given)
@@ -138,16 +208,22 @@ def _value(outcome: Outcome, request: MinimizeRequest) -> Any:
 
 def _begun(process: Isolated, request: MinimizeRequest) -> Subject:
     """The program to reduce. This process, too, must know the operators that it calls."""
+    from aliasproof.candidate_checks import outcome_of
+    from aliasproof.user_code import user_file
+
     subject: Subject = _value(outcome_of(process, f"{SESSION}:begin", request), request)
     print_notes(subject.notes)
     if subject.user_code:
         with contextlib.redirect_stdout(sys.stderr):
-            user_file.read(request.path, FileNames(*request.names))
+            user_file.read(request.path, user_file.FileNames(*request.names))
     return subject
 
 
 def _kept(outcome: Outcome, request: MinimizeRequest) -> Kept:
     """The difference that must stay."""
+    from aliasproof.campaigns.failure.kept import Kept
+    from aliasproof.trials.attribution import Symptom
+
     if isinstance(outcome, Death) and outcome.step == TARGET_STEP and request.target is not None:
         return Kept(Symptom(request.target, "errors", outcome.kind), step=TARGET_STEP)
     kept: Kept = _value(outcome, request)
@@ -158,6 +234,9 @@ def _kept(outcome: Outcome, request: MinimizeRequest) -> Kept:
 
 
 def _by_script(request: MinimizeRequest, options: MinimizeOptions) -> Minimized:
+    from aliasproof import minimizing
+    from aliasproof.candidate_checks import ScriptCheck
+
     assert options.interesting is not None
     with _process(request, options) as process:
         subject = _begun(process, request)
@@ -168,13 +247,16 @@ def _by_script(request: MinimizeRequest, options: MinimizeOptions) -> Minimized:
             " not 0 for the program as it was given"
         )
     with _progress() as listener:
-        return minimize(subject.program, check, options.count, listener)
+        return minimizing.minimize(subject.program, check, options.count, listener)
 
 
 def _by_target(
     request: MinimizeRequest, options: MinimizeOptions
 ) -> tuple[Minimized, Kept, str | None]:
     """The result, what was kept, and the identifier that a campaign gives to it."""
+    from aliasproof import minimizing
+    from aliasproof.candidate_checks import TargetCheck, outcome_of
+
     with _process(request, options) as process:
         subject = _begun(process, request)
         outcome = outcome_of(process, f"{SESSION}:find", subject.program, request)
@@ -184,7 +266,7 @@ def _by_target(
     check = TargetCheck(request, subject, kept, options.limits)
     with check.at_work(options.count), _progress() as listener:
         best = len(kept.grades)
-        minimized = minimize(subject.program, check, options.count, listener, best)
+        minimized = minimizing.minimize(subject.program, check, options.count, listener, best)
     if check.mistakes:
         what = counted(check.mistakes, "candidate")
         print_notes([f"{what} ended in an internal error of aliasproof, and did not count"])
@@ -235,6 +317,9 @@ def _finish(
     identifier: str | None = None,
 ) -> int:
     """Write and print the result, what was kept, and the identifier of the result."""
+    from aliasproof.candidate_checks import file_source
+    from aliasproof.programs.serialization import dumps
+
     text = file_source(minimized.program)
     if options.output is not None:
         written = dumps(minimized.program) if options.output.suffix == ".json" else text
@@ -263,6 +348,8 @@ def _summary(minimized: Minimized, identifier: str | None) -> str:
 
 
 def _as_json(minimized: Minimized) -> dict[str, object]:
+    from aliasproof.programs.serialization import to_json
+
     return {
         "instructions": {"before": len(minimized.original), "after": len(minimized.program)},
         "candidates tried": minimized.reducer.tried,
