@@ -62,23 +62,23 @@ def assert_equivalent(
     # A shrinker tries many programs, and shows one.
     shrinking = given is None and currently_in_test_context()
     compare = partial(check, function, given, [target], second_inputs=second_inputs, device=device)
-    found = _compared(compare, shrinking=shrinking)
-    status = found.exit_status(accept_documented=accept_documented)
+    comparison = _compared(compare, shrinking=shrinking)
+    status = comparison.exit_status(accept_documented=accept_documented)
     if status == NOTHING_JUDGED:
         if shrinking:
             event("not judged")
             reject()
-        raise NotJudged(f"nothing was compared\n{_printed(function, found)}")
+        raise NotJudged(f"nothing was compared\n{_printed(function, comparison)}")
     if status == DIFFERS:
-        shown = _printed(function, found)
-        raise AssertionError(f"\n{shown}\n{_reproduction(function, given, found)}")
+        shown = _printed(function, comparison)
+        raise AssertionError(f"\n{shown}\n{_reproduction(function, given, comparison)}")
 
 
 def _compared(compare: Callable[..., Check], *, shrinking: bool) -> Check:
     """The check. Most programs that fail show it without the oracles on graphs, which take long."""
     with _quiet_logs():
-        found = compare(without_graphs=NO_GRAPHS if shrinking else "")
-        return compare() if shrinking and not found.violated else found
+        comparison = compare(without_graphs=NO_GRAPHS if shrinking else "")
+        return compare() if shrinking and not comparison.violated else comparison
 
 
 @contextlib.contextmanager
@@ -95,22 +95,22 @@ def _quiet_logs() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def _printed(function: Program | Function, found: Check) -> str:
+def _printed(function: Program | Function, comparison: Check) -> str:
     """What `aliasproof check` prints."""
     text = io.StringIO()
     console = Console(file=text, highlight=False, emoji=False, markup=False, width=FILE_WIDTH)
     name = getattr(function, "__qualname__", type(function).__name__)
-    printer = CheckPrinter(console, name, list(found.results), found.eager)
+    printer = CheckPrinter(console, name, list(comparison.results), comparison.eager)
     printer.begin()
-    for result in found.results.values():
+    for result in comparison.results.values():
         printer.target(result)
-    printer.end(found)
-    return "\n".join((*(f"note: {note}" for note in found.notes), text.getvalue().rstrip()))
+    printer.end(comparison)
+    return "\n".join((*(f"note: {note}" for note in comparison.notes), text.getvalue().rstrip()))
 
 
-def _reproduction(function: Program | Function, inputs: object, found: Check) -> str:
+def _reproduction(function: Program | Function, inputs: object, comparison: Check) -> str:
     """How to see the difference again, by the command line."""
-    (name,) = found.results
+    (name,) = comparison.results
     command = f"python -m aliasproof check FILE.py --target {name}"
     if isinstance(function, Program):
         program: Program | None = function

@@ -192,10 +192,10 @@ def _blamed(case: Case, target: Target, violation: Violation) -> str:
     """The pass after which the target is wrong; empty if nothing tells."""
     try:
         # Experiments with the code generator take many seconds.
-        found = first_wrong_pass(case, target, violation, experiments=False)
+        wrong_pass = first_wrong_pass(case, target, violation, experiments=False)
     except Rejected:
         return ""
-    return "" if found is None else found.name
+    return "" if wrong_pass is None else wrong_pass.name
 
 
 def _result(
@@ -287,15 +287,17 @@ def _examine_twice(
         without_graphs=without_graphs,
         search=Budget(),
     )
-    found = again()
-    reports = found.reports
+    examination = again()
+    reports = examination.reports
     # Only differences are repeated: a run costs a build, and `holds` accuses nobody.
-    if found.violations or found.documented:
+    if examination.violations or examination.documented:
         # The first run is dropped before the second begins: its tensors can be large.
-        del found
-        found = again()
-        reports = {name: in_both(report, found.reports[name]) for name, report in reports.items()}
-    return reports, found.trial
+        del examination
+        examination = again()
+        reports = {
+            name: in_both(report, examination.reports[name]) for name, report in reports.items()
+        }
+    return reports, examination.trial
 
 
 def _opaque_reason(opaque: frozenset[str]) -> str:

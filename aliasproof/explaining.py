@@ -262,8 +262,8 @@ _STEP = re.compile(r"(?:\(\d\w?\)(?:, )?)+|An invariant[^:.]*")
 def step_of(condition: str) -> str | None:
     """The step of the algorithm in the docstring of a condition, such as `(1b)`, or None."""
     docstring = next((known.__doc__ for known in CONDITIONS if known.__name__ == condition), None)
-    found = _STEP.match((docstring or "").strip())
-    return None if found is None else found.group().strip(", ")
+    match = _STEP.match((docstring or "").strip())
+    return None if match is None else match.group().strip(", ")
 
 
 def _shown_decision(decision: Decision) -> ShownDecision:

@@ -115,17 +115,17 @@ def _difference(case: Case, request: MinimizeRequest) -> Kept | str:
     target = target_named(request.target)
     if run_eager(case).observation.error is not None:
         raise Rejected("eager raises")
-    found = examine(case, target, every_oracle=True)
-    if found.rejected is not None:
-        raise found.rejected
-    reporting = [name for name, report in found.reports.items() if report.differences]
+    examination = examine(case, target, every_oracle=True)
+    if examination.rejected is not None:
+        raise examination.rejected
+    reporting = [name for name, report in examination.reports.items() if report.differences]
     if request.oracle is not None:
-        for difference in found.reports[request.oracle].differences:
+        for difference in examination.reports[request.oracle].differences:
             return Kept(Symptom(target.name, request.oracle, difference.kind), exact=False)
         known = f"; these do: {', '.join(reporting)}" if reporting else ""
         return f"the oracle '{request.oracle}' reports no difference of {target.name}{known}"
-    if found.failed and found.symptom is not None:
-        return Kept(found.symptom)
+    if examination.failed and examination.symptom is not None:
+        return Kept(examination.symptom)
     if reporting:
         return (
             f"{target.name} breaks no promise that results show, but a difference is reported by"

@@ -113,8 +113,8 @@ def prove_build(
     if eager.error is not None:
         why = "" if note is None else f"; {note}"
         raise UserError(f"eager raises {raised_text(eager.error, None)}{why}")
-    found = _Proving(tensors, SymbolicInputs(samples), target, build, limit).run(eager, sizes)
-    return replace(found, captured=comparable.captured, note=note)
+    proofs = _Proving(tensors, SymbolicInputs(samples), target, build, limit).run(eager, sizes)
+    return replace(proofs, captured=comparable.captured, note=note)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +156,12 @@ class _Proving:
             return TargetProofs(self.target.name, shapes, (), tuple(unknown))
         # A proof is about fake tensors. Where a real run disagrees with them, it proves nothing.
         untrue = self._untrue(before, after, compiled, assumptions)
-        found = tuple(
+        proofs = tuple(
             self._confirmed(proof, untrue, compiled)
             for proof in prove(before, after, assumptions, self.limit)
         )
         texts, covered = _as_python(assumptions), _covered(assumptions, sizes)
-        return TargetProofs(self.target.name, shapes, texts, found, covered)
+        return TargetProofs(self.target.name, shapes, texts, proofs, covered)
 
     def _confirmed(self, proof: Proof, untrue: dict[str, str], compiled: Function) -> PairProof:
         """The proof, unless real runs contradict it."""
@@ -196,7 +196,7 @@ class _Proving:
         assumptions: Assumptions,
     ) -> dict[str, str]:
         """The tensors whose layouts in real runs differ from the symbolic ones, with the reason."""
-        found: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         for sizes in itertools.islice(self._anchors(assumptions), ANCHORS):
             eager = observe(self.function, self.inputs.at(sizes))
             actual = observe(compiled, self.inputs.at(sizes))
@@ -208,11 +208,11 @@ class _Proving:
                     after, f"the target raises {raised_text(actual.error, None)} in a real run"
                 )
             wrong = disagreements(before, eager, sizes) | disagreements(after, actual, sizes)
-            found |= {
+            reasons |= {
                 name: f"{name} has another layout in a real run than on fake tensors"
                 for name in wrong
             }
-        return found
+        return reasons
 
     def _anchors(self, assumptions: Assumptions) -> Iterator[SizeValues]:
         """Sizes for real runs: those that satisfy the assumptions, then those of the given inputs.

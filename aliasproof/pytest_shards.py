@@ -153,10 +153,10 @@ def _waited(process: subprocess.Popen[bytes], seconds: float) -> bool:
 
 def _json(text: str) -> dict[str, Any] | None:
     try:
-        found = json.loads(text)
+        campaign = json.loads(text)
     except ValueError:  # it was ended before, or told what is wrong
         return None
-    return found if isinstance(found, dict) else None
+    return campaign if isinstance(campaign, dict) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +178,12 @@ class ShardOutcome:
     @property
     def findings(self) -> list[dict[str, Any]]:
         """The findings that are a failure."""
-        found = [] if self.campaign is None else self.campaign["findings"]
-        return [each for each in found if each["known"] is None or self.test.plan.known == FAIL]
+        findings = [] if self.campaign is None else self.campaign["findings"]
+        return [
+            finding
+            for finding in findings
+            if finding["known"] is None or self.test.plan.known == FAIL
+        ]
 
     @property
     def known(self) -> list[str]:

@@ -69,15 +69,15 @@ def show_finding(given: str, own: str | None = None, *, as_json: bool) -> None:
         target = target_named(stored.target)
         quiet_torch()
         summary = target.summary
-        found, status = _run_again(stored, target)
+        examination, status = _run_again(stored, target)
     else:
-        summary, found = "your own code", None
+        summary, examination = "your own code", None
         advice = f"aliasproof show {given} --target {stored.target}"
         status = Status("not run", f"Not run, since a file names its code. To run it: {advice}")
     if as_json:
-        write_json(_to_json(stored, folder, found, status))
+        write_json(_to_json(stored, folder, examination, status))
         return
-    _print(stored, summary, script, found)
+    _print(stored, summary, script, examination)
     results().print()
     print_lines(results(), status.text, status.style)
 
@@ -94,24 +94,26 @@ def _run_again(
     if stored.kind.startswith((*DEATHS, DEVICE_LOST)):
         return None, _run_reproducer(stored, target)
     with output_for_results():
-        found = examine(Case.of(stored.program), target, every_oracle=True, attribute=False)
-    return found, _status(stored, found)
+        examination = examine(Case.of(stored.program), target, every_oracle=True, attribute=False)
+    return examination, _status(stored, examination)
 
 
 def _print(
-    stored: Finding | StoredSuspicion, summary: str, script: Path, found: Examination | None
+    stored: Finding | StoredSuspicion, summary: str, script: Path, examination: Examination | None
 ) -> None:
     console = results()
     if isinstance(stored, Finding):
         print_finding(console, stored, summary)
     else:
         print_suspicion(console, stored, summary)
-    if found is not None and found.trial is not None:
-        print_new_run(console, found.target.name, found.trial.eager, found.trial.target)
+    if examination is not None and examination.trial is not None:
+        print_new_run(
+            console, examination.target.name, examination.trial.eager, examination.trial.target
+        )
         # A stored finding has the evidence of its own violation; of a suspicion, nobody wrote it.
-        for violation in () if isinstance(stored, Finding) else found.violations:
+        for violation in () if isinstance(stored, Finding) else examination.violations:
             print_violation(console, violation)
-        for stage in found.trial.build.stages if found.trial.build is not None else []:
+        for stage in examination.trial.build.stages if examination.trial.build is not None else []:
             print_stage(console, stage)
     # A script with torch alone cannot show what only oracles on graphs see.
     if isinstance(stored, Finding):
@@ -134,23 +136,23 @@ def _run_reproducer(stored: Finding | StoredSuspicion, target: Target) -> Status
     return Status("gone", f"Gone in torch {torch.__version__}: the reproducer {done.ending}.")
 
 
-def _status(stored: Finding | StoredSuspicion, found: Examination) -> Status:
+def _status(stored: Finding | StoredSuspicion, examination: Examination) -> Status:
     """Whether a new run shows the stored violation."""
     here = f"in torch {torch.__version__}"
-    if found.rejected is not None:
+    if examination.rejected is not None:
         return Status(
             "not judged",
-            f"Not judged {here}: the program is undefined in eager: {found.rejected}.",
+            f"Not judged {here}: the program is undefined in eager: {examination.rejected}.",
         )
     # The place and the evidence can change with the version of torch.
-    kind, violations = (stored.oracle, stored.kind), found.violations
+    kind, violations = (stored.oracle, stored.kind), examination.violations
     if any((violation.oracle, violation.kind) == kind for violation in violations):
         return Status("still there", f"Still there {here}.")
     if violations:
         other = _named(violations[0])
         return Status("another violation", f"Another violation {here}: {other}.")
-    if found.documented:
-        first = found.documented[0]
+    if examination.documented:
+        first = examination.documented[0]
         reason = f"{first.difference.describe()}: {first.limitation.reason}"
         return Status("documented", f"Documented {here}: {reason}.")
     return Status("gone", f"Gone {here}: target and eager do the same.")
@@ -161,9 +163,9 @@ def _named(violation: Violation) -> str:
 
 
 def _to_json(
-    stored: Finding | StoredSuspicion, folder: Path, found: Examination | None, status: Status
+    stored: Finding | StoredSuspicion, folder: Path, examination: Examination | None, status: Status
 ) -> dict[str, object]:
-    trial = found.trial if found is not None else None
+    trial = examination.trial if examination is not None else None
     script = folder / "reproducer.py"
     stages = trial.build.stages if trial is not None and trial.build is not None else []
     return {
@@ -175,8 +177,8 @@ def _to_json(
         "torch": str(torch.__version__),
         "status": status.word,
         "explanation": status.text,
-        "oracles": {name: report_json(report) for name, report in found.reports.items()}
-        if found is not None
+        "oracles": {name: report_json(report) for name, report in examination.reports.items()}
+        if examination is not None
         else {},
         "eager beside target": [
             {"what": what, "eager": ours, "target": theirs}

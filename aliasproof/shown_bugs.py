@@ -34,16 +34,20 @@ def differences(bug: KnownBug) -> Iterator[ShownDifference]:
         case = Case.of(bug.program).under(target)
         trial = run_trial(case, target, eager=run_eager(case))
         documented = [
-            found.difference
+            limited.difference
             for report in trial.judgement.reports.values()
-            for found in report.documented
+            for limited in report.documented
         ]
         exact = all(map(trial.trace.exact, (*trial.eager.outputs, *trial.eager.inputs)))
-        for found in (*trial.judgement.violations, *documented):
-            if found.oracle in ON_RESULTS:
-                error = str(found.evidence.get("type", "")) if found.oracle == "errors" else ""
+        for difference in (*trial.judgement.violations, *documented):
+            if difference.oracle in ON_RESULTS:
+                error = (
+                    str(difference.evidence.get("type", ""))
+                    if difference.oracle == "errors"
+                    else ""
+                )
                 yield ShownDifference(
-                    name, found.oracle, found.kind, found.place, exact, error=error
+                    name, difference.oracle, difference.kind, difference.place, exact, error=error
                 )
 
 
@@ -51,8 +55,8 @@ def reproduced(bug: KnownBug, server: ConfirmationServer) -> ShownDifference | N
     """The first difference that a script shows in a fresh process."""
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "reproducer.py"
-        for found in differences(bug):
-            for shown in (found, replace(found, literal=True)):
+        for difference in differences(bug):
+            for shown in (difference, replace(difference, literal=True)):
                 script.write_text(known_reproducer(bug, shown))
                 status, stdout, stderr, _ = server.run(script, TIMEOUT)
                 if Confirmation.of(status, stdout, stderr, TIMEOUT).shown:

@@ -52,22 +52,27 @@ class AblationFigures:
 
     def tables(self) -> list[Table]:
         rows = []
-        for each in self.searches:
-            unknown = sum(cause.startswith(UNKNOWN) for cause in each.found.causes)
-            counts = (each.found.programs, each.found.violations, len(each.found.causes), unknown)
+        for search in self.searches:
+            unknown = sum(cause.startswith(UNKNOWN) for cause in search.found.causes)
+            counts = (
+                search.found.programs,
+                search.found.violations,
+                len(search.found.causes),
+                unknown,
+            )
             rows.append(
                 (
-                    each.target,
-                    each.configuration,
+                    search.target,
+                    search.configuration,
                     *map(str, counts),
-                    str(each.after_half),
-                    f"{each.found.per_minute:.1f}",
+                    str(search.after_half),
+                    f"{search.found.per_minute:.1f}",
                 )
             )
         notes = [f"{self.seconds:.0f} seconds of processor time for each row."]
-        for each in self.searches:
-            known = sorted(name for name in each.found.causes if not name.startswith(UNKNOWN))
-            notes.append(f"{each.target}, {each.configuration}: {', '.join(known) or 'none'}")
+        for search in self.searches:
+            known = sorted(name for name in search.found.causes if not name.startswith(UNKNOWN))
+            notes.append(f"{search.target}, {search.configuration}: {', '.join(known) or 'none'}")
         notes += sorted({name for search in self.searches for name in search.found.unknown})
         columns = ("target", "programs are", "programs", "violate", "causes", "unknown")
         title = "ablation: causes in equal time"
@@ -89,7 +94,7 @@ def measure(
         for target in runs:
             of_target = [search for search in searches if search.target == target]
             seed = FIRST_SEED
-            while running := [each for each in of_target if each.found.seconds < seconds]:
+            while running := [search for search in of_target if search.found.seconds < seconds]:
                 for search in running:
                     features = features_of(search.configuration, seed)
                     search.found.add(run_in(pool, Batch(target, features, seed, programs)))

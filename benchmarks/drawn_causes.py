@@ -115,8 +115,8 @@ def run_in(pool: Pool, batch: Batch) -> Yield:
         raise outcome.error
     if isinstance(outcome, Death):
         return Yield(died=1)
-    found: Yield = outcome.value
-    return found
+    batch_yield: Yield = outcome.value
+    return batch_yield
 
 
 def run_batch(batch: Batch) -> Yield:
@@ -126,23 +126,23 @@ def run_batch(batch: Batch) -> Yield:
         before = processor_seconds()
         cases = [Case.of(program) for program in programs]
         if target.group > 1 and can_glue(target):
-            found = examine_group(cases, target).examinations
+            examinations = examine_group(cases, target).examinations
         else:
-            found = [examine(case, target) for case in cases]
+            examinations = [examine(case, target) for case in cases]
         result = Yield(len(programs), seconds=processor_seconds() - before)
-        for program, each in zip(programs, found, strict=True):
-            if each.mistake is not None:
-                raise each.mistake
-            if each.failed and each.symptom is not None:
+        for program, examination in zip(programs, examinations, strict=True):
+            if examination.mistake is not None:
+                raise examination.mistake
+            if examination.failed and examination.symptom is not None:
                 result.violations += 1
-                cause = cause_of(program, each, each.symptom)
+                cause = cause_of(program, examination, examination.symptom)
                 result.causes[cause] = result.causes.get(cause, 0) + 1
                 if cause.startswith(UNKNOWN):
                     result.unknown.setdefault(cause, dumps(program))
         return result
 
 
-def cause_of(program: Program, found: Examination, symptom: Symptom) -> str:
+def cause_of(program: Program, examination: Examination, symptom: Symptom) -> str:
     """The known bug that a violation is, or what is known of an unknown one."""
     try:
         failure = Failure.of(symptom, program, 0, past_known=False)
@@ -154,7 +154,7 @@ def cause_of(program: Program, found: Examination, symptom: Symptom) -> str:
     left = failure.symptom
     name = f"{UNKNOWN}{left.target} {symptom_class(left)}"
     if left.oracle == "errors":
-        error = None if found.trial is None else found.trial.target.error
+        error = None if examination.trial is None else examination.trial.target.error
         return f"{name} {signature(left, program, error).cause}"
     violation = Violation(left.oracle, left.kind, "")
     target = target_named(left.target)

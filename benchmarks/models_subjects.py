@@ -316,14 +316,14 @@ WITHOUT_TRANSFORMERS = ("LSTM", "U-Net")
 
 def subjects() -> dict[str, Scene]:
     """All scenes by name."""
-    found: dict[str, Scene] = {}
+    scenes: dict[str, Scene] = {}
     for name, build in _MODELS.items():
-        found[f"{name}, inference"] = inference(build)
-        found[f"{name}, training"] = training(build)
+        scenes[f"{name}, inference"] = inference(build)
+        scenes[f"{name}, training"] = training(build)
         if name == "Llama":
-            found["Llama, static KV cache"] = decoding
-    found |= {name: optimizer(kind, options) for name, kind, options in _optimizers()}
-    return found
+            scenes["Llama, static KV cache"] = decoding
+    scenes |= {name: optimizer(kind, options) for name, kind, options in _optimizers()}
+    return scenes
 
 
 def needs_transformers(name: str) -> bool:

@@ -42,27 +42,32 @@ class ScenarioYield:
     found: dict[str, dict[str, Yield]]
 
     def tables(self) -> list[Table]:
-        return [self._table(target, found) for target, found in self.found.items()]
+        return [self._table(target, by_scenario) for target, by_scenario in self.found.items()]
 
-    def _table(self, target: str, found: dict[str, Yield]) -> Table:
+    def _table(self, target: str, by_scenario: dict[str, Yield]) -> Table:
         rows = []
-        for name, each in found.items():
-            others = {cause for other in found if other != name for cause in found[other].causes}
-            unknown = sum(cause.startswith(UNKNOWN) for cause in each.causes)
+        for name, figures in by_scenario.items():
+            others = {
+                cause
+                for other in by_scenario
+                if other != name
+                for cause in by_scenario[other].causes
+            }
+            unknown = sum(cause.startswith(UNKNOWN) for cause in figures.causes)
             rows.append(
                 (
                     name,
-                    *map(str, (each.programs, each.violations, len(each.causes), unknown)),
-                    str(len(each.causes.keys() - others)),
-                    f"{each.per_thousand:.1f}",
-                    f"{each.per_minute:.1f}",
+                    *map(str, (figures.programs, figures.violations, len(figures.causes), unknown)),
+                    str(len(figures.causes.keys() - others)),
+                    f"{figures.per_thousand:.1f}",
+                    f"{figures.per_minute:.1f}",
                 )
             )
-        every = {cause for each in found.values() for cause in each.causes}
+        every = {cause for figures in by_scenario.values() for cause in figures.causes}
         known = sorted(cause for cause in every if not cause.startswith(UNKNOWN))
         notes = [f"known causes: {', '.join(known) or 'none'}"]
         notes += sorted(every - set(known))
-        if died := sum(each.died for each in found.values()):
+        if died := sum(figures.died for figures in by_scenario.values()):
             notes.append(f"{died} batches ended their worker process.")
         columns = ("scenario", "programs", "violate", "causes", "unknown", "only here")
         return Table(f"scenarios: {target}", (*columns, "per 1,000", "per minute"), rows, notes)
@@ -80,15 +85,15 @@ def measure(
     out.
     """
     runs = [name for name in targets if target_named(name).unavailable() is None]
-    found = {target: {scenario: Yield() for scenario in scenarios} for target in runs}
+    by_target = {target: {scenario: Yield() for scenario in scenarios} for target in runs}
     with worker(runs) as pool:
-        for target, of_target in found.items():
+        for target, of_target in by_target.items():
             seed, start = FIRST_SEED, time.monotonic()
             while seed == FIRST_SEED or time.monotonic() - start < seconds:
                 for scenario in scenarios:
                     of_target[scenario].add(run_in(pool, _batch(target, scenario, seed, programs)))
                 seed += 1
-    return ScenarioYield(seconds, found)
+    return ScenarioYield(seconds, by_target)
 
 
 def _batch(target: str, scenario: str, seed: int, programs: int) -> Batch:

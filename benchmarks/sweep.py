@@ -62,7 +62,9 @@ class Swept:
         answers: collections.Counter[str] = collections.Counter()
         for (_, answer), count in self.counts.items():
             answers[answer] += count
-        return f"{self.subject}: {', '.join(f'{count} {each}' for each, count in answers.items())}"
+        return (
+            f"{self.subject}: {', '.join(f'{count} {answer}' for answer, count in answers.items())}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +78,8 @@ class SweepTable:
         """How many calls in all modes have this answer."""
         return sum(
             count
-            for found in self.swept
-            for (_, given), count in found.counts.items()
+            for result in self.swept
+            for (_, given), count in result.counts.items()
             if given == answer
         )
 
@@ -85,17 +87,18 @@ class SweepTable:
         """The answers by mode, what was wrong or crashed as notes, and refusals by reason."""
         counts: collections.Counter[tuple[str, str]] = collections.Counter()
         refused: collections.Counter[tuple[str, str]] = collections.Counter()
-        for found in self.swept:
-            counts.update(found.counts)
-            refused.update(found.refused)
+        for result in self.swept:
+            counts.update(result.counts)
+            refused.update(result.refused)
         rows = [
-            (mode.name, *(str(counts[mode.name, each]) for each in SweepAnswer)) for mode in MODES
+            (mode.name, *(str(counts[mode.name, answer]) for answer in SweepAnswer))
+            for mode in MODES
         ]
         notes = [f"{len(self.swept)} of {self.subjects} operators and modules."]
         notes += [
             f"{answer}: {text}"
-            for found in self.swept
-            for answer, text in found.shown
+            for result in self.swept
+            for answer, text in result.shown
             if answer in _BAD
         ]
         reasons = [(reason, mode, str(count)) for (mode, reason), count in refused.most_common()]
@@ -158,12 +161,14 @@ def _swept(name: str, process: _Process) -> Swept:
         return Swept(name, counts, refused, shown)
     for sample in samples:
         for layout in LAYOUTS:
-            for mode, found in process.outcomes(sample, layout):
-                counts[mode, found.answer] += 1
-                if found.answer == SweepAnswer.REFUSED:
-                    refused[mode, found.detail] += 1
-                elif found.answer not in (SweepAnswer.RIGHT, SweepAnswer.EAGER_RAISES):
-                    shown.append((str(found.answer), f"{sample}, {layout}, {mode}: {found.detail}"))
+            for mode, outcome in process.outcomes(sample, layout):
+                counts[mode, outcome.answer] += 1
+                if outcome.answer == SweepAnswer.REFUSED:
+                    refused[mode, outcome.detail] += 1
+                elif outcome.answer not in (SweepAnswer.RIGHT, SweepAnswer.EAGER_RAISES):
+                    shown.append(
+                        (str(outcome.answer), f"{sample}, {layout}, {mode}: {outcome.detail}")
+                    )
     return Swept(name, counts, refused, shown)
 
 
@@ -203,43 +208,43 @@ class _Process:
         self._subjects += 1
         if self._subjects % _SUBJECTS_PER_PROCESS == 0:
             self.stop()
-        found = self._call("listed_calls", subject, self.samples, self.seed)
-        return found.value if isinstance(found, Returned) else found
+        reply = self._call("listed_calls", subject, self.samples, self.seed)
+        return reply.value if isinstance(reply, Returned) else reply
 
     def outcomes(self, sample: Sample, layout: str) -> Iterator[tuple[str, Outcome]]:
         """The outcome in each mode that is for the call, with the name of the mode."""
         for mode in MODES:
-            found = self._call("call_outcome", sample, layout, mode.name, self.samples, self.seed)
-            if not isinstance(found, Returned):
-                yield mode.name, _ended(found)
-            elif found.value is not None:
-                yield mode.name, found.value
+            reply = self._call("call_outcome", sample, layout, mode.name, self.samples, self.seed)
+            if not isinstance(reply, Returned):
+                yield mode.name, _ended(reply)
+            elif reply.value is not None:
+                yield mode.name, reply.value
 
     def _call(self, function: str, *arguments: object) -> Returned | Raised | Death:
         if self._isolated is None:
             self._isolated = Isolated(LIMITS)
         self._isolated.call(f"benchmarks.sweep:{function}", *arguments)
-        while (found := self._isolated.outcome()) is None:
+        while (reply := self._isolated.outcome()) is None:
             wait(self._isolated.waitable, max(0.0, self._isolated.seconds_left) + 0.01)
-        if isinstance(found, Death):
+        if isinstance(reply, Death):
             self._isolated = None
-        return found
+        return reply
 
 
-def _ended(found: Death | Raised) -> Outcome:
+def _ended(failure: Death | Raised) -> Outcome:
     """The answer where a call returned none. The step of a death says whose fault that is.
 
     An error is of the sweep itself, since an error of the passes is part of their outcome.
     """
-    died_in_eager = isinstance(found, Death) and found.step == sweep_modes.EAGER_STEP
+    died_in_eager = isinstance(failure, Death) and failure.step == sweep_modes.EAGER_STEP
     answer = SweepAnswer.EAGER_RAISES if died_in_eager else SweepAnswer.CRASH
-    return Outcome(answer, _described(found))
+    return Outcome(answer, _described(failure))
 
 
-def _described(found: Death | Raised) -> str:
-    if isinstance(found, Raised):
-        return " ".join(str(found.error).split())[-400:]
-    return f"{found.step}: {found.describe()} {' < '.join(map(str, found.stack[:3]))}"
+def _described(failure: Death | Raised) -> str:
+    if isinstance(failure, Raised):
+        return " ".join(str(failure.error).split())[-400:]
+    return f"{failure.step}: {failure.describe()} {' < '.join(map(str, failure.stack[:3]))}"
 
 
 @functools.lru_cache(maxsize=8)
@@ -269,21 +274,21 @@ def call_outcome(sample: Sample, layout: str, mode: str, samples: int, seed: int
     """The outcome of one call in one mode, in the isolated process."""
     dtype: torch.dtype = getattr(torch, sample.dtype)
     call = _calls(sample.subject, dtype, samples, seed)[sample.index]
-    chosen = next(each for each in MODES if each.name == mode)
+    chosen = next(candidate for candidate in MODES if candidate.name == mode)
     return sweep_modes.outcome(call.in_layout(layout), chosen)
 
 
 # --- the file of results --------------------------------------------------------------------------
 
 
-def _write(path: Path, settings: Mapping[str, object], found: Swept) -> None:
+def _write(path: Path, settings: Mapping[str, object], swept: Swept) -> None:
     """Add a line."""
     line = {
         "settings": settings,
-        "subject": found.subject,
-        "counts": [[*key, count] for key, count in found.counts.items()],
-        "refused": [[*key, count] for key, count in found.refused.items()],
-        "shown": found.shown,
+        "subject": swept.subject,
+        "counts": [[*key, count] for key, count in swept.counts.items()],
+        "refused": [[*key, count] for key, count in swept.refused.items()],
+        "shown": swept.shown,
     }
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
@@ -294,7 +299,7 @@ def _read(path: Path, settings: Mapping[str, object]) -> dict[str, Swept]:
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         return {}
-    found = {}
+    results = {}
     for text in path.read_text(encoding="utf-8").splitlines():
         line = json.loads(text)
         if line["settings"] == settings:
@@ -303,5 +308,5 @@ def _read(path: Path, settings: Mapping[str, object]) -> dict[str, Swept]:
                 for part in ("counts", "refused")
             )
             shown = [(answer, text) for answer, text in line["shown"]]
-            found[line["subject"]] = Swept(line["subject"], counts, refused, shown)
-    return found
+            results[line["subject"]] = Swept(line["subject"], counts, refused, shown)
+    return results

@@ -170,14 +170,14 @@ def outcome(call: SampleCall, mode: Mode) -> Outcome | None:
     """What the mode makes of a call; None if the mode is not for it."""
     if mode.trains and not call.trains:
         return None
-    found: Outcome | None = None
+    result: Outcome | None = None
     others = at_other_sizes(call.tensors) if mode.resizes else ()
     for tensors in itertools.chain(others, [call.tensors]):
-        found = _outcome_on(call, tensors, mode)
+        result = _outcome_on(call, tensors, mode)
         # Not all sizes are valid for the operator, nor does a graph accept all of them.
-        if found is None or found.answer not in (SweepAnswer.EAGER_RAISES, SweepAnswer.REFUSED):
+        if result is None or result.answer not in (SweepAnswer.EAGER_RAISES, SweepAnswer.REFUSED):
             break
-    return found
+    return result
 
 
 def _outcome_on(call: SampleCall, tensors: Tensors, mode: Mode) -> Outcome | None:
@@ -229,15 +229,15 @@ class _Comparison:
 
     def outcome(self, mode: Mode) -> Outcome:
         """Compare, and explain a difference."""
-        found = self._compiled(mode.compiler)
-        if found.error is not None and (refused := refusal(found.error)) is not None:
+        compiled = self._compiled(mode.compiler)
+        if compiled.error is not None and (refused := refusal(compiled.error)) is not None:
             return Outcome(SweepAnswer.REFUSED, _reason(str(refused)))
-        if isinstance(found.error, _NotCompiledError):
+        if isinstance(compiled.error, _NotCompiledError):
             return Outcome(SweepAnswer.NOT_COMPILED)
-        violations = _violations(self.eager, found)
+        violations = _violations(self.eager, compiled)
         if not violations:
             return Outcome(SweepAnswer.RIGHT)
-        shown = _shown(violations[0], found.error)
+        shown = _shown(violations[0], compiled.error)
         if _violations(self.eager, self._eager()):
             return Outcome(SweepAnswer.EAGER_DIFFERS, shown)
         if (undefined := self._undefined()) is not None:
@@ -247,7 +247,9 @@ class _Comparison:
             others = _violations(self.eager, self._compiled(compiler))
             if _symptoms(violations) <= _symptoms(others):
                 return Outcome(SweepAnswer.LIKE_AOT_EAGER, shown)
-        return Outcome(SweepAnswer.CRASH if found.error is not None else SweepAnswer.WRONG, shown)
+        return Outcome(
+            SweepAnswer.CRASH if compiled.error is not None else SweepAnswer.WRONG, shown
+        )
 
     def _undefined(self) -> str | None:
         """Why the function is undefined in eager; None if it is defined."""
@@ -267,8 +269,11 @@ def _violations(eager: Observation, other: Observation) -> list[Violation]:
 def _symptoms(violations: Sequence[Violation]) -> set[tuple[str, str]]:
     # Two compilers may raise in other words.
     return {
-        (each.oracle, "" if each.oracle == "errors" else f"{each.kind} {each.place}")
-        for each in violations
+        (
+            violation.oracle,
+            "" if violation.oracle == "errors" else f"{violation.kind} {violation.place}",
+        )
+        for violation in violations
     }
 
 

@@ -89,8 +89,8 @@ def subjects() -> dict[str, Any]:
     # It seeds the generator within the function, and the passes refuse that.
     vars(common_methods_invocations)["wrapper_set_seed"] = _without_seed
     infos = common_methods_invocations.op_db
-    found = {f"{info.name}.{info.variant_test_name}".rstrip("."): info for info in infos}
-    return found | {f"nn.{info.name.replace('nn_', '', 1)} (module)": info for info in module_db}
+    by_name = {f"{info.name}.{info.variant_test_name}".rstrip("."): info for info in infos}
+    return by_name | {f"nn.{info.name.replace('nn_', '', 1)} (module)": info for info in module_db}
 
 
 def _without_seed(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -43,9 +43,9 @@ def written(value: object) -> Any:
     if is_dataclass(value):
         return {field.name: written(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
-        return {_key(key): written(each) for key, each in value.items()}
+        return {_key(key): written(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [written(each) for each in value]
+        return [written(item) for item in value]
     return value
 
 

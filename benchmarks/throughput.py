@@ -187,10 +187,10 @@ def _check_next(shard: Iterator[Program], target: Target, account: TimeAccount) 
     start = time.perf_counter()
     program = next(shard)
     account.spent.generation += time.perf_counter() - start
-    found = examine(Case.of(program), target, attribute=False)
-    account.spent.add(found.spent)
-    if isinstance(found.rejected, Undefined):
+    examination = examine(Case.of(program), target, attribute=False)
+    account.spent.add(examination.spent)
+    if isinstance(examination.rejected, Undefined):
         account.discarded += 1
     else:
-        account.not_applicable += found.rejected is not None
-        account.violating += found.failed
+        account.not_applicable += examination.rejected is not None
+        account.violating += examination.failed

@@ -150,8 +150,8 @@ def fuzz(
         if "torch" not in sys.modules:
             print("Starting. To import torch takes some seconds.", file=sys.stderr, flush=True)
         plan = _runnable(plan_of(run, target or (), given))
-        found = run_campaign(plan, run, (cluster, workers), started, as_json=json)
-    return int(found and (fail_on_findings or profile == "ci"))
+        any_finding = run_campaign(plan, run, (cluster, workers), started, as_json=json)
+    return int(any_finding and (fail_on_findings or profile == "ci"))
 
 
 def _bounded(workers: int | None, cluster: str | None) -> int | None:
@@ -169,8 +169,8 @@ def _share(given: str | None) -> tuple[int, int] | None:
     """The share that 'I/N' names."""
     if given is None:
         return None
-    found = re.fullmatch(r"(\d+)/(\d+)", given)
-    index, number = (int(found[1]), int(found[2])) if found else (0, 0)
+    match = re.fullmatch(r"(\d+)/(\d+)", given)
+    index, number = (int(match[1]), int(match[2])) if match else (0, 0)
     if not 1 <= index <= number:
         raise UserError(f"--shard {given}: give I/N with I from 1 to N, such as 1/4")
     return index, number
@@ -194,11 +194,11 @@ def _duration(
 
 def _seconds_until(given: str) -> float:
     """The seconds until the next time that the clock shows this time of the day."""
-    found = re.fullmatch(r"([01]?\d|2[0-3]):([0-5]\d)", given)
-    if found is None:
+    match = re.fullmatch(r"([01]?\d|2[0-3]):([0-5]\d)", given)
+    if match is None:
         raise UserError(f"--until {given}: give a time of the day as HH:MM, such as 06:30")
     now = datetime.now().astimezone()
-    end = now.replace(hour=int(found[1]), minute=int(found[2]), second=0, microsecond=0)
+    end = now.replace(hour=int(match[1]), minute=int(match[2]), second=0, microsecond=0)
     return ((end - now) % timedelta(days=1)).total_seconds() or timedelta(days=1).total_seconds()
 
 

@@ -55,25 +55,25 @@ def prove(
     bounds = _bounds(sizes)
     in_range = proving.Range(*bounds)
     quiet_torch()
-    found = proving.prove_file(file, (function, inputs), chosen, in_range, limit)
-    print_notes([found[0].note] if found[0].note is not None else [])
-    if not has_symbols(found[0]):
+    target_proofs = proving.prove_file(file, (function, inputs), chosen, in_range, limit)
+    print_notes([target_proofs[0].note] if target_proofs[0].note is not None else [])
+    if not has_symbols(target_proofs[0]):
         print_notes([NO_SYMBOL])
     if json:
-        by_target = {proofs.target: proofs.to_json() for proofs in found}
+        by_target = {proofs.target: proofs.to_json() for proofs in target_proofs}
         head = {"file": str(file), "torch": torch.__version__, "sizes": list(bounds)}
         write_json(head | {"targets": by_target})
     else:
-        print_proofs(results(), str(file), str(in_range), found)
-    return int(any(proofs.refuted for proofs in found))
+        print_proofs(results(), str(file), str(in_range), target_proofs)
+    return int(any(proofs.refuted for proofs in target_proofs))
 
 
 def _bounds(text: str) -> tuple[int, int | None]:
     """The bounds of `--sizes`, from `LOW:HIGH` or `LOW:`. Raises `UserError`."""
-    found = re.fullmatch(r"(\d{1,9}):(\d{0,9})", text)
-    if found is None or (found[2] and int(found[2]) < int(found[1])):
+    match = re.fullmatch(r"(\d{1,9}):(\d{0,9})", text)
+    if match is None or (match[2] and int(match[2]) < int(match[1])):
         raise UserError(
             f"--sizes {text}: give LOW:HIGH in whole numbers below a billion, LOW at most HIGH;"
             " LOW: has no upper bound"
         )
-    return int(found[1]), int(found[2]) if found[2] else None
+    return int(match[1]), int(match[2]) if match[2] else None

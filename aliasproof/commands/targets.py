@@ -52,7 +52,7 @@ def installed_targets() -> list[dict[str, object]]:
     from aliasproof.targets.registry import TARGETS
     from aliasproof.targets.registry import target as target_named
 
-    found: list[dict[str, object]] = []
+    entries: list[dict[str, object]] = []
     for name, point in sorted(installed().items()):
         entry: dict[str, object] = {"name": name, "code": point.value, "broken": None}
         try:
@@ -61,5 +61,5 @@ def installed_targets() -> list[dict[str, object]]:
             entry["summary"] = target_named(name).summary
         except UserError as error:
             entry["broken"] = str(error)
-        found.append(entry)
-    return found
+        entries.append(entry)
+    return entries

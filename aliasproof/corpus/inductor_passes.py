@@ -55,8 +55,8 @@ def copy_with_storage(node: fx.Node) -> fx.Node:
     storage = call(graph, aten.as_strided.default, node, [length], [1], 0)
     copy = call(graph, aten.clone.default, storage)
     layout = (list(value.shape), list(value.stride()), value.storage_offset())
-    found: fx.Node = call(graph, aten.as_strided.default, copy, *layout)
-    return found
+    view: fx.Node = call(graph, aten.as_strided.default, copy, *layout)
+    return view
 
 
 def reinplaceable(graph: fx.Graph) -> Iterator[tuple[Any, int]]:
@@ -64,9 +64,9 @@ def reinplaceable(graph: fx.Graph) -> Iterator[tuple[Any, int]]:
     from torch._inductor.fx_passes import reinplace  # noqa: PLC0415
 
     for node in list(graph.nodes):
-        found = reinplace.inplaceable_ops.get(node.target)
-        if found is not None:
-            yield from ((node, index) for index in found.mutated_args)
+        op = reinplace.inplaceable_ops.get(node.target)
+        if op is not None:
+            yield from ((node, index) for index in op.mutated_args)
 
 
 def write_back(node: fx.Node) -> fx.Node | None:

@@ -84,30 +84,32 @@ def written(body: str, *views: Input, bytes_of: dict[int, int] | None = None) ->
     storage is that of its first view, or uint8 where its length is given.
     """
     named = [
-        Input(f"x{index}", index if each.storage < 0 else each.storage, *_layout(each))
-        for index, each in enumerate(views)
+        Input(f"x{index}", index if tensor.storage < 0 else tensor.storage, *_layout(tensor))
+        for index, tensor in enumerate(views)
     ]
     storages = []
-    for index in range(1 + max(each.storage for each in named)):
-        of_it = [each for each in named if each.storage == index]
+    for index in range(1 + max(tensor.storage for tensor in named)):
+        of_it = [tensor for tensor in named if tensor.storage == index]
         if bytes_of is not None and index in bytes_of:
             storages.append(Storage(torch.uint8, bytes_of[index]))
         else:
             storages.append(Storage(of_it[0].dtype, max(map(_extent, of_it))))
-    head = f"def program({', '.join(each.name for each in named)}):\n"
+    head = f"def program({', '.join(tensor.name for tensor in named)}):\n"
     return parse_source(head + indent(dedent(body).strip(), "    ") + "\n", storages, named)
 
 
-def _layout(each: Input) -> tuple[torch.dtype, tuple[int, ...], tuple[int, ...], int]:
-    return each.dtype, each.sizes, each.strides, each.offset
+def _layout(tensor: Input) -> tuple[torch.dtype, tuple[int, ...], tuple[int, ...], int]:
+    return tensor.dtype, tensor.sizes, tensor.strides, tensor.offset
 
 
-def _extent(each: Input) -> int:
+def _extent(tensor: Input) -> int:
     """The number of elements from the start of the storage to the end of the view."""
-    if 0 in each.sizes:
-        return each.offset
-    last = sum((size - 1) * stride for size, stride in zip(each.sizes, each.strides, strict=True))
-    return each.offset + last + 1
+    if 0 in tensor.sizes:
+        return tensor.offset
+    last = sum(
+        (size - 1) * stride for size, stride in zip(tensor.sizes, tensor.strides, strict=True)
+    )
+    return tensor.offset + last + 1
 
 
 def calls(program: Program, *names: str) -> bool:
@@ -127,5 +129,5 @@ def writes(program: Program) -> bool:
 
 def inputs_share(program: Program) -> bool:
     """Whether two inputs share a storage."""
-    used = [each.storage for each in program.inputs]
+    used = [tensor.storage for tensor in program.inputs]
     return len(set(used)) < len(used)

@@ -158,8 +158,8 @@ def _code_of(view: str) -> tuple[int, int]:
     name = f"_ZN2at17functionalization{len(owner)}{owner}7reverseERKNS_6TensorES4_"
     start = ctypes.cast(library[name], ctypes.c_void_p).value
     assert start is not None
-    found, entry = _Symbol(), ctypes.POINTER(_ElfSymbol)()
+    symbol, entry = _Symbol(), ctypes.POINTER(_ElfSymbol)()
     _libc().dladdr1(
-        ctypes.c_void_p(start), ctypes.byref(found), ctypes.byref(entry), _RTLD_DL_SYMENT
+        ctypes.c_void_p(start), ctypes.byref(symbol), ctypes.byref(entry), _RTLD_DL_SYMENT
     )
     return start, start + int(entry.contents.size)

@@ -30,9 +30,9 @@ _MISSING_IN = {
 def _without(condition: Condition) -> Fault:
     name, doc = condition.__name__, (condition.__doc__ or "").split("\n", 1)[0]
     # "(2c), (5) A scatter is dropped ..." is the steps of reinplace and the rule itself.
-    found = re.fullmatch(r"((?:\(\w+\)(?:, )?)*) ?(.*)", doc)
-    assert found is not None  # both parts may be empty, so any line matches
-    step, rule = found.groups()
+    match = re.fullmatch(r"((?:\(\w+\)(?:, )?)*) ?(.*)", doc)
+    assert match is not None  # both parts may be empty, so any line matches
+    step, rule = match.groups()
     source = f"condition {name}" + (f" of step {step}" if step else "") + " of reinplace"
     if name in _MISSING_IN:
         source = f"{_MISSING_IN[name]}; {source}"

@@ -191,7 +191,7 @@ def instead_of(
     `InternalError` if a home has no such name, if two homes mean different functions by it, or if
     the wrong function takes other parameters than the right one.
     """
-    owners = [_owner(each) for each in (home, *more_homes)]
+    owners = list(map(_owner, (home, *more_homes)))
     right = _right_function(name, wrong, owners)
     is_property = isinstance(inspect.getattr_static(owners[0], name), property)
     require_same_parameters(wrong, right)
@@ -220,7 +220,7 @@ def _right_function(
     name: str, wrong: Callable[..., Any], owners: Sequence[ModuleType | type]
 ) -> Callable[..., Any]:
     """The one function that all owners mean by a name; of a property, its getter."""
-    found: list[Any] = []
+    functions: list[Any] = []
     for owner in owners:
         try:
             attribute = inspect.getattr_static(owner, name)
@@ -229,14 +229,14 @@ def _right_function(
                 f"fault '{fault_name(wrong)}' replaces '{name}' of {owner.__name__}, which has no"
                 " such name; if it was renamed, give the new name"
             ) from None
-        found.append(attribute.fget if isinstance(attribute, property) else attribute)
-    if any(other is not found[0] for other in found[1:]):
+        functions.append(attribute.fget if isinstance(attribute, property) else attribute)
+    if any(other is not functions[0] for other in functions[1:]):
         names = ", ".join(owner.__name__ for owner in owners)
         raise InternalError(
             f"fault '{fault_name(wrong)}' replaces '{name}' of {names}, but these are different"
             " functions; plant one fault for each"
         )
-    right: Callable[..., Any] = found[0]
+    right: Callable[..., Any] = functions[0]
     return right
 
 

@@ -188,16 +188,18 @@ def row_of_target(
 
 
 def _reports(prepared: PreparedCase, target: Target) -> Mapping[str, Report]:
-    found = examine(prepared.case, target, eager=prepared.eager, every_oracle=True, attribute=False)
-    if found.mistake is not None:
-        raise found.mistake
-    _require_no_own_mistake(target.name, found)
-    return found.reports
+    examination = examine(
+        prepared.case, target, eager=prepared.eager, every_oracle=True, attribute=False
+    )
+    if examination.mistake is not None:
+        raise examination.mistake
+    _require_no_own_mistake(target.name, examination)
+    return examination.reports
 
 
-def _require_no_own_mistake(fault: str, found: Examination) -> None:
+def _require_no_own_mistake(fault: str, examination: Examination) -> None:
     """Raise `InternalError` if the code of the fault raises, and not the graph that it makes."""
-    error = found.trial.target.error if found.trial else None
+    error = examination.trial.target.error if examination.trial else None
     mistake = None if error is None else own_mistake(fault, error)
     if mistake is not None:
         raise InternalError(
@@ -225,7 +227,7 @@ def _cases(seed: int) -> Iterator[PreparedCase]:
 
 @functools.lru_cache(maxsize=120)  # since the next fault is tried on the same programs
 def _shard(seed: int) -> list[PreparedCase]:
-    found = []
+    cases = []
     for program in sample(swarm(seed), seed, PROGRAMS_PER_SHARD):
         case = Case.of(program)
         try:
@@ -233,8 +235,8 @@ def _shard(seed: int) -> list[PreparedCase]:
         except Rejected:
             continue
         if eager.observation.error is None:
-            found.append(PreparedCase(case, eager))
-    return found
+            cases.append(PreparedCase(case, eager))
+    return cases
 
 
 def _differ(prepared: PreparedCase, target: Target, right: Target) -> bool:
@@ -263,12 +265,14 @@ def _metadata(graph: fx.Graph) -> list[object]:
     Storages are numbered in the order of the nodes, so equal graphs have equal numbers.
     """
     storages: dict[int, int] = {}
-    found: list[object] = []
+    entries: list[object] = []
     for node in graph.nodes:
         leaves = pytree.tree_leaves(node.meta.get("val"))
         for leaf in leaves:
             if isinstance(leaf, torch.Tensor):
                 number = storages.setdefault(leaf.untyped_storage()._cdata, len(storages))
-                found.append((leaf.dtype, leaf.shape, leaf.stride(), leaf.storage_offset(), number))
-        found.append(len(leaves))
-    return found
+                entries.append(
+                    (leaf.dtype, leaf.shape, leaf.stride(), leaf.storage_offset(), number)
+                )
+        entries.append(len(leaves))
+    return entries

@@ -27,14 +27,18 @@ def metadata_of_inputs_is_not_mutated(
     self: _Epilogue, mutated: Sequence[int], final: dict[int, fx.Node]
 ) -> None:
     """After `t_` on an input, the caller's tensor keeps its metadata."""
-    _mutate_at_end(self, [each for each in mutated if not _keeps_storage(self, each)], final)
+    _mutate_at_end(
+        self, [identity for identity in mutated if not _keeps_storage(self, identity)], final
+    )
 
 
 def storage_of_inputs_is_not_replaced(
     self: _Epilogue, mutated: Sequence[int], final: dict[int, fx.Node]
 ) -> None:
     """After `set_` on an input, the caller's tensor keeps its storage."""
-    _mutate_at_end(self, [each for each in mutated if _keeps_storage(self, each)], final)
+    _mutate_at_end(
+        self, [identity for identity in mutated if _keeps_storage(self, identity)], final
+    )
 
 
 def _keeps_storage(epilogue: _Epilogue, identity: int) -> bool:

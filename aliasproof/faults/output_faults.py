@@ -29,8 +29,8 @@ def _instead(
 
 
 def _returned_nodes(graph_module: fx.GraphModule) -> list[fx.Node]:
-    found = nodes_in(graph_module.graph.output_node().args)
-    return [node for node in dict.fromkeys(found) if isinstance(node.meta["val"], torch.Tensor)]
+    returned = nodes_in(graph_module.graph.output_node().args)
+    return [node for node in dict.fromkeys(returned) if isinstance(node.meta["val"], torch.Tensor)]
 
 
 def _follows_epilogue(node: fx.Node) -> bool:

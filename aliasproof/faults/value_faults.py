@@ -17,16 +17,16 @@ from aliasproof.targets.target import Build, Function
 
 def _sample_values(graph_module: fx.GraphModule, inputs: Inputs) -> dict[fx.Node, object]:
     """The value of each node on these inputs, at the moment when it was computed."""
-    found: dict[fx.Node, object] = {}
+    values: dict[fx.Node, object] = {}
 
     class Recorder(fx.Interpreter):
         def run_node(self, n: fx.Node) -> object:
             value = super().run_node(n)
-            found[n] = value.clone() if isinstance(value, torch.Tensor) else value
+            values[n] = value.clone() if isinstance(value, torch.Tensor) else value
             return value
 
     Recorder(graph_module).run(*clone_inputs(inputs))
-    return found
+    return values
 
 
 def comparisons_are_baked_in(graph_module: fx.GraphModule, inputs: Inputs) -> None:

@@ -180,12 +180,12 @@ def _answer(case: LemmaCase, limit_ms: int) -> LemmaAnswer:
     if possible is None:
         return Vacuous(case.name)
     refuting = (*statement.assumptions, *statement.counterexample)
-    found = possible if isinstance(possible, str) else unknowns.ask(refuting, limit_ms)
-    if found is None:
+    model = possible if isinstance(possible, str) else unknowns.ask(refuting, limit_ms)
+    if model is None:
         return Proved()
-    if isinstance(found, str):
-        return Undecided(case.name, found)
-    values = unknowns.smallest(refuting, found, limit_ms)
+    if isinstance(model, str):
+        return Undecided(case.name, model)
+    values = unknowns.smallest(refuting, model, limit_ms)
     if not is_counterexample(case.state, values):
         raise InternalError(
             f"z3 gave a wrong counterexample to '{case.name}', please send us this line: {values}"
@@ -226,7 +226,7 @@ class _Unknowns:
         }
 
     def smallest(
-        self, conditions: Sequence[Formula], found: dict[str, int], limit_ms: int
+        self, conditions: Sequence[Formula], values: dict[str, int], limit_ms: int
     ) -> dict[str, int]:
         """Values with a smaller sum that satisfy the conditions: easier to read, small tensors."""
         total = z3.Sum(
@@ -234,11 +234,11 @@ class _Unknowns:
         )
         # A binary search for the least sum of absolute values.
         least = 0
-        while least < (most := sum(map(abs, found.values()))):
+        while least < (most := sum(map(abs, values.values()))):
             middle = (least + most) // 2
             smaller = self.ask((*conditions, total <= middle), min(limit_ms, _SMALLER_MS))
             if isinstance(smaller, dict):
-                found = smaller
+                values = smaller
             else:  # none, or z3 gave up: go on above
                 least = middle + 1
-        return found
+        return values

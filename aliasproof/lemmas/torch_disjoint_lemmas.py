@@ -277,8 +277,8 @@ def _contiguous_says_overlap(scope: Scope, dims: int) -> Statement:
         at.append(digit)
         position = rest
     i = tuple(reversed(at))
-    found = every(*inside(i, x), x.address(i) == y.address((0,) * dims))
-    return Statement(assumptions, [no(found)], (x, y))
+    shared = every(*inside(i, x), x.address(i) == y.address((0,) * dims))
+    return Statement(assumptions, [no(shared)], (x, y))
 
 
 def _row_0_says_overlap(scope: Scope) -> Statement:
@@ -286,8 +286,8 @@ def _row_0_says_overlap(scope: Scope) -> Statement:
     delta = y.offset - x.offset
     # With an inner stride of one, the element at this distance is in row 0.
     assumptions = [*strided(x, y), *_after_first_two(x, y), x.strides[1] == 1, delta < x.sizes[1]]
-    found = every(*inside((0, delta), x), x.address((0, delta)) == y.address((0, 0)))
-    return Statement(assumptions, [no(found)], (x, y))
+    shared = every(*inside((0, delta), x), x.address((0, delta)) == y.address((0, 0)))
+    return Statement(assumptions, [no(shared)], (x, y))
 
 
 def _same_or_disjoint(scope: Scope) -> Statement:

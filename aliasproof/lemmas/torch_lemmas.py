@@ -80,9 +80,9 @@ def _yes_is_right(scope: Scope, dims: int, zero: int) -> Statement:
     x = view(scope, "x", dims)
     # A given pair of elements is enough, so z3 need not search indices.
     first, second = (0,) * dims, tuple(int(dim == zero) for dim in range(dims))
-    found = every(*inside(first, x), *inside(second, x), x.address(first) == x.address(second))
+    overlap = every(*inside(first, x), *inside(second, x), x.address(first) == x.address(second))
     assumptions = [*strided(x), no(says_no(x)), x.sizes[zero] > 1, x.strides[zero] == 0]
-    return Statement(assumptions, [no(found)], (x,))
+    return Statement(assumptions, [no(overlap)], (x,))
 
 
 def _not_yes_is_safe(scope: Scope) -> Statement:
@@ -96,8 +96,8 @@ def _not_yes_is_safe(scope: Scope) -> Statement:
 def _disjoint_in_memory(scope: Scope, items: tuple[int, int]) -> Statement:
     x, y = (view(scope, name, 2, item) for name, item in zip("xy", items, strict=True))
     # In bytes, since the item sizes can differ: this predicate is right where the other one is not.
-    begin_x, begin_y = (each.offset * each.itemsize for each in (x, y))
-    end_x, end_y = ((each.offset + each.numel) * each.itemsize for each in (x, y))
+    begin_x, begin_y = (tensor.offset * tensor.itemsize for tensor in (x, y))
+    end_x, end_y = ((tensor.offset + tensor.numel) * tensor.itemsize for tensor in (x, y))
     nonempty = [size >= 1 for size in (*x.sizes, *y.sizes)]
     assumptions = [
         *strided(x, y),

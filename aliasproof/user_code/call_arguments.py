@@ -74,12 +74,12 @@ class CallArguments:
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """The tensors in the arguments by their paths, each object once."""
-        found: dict[int, tuple[str, torch.Tensor]] = {}
+        tensors: dict[int, tuple[str, torch.Tensor]] = {}
         for name, value in self.named():
             for path, leaf in leaves(value, name):
                 if isinstance(leaf, torch.Tensor):
-                    found.setdefault(id(leaf), (path, leaf))
-        return dict(found.values())
+                    tensors.setdefault(id(leaf), (path, leaf))
+        return dict(tensors.values())
 
     def tensors_by_path(self) -> dict[str, torch.Tensor]:
         """The tensors by their paths; an object that occurs twice has both."""

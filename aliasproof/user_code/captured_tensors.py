@@ -92,14 +92,14 @@ def search(surroundings: Surroundings, *, gradients: bool) -> Found:
 
     If the function raises: those until then.
     """
-    found = _run(surroundings, gradients=gradients)
-    if not found.hidden:
-        return found
+    first = _run(surroundings, gradients=gradients)
+    if not first.hidden:
+        return first
     # A tensor made where no mode sees it (such as `torch.Tensor(3)`) is new in each run, so it is
-    # in only one of two. `found` keeps its tensors alive: no identity is used again.
+    # in only one of two. `first` keeps its tensors alive: no identity is used again.
     again = _run(surroundings, gradients=gradients)
-    hidden = {key: tensor for key, tensor in again.hidden.items() if key in found.hidden}
-    return Found(found.used, hidden, found.error, found.left_gradients)
+    hidden = {key: tensor for key, tensor in again.hidden.items() if key in first.hidden}
+    return Found(first.used, hidden, first.error, first.left_gradients)
 
 
 def _run(surroundings: Surroundings, *, gradients: bool) -> Found:

@@ -75,15 +75,15 @@ class Leaves:
         """The captured tensors that do not require gradients, such as buffers, by index."""
         first = len(self.tensors) - self.captured
         rest = enumerate(self.tensors[first:], first)
-        return frozenset(i for i, each in rest if not each.tensor.requires_grad)
+        return frozenset(i for i, named in rest if not named.tensor.requires_grad)
 
     def __call__(self, *passed: torch.Tensor) -> list[object]:
-        originals = [each.tensor for each in self.tensors]
+        originals = [named.tensor for named in self.tensors]
         parameters = with_gradients(originals, passed) if self.gradients else {}
         used = [parameters.get(index, tensor) for index, tensor in enumerate(passed)]
-        for index, each in enumerate(self.tensors):
-            if each.gradient_of is not None:
-                used[each.gradient_of].grad = passed[index]
+        for index, named in enumerate(self.tensors):
+            if named.gradient_of is not None:
+                used[named.gradient_of].grad = passed[index]
         replacements = {
             id(original): tensor for original, tensor in zip(originals, used, strict=True)
         }
@@ -179,24 +179,24 @@ class Comparable:
     def of(cls, function: Function, given: object) -> Comparable:
         """Find the tensors that a function uses. `given` is in a form of `CallArguments`."""
         surroundings = Surroundings.of(function, CallArguments.of(given))
-        found, gradients = _searched(surroundings)
+        usage, gradients = _searched(surroundings)
         arguments = {id(tensor) for tensor in surroundings.arguments.tensors().values()}
         explicit, captured = [], []
         for key, (name, tensor) in comparable_tensors(surroundings).items():
             if key in arguments:
                 explicit.append(NamedTensor(name, tensor))
-            elif key in found.used:
+            elif key in usage.used:
                 captured.append(NamedTensor(name, tensor))
         captured += [
-            NamedTensor(name, tensor) for name, tensor in hidden_names(surroundings, found.hidden)
+            NamedTensor(name, tensor) for name, tensor in hidden_names(surroundings, usage.hidden)
         ]
         if gradients:
             captured += _given_gradients([*explicit, *captured])
         tensors = (*explicit, *captured)
         return cls(
-            Leaves(surroundings, tensors, gradients, bool(found.hidden), len(captured)),
-            tuple(each.tensor for each in tensors),
-            tuple(each.name for each in tensors),
+            Leaves(surroundings, tensors, gradients, bool(usage.hidden), len(captured)),
+            tuple(named.tensor for named in tensors),
+            tuple(named.name for named in tensors),
             len(explicit),
             tuple(_notes(surroundings, explicit, gradients=gradients)),
         )
@@ -253,30 +253,30 @@ def _text(constant: tuple[str, object]) -> tuple[str, str]:
 
 def _searched(surroundings: Surroundings) -> tuple[Found, bool]:
     """What the function uses, and whether it runs autograd inside."""
-    found = search(surroundings, gradients=False)
+    plain = search(surroundings, gradients=False)
     requires = any(tensor.requires_grad for _, tensor in surroundings.tensors().values())
-    if found.error is None and not requires:
-        return found, False
+    if plain.error is None and not requires:
+        return plain, False
     # A function that calls `backward` raises without gradients, or leaves none.
     recorded = search(surroundings, gradients=True)
-    if recorded.error is None and (found.error is not None or recorded.left_gradients):
+    if recorded.error is None and (plain.error is not None or recorded.left_gradients):
         return recorded, True
-    return found, False
+    return plain, False
 
 
 def _given_gradients(tensors: Sequence[NamedTensor]) -> list[NamedTensor]:
     """The gradients that the tensors have before the run: `backward` adds to them."""
     return [
-        NamedTensor(f"{each.name}.grad", each.tensor.grad, index)
-        for index, each in enumerate(tensors)
-        if each.tensor.is_leaf and each.tensor.grad is not None
+        NamedTensor(f"{named.name}.grad", named.tensor.grad, index)
+        for index, named in enumerate(tensors)
+        if named.tensor.is_leaf and named.tensor.grad is not None
     ]
 
 
 def _notes(
     surroundings: Surroundings, explicit: Sequence[NamedTensor], *, gradients: bool
 ) -> Iterator[str]:
-    requiring = [each for each in explicit if each.tensor.requires_grad]
+    requiring = [named for named in explicit if named.tensor.requires_grad]
     if gradients:
         yield "the function runs autograd, so gradients are compared as outputs"
     elif requiring:
@@ -284,7 +284,7 @@ def _notes(
             "inputs that require gradients are detached: only inference is compared; the variant"
             " 'grad' of a target compares the backward pass (aot:grad)"
         )
-    if any(not each.tensor.is_leaf for each in requiring):
+    if any(not named.tensor.is_leaf for named in requiring):
         yield "inputs that are results of autograd are taken as leaves"
     if unknown := surroundings.arguments.unknown_types():
         yield f"arguments of these types are passed on as they are: {', '.join(unknown)}"

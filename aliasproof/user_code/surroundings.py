@@ -55,10 +55,10 @@ class Surroundings:
     @classmethod
     def of(cls, function: Function, arguments: CallArguments) -> Surroundings:
         """Find the variables of a function."""
-        found = filter(_is_small, _variables(function, arguments))
+        small = filter(_is_small, _variables(function, arguments))
         # A parameter is called as its module calls it, not as its optimizer does.
         variables = tuple(
-            sorted(found, key=lambda each: isinstance(each.value, torch.optim.Optimizer))
+            sorted(small, key=lambda variable: isinstance(variable.value, torch.optim.Optimizer))
         )
         return cls(function, arguments.named_for(function), variables)
 
@@ -83,11 +83,11 @@ class Surroundings:
 
     def tensors(self) -> dict[int, tuple[str, torch.Tensor]]:
         """Each tensor object with its first path, by identity."""
-        found: dict[int, tuple[str, torch.Tensor]] = {}
+        tensors: dict[int, tuple[str, torch.Tensor]] = {}
         for path, leaf in self.leaves():
             if isinstance(leaf, torch.Tensor):
-                found.setdefault(id(leaf), (path, leaf))
-        return found
+                tensors.setdefault(id(leaf), (path, leaf))
+        return tensors
 
     @contextlib.contextmanager
     def copied(self, replacements: Mapping[int, torch.Tensor]) -> Iterator[Surroundings]:
@@ -137,7 +137,7 @@ def _variables(function: Function, arguments: CallArguments) -> Iterator[Variabl
     visited: set[types.FunctionType] = set()
     waiting = [
         *_functions(function),
-        *(found for _, value in arguments.named() for found in _functions(value)),
+        *(callee for _, value in arguments.named() for callee in _functions(value)),
     ]
     while waiting:
         code = waiting.pop(0)
@@ -156,16 +156,16 @@ def _variables(function: Function, arguments: CallArguments) -> Iterator[Variabl
 def _functions(value: object) -> list[types.FunctionType]:
     """The Python functions that a call of this value runs, as far as they are plain to see."""
     wrapped = getattr(value, "__wrapped__", None)
-    found = [] if wrapped is None else _functions(wrapped)
+    inner_functions = [] if wrapped is None else _functions(wrapped)
     if isinstance(value, types.FunctionType):
-        return [value, *found]
+        return [value, *inner_functions]
     if isinstance(value, types.MethodType):
-        return [*_functions(value.__func__), *_functions(value.__self__), *found]
+        return [*_functions(value.__func__), *_functions(value.__self__), *inner_functions]
     if isinstance(value, torch.nn.Module):
         forwards = {type(module).forward: None for module in value.modules()}
         return [forward for forward in forwards if isinstance(forward, types.FunctionType)]
     inner = getattr(value, "func", None)  # of functools.partial
-    return [*_functions(inner), *found] if callable(inner) else found
+    return [*_functions(inner), *inner_functions] if callable(inner) else inner_functions
 
 
 def _variables_of(function: types.FunctionType) -> Iterator[Variable]:

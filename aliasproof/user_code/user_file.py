@@ -172,12 +172,12 @@ def _callable(module: ModuleType, name: str, path: Path, what: str) -> Callable[
             f"; it defines {', '.join(defined)} (see --function and --inputs)" if defined else ""
         )
         raise UserError(f"{path} defines no '{name}': {what}{others}")
-    found = getattr(module, name)
-    if not callable(found):
+    member = getattr(module, name)
+    if not callable(member):
         raise UserError(
-            f"{path}: '{name}' is of type {type(found).__name__}, not callable; it must be {what}"
+            f"{path}: '{name}' is of type {type(member).__name__}, not callable; it must be {what}"
         )
-    function: Callable[..., object] = found
+    function: Callable[..., object] = member
     return function
 
 

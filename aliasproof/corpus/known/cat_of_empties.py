@@ -19,14 +19,14 @@ def mended(original: Callable[..., Any], tensors: Any, dim: int = 0) -> Any:
 
     Torch asks for this dtype only where one operand is left (pytorch/pytorch#152995).
     """
-    found = original(tensors, dim)
-    if found is NotImplemented:
-        return found
+    result = original(tensors, dim)
+    if result is NotImplemented:
+        return result
     dtypes = [tensor.dtype for tensor in tensors]
     promoted = dtypes[0]
     for dtype in dtypes:
         promoted = torch.promote_types(promoted, dtype)
-    return found if found.dtype == promoted else found.to(promoted)
+    return result if result.dtype == promoted else result.to(promoted)
 
 
 BUG = KnownBug(

@@ -27,7 +27,7 @@ def mended(original: Callable[..., Any], x: Any, y: Any, **kwargs: Any) -> Any:
 
 
 def _complex(program: Program) -> bool:
-    dtypes = [each.dtype for each in program.inputs]
+    dtypes = [tensor.dtype for tensor in program.inputs]
     return any(dtype.is_complex for dtype in dtypes)
 
 

@@ -20,7 +20,7 @@ def mended(original: Callable[..., Any], x: Any, y: Any, **kwargs: Any) -> Any:
     Torch adds the parts as real numbers, and takes a view of the sum as complex numbers. The
     strides of a tensor without elements need not allow that.
     """
-    if any(isinstance(each, torch.Tensor) and each.numel() == 0 for each in (x, y)):
+    if any(isinstance(operand, torch.Tensor) and operand.numel() == 0 for operand in (x, y)):
         return NotImplemented
     return original(x, y, **kwargs)
 

@@ -35,7 +35,7 @@ def mended() -> Iterator[None]:
 @functools.cache
 def _without_kernel() -> tuple[OpOverload, ...]:
     """The composite ATen operators that have no kernel for functionalization."""
-    found = []
+    composites = []
     for name in torch._C._dispatch_get_all_op_names():
         if name.startswith("aten::") and _has_kernel(name, _COMPOSITE):
             op = _overload(name)
@@ -43,15 +43,15 @@ def _without_kernel() -> tuple[OpOverload, ...]:
             if op is None or op.overloadpacket is torch.ops.aten.set_:
                 continue
             if not _has_kernel(name, _FUNCTIONALIZE):
-                found.append(op)
-    return tuple(found)
+                composites.append(op)
+    return tuple(composites)
 
 
 def _overload(name: str) -> OpOverload | None:
     packet, _, overload = name.removeprefix("aten::").partition(".")
     # Operators of TorchScript on Python values have no overload in Python.
-    found = getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
-    return found if isinstance(found, OpOverload) else None
+    candidate = getattr(getattr(torch.ops.aten, packet, None), overload or "default", None)
+    return candidate if isinstance(candidate, OpOverload) else None
 
 
 def _has_kernel(name: str, key: str) -> bool:

@@ -68,7 +68,7 @@ def _is_shared(operand: torch.Tensor, operands: Sequence[Any]) -> bool:
         if isinstance(other, torch.Tensor) and other.untyped_storage()._cdata == storage
     ]
     bases = [other if other._base is None else other._base for other in sharing]
-    return len(sharing) > 1 and len({each.dtype for each in (*sharing, *bases)}) == 1
+    return len(sharing) > 1 and len({tensor.dtype for tensor in (*sharing, *bases)}) == 1
 
 
 def _view(base: Any, layout: Any) -> Any:

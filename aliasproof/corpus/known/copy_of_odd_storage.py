@@ -49,9 +49,9 @@ BUG = KnownBug(
     mended,
     plausible=lambda program: (
         any(
-            storage.nbytes % each.dtype.itemsize
-            for each in program.inputs
-            for storage in [program.storages[each.storage]]
+            storage.nbytes % tensor.dtype.itemsize
+            for tensor in program.inputs
+            for storage in [program.storages[tensor.storage]]
         )
         or any("view.dtype" in call.op for call in program.instructions)
     ),

@@ -27,7 +27,7 @@ def mended(original: Callable[..., bool], node: fx.Node, **kwargs: Any) -> bool:
 
 def _complex(program: Program) -> bool:
     """Whether an input is complex, or an argument is, such as the dtype of a result."""
-    complex_inputs = any(each.dtype.is_complex for each in program.inputs)
+    complex_inputs = any(tensor.dtype.is_complex for tensor in program.inputs)
     return complex_inputs or "complex" in repr(program.instructions)
 
 

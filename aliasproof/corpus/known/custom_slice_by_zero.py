@@ -35,6 +35,6 @@ BUG = KnownBug(
     ("aot", "aot-epilogue"),
     ("2.13", "2.15"),
     mended,
-    plausible=lambda program: any(0 in each.strides for each in program.inputs),
+    plausible=lambda program: any(0 in tensor.strides for tensor in program.inputs),
     rank=840,
 )

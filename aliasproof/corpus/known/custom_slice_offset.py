@@ -38,6 +38,6 @@ BUG = KnownBug(
     ("aot", "aot-epilogue"),
     ("2.13", "2.15"),
     mended,
-    plausible=lambda program: any(each.offset for each in program.inputs),
+    plausible=lambda program: any(tensor.offset for tensor in program.inputs),
     rank=830,
 )

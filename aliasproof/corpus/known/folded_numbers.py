@@ -19,10 +19,10 @@ def mended(original: Callable[..., Any], folder: Any, node: fx.Node) -> Any:
     Torch folds each constant as a tensor of size [1]. A tensor without dimensions does not promote
     the dtype of others, and one of size [1] does.
     """
-    found, noted = original(folder, node), node.meta.get("val")
-    if isinstance(found, torch.Tensor) and isinstance(noted, torch.Tensor):
-        return found.to(noted.dtype)
-    return found
+    folded, noted = original(folder, node), node.meta.get("val")
+    if isinstance(folded, torch.Tensor) and isinstance(noted, torch.Tensor):
+        return folded.to(noted.dtype)
+    return folded
 
 
 BUG = KnownBug(

@@ -31,7 +31,9 @@ def mended(
 
     Torch replaces the written tensor with the result of the functional op, whatever its strides.
     """
-    before = [(each, each.shape, each.stride()) for each in _written(func, args, kwargs or {})]
+    before = [
+        (tensor, tensor.shape, tensor.stride()) for tensor in _written(func, args, kwargs or {})
+    ]
     result = original(self, func, types, args, kwargs)
     for tensor, shape, strides in before:
         if tensor.shape == shape and tensor.stride() != strides:
@@ -48,8 +50,8 @@ def _written(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     for index, argument in enumerate(arguments):
         if argument.name in kwargs:
             given[index] = kwargs[argument.name]
-    found = tree_leaves([given.get(index) for index in facts(op).writes])  # may be lists
-    return [each.elem for each in found if isinstance(each, FunctionalTensor)]
+    operands = tree_leaves([given.get(index) for index in facts(op).writes])  # may be lists
+    return [operand.elem for operand in operands if isinstance(operand, FunctionalTensor)]
 
 
 def _give_strides(tensor: torch.Tensor, strides: Sequence[int]) -> None:

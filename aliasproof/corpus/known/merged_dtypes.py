@@ -9,8 +9,8 @@ from aliasproof.programs.program import Program
 
 
 def _share_across_dtypes(program: Program) -> bool:
-    return len({(each.storage, each.dtype) for each in program.inputs}) > len(
-        {each.storage for each in program.inputs}
+    return len({(tensor.storage, tensor.dtype) for tensor in program.inputs}) > len(
+        {tensor.storage for tensor in program.inputs}
     )
 
 

@@ -10,7 +10,7 @@ def _custom_write_to_number(program: Program) -> bool:
     custom = any(
         call.mutates() and not call.op.startswith("aten.") for call in program.instructions
     )
-    return custom and any(each.sizes == () for each in program.inputs)
+    return custom and any(tensor.sizes == () for tensor in program.inputs)
 
 
 BUG = KnownBug(

@@ -26,12 +26,12 @@ def mended(
     Where AOTAutograd sees that inputs of two dtypes overlap, it refuses to write them, as its error
     says.
     """
-    found = original(tensors, **options)
+    overlapping = original(tensors, **options)
     for one, first in enumerate(tensors):
         for other, second in enumerate(tensors[:one]):
             if first.itemsize != second.itemsize and _bytes_meet(first, second):
-                found = {*found, one, other}
-    return found
+                overlapping = {*overlapping, one, other}
+    return overlapping
 
 
 def _bytes_meet(first: torch.Tensor, second: torch.Tensor) -> bool:
@@ -49,8 +49,8 @@ def _extent(tensor: torch.Tensor) -> tuple[Any, Any]:
 
 
 def _shares_across_item_sizes(program: Program) -> bool:
-    sizes = {(each.storage, each.dtype.itemsize) for each in program.inputs}
-    return len(sizes) > len({each.storage for each in program.inputs})
+    sizes = {(tensor.storage, tensor.dtype.itemsize) for tensor in program.inputs}
+    return len(sizes) > len({tensor.storage for tensor in program.inputs})
 
 
 BUG = KnownBug(

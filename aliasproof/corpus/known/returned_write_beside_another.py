@@ -49,6 +49,6 @@ BUG = KnownBug(
     ("aot:grad",),
     ("2.13",),
     mended,
-    plausible=lambda program: any(each.name in program.outputs for each in program.inputs),
+    plausible=lambda program: any(tensor.name in program.outputs for tensor in program.inputs),
     rank=280,
 )

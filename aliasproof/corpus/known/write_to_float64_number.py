@@ -35,7 +35,7 @@ BUG = KnownBug(
     ("2.13",),
     mended,
     plausible=lambda program: any(
-        each.sizes == () and each.dtype is torch.float64 for each in program.inputs
+        tensor.sizes == () and tensor.dtype is torch.float64 for tensor in program.inputs
     ),
     rank=310,
 )

@@ -9,8 +9,8 @@ from aliasproof.programs.program import Program
 def _overlapping_input(program: Program) -> bool:
     return any(
         stride == 0 and size > 1
-        for each in program.inputs
-        for size, stride in zip(each.sizes, each.strides, strict=True)
+        for tensor in program.inputs
+        for size, stride in zip(tensor.sizes, tensor.strides, strict=True)
     )
 
 
