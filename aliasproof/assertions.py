@@ -62,19 +62,19 @@ def assert_equivalent(
     # A shrinker tries many programs, and shows one.
     shrinking = given is None and currently_in_test_context()
     compare = partial(check, function, given, [target], second_inputs=second_inputs, device=device)
-    comparison = _compared(compare, shrinking=shrinking)
+    comparison = _comparison(compare, shrinking=shrinking)
     status = comparison.exit_status(accept_documented=accept_documented)
     if status == NOTHING_JUDGED:
         if shrinking:
             event("not judged")
             reject()
-        raise NotJudged(f"nothing was compared\n{_printed(function, comparison)}")
+        raise NotJudged(f"nothing was compared\n{_report_text(function, comparison)}")
     if status == DIFFERS:
-        shown = _printed(function, comparison)
+        shown = _report_text(function, comparison)
         raise AssertionError(f"\n{shown}\n{_reproduction(function, given, comparison)}")
 
 
-def _compared(compare: Callable[..., Check], *, shrinking: bool) -> Check:
+def _comparison(compare: Callable[..., Check], *, shrinking: bool) -> Check:
     """The check. Most programs that fail show it without the oracles on graphs, which take long."""
     with _quiet_logs():
         comparison = compare(without_graphs=NO_GRAPHS if shrinking else "")
@@ -95,7 +95,7 @@ def _quiet_logs() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def _printed(function: Program | Function, comparison: Check) -> str:
+def _report_text(function: Program | Function, comparison: Check) -> str:
     """What `aliasproof check` prints."""
     text = io.StringIO()
     console = Console(file=text, highlight=False, emoji=False, markup=False, width=FILE_WIDTH)
@@ -116,7 +116,7 @@ def _reproduction(function: Program | Function, inputs: object, comparison: Chec
         program: Program | None = function
     else:
         with _quiet_logs():
-            program = _lifted(function, inputs)
+            program = _as_program(function, inputs)
     if program is None:
         return f"\nTo reproduce by the command line, {NO_FILE}:\n    {command}"
     what = "this" if program is function else "its ATen calls"
@@ -124,7 +124,7 @@ def _reproduction(function: Program | Function, inputs: object, comparison: Chec
     return f"\nTo reproduce, put {what} into FILE.py:\n    {command}\n\n{source}"
 
 
-def _lifted(function: Function, inputs: object) -> Program | None:
+def _as_program(function: Function, inputs: object) -> Program | None:
     """The function as a program with its inputs' values; None where that is long or impossible."""
     try:
         comparable = Comparable.of(function, inputs)

@@ -79,7 +79,7 @@ class TargetCheck:
     def at_work(self, workers: int) -> Iterator[None]:
         """Start processes, and end them when the context ends."""
         for _ in range(workers):
-            self._idle.put(self._started())
+            self._idle.put(self._new_worker())
         try:
             yield
         finally:
@@ -92,7 +92,7 @@ class TargetCheck:
         """Give up all checks that are under way."""
         self._stopping.set()
 
-    def _started(self) -> _Worker:
+    def _new_worker(self) -> _Worker:
         worker = _Worker(Isolated(self.limits, self.subject.program.device))
         worker.process.call(ATTEND, self.request, self.subject)
         return worker
@@ -101,20 +101,20 @@ class TargetCheck:
         worker = self._idle.get()
         try:
             if not worker.prepared:
-                prepared = self._waited(worker.process)
+                prepared = self._await_outcome(worker.process)
                 if not isinstance(prepared, Returned):
-                    worker = self._started() if isinstance(prepared, Death) else worker
+                    worker = self._new_worker() if isinstance(prepared, Death) else worker
                     raise _not_prepared(prepared)
                 worker.prepared = True
             worker.process.call(CALL, self.kept.grade, candidate)
-            outcome = self._waited(worker.process)
+            outcome = self._await_outcome(worker.process)
             if isinstance(outcome, Death):
-                worker = self._started()
+                worker = self._new_worker()
             return self._grade(outcome)
         finally:
             self._idle.put(worker)
 
-    def _waited(self, process: Isolated) -> Outcome:
+    def _await_outcome(self, process: Isolated) -> Outcome:
         while (outcome := process.outcome()) is None:
             if self._stopping.is_set():
                 raise Stopped

@@ -32,7 +32,7 @@ from aliasproof.trials.examination import examine
 from aliasproof.trials.passes import first_wrong_pass
 from aliasproof.trials.trial import Case, EagerRun, Trial, run_eager
 from aliasproof.trials.value_search import Budget
-from aliasproof.user_code.call_arguments import checked
+from aliasproof.user_code.call_arguments import check_arguments
 from aliasproof.user_code.comparable import Comparable
 from aliasproof.user_code.user_file import raised_text
 
@@ -123,7 +123,7 @@ def prepare(
         raise UserError(
             "check(function, inputs): inputs are missing; only a Program brings its own"
         )
-    checked(inputs, "inputs")
+    check_arguments(inputs, "inputs")
     comparable = Comparable.of(function, inputs)
     notes = list(comparable.notes)
     if comparable.captured:
@@ -147,7 +147,7 @@ def _case(comparable: Comparable, second_inputs: object, device: str | None) -> 
     """The function with its inputs. Each run gets fresh clones: no run sees what another wrote."""
     case = Case(comparable.function, lambda: _seeded(clone_inputs(comparable.inputs)))
     if second_inputs is not None:
-        checked(second_inputs, "second_inputs")
+        check_arguments(second_inputs, "second_inputs")
         second = comparable.other_inputs(second_inputs)
         case.second_inputs = lambda: _seeded(clone_inputs(second))
     return case if device is None else case.on(device)
@@ -184,11 +184,11 @@ def check_target(
     reports = {name: renamed_report(report, eager.names) for name, report in reports.items()}
     result = _result(target, reports, trial, eager.names)
     if result.violated and not without_graphs:
-        result = replace(result, blamed=_blamed(case, target, result.violations[0]))
-    return replace(result, missed=_missed(case, result, trial)) if missed else result
+        result = replace(result, blamed=_wrong_pass(case, target, result.violations[0]))
+    return replace(result, missed=_missed_opportunities(case, result, trial)) if missed else result
 
 
-def _blamed(case: Case, target: Target, violation: Violation) -> str:
+def _wrong_pass(case: Case, target: Target, violation: Violation) -> str:
     """The pass after which the target is wrong; empty if nothing tells."""
     try:
         # Experiments with the code generator take many seconds.
@@ -214,7 +214,9 @@ def _result(
     return replace(result, rows=tuple(named_rows(trial.eager, trial.target, names, first_call)))
 
 
-def _missed(case: Case, result: TargetResult, trial: Trial | None) -> Sequence[Opportunity] | None:
+def _missed_opportunities(
+    case: Case, result: TargetResult, trial: Trial | None
+) -> Sequence[Opportunity] | None:
     """What the last graph could have done in place; None if the target is wrong.
 
     None too if there is no graph that runs by itself.

@@ -88,7 +88,7 @@ def versions() -> str:
     """The versions of aliasproof, torch and Python. No package is imported for it."""
     from importlib.metadata import PackageNotFoundError, version
 
-    def installed(name: str) -> str:
+    def version_of(name: str) -> str:
         # A checkout on PYTHONPATH is not an installed package.
         try:
             return version(name)
@@ -96,7 +96,7 @@ def versions() -> str:
             return "not installed"
 
     python = ".".join(map(str, sys.version_info[:3]))
-    return f"aliasproof {installed('aliasproof')}, torch {installed('torch')}, Python {python}"
+    return f"aliasproof {version_of('aliasproof')}, torch {version_of('torch')}, Python {python}"
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -64,7 +64,7 @@ def explain(
             # A program is a graph already: a trace could only change it.
             captured, code = fx.GraphModule(torch.nn.Module(), as_graph(function)), function
         else:
-            captured, inputs, notes = _captured(function, inputs)
+            captured, inputs, notes = _captured_graph(function, inputs)
             code = _source_of(function)
         note = definedness_note(captured, inputs)
         notes += [] if note is None else [note]
@@ -74,7 +74,7 @@ def explain(
     # Tracing runs the user's code, so any exception can come out of it.
     except Exception as error:
         raise UserError(f"it cannot be traced: {raised_text(error, file)}") from error
-    functional, reinplaced = _compiled(captured, inputs, views, note)
+    functional, reinplaced = _graphs(captured, inputs, views, note)
     graphs = (program, graph_lines(functional, inputs), graph_lines(reinplaced, inputs))
     made = tuple(map(_shown_decision, decisions(reinplaced)))
     return Explanation(code, *graphs, made, tuple(notes))
@@ -91,7 +91,7 @@ def explain_file(path: Path, names: tuple[str, str], views: Views) -> Explanatio
     return apply_to(path, FileNames(*names), action)
 
 
-def _compiled(
+def _graphs(
     captured: fx.GraphModule, inputs: Sequence[torch.Tensor], views: Views, note: str | None
 ) -> tuple[fx.GraphModule, fx.GraphModule]:
     """The functional and the reinplaced graph. `note` says why a refusal may be expected."""
@@ -104,7 +104,7 @@ def _compiled(
         raise UserError(f"the reference pass refuses it: {refused}{why}") from refused
 
 
-def _captured(
+def _captured_graph(
     function: Function, inputs: object
 ) -> tuple[fx.GraphModule, Sequence[torch.Tensor], list[str]]:
     """The graph of a function, its inputs with the captured tensors, and notes on the latter."""

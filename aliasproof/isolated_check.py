@@ -67,7 +67,7 @@ class IsolatedCheck:
         begin = RemoteCall("", BEGIN, (self.request,))
         pool = Pool(begin, self.limits, self.most, device=self.request.device or CPU)
         with pool.at_work():
-            begun = self._begun(pool.prepare())
+            begun = self._beginning(pool.prepare())
             yield begun
             for name in begun.targets:
                 pool.submit(self._call(name))
@@ -83,7 +83,7 @@ class IsolatedCheck:
     def _call(self, name: str, graphs: str = "") -> RemoteCall:
         return RemoteCall(name, RUN_TARGET, (name, self.request.missed, graphs))
 
-    def _begun(self, outcome: Outcome) -> Begun:
+    def _beginning(self, outcome: Outcome) -> Begun:
         if isinstance(outcome, Death):
             raise UserError(f"{self.request.path}: {outcome.step} {self._ending(outcome)}")
         if isinstance(outcome, Raised):

@@ -26,7 +26,7 @@ from aliasproof.trials.examination import examine
 from aliasproof.trials.trial import Case, run_eager, run_trial
 from aliasproof.trials.worker import quiet_torch
 from aliasproof.user_code import user_file
-from aliasproof.user_code.call_arguments import checked
+from aliasproof.user_code.call_arguments import check_arguments
 from aliasproof.user_code.comparable import Comparable
 from aliasproof.user_code.user_file import FileNames, UserFunction
 
@@ -50,7 +50,7 @@ def begin(request: MinimizeRequest) -> Subject:
         raise UserError(f"there is no oracle '{request.oracle}'{hint}")
     quiet_torch()
     step("the file")
-    lifted = user_file.apply_to(request.path, FileNames(*request.names), _lifted)
+    lifted = user_file.apply_to(request.path, FileNames(*request.names), _lift)
     global _function  # noqa: PLW0603
     if _function is not None and request.device is not None:
         _function = _function.on(request.device)
@@ -59,11 +59,11 @@ def begin(request: MinimizeRequest) -> Subject:
     return Subject(program, lifted.notes, not namespaces <= OUR_NAMESPACES)
 
 
-def _lifted(given: UserFunction | Program) -> LiftedProgram:
+def _lift(given: UserFunction | Program) -> LiftedProgram:
     if isinstance(given, Program):
         return LiftedProgram(given)
     global _function  # noqa: PLW0603
-    checked(given.inputs, "inputs")
+    check_arguments(given.inputs, "inputs")
     comparable = Comparable.of(given.function, given.inputs)
     _function = Case.of_function(comparable.function, comparable.inputs)
     step("the function in eager")

@@ -15,23 +15,23 @@ from aliasproof.programs.errors import UserError
 def whole_number(text: str, least: int, what: str = "", names: Sequence[str] = ()) -> Any:
     """An option for a whole number. `text` is its help; an error says `what` it must be."""
 
-    def checked(option: typer.CallbackParam, value: int | None) -> int | None:
+    def check(option: typer.CallbackParam, value: int | None) -> int | None:
         if value is not None and value < least:
             raise UserError(f"{option.opts[0]} {value}: give {what}at least {least}")
         return value
 
-    return typer.Option(*names, metavar="NUMBER", help=text, callback=checked)
+    return typer.Option(*names, metavar="NUMBER", help=text, callback=check)
 
 
 def above_zero(metavar: str, text: str, what: str = "a number above 0") -> Any:
     """An option for a finite number above 0, in the same way."""
 
-    def checked(option: typer.CallbackParam, value: float | None) -> float | None:
+    def check(option: typer.CallbackParam, value: float | None) -> float | None:
         if value is not None and not 0 < value < math.inf:
             raise UserError(f"{option.opts[0]} {value:g}: give {what}")
         return value
 
-    return typer.Option(metavar=metavar, help=text, callback=checked)
+    return typer.Option(metavar=metavar, help=text, callback=check)
 
 
 Targets = Annotated[

@@ -143,7 +143,7 @@ class _Proving:
         shapes = tuple(tuple(map(str, shape)) for shape in self.inputs.shapes)
         try:
             before = self.inputs.layout(self.function)
-            compiled = self._compiled()
+            compiled = self._compile()
             after = self.inputs.layout(compiled, "the target")
             # Last, since the guards of both runs are assumptions.
             assumptions = self.inputs.assumptions(sizes.low, sizes.high)
@@ -157,22 +157,22 @@ class _Proving:
         # A proof is about fake tensors. Where a real run disagrees with them, it proves nothing.
         untrue = self._untrue(before, after, compiled, assumptions)
         proofs = tuple(
-            self._confirmed(proof, untrue, compiled)
+            self._confirm(proof, untrue, compiled)
             for proof in prove(before, after, assumptions, self.limit)
         )
-        texts, covered = _as_python(assumptions), _covered(assumptions, sizes)
+        texts, covered = _as_python(assumptions), _coverage(assumptions, sizes)
         return TargetProofs(self.target.name, shapes, texts, proofs, covered)
 
-    def _confirmed(self, proof: Proof, untrue: dict[str, str], compiled: Function) -> PairProof:
+    def _confirm(self, proof: Proof, untrue: dict[str, str], compiled: Function) -> PairProof:
         """The proof, unless real runs contradict it."""
         reasons = [untrue[name] for name in sorted({proof.one, proof.other} & untrue.keys())]
         if proof.answer is Answer.PROVED and reasons:
             return PairProof(replace(proof, answer=Answer.UNKNOWN, how=reasons[0]))
         if proof.answer is Answer.REFUTED:
-            return self._replayed(proof, compiled)
+            return self._replay(proof, compiled)
         return PairProof(proof)
 
-    def _compiled(self) -> Function:
+    def _compile(self) -> Function:
         """The symbolic build. Raises `Rejected` if there is none."""
         # Not an error: the answer for each pair is then unknown, with this reason.
         if self.build is None:
@@ -232,7 +232,7 @@ class _Proving:
         # 16 bytes: the largest item size, that of complex128.
         return 16 * sum(counts) > MOST_BYTES
 
-    def _replayed(self, proof: Proof, compiled: Function) -> PairProof:
+    def _replay(self, proof: Proof, compiled: Function) -> PairProof:
         """A refutation with its counterexample, or unknown if a real run does not show one."""
         assert proof.sizes is not None
         try:
@@ -289,7 +289,7 @@ def _shared_byte(
     return Counterexample(shapes, (witness.indices_a, witness.indices_b), witness.byte - start)
 
 
-def _covered(assumptions: Assumptions, sizes: Range) -> Covered | None:
+def _coverage(assumptions: Assumptions, sizes: Range) -> Covered | None:
     # `equal` has the symbols that an equation determines. They are sizes of the inputs too.
     symbols = len(assumptions.ranges) + len(assumptions.equal)
     if not symbols or assumptions.count is None or sizes.high is None:

@@ -53,13 +53,13 @@ def pytest_configure(config: pytest.Config) -> None:
         _plan(config)
 
 
-def _given(config: pytest.Config, name: str) -> str:
+def _option(config: pytest.Config, name: str) -> str:
     option = config.getoption(f"--aliasproof-{name}")
     return str(config.getini(f"aliasproof_{name}") if option is None else option)
 
 
 def _whole(config: pytest.Config, name: str, least: int) -> int:
-    text = _given(config, name)
+    text = _option(config, name)
     if not re.fullmatch(r"\d{1,18}", text) or int(text) < least:
         raise pytest.UsageError(
             f"--aliasproof-{name} {text}: give a whole number, at least {least}"
@@ -68,7 +68,7 @@ def _whole(config: pytest.Config, name: str, least: int) -> int:
 
 
 def _seconds(config: pytest.Config, name: str) -> float:
-    text = _given(config, name)
+    text = _option(config, name)
     try:
         number = float(text)
     except ValueError:
@@ -79,8 +79,8 @@ def _seconds(config: pytest.Config, name: str) -> float:
 
 
 def _plan(config: pytest.Config) -> ShardPlan:
-    programs, known = _whole(config, "programs", 1), _given(config, "known")
-    shards = _whole(config, "shards", 1) if _given(config, "shards") else None
+    programs, known = _whole(config, "programs", 1), _option(config, "known")
+    shards = _whole(config, "shards", 1) if _option(config, "shards") else None
     if known not in KNOWN:
         raise pytest.UsageError(f"--aliasproof-known {known}: give one of {', '.join(KNOWN)}")
     return ShardPlan(
@@ -88,7 +88,7 @@ def _plan(config: pytest.Config) -> ShardPlan:
         ShardPlan.shards_for(programs, shards),
         _whole(config, "seed", 0),
         _seconds(config, "timeout"),
-        _seconds(config, "limit") if _given(config, "limit") else None,
+        _seconds(config, "limit") if _option(config, "limit") else None,
         known,
         _paths(config),
     )
@@ -148,7 +148,7 @@ class ShardItem(pytest.Item):
 
         Never that of an earlier run: the target may have been mended since.
         """
-        given, name = _given(self.config, "run"), self.test.folder_name
+        given, name = _option(self.config, "run"), self.test.folder_name
         if not given:
             made: Path = self.config._tmp_path_factory.mktemp(name)  # type: ignore[attr-defined]
             return made, False

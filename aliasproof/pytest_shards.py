@@ -118,8 +118,8 @@ class ShardTest:
                 env=self.environment(),
                 start_new_session=True,
             )
-            with _ended(process):
-                late = not _waited(process, self.plan.timeout)
+            with _kill_at_end(process):
+                late = not _wait(process, self.plan.timeout)
             texts = []
             for file in (output, errors):
                 file.seek(0)
@@ -128,7 +128,7 @@ class ShardTest:
 
 
 @contextlib.contextmanager
-def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
+def _kill_at_end(process: subprocess.Popen[bytes]) -> Iterator[None]:
     """At the end, also at Ctrl-C, no process of this one is left."""
     try:
         yield
@@ -138,7 +138,7 @@ def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
         process.wait()
 
 
-def _waited(process: subprocess.Popen[bytes], seconds: float) -> bool:
+def _wait(process: subprocess.Popen[bytes], seconds: float) -> bool:
     """Wait for the end. After the time limit, ask the campaign to write what it has."""
     try:
         process.wait(seconds)
@@ -186,7 +186,7 @@ class ShardOutcome:
         ]
 
     @property
-    def known(self) -> list[str]:
+    def known_bugs(self) -> list[str]:
         """The known bugs of torch that were hit: how often, the title, and the issue."""
         bugs = [] if self.campaign is None else self.campaign["known bugs"]
         return [
@@ -204,12 +204,12 @@ class ShardOutcome:
             ("aliasproof_shard", f"{self.test.number}/{plan.shards}"),
             ("aliasproof_programs", str(self.ran)),
             ("aliasproof_signatures", " ".join(signatures)),
-            *(("aliasproof_known_bug", bug) for bug in self.known),
+            *(("aliasproof_known_bug", bug) for bug in self.known_bugs),
         ]
 
     def failure(self) -> str | None:
         """The message of a test that fails; None if it passes."""
-        wrong = [*self._problems(), *map(self._shown, self.findings)]
+        wrong = [*self._problems(), *map(self._finding_text, self.findings)]
         if not wrong:
             return None
         count = f"{self.ran} programs, seed {self.test.plan.seed}"
@@ -236,7 +236,7 @@ class ShardOutcome:
         if not self.late and all(count["programs"] == count["discarded"] for count in counts):
             yield "Nothing was tested: the target was given no program, or took none."
 
-    def _shown(self, finding: dict[str, Any]) -> str:
+    def _finding_text(self, finding: dict[str, Any]) -> str:
         """A finding: what differs, the reduced program, and its script."""
         what = f"{finding['oracle']}: {finding['kind']} ({finding['place']})"
         known = f"\nknown bug: {finding['known']}" if finding["known"] else ""

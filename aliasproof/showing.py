@@ -149,7 +149,7 @@ def _status(stored: Finding | StoredSuspicion, examination: Examination) -> Stat
     if any((violation.oracle, violation.kind) == kind for violation in violations):
         return Status("still there", f"Still there {here}.")
     if violations:
-        other = _named(violations[0])
+        other = _violation_text(violations[0])
         return Status("another violation", f"Another violation {here}: {other}.")
     if examination.documented:
         first = examination.documented[0]
@@ -158,7 +158,7 @@ def _status(stored: Finding | StoredSuspicion, examination: Examination) -> Stat
     return Status("gone", f"Gone {here}: target and eager do the same.")
 
 
-def _named(violation: Violation) -> str:
+def _violation_text(violation: Violation) -> str:
     return f"{violation.oracle}: {violation.describe()}"
 
 

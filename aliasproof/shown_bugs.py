@@ -51,7 +51,7 @@ def differences(bug: KnownBug) -> Iterator[ShownDifference]:
                 )
 
 
-def reproduced(bug: KnownBug, server: ConfirmationServer) -> ShownDifference | None:
+def first_shown(bug: KnownBug, server: ConfirmationServer) -> ShownDifference | None:
     """The first difference that a script shows in a fresh process."""
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "reproducer.py"
@@ -70,7 +70,7 @@ def document() -> str:
     before = shown_differences()
     try:
         for identifier, bug in sorted(KNOWN_BUGS.items()):
-            shown = reproduced(bug, server) or before.get(identifier)
+            shown = first_shown(bug, server) or before.get(identifier)
             if shown is None:
                 print(f"no reproducer shows {identifier}", file=sys.stderr)
             else:

@@ -19,7 +19,7 @@ import z3
 
 from aliasproof.programs.errors import UserError
 from benchmarks import ablation, models, pass_cost, scenario_yield, sweep, throughput
-from benchmarks.tables import Figures, show, written
+from benchmarks.tables import Figures, as_json, show
 
 SECONDS = 120  # of a search, by default
 # These run if no name is given.
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             parser.error(f"{name}: {error}")
         for table in result.tables():
             show(table)
-        figures[name] = written(result)
+        figures[name] = as_json(result)
     if options.json is not None:
         options.json.write_text(json.dumps(figures, indent=2) + "\n")
 

@@ -95,10 +95,10 @@ def measure_scene(name: str) -> ModelCost:
     """Measure one scene on all sides, which take turns."""
     sides = {backend: Side(name, backend) for backend in SIDES}
     try:
-        firsts = [_asked(sides, FIRST) for _ in range(FIRST_CALLS)]
-        results = _asked(sides, RESULTS)
-        steps = [_asked(sides, STEP) for _ in range(ROUNDS)]
-        peaks = _asked(sides, PEAK)
+        firsts = [_answers(sides, FIRST) for _ in range(FIRST_CALLS)]
+        results = _answers(sides, RESULTS)
+        steps = [_answers(sides, STEP) for _ in range(ROUNDS)]
+        peaks = _answers(sides, PEAK)
     except _SideFailedError as error:
         return ModelCost(name, error=str(error))
     finally:
@@ -140,7 +140,7 @@ class Side:
         self.process.join()
 
 
-def _asked(sides: Mapping[str, Side], what: str) -> dict[str, Any]:
+def _answers(sides: Mapping[str, Side], what: str) -> dict[str, Any]:
     answers = {}
     for backend, side in sides.items():
         answers[backend] = side.ask(what)

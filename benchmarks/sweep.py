@@ -154,10 +154,12 @@ def _swept(name: str, process: _Process) -> Swept:
     counts: collections.Counter[tuple[str, str]] = collections.Counter()
     refused: collections.Counter[tuple[str, str]] = collections.Counter()
     shown: list[tuple[str, str]] = []
-    samples = process.listed(name)
+    samples = process.samples_of(name)
     if not isinstance(samples, list):
         # To list samples calls no pass, so this is torch's, or ours.
-        shown.append((str(SweepAnswer.EAGER_RAISES), f"{name}, its samples: {_described(samples)}"))
+        shown.append(
+            (str(SweepAnswer.EAGER_RAISES), f"{name}, its samples: {_failure_text(samples)}")
+        )
         return Swept(name, counts, refused, shown)
     for sample in samples:
         for layout in LAYOUTS:
@@ -203,7 +205,7 @@ class _Process:
             self._isolated.stop()
         self._isolated = None
 
-    def listed(self, subject: str) -> list[Sample] | Death | Raised:
+    def samples_of(self, subject: str) -> list[Sample] | Death | Raised:
         """The calls of a subject."""
         self._subjects += 1
         if self._subjects % _SUBJECTS_PER_PROCESS == 0:
@@ -216,7 +218,7 @@ class _Process:
         for mode in MODES:
             reply = self._call("call_outcome", sample, layout, mode.name, self.samples, self.seed)
             if not isinstance(reply, Returned):
-                yield mode.name, _ended(reply)
+                yield mode.name, _failed_outcome(reply)
             elif reply.value is not None:
                 yield mode.name, reply.value
 
@@ -231,17 +233,17 @@ class _Process:
         return reply
 
 
-def _ended(failure: Death | Raised) -> Outcome:
+def _failed_outcome(failure: Death | Raised) -> Outcome:
     """The answer where a call returned none. The step of a death says whose fault that is.
 
     An error is of the sweep itself, since an error of the passes is part of their outcome.
     """
     died_in_eager = isinstance(failure, Death) and failure.step == sweep_modes.EAGER_STEP
     answer = SweepAnswer.EAGER_RAISES if died_in_eager else SweepAnswer.CRASH
-    return Outcome(answer, _described(failure))
+    return Outcome(answer, _failure_text(failure))
 
 
-def _described(failure: Death | Raised) -> str:
+def _failure_text(failure: Death | Raised) -> str:
     if isinstance(failure, Raised):
         return " ".join(str(failure.error).split())[-400:]
     return f"{failure.step}: {failure.describe()} {' < '.join(map(str, failure.stack[:3]))}"

@@ -80,11 +80,11 @@ def _by_dynamo(backend: Any, function: Function, sample: Tensors, *, dynamic: bo
     torch._dynamo.reset()
     calls: list[object] = []
 
-    def counted(graph_module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
+    def counting_backend(graph_module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
         calls.append(graph_module)
         return backend(graph_module, inputs)
 
-    compiled = torch.compile(function, backend=counted, dynamic=dynamic or None)
+    compiled = torch.compile(function, backend=counting_backend, dynamic=dynamic or None)
 
     def run(*tensors: torch.Tensor) -> object:
         result: object = compiled(*tensors)
@@ -216,7 +216,7 @@ class _Comparison:
         torch.manual_seed(SEED)
         return observe(self.function, self.fresh())
 
-    def _compiled(self, compiler: Compiler) -> Observation:
+    def _observe_compiled(self, compiler: Compiler) -> Observation:
         # Two sets, since a build may mutate the inputs that it traces with.
         sample, inputs = self.sample(), self.fresh()
 
@@ -229,7 +229,7 @@ class _Comparison:
 
     def outcome(self, mode: Mode) -> Outcome:
         """Compare, and explain a difference."""
-        compiled = self._compiled(mode.compiler)
+        compiled = self._observe_compiled(mode.compiler)
         if compiled.error is not None and (refused := refusal(compiled.error)) is not None:
             return Outcome(SweepAnswer.REFUSED, _reason(str(refused)))
         if isinstance(compiled.error, _NotCompiledError):
@@ -237,21 +237,21 @@ class _Comparison:
         violations = _violations(self.eager, compiled)
         if not violations:
             return Outcome(SweepAnswer.RIGHT)
-        shown = _shown(violations[0], compiled.error)
+        shown = _evidence(violations[0], compiled.error)
         if _violations(self.eager, self._eager()):
             return Outcome(SweepAnswer.EAGER_DIFFERS, shown)
-        if (undefined := self._undefined()) is not None:
+        if (undefined := self._undefined_reason()) is not None:
             return Outcome(SweepAnswer.UNDEFINED, undefined)
         step("aot_eager")
         for compiler in mode.beside:
-            others = _violations(self.eager, self._compiled(compiler))
+            others = _violations(self.eager, self._observe_compiled(compiler))
             if _symptoms(violations) <= _symptoms(others):
                 return Outcome(SweepAnswer.LIKE_AOT_EAGER, shown)
         return Outcome(
             SweepAnswer.CRASH if compiled.error is not None else SweepAnswer.WRONG, shown
         )
 
-    def _undefined(self) -> str | None:
+    def _undefined_reason(self) -> str | None:
         """Why the function is undefined in eager; None if it is defined."""
         torch.manual_seed(SEED)
         try:
@@ -291,7 +291,7 @@ def _reason(message: str) -> str:
     return plain[:120]
 
 
-def _shown(violation: Violation, error: BaseException | None) -> str:
+def _evidence(violation: Violation, error: BaseException | None) -> str:
     evidence = ", ".join(f"{key} {value}" for key, value in violation.evidence.items())
     text = f"{violation.oracle}: {violation.describe()}; {evidence}"
     return " ".join((f"{text} {type(error).__name__}" if error is not None else text).split())[:400]

@@ -28,7 +28,7 @@ class Table:
 class Figures(Protocol):
     """The figures of one benchmark.
 
-    It is a dataclass of plain values, so that `written` can make JSON of it.
+    It is a dataclass of plain values, so that `as_json` can make JSON of it.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
@@ -38,14 +38,14 @@ class Figures(Protocol):
         ...
 
 
-def written(value: object) -> Any:
+def as_json(value: object) -> Any:
     """A result in the types of JSON. A key of several parts is written as "part: part"."""
     if is_dataclass(value):
-        return {field.name: written(getattr(value, field.name)) for field in fields(value)}
+        return {field.name: as_json(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
-        return {_key(key): written(item) for key, item in value.items()}
+        return {_key(key): as_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [written(item) for item in value]
+        return [as_json(item) for item in value]
     return value
 
 

@@ -70,7 +70,7 @@ class TimeAccount:
         return 1 - self.shares["target"]
 
     @property
-    def asked(self) -> float:
+    def oracle_ratio(self) -> float:
         """The time of all oracles as a multiple of the target's own."""
         return (self.spent.oracles + self.spent.graphs) / self.spent.target
 
@@ -138,7 +138,9 @@ class Throughput:
         )
         note += f" {percent(drawn.raised / tried)}, {percent(drawn.undefined / tried)} undefined in"
         note += " eager."
-        asked = ", ".join(f"{account.target} {percent(account.asked)}" for account in self.accounts)
+        asked = ", ".join(
+            f"{account.target} {percent(account.oracle_ratio)}" for account in self.accounts
+        )
         notes = [note, f"All oracles together, as a share of the target's own time: {asked}."]
         columns = ("target", *self.accounts[0].shares, "harness")
         return Table("throughput: where the time goes", columns, rows, notes)

@@ -80,12 +80,12 @@ def check(
     else:
         share = MEMORY_SHARE * memory_available()
         limits = Limits(limit, int(share if memory is None else memory * 2**30))
-        events = _isolated(request, limits)
-    checked = _printed(request, events, strict=strict, as_json=json)
+        events = _isolated_results(request, limits)
+    checked = _print_check(request, events, strict=strict, as_json=json)
     return checked.exit_status(accept_documented=accept_documented, strict=strict)
 
 
-def _isolated(request: CheckRequest, limits: Limits) -> Iterator[Begun | TargetResult]:
+def _isolated_results(request: CheckRequest, limits: Limits) -> Iterator[Begun | TargetResult]:
     if request.device is not None:  # before a process is started for it
         from aliasproof.programs.devices import require_device
 
@@ -95,7 +95,7 @@ def _isolated(request: CheckRequest, limits: Limits) -> Iterator[Begun | TargetR
     return IsolatedCheck(request, limits).results()
 
 
-def _printed(
+def _print_check(
     request: CheckRequest, events: Iterator[Begun | TargetResult], *, strict: bool, as_json: bool
 ) -> Check:
     """The check, printed as it goes on."""

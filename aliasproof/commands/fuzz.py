@@ -142,7 +142,7 @@ def fuzz(
     """
     started = time.monotonic()  # what is asked to take 40 seconds includes the import of torch
     given: dict[str, Any] = {"seed": seed, "programs": programs, "group": group, "device": device}
-    given |= {"limit": limit, "memory": memory, "workers": _bounded(workers, cluster)}
+    given |= {"limit": limit, "memory": memory, "workers": _worker_count(workers, cluster)}
     given |= {"past_known": past_known or profile == "ci" or None, "share": _share(shard)}
     given |= {"seconds": _duration(seconds, programs, until, profile)}
     given |= {"finish": (seconds, programs, until) == (None, None, None)}
@@ -154,7 +154,7 @@ def fuzz(
     return int(any_finding and (fail_on_findings or profile == "ci"))
 
 
-def _bounded(workers: int | None, cluster: str | None) -> int | None:
+def _worker_count(workers: int | None, cluster: str | None) -> int | None:
     cores = os.cpu_count() or 1
     # On a cluster, the CPUs of each node are the bound.
     if workers is not None and workers > LARGEST * cores and cluster is None:

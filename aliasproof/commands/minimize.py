@@ -153,7 +153,7 @@ def _minimize(given: str, request: MinimizeRequest, options: MinimizeOptions) ->
     """Reduce what is in a file, and print the result. Returns the exit status."""
     from aliasproof.programs.devices import require_device
 
-    request = _located(given, request, by_target=options.interesting is None)
+    request = _complete(given, request, by_target=options.interesting is None)
     options.validate(request)
     if request.device is not None:  # before a process is started for it
         require_device(request.device)
@@ -167,7 +167,7 @@ def _minimize(given: str, request: MinimizeRequest, options: MinimizeOptions) ->
     return _finish(minimized, request, options, kept, named)
 
 
-def _located(given: str, request: MinimizeRequest, *, by_target: bool) -> MinimizeRequest:
+def _complete(given: str, request: MinimizeRequest, *, by_target: bool) -> MinimizeRequest:
     """The request with the path of the file. What a campaign stored brings what must stay."""
     from aliasproof.campaigns.store.stored import StoredSuspicion, locate, read_stored
 
@@ -206,7 +206,7 @@ def _value(outcome: Outcome, request: MinimizeRequest) -> Any:
     return outcome.value
 
 
-def _begun(process: Isolated, request: MinimizeRequest) -> Subject:
+def _subject(process: Isolated, request: MinimizeRequest) -> Subject:
     """The program to reduce. This process, too, must know the operators that it calls."""
     from aliasproof.candidate_checks import outcome_of
     from aliasproof.user_code import user_file
@@ -219,7 +219,7 @@ def _begun(process: Isolated, request: MinimizeRequest) -> Subject:
     return subject
 
 
-def _kept(outcome: Outcome, request: MinimizeRequest) -> Kept:
+def _difference(outcome: Outcome, request: MinimizeRequest) -> Kept:
     """The difference that must stay."""
     from aliasproof.campaigns.failure.kept import Kept
     from aliasproof.trials.attribution import Symptom
@@ -239,7 +239,7 @@ def _by_script(request: MinimizeRequest, options: MinimizeOptions) -> Minimized:
 
     assert options.interesting is not None
     with _process(request, options) as process:
-        subject = _begun(process, request)
+        subject = _subject(process, request)
     check = ScriptCheck(options.interesting, options.limit)
     if not check(subject.program):
         raise UserError(
@@ -258,9 +258,9 @@ def _by_target(
     from aliasproof.candidate_checks import TargetCheck, outcome_of
 
     with _process(request, options) as process:
-        subject = _begun(process, request)
+        subject = _subject(process, request)
         outcome = outcome_of(process, f"{SESSION}:find", subject.program, request)
-    kept = _kept(outcome, request)
+    kept = _difference(outcome, request)
     symptom = kept.symptom
     print_lines(notes(), f"keeps {symptom.oracle}: {symptom.kind}, target {symptom.target}")
     check = TargetCheck(request, subject, kept, options.limits)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aliasproof.commands.triage import opened
+from aliasproof.commands.triage import open_store
 from aliasproof.options import Json, OwnTarget
 from aliasproof.reports.console import (
     new_table,
@@ -89,7 +89,7 @@ def _bugs(folder: Path | None) -> AbstractContextManager[Sequence[Replayable]]:
         return known_bugs()
     if not _is_run(folder):
         return findings_of(folder)
-    with opened(folder) as store:
+    with open_store(folder) as store:
         return findings_of(folder, History.of(store).was_fixed)
 
 
@@ -104,7 +104,7 @@ def _keep(run: Path, replays: Sequence[Replayed]) -> None:
     from aliasproof.campaigns.publish.replaying import NOT_RUN, REGRESSED, STILL
     from aliasproof.campaigns.store.finding_states import keep_replay
 
-    with opened(run) as store:
+    with open_store(run) as store:
         for replayed in replays:
             if replayed.word != NOT_RUN:
                 shown = replayed.word in (STILL, REGRESSED)

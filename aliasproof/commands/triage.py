@@ -42,7 +42,7 @@ def triage(
 
     if (finding is None) != (state is None):
         raise UserError("give a finding and --state, or neither to list all")
-    with opened(run) as store:
+    with open_store(run) as store:
         if finding is not None and state is not None:
             set_state(store, finding, state, link, note)
         entries = triaged(store)
@@ -61,7 +61,7 @@ def triage(
 
 
 @contextlib.contextmanager
-def opened(run: Path) -> Iterator[Store]:
+def open_store(run: Path) -> Iterator[Store]:
     """The store of a run. Raises `UserError` if it is no run, or in use."""
     from aliasproof.campaigns.store.store import Store
     from aliasproof.campaigns.store.store_schema import NAME

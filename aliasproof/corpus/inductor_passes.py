@@ -14,7 +14,7 @@ from torch import fx
 aten = torch.ops.aten
 
 
-def copied(node: fx.Node, index: int, **kwargs: Any) -> None:
+def copy_operand(node: fx.Node, index: int, **kwargs: Any) -> None:
     """Give a call a copy of its operand with this index."""
     from torch._inductor.fx_passes import reinplace  # noqa: PLC0415
 

@@ -77,7 +77,7 @@ def view(
     return Input("", -1 if storage is None else storage, dtype, sizes, strides, offset)
 
 
-def written(body: str, *views: Input, bytes_of: dict[int, int] | None = None) -> Program:
+def program_of(body: str, *views: Input, bytes_of: dict[int, int] | None = None) -> Program:
     """The program with this body, as `source` prints it, and inputs x0, x1, ...
 
     A storage is as long as its views need; `bytes_of` gives other lengths, in bytes. The dtype of a

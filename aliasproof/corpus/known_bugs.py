@@ -11,7 +11,7 @@ from aliasproof.corpus import known
 from aliasproof.corpus.known_bug import KnownBug
 
 
-def _declared() -> Iterator[KnownBug]:
+def _declarations() -> Iterator[KnownBug]:
     for module in pkgutil.iter_modules(known.__path__, f"{known.__name__}."):
         bug: KnownBug = importlib.import_module(module.name).BUG
         yield bug
@@ -19,7 +19,7 @@ def _declared() -> Iterator[KnownBug]:
 
 # In this order they are tried. A program can show several: the first that explains it counts.
 KNOWN_BUGS: dict[str, KnownBug] = {
-    bug.identifier: bug for bug in sorted(_declared(), key=lambda bug: bug.rank)
+    bug.identifier: bug for bug in sorted(_declarations(), key=lambda bug: bug.rank)
 }
 
 

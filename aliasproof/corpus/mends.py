@@ -42,13 +42,13 @@ def together(*mends: Mend) -> Mend:
     """The mend that is all of these."""
 
     @contextlib.contextmanager
-    def entered() -> Iterator[None]:
+    def enter_all() -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             for mend in mends:
                 stack.enter_context(mend())
             yield
 
-    return entered
+    return enter_all
 
 
 def mends(*paths: str, keys: Sequence[Any] = ()) -> Callable[[Function], Mend]:
@@ -69,7 +69,7 @@ def _attribute_replaced(path: str, replacement: Function) -> Iterator[None]:
     *owners, name = names.split(".")
     owner = functools.reduce(getattr, owners, importlib.import_module(module))
     original = getattr(owner, name)
-    call: Any = functools.wraps(original)(_given(original, replacement))
+    call: Any = functools.wraps(original)(_with_original(original, replacement))
     if isinstance(inspect.getattr_static(owner, name), classmethod):
         call = staticmethod(call)  # the original has its class already
     with mock.patch.object(owner, name, call):
@@ -81,11 +81,11 @@ def _entries_replaced(path: str, replacement: Function, *keys: Any) -> Iterator[
     module, _, names = path.partition(":")
     table: Any = functools.reduce(getattr, names.split("."), importlib.import_module(module))
     table = table() if callable(table) else table
-    with mock.patch.dict(table, {key: _given(table[key], replacement) for key in keys}):
+    with mock.patch.dict(table, {key: _with_original(table[key], replacement) for key in keys}):
         yield
 
 
-def _given(original: Function, replacement: Function) -> Function:
+def _with_original(original: Function, replacement: Function) -> Function:
     """A function, since another callable would be no method in a class."""
 
     def call(*args: Any, **kwargs: Any) -> Any:

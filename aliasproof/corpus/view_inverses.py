@@ -78,7 +78,7 @@ def _outside_of_calls(replacement: Replacement) -> Replacement:
     depth = 0
 
     def replace(call: Call, op: OpOverload, args: Sequence[Any]) -> Any:
-        def counted(*operands: Any, **options: Any) -> Any:
+        def counting_call(*operands: Any, **options: Any) -> Any:
             nonlocal depth
             depth += 1
             try:
@@ -86,7 +86,7 @@ def _outside_of_calls(replacement: Replacement) -> Replacement:
             finally:
                 depth -= 1
 
-        return NotImplemented if depth else replacement(counted, op, args)
+        return NotImplemented if depth else replacement(counting_call, op, args)
 
     return replace
 

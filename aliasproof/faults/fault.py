@@ -169,10 +169,10 @@ def instead_of_entries(
     for key in keys:
         require_same_parameters(wrong, table[key])
 
-    def replaced() -> AbstractContextManager[object]:
+    def replacement() -> AbstractContextManager[object]:
         return mock.patch.dict(table, dict.fromkeys(keys, wrong))
 
-    return fault(wrong, source, Passes(within=replaced))
+    return fault(wrong, source, Passes(within=replacement))
 
 
 def instead_of(
@@ -197,14 +197,14 @@ def instead_of(
     require_same_parameters(wrong, right)
 
     @contextlib.contextmanager
-    def replaced() -> Iterator[None]:
+    def replacement() -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             for owner in owners:
                 new = property(wrong) if is_property else wrong
                 stack.enter_context(mock.patch.object(owner, name, new))
             yield
 
-    return fault(wrong, source, Passes(rules=rules, within=replaced))
+    return fault(wrong, source, Passes(rules=rules, within=replacement))
 
 
 def _owner(home: str | type) -> ModuleType | type:

@@ -61,7 +61,7 @@ class CallArguments:
                 names.append(name)
         return CallArguments(self.args, self.kwargs, tuple(names[: len(self.args)]))
 
-    def named(self) -> Iterator[tuple[str, object]]:
+    def by_name(self) -> Iterator[tuple[str, object]]:
         """Each argument with its name; `[0]` where the function does not tell it."""
         for index, value in enumerate(self.args):
             yield (self.names[index] if index < len(self.names) else f"[{index}]"), value
@@ -75,7 +75,7 @@ class CallArguments:
     def tensors(self) -> dict[str, torch.Tensor]:
         """The tensors in the arguments by their paths, each object once."""
         tensors: dict[int, tuple[str, torch.Tensor]] = {}
-        for name, value in self.named():
+        for name, value in self.by_name():
             for path, leaf in leaves(value, name):
                 if isinstance(leaf, torch.Tensor):
                     tensors.setdefault(id(leaf), (path, leaf))
@@ -85,7 +85,7 @@ class CallArguments:
         """The tensors by their paths; an object that occurs twice has both."""
         return {
             path: leaf
-            for name, value in self.named()
+            for name, value in self.by_name()
             for path, leaf in leaves(value, name)
             if isinstance(leaf, torch.Tensor)
         }
@@ -94,7 +94,7 @@ class CallArguments:
         """The leaves that are no tensors, by their paths."""
         return [
             (path, leaf)
-            for name, value in self.named()
+            for name, value in self.by_name()
             for path, leaf in leaves(value, name)
             if not isinstance(leaf, torch.Tensor)
         ]
@@ -111,7 +111,7 @@ def _has_names(value: object) -> bool:
     return type(value) is dict and all(isinstance(key, str) for key in value)
 
 
-def checked(given: object, place: str) -> CallArguments:
+def check_arguments(given: object, place: str) -> CallArguments:
     """The arguments. Raises `UserError` with the path of a tensor that cannot be compared."""
     arguments = CallArguments.of(given)
     for path, tensor in arguments.tensors().items():

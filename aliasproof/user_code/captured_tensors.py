@@ -114,7 +114,7 @@ def _run(surroundings: Surroundings, *, gradients: bool) -> Found:
     error = None
     try:
         with (
-            surroundings.copied(dict(zip(originals, copies, strict=True))) as copied,
+            surroundings.copy_with(dict(zip(originals, copies, strict=True))) as copied,
             grad_mode(gradients=gradients),
             Replacing(work.replacement, work.note_result),
         ):

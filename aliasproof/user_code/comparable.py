@@ -87,20 +87,20 @@ class Leaves:
         replacements = {
             id(original): tensor for original, tensor in zip(originals, used, strict=True)
         }
-        left = list(self._left(replacements, parameters, passed))
+        left = list(self._leaves_after(replacements, parameters, passed))
         # The caller passed these tensors, not the leaves.
         back = {id(leaf): passed[index] for index, leaf in parameters.items()}
         self.output_names = tuple(name for name, _ in left)
         return [self._comparable(leaf, back) for _, leaf in left]
 
-    def _left(
+    def _leaves_after(
         self,
         replacements: Mapping[int, torch.Tensor],
         parameters: Mapping[int, torch.Tensor],
         passed: Sequence[torch.Tensor],
     ) -> Iterator[tuple[str, object]]:
         """Run the function. What it returns, what it changed around it, and the gradients."""
-        with self.surroundings.copied(replacements) as copied:
+        with self.surroundings.copy_with(replacements) as copied:
             before = dict(copied.leaves())
             recording = torch.enable_grad() if self.gradients else nullcontext()
             with recording, self._replacing(replacements):
@@ -179,7 +179,7 @@ class Comparable:
     def of(cls, function: Function, given: object) -> Comparable:
         """Find the tensors that a function uses. `given` is in a form of `CallArguments`."""
         surroundings = Surroundings.of(function, CallArguments.of(given))
-        usage, gradients = _searched(surroundings)
+        usage, gradients = _usage(surroundings)
         arguments = {id(tensor) for tensor in surroundings.arguments.tensors().values()}
         explicit, captured = [], []
         for key, (name, tensor) in comparable_tensors(surroundings).items():
@@ -251,7 +251,7 @@ def _text(constant: tuple[str, object]) -> tuple[str, str]:
     return path, repr(leaf) if isinstance(leaf, PLAIN) else type(leaf).__name__
 
 
-def _searched(surroundings: Surroundings) -> tuple[Found, bool]:
+def _usage(surroundings: Surroundings) -> tuple[Found, bool]:
     """What the function uses, and whether it runs autograd inside."""
     plain = search(surroundings, gradients=False)
     requires = any(tensor.requires_grad for _, tensor in surroundings.tensors().values())

@@ -70,7 +70,7 @@ class Surroundings:
         """All leaves with their paths: first those of the arguments. No two paths are equal."""
         # A module or a bound method has tensors itself: their names are those that it gives.
         roots = [
-            *self.arguments.named(),
+            *self.arguments.by_name(),
             ("", self.function),
             *((variable.name, variable.value) for variable in self.variables),
         ]
@@ -90,7 +90,7 @@ class Surroundings:
         return tensors
 
     @contextlib.contextmanager
-    def copied(self, replacements: Mapping[int, torch.Tensor]) -> Iterator[Surroundings]:
+    def copy_with(self, replacements: Mapping[int, torch.Tensor]) -> Iterator[Surroundings]:
         """A copy, with other tensors by the identity of those that they replace.
 
         The variables have their copies within this context alone.
@@ -137,7 +137,7 @@ def _variables(function: Function, arguments: CallArguments) -> Iterator[Variabl
     visited: set[types.FunctionType] = set()
     waiting = [
         *_functions(function),
-        *(callee for _, value in arguments.named() for callee in _functions(value)),
+        *(callee for _, value in arguments.by_name() for callee in _functions(value)),
     ]
     while waiting:
         code = waiting.pop(0)

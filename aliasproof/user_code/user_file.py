@@ -22,7 +22,7 @@ from aliasproof.programs.program import Program
 from aliasproof.programs.serialization import loads
 from aliasproof.programs.stored_text import read_text
 from aliasproof.reports.console import output_for_results
-from aliasproof.user_code.call_arguments import CallArguments, checked
+from aliasproof.user_code.call_arguments import CallArguments, check_arguments
 
 MODULE_NAME = "aliasproof_user_file"
 GIVE = "give FILE.py, PROGRAM.json or the folder of a finding"
@@ -95,15 +95,15 @@ def read(path: Path, names: FileNames) -> UserFunction | Program:
 def _from_module(path: Path, names: FileNames) -> UserFunction:
     module = _execute(path)
     function = _callable(module, names.function, path, "a function of the inputs")
-    given = _returned(path, module, names.inputs)
+    given = _inputs_from(path, module, names.inputs)
     _check_call(function, names.function, given, path)
     second = None
     if hasattr(module, SECOND_INPUTS):
-        second = _returned(path, module, SECOND_INPUTS)
+        second = _inputs_from(path, module, SECOND_INPUTS)
     return UserFunction(function, given, second)
 
 
-def _returned(path: Path, module: ModuleType, name: str) -> object:
+def _inputs_from(path: Path, module: ModuleType, name: str) -> object:
     """What a function returns that makes inputs. Raises `UserError` if these are none."""
     make_inputs = _callable(module, name, path, f"a function without arguments; {FORMS}")
     step(f"{name}()")
@@ -113,8 +113,8 @@ def _returned(path: Path, module: ModuleType, name: str) -> object:
         raise UserError(f"{path}: {name}() raises {raised_text(error, path)}") from error
     # Two common slips: the `return` is missing, or parentheses make a generator.
     if made is None or isinstance(made, (Iterator, set, frozenset)):
-        raise UserError(f"{path}: {name}() returns {_shown(made)}; {FORMS}")
-    checked(made, f"{path}: {name}()")
+        raise UserError(f"{path}: {name}() returns {_type_text(made)}; {FORMS}")
+    check_arguments(made, f"{path}: {name}()")
     return made
 
 
@@ -181,7 +181,7 @@ def _callable(module: ModuleType, name: str, path: Path, what: str) -> Callable[
     return function
 
 
-def _shown(value: object) -> str:
+def _type_text(value: object) -> str:
     return "None" if value is None else f"a value of type {type(value).__name__}"
 
 

@@ -10,7 +10,7 @@ import pytest
 from aliasproof.targets.registry import target
 from benchmarks import pass_cost, throughput
 from benchmarks.__main__ import BENCHMARKS, main
-from benchmarks.tables import Figures, Table, plain, written
+from benchmarks.tables import Figures, Table, as_json, plain
 
 # Of torch, about odd programs. As errors they would end runs: some come once a process.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -78,12 +78,12 @@ def test_a_result_can_be_printed_and_written(name, request):
     for table in result.tables():
         assert all(len(row) == len(table.columns) for row in table.rows)
         assert plain(table).startswith(table.title)
-    figures = written(result)
+    figures = as_json(result)
     assert json.loads(json.dumps(figures)) == figures
 
 
 def test_the_reasons_of_dropped_draws_are_written(checked):
-    instructions = written(checked)["accounts"][0]["instructions"]
+    instructions = as_json(checked)["accounts"][0]["instructions"]
     counts = checked.accounts[0].instructions
     assert instructions["reasons"] == {
         f"{op}: {reason}": count for (op, reason), count in counts.reasons.items()

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from aliasproof.campaigns.publish.reproducer import Compiler, confirm, render, script_for
-from aliasproof.corpus.known_bug import view, written
+from aliasproof.corpus.known_bug import program_of, view
 from aliasproof.generators.ops.custom import CUSTOM
 from aliasproof.oracles.judge import ON_RESULTS
 from aliasproof.oracles.verdict import Violation
@@ -97,7 +97,7 @@ def test_float8_is_compared_although_it_has_few_kernels(tmp_path: Path) -> None:
 
 def test_a_foreach_call_in_place_gives_its_operands(tmp_path: Path) -> None:
     # Inductor puts both calls in place, and the operator then returns nothing.
-    foreach = written(
+    foreach = program_of(
         """
         v0, v1 = aten._foreach_add.Scalar([x0, x1], 1)
         aten.copy_.default(x0, v0)

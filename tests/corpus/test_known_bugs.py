@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from aliasproof.corpus import known
-from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.known_bugs import KNOWN_BUGS
 from aliasproof.corpus.known_bugs import mended as mended_bugs
 from aliasproof.oracles.verdict import Verdict, Violation
@@ -97,7 +97,7 @@ OTHER_FORMS = {
     "reinplaced-operands": [
         (
             "fx-reinplace",
-            written(
+            program_of(
                 """
                 v0 = aten.arange.start_step(0, -1, -1)
                 v1 = aten.index_put.default(v0, [v0], x0)
@@ -110,7 +110,7 @@ OTHER_FORMS = {
     "composite-in-place": [
         (
             "functionalize",
-            written(
+            program_of(
                 """
                 v0 = aten.atleast_1d.default(x0)
                 aten.add_.Scalar(v0, 1)
@@ -121,7 +121,7 @@ OTHER_FORMS = {
         ),
         (
             "aot:cond",
-            written(
+            program_of(
                 """
                 aten.subtract_.Scalar(x0, 1)
                 v0 = aten.neg.default(x0)
@@ -134,7 +134,7 @@ OTHER_FORMS = {
     "lost-strides": [
         (
             "aot",
-            written(
+            program_of(
                 """
                 aten._foreach_zero_.default([x0])
                 v0 = aten.select_scatter.default(x0, x1, 0, 0)
@@ -148,7 +148,7 @@ OTHER_FORMS = {
     "metadata-taken-for-data": [
         (
             "functionalize",
-            written(
+            program_of(
                 """
                 v0 = aten.matrix_H.default(x0)
                 aten.resize_as_.default(v0, x1)
@@ -162,7 +162,7 @@ OTHER_FORMS = {
     "custom-result-unwritten": [
         (
             "aot",
-            written(
+            program_of(
                 """
                 v0 = aten._neg_view.default(x0)
                 torch.ops.aliasproof.add_.default(v0, x0)
@@ -175,7 +175,7 @@ OTHER_FORMS = {
     "reinplaced-result-outlives": [
         (
             "inductor-fx",
-            written(
+            program_of(
                 """
                 torch.ops.aliasproof.add_both.default(x0, x0)
                 v0 = aten.clone.default(x0)
@@ -199,7 +199,7 @@ def test_a_mend_removes_the_other_forms_of_the_bug(identifier: str) -> None:
 
 
 def test_a_copy_before_reinplacing_has_the_gaps_of_the_operand() -> None:
-    program = written(
+    program = program_of(
         """
         v0 = aten.slice_scatter.default(x0, x1, 0, 1)
         aten.add_.Scalar(x0, 1)
@@ -219,14 +219,14 @@ def test_the_mended_inverse_of_unfold_keeps_the_strides_of_the_base() -> None:
     aten.fill_.Scalar(v1, 1)
     return (v0,)
     """
-    program = written(body, view(2, 2, strides=(1, 2)))
+    program = program_of(body, view(2, 2, strides=(1, 2)))
     bug = replace(KNOWN_BUGS["unfold-inverse"], program=program)
     assert tried(bug, "aot").judgement.violations
     assert not tried(bug, "aot", bug).judgement.violations
 
 
 def test_a_write_through_an_expanded_number_is_equal_for_all_values_when_mended() -> None:
-    program = written(
+    program = program_of(
         "v0 = aten.expand.default(x0, [])\naten.add_.Scalar(v0, 1)\nreturn ()", view()
     )
     with mended_bugs(BUGS):

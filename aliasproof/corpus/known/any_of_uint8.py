@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
 from aliasproof.corpus.mends import LOWERINGS, mends, traced_dtype
 
 OPS = (torch.ops.aten.any.default, torch.ops.aten.any.dim, torch.ops.aten.any.dims)
@@ -27,7 +27,7 @@ BUG = KnownBug(
     "any-of-uint8",
     "any of a uint8 tensor is bool, and uint8 in eager",
     "https://github.com/pytorch/pytorch/issues/198081",
-    written(
+    program_of(
         """
         v0 = aten.any.default(x0)
         return (v0,)

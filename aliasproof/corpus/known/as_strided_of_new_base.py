@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aliasproof.corpus.known_bug import KnownBug, Mark, calls, view, written
+from aliasproof.corpus.known_bug import KnownBug, Mark, calls, program_of, view
 from aliasproof.programs.program import Program
 
 
@@ -15,7 +15,7 @@ BUG = KnownBug(
     "as-strided-of-new-base",
     "as_strided on a written tensor is applied to a new storage without offset and surroundings",
     "https://github.com/pytorch/pytorch/issues/120585",
-    written(
+    program_of(
         """
         aten.add_.Scalar(x0, 0)
         v0 = aten.as_strided.default(x0, [1], [0], 1)

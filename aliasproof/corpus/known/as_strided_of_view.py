@@ -8,7 +8,7 @@ from typing import Any
 from torch import fx
 from torch._ops import OpOverload
 
-from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
 from aliasproof.corpus.mends import mends
 
 
@@ -45,7 +45,7 @@ BUG = KnownBug(
     "as-strided-of-view",
     "as_strided of a view of an intermediate result reads memory behind the view",
     "https://github.com/pytorch/pytorch/issues/197431",
-    written(
+    program_of(
         """
         v0 = aten.add.Tensor(x0, x0)
         v1 = aten.expand.default(v0, [2, 2])

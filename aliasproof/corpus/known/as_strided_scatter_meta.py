@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import _prims
 
-from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
 
 
 # A function of `torch._prims` gets this code and its own globals, so no name of ours is used here.
@@ -42,7 +42,7 @@ BUG = KnownBug(
     "as-strided-scatter-meta",
     "the meta function of as_strided_scatter bounds the result by the elements of the view",
     "https://github.com/pytorch/pytorch/pull/186150",
-    written(
+    program_of(
         """
         v0 = aten.as_strided_scatter.default(x0, x1, [1], [1], 1)
         return (v0,)

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import fx
 
-from aliasproof.corpus.inductor_passes import copied, scatters_by_strides
-from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.inductor_passes import copy_operand, scatters_by_strides
+from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
 from aliasproof.corpus.mends import PASSES, mends
 
 
@@ -21,7 +21,7 @@ def mended(original: Callable[..., Any], graph: fx.Graph, node: fx.Node) -> Any:
     from torch._inductor.fx_passes import reinplace  # noqa: PLC0415
 
     if node.target is reinplace._generalized_scatter and scatters_by_strides(node):
-        copied(node, 0)
+        copy_operand(node, 0)
         node.target = reinplace._inplace_generalized_scatter
     return original(graph, node)
 
@@ -30,7 +30,7 @@ BUG = KnownBug(
     "as-strided-scatter-of-clone",
     "Inductor applies the strides and offset of as_strided_scatter to a clone",
     "https://github.com/pytorch/pytorch/pull/186150",
-    written(
+    program_of(
         """
         v0 = aten.as_strided_scatter.default(x0, x1, [1], [1], 0)
         return (v0,)

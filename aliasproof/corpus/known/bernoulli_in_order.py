@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
 from aliasproof.corpus.mends import mends_kernel
 
 DROPOUTS = ("dropout", "alpha_dropout", "feature_dropout", "feature_alpha_dropout")
@@ -27,7 +27,7 @@ BUG = KnownBug(
     "bernoulli-in-order",
     "bernoulli_ becomes bernoulli, which draws the numbers of a transposed tensor in another order",
     "",
-    written(
+    program_of(
         """
         aten.bernoulli_.float(x0, 0.5)
         return ()

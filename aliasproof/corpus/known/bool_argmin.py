@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
 from aliasproof.corpus.mends import LOWERINGS, mends, run_in_eager
 
 MIN = torch.ops.aten.min.dim
@@ -27,7 +27,7 @@ BUG = KnownBug(
     "bool-argmin",
     "min of a bool tensor along a dimension returns the position of a True beside a False",
     "https://github.com/pytorch/pytorch/issues/184893",
-    written(
+    program_of(
         """
         v0, v1 = aten.min.dim(x0, 0)
         return v0, v1

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
 from aliasproof.corpus.mends import mends
 
 _COPYING: list[bool] = []  # the original calls itself, for a copy that nothing else uses
@@ -41,7 +41,7 @@ BUG = KnownBug(
     "cat-input-written",
     "a write into an operand of cat also changes the result, and the other way round",
     "https://github.com/pytorch/pytorch/issues/177821",
-    written(
+    program_of(
         """
         v0 = aten.add.Tensor(x0, x0)
         v1 = aten.cat.default([v0, x0])

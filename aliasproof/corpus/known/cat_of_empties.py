@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
 from aliasproof.corpus.mends import DECOMPOSITIONS, mends
 
 aten = torch.ops.aten
@@ -33,7 +33,7 @@ BUG = KnownBug(
     "cat-of-empties",
     "Inductor's cat ignores the dtype of empty operands",
     "",
-    written(
+    program_of(
         """
         v0 = aten.cat.default([x0, x1, x2])
         return (v0,)

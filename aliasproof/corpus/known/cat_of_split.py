@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
 from aliasproof.corpus.mends import narrows
 
 
@@ -18,7 +18,7 @@ BUG = KnownBug(
     "cat-of-split",
     "Inductor's cat of the parts of an input is the input itself, and sees later writes to it",
     "",
-    written(
+    program_of(
         """
         v0, v1 = aten.split_with_sizes.default(x0, [1, 1], 1)
         v2 = aten.cat.default([v0, v1], 1)

@@ -8,7 +8,7 @@ from typing import Any
 from torch import fx
 
 from aliasproof.corpus.inductor_passes import hidden_from_noops
-from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.mends import PASSES, mends
 
 
@@ -36,7 +36,7 @@ BUG = KnownBug(
     "collapsed-copies",
     "Inductor returns one tensor twice for two clones of it",
     "",
-    written(
+    program_of(
         """
         v0 = aten.add.Scalar(x0, 1)
         v1 = aten.clone.default(v0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.mends import DECOMPOSITIONS, mends
 from aliasproof.programs.program import Program
 
@@ -35,7 +35,7 @@ BUG = KnownBug(
     "complex-numbers",
     "Inductor's sum of complex64 and a complex128 number is complex128",
     "",
-    written(
+    program_of(
         """
         v0 = aten.add.Tensor(x0, x1)
         return (v0,)

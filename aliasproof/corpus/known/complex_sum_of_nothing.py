@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.mends import DECOMPOSITIONS, mends
 
 aten = torch.ops.aten
@@ -29,7 +29,7 @@ BUG = KnownBug(
     "complex-sum-of-nothing",
     "Inductor's sum of complex tensors of sizes (1, 0) raises 'stride must be divisible by 2'",
     "https://github.com/pytorch/pytorch/issues/190274",
-    written(
+    program_of(
         """
         v0 = aten.add.Tensor(x0, x0)
         return (v0,)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import torch
 from torch._ops import OpOverload
 
-from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.programs.program import Program
 from aliasproof.programs.schemas import resolve
 
@@ -70,7 +70,7 @@ BUG = KnownBug(
     "torch.func.functionalize takes square_, subtract_, fill_diagonal_ and others for custom"
     " operators and refuses them",
     "",
-    written(
+    program_of(
         """
         aten.square_.default(x0)
         return ()

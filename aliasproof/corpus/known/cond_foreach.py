@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.mends import mends
 from aliasproof.programs.program import Program
 
@@ -54,7 +54,7 @@ BUG = KnownBug(
     "cond-foreach",
     "a branch of torch.cond cannot write by a foreach call: an assertion expects a tensor",
     "",
-    written(
+    program_of(
         """
         aten._foreach_neg_.default([x0])
         v0 = aten.neg.default(x0)

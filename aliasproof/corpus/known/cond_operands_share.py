@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch._subclasses.functional_tensor import FunctionalTensorMode
 
-from aliasproof.corpus.known_bug import KnownBug, view, writes, written
+from aliasproof.corpus.known_bug import KnownBug, program_of, view, writes
 from aliasproof.corpus.mends import mends
 
 
@@ -26,8 +26,8 @@ def mended(
     Torch gives a branch a new tensor for each operand that a branch writes, and the old tensors of
     all others. It then functionalizes the branches, where each operand is a tensor of its own.
     """
-    bases, viewed = _on_bases(operands)
-    return original(mode, predicate, viewed(true), viewed(false), bases)
+    bases, on_views = _on_bases(operands)
+    return original(mode, predicate, on_views(true), on_views(false), bases)
 
 
 def _on_bases(operands: Sequence[Any]) -> tuple[list[Any], Callable[..., Any]]:
@@ -51,13 +51,13 @@ def _on_bases(operands: Sequence[Any]) -> tuple[list[Any], Callable[..., Any]]:
         # The branches stay what they are: other mends look at them.
         return list(operands), lambda branch: branch
 
-    def viewed(branch: Callable[..., Any]) -> Callable[..., Any]:
+    def on_views(branch: Callable[..., Any]) -> Callable[..., Any]:
         def call(*given: Any) -> Any:
             return branch(*(_view(given[index], layout) for index, layout in places))
 
         return call
 
-    return bases, viewed
+    return bases, on_views
 
 
 def _is_shared(operand: torch.Tensor, operands: Sequence[Any]) -> bool:
@@ -82,7 +82,7 @@ BUG = KnownBug(
     "cond-operands-share",
     "a branch of torch.cond writes an operand, and reads a view of it with the old contents",
     "",
-    written(
+    program_of(
         """
         v0 = aten.alias.default(x0)
         aten.add_.Scalar(x0, 1)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.mends import mends_kernel
 
 
@@ -35,7 +35,7 @@ BUG = KnownBug(
     "copy-of-odd-storage",
     "functional copy asserts nbytes % dtype_size == 0 of the storage that a view is in",
     "",
-    written(
+    program_of(
         """
         aten.copy_.default(x0, x1)
         return ()

@@ -9,7 +9,7 @@ import torch
 from torch import fx
 
 from aliasproof.corpus.inductor_passes import hidden_from_noops
-from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.mends import PASSES, mends
 
 aten = torch.ops.aten
@@ -43,7 +43,7 @@ BUG = KnownBug(
     "copy-of-written-input",
     "Inductor removes a clone of an input that is written before the clone is read",
     "https://github.com/pytorch/pytorch/issues/198131",
-    written(
+    program_of(
         """
         v0 = aten.clone.default(x0)
         aten.add_.Scalar(x0, 1)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
 from aliasproof.corpus.mends import narrows
 
 
@@ -24,7 +24,7 @@ BUG = KnownBug(
     "cumsum-of-constant",
     "Inductor's cumsum of full((n,), 2.5, dtype=int64) adds up 2.5",
     "https://github.com/pytorch/pytorch/pull/190328",
-    written(
+    program_of(
         """
         v0 = aten.full_like.default(x0, 2)
         v1 = aten.cumsum.default(v0, 0)

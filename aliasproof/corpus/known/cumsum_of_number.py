@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
 from aliasproof.corpus.mends import narrows
 
 
@@ -18,7 +18,7 @@ BUG = KnownBug(
     "cumsum-of-number",
     "Inductor raises IndexError for the cumsum of a constant tensor without dimensions",
     "",
-    written(
+    program_of(
         """
         v0 = aten.ones_like.default(x0)
         v1 = aten.cumsum.default(v0, 0)

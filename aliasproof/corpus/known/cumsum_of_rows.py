@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
 from aliasproof.corpus.mends import narrows
 
 
@@ -20,7 +20,7 @@ BUG = KnownBug(
     "cumsum-of-rows",
     "the cumsum of a constant is one row, expanded, so a write to the output changes all rows",
     "",
-    written(
+    program_of(
         """
         v0 = aten.ones_like.default(x0)
         v1 = aten.cumsum.default(v0, 0)

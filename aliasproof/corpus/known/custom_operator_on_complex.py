@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.mends import mends
 from aliasproof.programs.program import Program
 
@@ -35,7 +35,7 @@ BUG = KnownBug(
     "custom-operator-on-complex",
     "Inductor raises 'auto_functionalized_v2 was not removed' for a custom operator on complex64",
     "",
-    written(
+    program_of(
         """
         torch.ops.aliasproof.double.default(x0)
         return ()

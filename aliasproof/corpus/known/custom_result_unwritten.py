@@ -7,7 +7,7 @@ from typing import Any
 
 from torch._higher_order_ops import auto_functionalize
 
-from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.mends import mends
 from aliasproof.programs.program import Program
 
@@ -41,7 +41,7 @@ BUG = KnownBug(
     "custom-result-unwritten",
     "a write to the result of a custom in-place operator does not change the argument",
     "",
-    written(
+    program_of(
         """
         v0 = torch.ops.aliasproof.add_.default(x0, x0)
         aten.add_.Scalar(v0, 1)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.mends import mends
 
 
@@ -24,7 +24,7 @@ BUG = KnownBug(
     "custom-slice-by-zero",
     "ZeroDivisionError where a custom operator writes an empty slice with a stride of 0",
     "",
-    written(
+    program_of(
         """
         v0 = aten.slice.Tensor(x0, 0, 1)
         torch.ops.aliasproof.double.default(v0)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from aliasproof.corpus.functional_layouts import layout_of_value
-from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.mends import mends
 
 
@@ -27,7 +27,7 @@ BUG = KnownBug(
     "custom-slice-offset",
     "a custom operator that writes x[1:] writes another slice if x has a storage offset",
     "",
-    written(
+    program_of(
         """
         v0 = aten.slice.Tensor(x0, 0, 1)
         torch.ops.aliasproof.double.default(v0)

@@ -9,7 +9,7 @@ from unittest import mock
 from torch._higher_order_ops import auto_functionalize
 
 from aliasproof.corpus.functional_layouts import layout_of_value
-from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.mends import mends
 
 
@@ -42,7 +42,7 @@ BUG = KnownBug(
     "custom-view-of-new-base",
     "a custom operator that writes v = x[0] after x.add_(1) writes x[1] if x has an offset",
     "",
-    written(
+    program_of(
         """
         v0 = aten.select.int(x0, 0, 0)
         aten.add_.Scalar(x0, 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aliasproof.corpus.known_bug import KnownBug, Mark, calls, inputs_share, view, written
+from aliasproof.corpus.known_bug import KnownBug, Mark, calls, inputs_share, program_of, view
 from aliasproof.programs.program import Program
 
 
@@ -14,7 +14,7 @@ BUG = KnownBug(
     "detach-of-merged-input",
     "x.detach_() raises 'Can't detach views in-place' if AOTAutograd merges x with another input",
     "",
-    written(
+    program_of(
         """
         aten.detach_.default(x1)
         aten.add_.Scalar(x0, 1)

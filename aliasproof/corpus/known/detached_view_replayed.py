@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
 from aliasproof.corpus.mends import mends
 
 
@@ -29,7 +29,7 @@ BUG = KnownBug(
     "detached-view-replayed",
     "x.t().detach(), returned beside x.t(), is not transposed in training; other views raise",
     "",
-    written(
+    program_of(
         """
         v0 = aten.mul.Scalar(x0, 2)
         v1 = aten.t.default(v0)

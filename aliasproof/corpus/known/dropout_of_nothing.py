@@ -9,7 +9,7 @@ from unittest import mock
 import torch
 from torch._C import DispatchKey
 
-from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
 
 aten = torch.ops.aten
 KEYS = (DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd)
@@ -36,7 +36,7 @@ BUG = KnownBug(
     "dropout-of-nothing",
     "dropout in evaluation is a copy of its operand, which eager returns",
     "https://github.com/pytorch/pytorch/issues/115249",
-    written(
+    program_of(
         """
         v0 = aten.neg.default(x0)
         v1 = aten.dropout.default(v0, 0.5, False)

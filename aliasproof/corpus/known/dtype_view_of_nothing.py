@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from aliasproof.corpus.known_bug import KnownBug, view, views_dtype, written
+from aliasproof.corpus.known_bug import KnownBug, program_of, view, views_dtype
 from aliasproof.corpus.view_inverses import Call, mends_inverse
 
 aten = torch.ops.aten
@@ -33,7 +33,7 @@ BUG = KnownBug(
     "dtype-view-of-nothing",
     "a write through a view of another dtype raises if the tensor has no elements",
     "",
-    written(
+    program_of(
         """
         v0 = aten.view.dtype(x0, torch.float32)
         aten.add_.Scalar(v0, 1)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from aliasproof.corpus.known_bug import KnownBug, view, views_dtype, written
+from aliasproof.corpus.known_bug import KnownBug, program_of, view, views_dtype
 from aliasproof.corpus.mends import mends
 
 
@@ -29,7 +29,7 @@ BUG = KnownBug(
     "dtype-view-read-late",
     "a value computed from a view of another item size sees a later write to the viewed tensor",
     "https://github.com/pytorch/pytorch/issues/198101",
-    written(
+    program_of(
         """
         v0 = aten.view.dtype(x0, torch.int32)
         v1 = aten.add.Scalar(v0, 1)

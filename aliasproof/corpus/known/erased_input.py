@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from aliasproof.corpus.known_bug import KnownBug, view, views_dtype, written
+from aliasproof.corpus.known_bug import KnownBug, program_of, view, views_dtype
 from aliasproof.corpus.mends import PASSES, mends
 
 
@@ -33,7 +33,7 @@ BUG = KnownBug(
     "erased-input",
     "Inductor erases an input whose only use, a view of another dtype, was folded away",
     "",
-    written(
+    program_of(
         """
         v0 = aten.view.dtype(x0, torch.int32)
         v1 = aten.mul.Scalar(v0, 0)

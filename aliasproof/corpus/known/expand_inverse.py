@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from aliasproof.corpus.known_bug import KnownBug, Mark, calls, view, written
+from aliasproof.corpus.known_bug import KnownBug, Mark, calls, program_of, view
 from aliasproof.corpus.view_inverses import Call, mends_inverse
 from aliasproof.programs.program import Program
 
@@ -77,7 +77,7 @@ BUG = KnownBug(
     "expand-inverse",
     "a write through expand adds up the copies: the inverse is base + sum_to_size(written - base)",
     "https://github.com/pytorch/pytorch/issues/197448",
-    written(
+    program_of(
         """
         v0 = aten.expand.default(x0, [2])
         aten.zero_.default(v0)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.mends import PASSES, mends
 
 
@@ -29,7 +29,7 @@ BUG = KnownBug(
     "folded-numbers",
     "Inductor folds full((2,), 100, dtype=int8) + full((), 100) in int64",
     "",
-    written(
+    program_of(
         """
         v0 = aten.full_like.default(x0, 100)
         v1 = aten.full_like.default(x1, 100)

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from aliasproof.corpus.inductor_passes import copied
-from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.inductor_passes import copy_operand
+from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
 from aliasproof.corpus.mends import before_reinplacing
 
 aten = torch.ops.aten
@@ -29,14 +29,14 @@ def mended(graph: fx.Graph) -> None:
             index: Any = source.args[1]
             operands = call.args[0] if call.args else None
             if isinstance(operands, list | tuple) and operands[index] is not target:
-                copied(write, 1)
+                copy_operand(write, 1)
 
 
 BUG = KnownBug(
     "foreach-results",
     "Inductor puts a foreach call in place although its results go to other operands",
     "",
-    written(
+    program_of(
         """
         v0, v1 = aten._foreach_add.Scalar([x0, x1], 1)
         aten.copy_.default(x0, v1)

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import torch
 
-from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
 from aliasproof.corpus.mends import adds_kernel, together
 
 Tensors: TypeAlias = Sequence[torch.Tensor]
@@ -35,7 +35,7 @@ BUG = KnownBug(
     "foreach-tensor-of-scalars",
     "_foreach_addcdiv_ with a tensor of scalars raises 'Expected scalars to be on CPU, got meta'",
     "",
-    written(
+    program_of(
         """
         aten._foreach_addcdiv_.Tensor([x0], [x1], [x1], x2)
         return ()

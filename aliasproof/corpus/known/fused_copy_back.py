@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.mends import mends
 
 
@@ -31,7 +31,7 @@ BUG = KnownBug(
     "fused-copy-back",
     "after a first write, a second one is fused with a read of the tensor at other positions",
     "https://github.com/pytorch/pytorch/issues/198270",
-    written(
+    program_of(
         """
         aten.index_put_.default(x0, [x1], x2)
         v0 = aten.flip.default(x0, [0])

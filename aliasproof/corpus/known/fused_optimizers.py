@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
 from aliasproof.corpus.mends import adds_kernel
 
 # Those of `_fused_adam_` and `_fused_adamw_` with a number as rate have one.
@@ -30,7 +30,7 @@ BUG = KnownBug(
     "fused-optimizers",
     "_fused_adagrad_ and _fused_sgd_ raise NotImplementedError: they have no fake kernel",
     "",
-    written(
+    program_of(
         """
         aten._fused_adagrad_.default([x0], [x1], [x2], [x3], lr=1.0, lr_decay=0.0,
             weight_decay=0.0, eps=1.0, maximize=False)

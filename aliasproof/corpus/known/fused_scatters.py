@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import fx
 
-from aliasproof.corpus.inductor_passes import copied
-from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.inductor_passes import copy_operand
+from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.mends import PASSES, mends
 
 
@@ -24,7 +24,7 @@ def mended(original: Callable[..., Any], graph: fx.Graph) -> None:
         if node.target in _SCATTER_OP_TO_VIEW:
             inner = node.args[1]
             if inner.target in _SCATTER_OP_TO_VIEW and len(inner.users) > 1:
-                copied(node, 1)
+                copy_operand(node, 1)
     original(graph)
 
 
@@ -32,7 +32,7 @@ BUG = KnownBug(
     "fused-scatters",
     "Inductor fuses nested scatters, so that the results share memory",
     "",
-    written(
+    program_of(
         """
         v0 = aten.slice.Tensor(x0, 0, 0, 1)
         v1 = aten.select_scatter.default(v0, x1, 0, 0)

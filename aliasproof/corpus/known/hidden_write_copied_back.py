@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
 from aliasproof.corpus.mends import MERGED_INPUTS, mends
 from aliasproof.programs.custom_operators import NAMESPACE
 from aliasproof.programs.program import Program
@@ -52,7 +52,7 @@ BUG = KnownBug(
     "hidden-write-copied-back",
     "an input whose writes autograd does not see is copied back under autograd: gradient zero",
     "",
-    written(
+    program_of(
         """
         with torch.no_grad():
             aten.add_.Scalar(x0, 1)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.mends import PASSES, mends
 
 aten = torch.ops.aten
@@ -42,7 +42,7 @@ BUG = KnownBug(
     "identity-arithmetic",
     "Inductor returns x itself for x + 0, x * 1 and x / 1",
     "https://github.com/pytorch/pytorch/issues/197893",
-    written(
+    program_of(
         """
         v0 = aten.ones_like.default(x0)
         v1 = aten.mul.Tensor(x0, v0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
 from aliasproof.corpus.mends import mends
 
 
@@ -29,7 +29,7 @@ BUG = KnownBug(
     "index-read-while-written",
     "the index of x[index] = value is computed element by element while x is written",
     "",
-    written(
+    program_of(
         """
         v0 = aten.add.Scalar(x0, 1)
         v1 = aten.remainder.Scalar(v0, 3)

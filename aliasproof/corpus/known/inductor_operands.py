@@ -9,7 +9,7 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from aliasproof.corpus.inductor_passes import reinplaceable
-from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
 from aliasproof.corpus.mends import before_reinplacing
 
 aten = torch.ops.aten
@@ -45,7 +45,7 @@ BUG = KnownBug(
     "inductor-operands",
     "Inductor puts index_put in place although it reads its indices from what it writes",
     "https://github.com/pytorch/pytorch/pull/185450",
-    written(
+    program_of(
         """
         v0 = aten.sub.Scalar(x0, 1)
         v1 = aten.put.default(v0, v0, v0)

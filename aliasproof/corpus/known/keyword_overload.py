@@ -7,7 +7,7 @@ import keyword
 from collections.abc import Callable
 from typing import Any
 
-from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.mends import mends, together
 
 
@@ -41,7 +41,7 @@ BUG = KnownBug(
     "keyword-overload",
     "fx generates torch.ops.aten.random_.from for x.random_(0, 2), which is a SyntaxError",
     "https://github.com/pytorch/pytorch/issues/151432",
-    written(
+    program_of(
         """
         getattr(aten.random_, "from")(x0, 0, 2)
         return ()

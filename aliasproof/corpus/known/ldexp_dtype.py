@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
 from aliasproof.corpus.mends import LOWERINGS, mends, traced_dtype
 
 
@@ -26,7 +26,7 @@ BUG = KnownBug(
     "ldexp-dtype",
     "ldexp ignores the dtype of the exponent",
     "https://github.com/pytorch/pytorch/issues/197091",
-    written(
+    program_of(
         """
         v0 = aten.ldexp.Tensor(x0, x1)
         return (v0,)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
 from aliasproof.corpus.mends import LOWERINGS, mends, run_in_eager
 
 OP = torch.ops.aten.scatter.value_reduce
@@ -22,7 +22,7 @@ BUG = KnownBug(
     "long-scatter-of-number",
     "Inductor raises RuntimeError for x.scatter(0, i, 1, reduce='add') if i is longer than x",
     "",
-    written(
+    program_of(
         """
         v0 = aten.zeros_like.default(x1)
         v1 = aten.scatter.value_reduce(x0, 0, v0, 1, reduce='add')

@@ -10,7 +10,7 @@ from torch._ops import OpOverload
 from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
 from torch.utils._pytree import tree_leaves
 
-from aliasproof.corpus.known_bug import KnownBug, Mark, calls, view, writes, written
+from aliasproof.corpus.known_bug import KnownBug, Mark, calls, program_of, view, writes
 from aliasproof.corpus.mends import mends
 from aliasproof.programs.program import Program
 from aliasproof.programs.schemas import facts
@@ -32,7 +32,8 @@ def mended(
     Torch replaces the written tensor with the result of the functional op, whatever its strides.
     """
     before = [
-        (tensor, tensor.shape, tensor.stride()) for tensor in _written(func, args, kwargs or {})
+        (tensor, tensor.shape, tensor.stride())
+        for tensor in _written_tensors(func, args, kwargs or {})
     ]
     result = original(self, func, types, args, kwargs)
     for tensor, shape, strides in before:
@@ -41,7 +42,7 @@ def mended(
     return result
 
 
-def _written(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+def _written_tensors(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
     """The functional tensors, as C++ sees them, that the op writes."""
     if torch.Tag.inplace_view in op.tags:  # it writes metadata, so its strides may change
         return []
@@ -72,7 +73,7 @@ BUG = KnownBug(
     "lost-strides",
     "after a functionalized write, a tensor has the strides that the functional op returns",
     "https://github.com/pytorch/pytorch/issues/133512",
-    written(
+    program_of(
         """
         v0 = aten.copy.default(x0, x0)
         aten.add_.Scalar(v0, 0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
 from aliasproof.corpus.mends import mends
 
 
@@ -26,7 +26,7 @@ BUG = KnownBug(
     "mask-of-empty-dropout",
     "the mask of native_dropout is float32 in eager and bool on fakes if it has no elements",
     "",
-    written(
+    program_of(
         """
         v0, v1 = aten.native_dropout.default(x0, 0.5, True)
         v2 = aten.neg.default(v1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from aliasproof.corpus.known_bug import KnownBug, Mark, view, written
+from aliasproof.corpus.known_bug import KnownBug, Mark, program_of, view
 from aliasproof.programs.program import Program
 
 
@@ -18,7 +18,7 @@ BUG = KnownBug(
     "merged-dtypes",
     "inputs of several dtypes on one written storage are refused, even if these do not overlap",
     "https://github.com/pytorch/pytorch/issues/194747",
-    written(
+    program_of(
         """
         aten.add_.Scalar(x0, 1)
         return ()

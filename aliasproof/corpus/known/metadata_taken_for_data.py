@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
 from aliasproof.corpus.mends import mends_kernel, together
 
 aten = torch.ops.aten
@@ -33,7 +33,7 @@ BUG = KnownBug(
     "metadata-taken-for-data",
     "after y.set_(), a view of the old y is empty too, and after y.resize_as_(x), it is resized",
     "",
-    written(
+    program_of(
         """
         v0 = aten.add.Scalar(x0, 1)
         v1 = aten.alias.default(v0)

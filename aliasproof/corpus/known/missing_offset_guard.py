@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aliasproof.corpus.known_bug import KnownBug, Mark, inputs_share, view, writes, written
+from aliasproof.corpus.known_bug import KnownBug, Mark, inputs_share, program_of, view, writes
 from aliasproof.programs.program import Program
 
 
@@ -15,7 +15,7 @@ BUG = KnownBug(
     "a compiled function is not compiled again when the storage offset of overlapping inputs"
     " changes",
     "https://github.com/pytorch/pytorch/pull/184481",
-    written(
+    program_of(
         """
         aten.add_.Scalar(x1, 1)
         v0 = aten.mul.Scalar(x0, 1)

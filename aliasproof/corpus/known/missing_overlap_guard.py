@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aliasproof.corpus.known_bug import KnownBug, Mark, view, writes, written
+from aliasproof.corpus.known_bug import KnownBug, Mark, program_of, view, writes
 from aliasproof.programs.program import Program
 
 
@@ -14,7 +14,7 @@ BUG = KnownBug(
     "missing-overlap-guard",
     "a compiled function is not compiled again when its inputs begin or cease to overlap",
     "https://github.com/pytorch/pytorch/issues/139789",
-    written(
+    program_of(
         """
         aten.add_.Scalar(x1, 1)
         v0 = aten.mul.Scalar(x0, 1)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
 from aliasproof.corpus.mends import mends
 
 
@@ -24,7 +24,7 @@ BUG = KnownBug(
     "multi-output-view-of-written",
     "in training, a result of split of a written input does not share its memory",
     "https://github.com/pytorch/pytorch/pull/186503",
-    written(
+    program_of(
         """
         aten.add_.Scalar(x0, 1)
         v0, v1 = aten.split.Tensor(x0, 1)

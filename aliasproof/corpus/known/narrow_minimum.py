@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
-from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
 
 NARROW = (torch.uint8, torch.int8)
 
@@ -33,7 +33,7 @@ BUG = KnownBug(
     "narrow-minimum",
     "amin of 16 or more positive 8-bit integers is 0, and amax of negative ones too",
     "https://github.com/pytorch/pytorch/issues/191499",
-    written(
+    program_of(
         """
         v0 = aten.amin.default(x0, [0])
         return (v0,)

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import fx
 
-from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.mends import PASSES, mends
 
 
@@ -22,7 +22,7 @@ BUG = KnownBug(
     "negative-zero",
     "Inductor replaces x + 0.0 by x, which gives -0.0 for -0.0",
     "https://github.com/pytorch/pytorch/issues/189799",
-    written(
+    program_of(
         """
         v0 = aten.neg.default(x0)
         v1 = aten.mul.Scalar(v0, 0.0)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
 from aliasproof.corpus.mends import mends_kernel
 
 # `normal_kernel` fills contiguous tensors of this many elements at once (DistributionTemplates.h).
@@ -37,7 +37,7 @@ BUG = KnownBug(
     "normal-of-strided",
     "normal_ of a tensor with gaps draws other numbers, since it is functionalized on a dense copy",
     "",
-    written(
+    program_of(
         """
         aten.normal_.default(x0)
         return ()

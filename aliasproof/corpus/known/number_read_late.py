@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aliasproof.corpus.known_bug import KnownBug, Mark, view, written
+from aliasproof.corpus.known_bug import KnownBug, Mark, program_of, view
 from aliasproof.programs.program import Program
 
 
@@ -17,7 +17,7 @@ BUG = KnownBug(
     "number-read-late",
     "Inductor reads an input without dimensions after a custom operator has written it",
     "",
-    written(
+    program_of(
         """
         v0 = aten.add.Scalar(x0, 1)
         torch.ops.aliasproof.double.default(x0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from aliasproof.corpus.known_bug import KnownBug, Mark, view, written
+from aliasproof.corpus.known_bug import KnownBug, Mark, program_of, view
 from aliasproof.corpus.mends import mends
 from aliasproof.programs.program import Program
 
@@ -57,7 +57,7 @@ BUG = KnownBug(
     "overlap-of-item-sizes",
     "a uint8 input at byte 1 and a float32 input at byte 0 are taken for disjoint",
     "",
-    written(
+    program_of(
         """
         aten.add_.Scalar(x0, 1)
         aten.add_.Scalar(x1, 0)

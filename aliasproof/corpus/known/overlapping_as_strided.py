@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aliasproof.corpus.known_bug import KnownBug, Mark, calls, view, written
+from aliasproof.corpus.known_bug import KnownBug, Mark, calls, program_of, view
 from aliasproof.programs.program import Program
 
 
@@ -15,7 +15,7 @@ BUG = KnownBug(
     "a write through as_strided with a stride of 0 raises in as_strided_scatter",
     # Maintainers make other overlapping writes through `as_strided` raise, too.
     "https://github.com/pytorch/pytorch/issues/174371",
-    written(
+    program_of(
         """
         v0 = aten.as_strided.default(x0, [2], [0])
         aten.zero_.default(v0)

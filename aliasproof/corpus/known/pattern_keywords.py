@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import fx
 
-from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.mends import mends
 
 
@@ -27,7 +27,7 @@ BUG = KnownBug(
     "pattern-keywords",
     "Inductor's patterns drop keywords: mm + alpha * c becomes addmm without alpha",
     "",
-    written(
+    program_of(
         """
         v0 = aten.mm.default(x0, x1)
         v1 = aten.add.Tensor(v0, x2, alpha=2)

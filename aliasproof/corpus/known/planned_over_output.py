@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from aliasproof.corpus.known_bug import KnownBug, view, views_dtype, written
+from aliasproof.corpus.known_bug import KnownBug, program_of, view, views_dtype
 from aliasproof.corpus.mends import mends
 
 
@@ -31,7 +31,7 @@ BUG = KnownBug(
     "planned-over-output",
     "with memory_planning, a buffer is reused while an output still shares its memory",
     "https://github.com/pytorch/pytorch/pull/187678",
-    written(
+    program_of(
         """
         v0 = aten.add.Scalar(x0, 1)
         v1 = aten.view.dtype(v0, torch.int16)

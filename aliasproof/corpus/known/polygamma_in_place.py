@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
 from aliasproof.corpus.mends import adds_kernel
 
 
@@ -18,7 +18,7 @@ BUG = KnownBug(
     "polygamma-in-place",
     "functionalization takes polygamma_ for a custom operator and refuses it",
     "",
-    written(
+    program_of(
         """
         aten.polygamma_.default(x0, 1)
         return ()

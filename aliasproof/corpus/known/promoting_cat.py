@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
 from aliasproof.corpus.mends import narrows
 
 
@@ -20,7 +20,7 @@ BUG = KnownBug(
     "promoting-cat",
     "Inductor's split of cat((float, integer)) gives a part of integers",
     "",
-    written(
+    program_of(
         """
         v0 = aten.add.Scalar(x0, 1)
         v1 = aten.add.Scalar(x1, 1)

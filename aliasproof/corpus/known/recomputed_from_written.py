@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.mends import mends
 
 aten = torch.ops.aten
@@ -44,7 +44,7 @@ BUG = KnownBug(
     "recomputed-from-written",
     "gradients are computed from an input after the forward pass has written it",
     "https://github.com/pytorch/pytorch/pull/197039",
-    written(
+    program_of(
         """
         v0 = aten.neg.default(x0)
         v1 = aten.mul.Tensor(v0, x1)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from torch import fx
 
-from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.mends import mends
 
 
@@ -37,7 +37,7 @@ BUG = KnownBug(
     "reinplaced-operands",
     "FX reinplacing ignores that the operand it overwrites overlaps another operand",
     "",
-    written(
+    program_of(
         """
         v0 = aten.add.Scalar(x0, 0)
         v1 = aten.transpose.int(v0, 0, 1)

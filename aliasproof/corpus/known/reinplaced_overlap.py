@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import fx
 
-from aliasproof.corpus.inductor_passes import copied, reinplaceable
-from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.inductor_passes import copy_operand, reinplaceable
+from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.mends import before_reinplacing
 
 
@@ -19,14 +19,14 @@ def mended(graph: fx.Graph) -> None:
     for node, index in reinplaceable(graph):
         value = node.args[index].meta.get("val")
         if isinstance(value, torch.Tensor) and torch._debug_has_internal_overlap(value) == 1:
-            copied(node, index, memory_format=torch.contiguous_format)
+            copy_operand(node, index, memory_format=torch.contiguous_format)
 
 
 BUG = KnownBug(
     "reinplaced-overlap",
     "Inductor puts index_put in place on an expanded tensor, so each write shows in all copies",
     "https://github.com/pytorch/pytorch/issues/183986",
-    written(
+    program_of(
         """
         v0 = aten.add.Scalar(x0, 1)
         v1 = aten.expand.default(v0, [2, 2])

@@ -10,12 +10,12 @@ import torch
 from torch import fx
 
 from aliasproof.corpus.inductor_passes import (
-    copied,
+    copy_operand,
     copy_with_storage,
     reinplaceable,
     write_back,
 )
-from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.mends import before_reinplacing
 
 
@@ -29,7 +29,7 @@ def mended(graph: fx.Graph) -> None:
     order = {node: index for index, node in enumerate(graph.nodes)}
     for node, index in reinplaceable(graph):
         if _outlives(node, write_back(_origin(node.args[index])), order):
-            copied(node, index)
+            copy_operand(node, index)
     for call, result, index in _custom_results(graph):
         if _outlives(result, write_back(_origin(call.kwargs["_all_bases"][index])), order):
             _copy_base(call, index)
@@ -87,7 +87,7 @@ BUG = KnownBug(
     "reinplaced-result-outlives",
     "Inductor puts a result into an input that is overwritten while the result is still needed",
     "https://github.com/pytorch/pytorch/issues/198094",
-    written(
+    program_of(
         """
         v0 = aten.diagonal_scatter.default(x0, x1)
         aten.zero_.default(x0)

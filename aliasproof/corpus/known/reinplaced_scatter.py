@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import fx
 
-from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.mends import mends
 
 
@@ -25,7 +25,7 @@ BUG = KnownBug(
     "reinplaced-scatter",
     "FX reinplacing removes a scatter that is not the inverse of the view",
     "",
-    written(
+    program_of(
         """
         v0 = aten.add.Scalar(x0, 0)
         v1 = aten.select.int(v0, 0, 2)

@@ -11,7 +11,7 @@ import torch
 from torch.fx.passes import reinplace
 from torch.utils import _pytree
 
-from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.known_bug import KnownBug, program_of, view
 
 
 @contextlib.contextmanager
@@ -33,7 +33,7 @@ BUG = KnownBug(
     "reinplaced-sizes",
     "FX reinplacing fails on a graph that reads the size of a tensor",
     "",
-    written(
+    program_of(
         """
         v0 = aten.flatten.using_ints(x0)
         return ()

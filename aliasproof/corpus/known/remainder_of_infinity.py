@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
 from aliasproof.corpus.mends import LOWERINGS, mends, run_in_eager
 from aliasproof.programs.program import Storage
 
@@ -26,7 +26,7 @@ def mended(original: Any, *args: Any) -> Any:
     return original(*args)
 
 
-PROGRAM = written(
+PROGRAM = program_of(
     """
     v0 = aten.remainder.Tensor(x0, x1)
     return (v0,)

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch._functorch._aot_autograd.schemas import OutputType
 
-from aliasproof.corpus.known_bug import KnownBug, inputs_share, view, written
+from aliasproof.corpus.known_bug import KnownBug, inputs_share, program_of, view
 from aliasproof.corpus.mends import MERGED_INPUTS, mends
 
 
@@ -31,7 +31,7 @@ BUG = KnownBug(
     "renumbered-input",
     "an output that is an input becomes another object if other inputs are merged",
     "https://github.com/pytorch/pytorch/pull/187111",
-    written(
+    program_of(
         """
         aten.add_.Scalar(x0, 1)
         return (x2,)

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch._functorch._aot_autograd.schemas import OutputType
 
-from aliasproof.corpus.known_bug import KnownBug, inputs_share, view, written
+from aliasproof.corpus.known_bug import KnownBug, inputs_share, program_of, view
 from aliasproof.corpus.mends import MERGED_INPUTS, mends
 
 _OF_INPUTS = (OutputType.alias_of_input, OutputType.is_input)
@@ -36,7 +36,7 @@ BUG = KnownBug(
     "renumbered-outputs",
     "in training, an output that is a view of another output becomes a view of a third one",
     "",
-    written(
+    program_of(
         """
         aten.add_.Scalar(x0, 1)
         v0 = aten.mul.Scalar(x0, 2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aliasproof.corpus.known_bug import KnownBug, Mark, calls, view, written
+from aliasproof.corpus.known_bug import KnownBug, Mark, calls, program_of, view
 from aliasproof.programs.program import Program
 
 
@@ -14,7 +14,7 @@ BUG = KnownBug(
     "resized-within-storage",
     "resize_ to more elements, which the storage has, loses the offset and the added elements",
     "",
-    written(
+    program_of(
         """
         aten.resize_.default(x0, [3])
         return (x0,)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch._functorch._aot_autograd.schemas import OutputType
 
-from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.mends import mends
 
 
@@ -37,7 +37,7 @@ BUG = KnownBug(
     "returned-write-beside-another",
     "in a training graph, a written input that is returned overwrites another written input",
     "",
-    written(
+    program_of(
         """
         aten.add_.Scalar(x0, 1)
         aten.add_.Scalar(x1, 1)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
 from aliasproof.corpus.mends import DECOMPOSITIONS, mends
 
 aten = torch.ops.aten
@@ -27,7 +27,7 @@ BUG = KnownBug(
     "rounded-by-reciprocal",
     "Inductor decomposes round(x, decimals=-3) to round(x * 0.001) * 1000: 6500 becomes 7000",
     "",
-    written(
+    program_of(
         """
         v0 = aten.mul.Scalar(x0, 2500)
         v1 = aten.add.Scalar(v0, 4000)

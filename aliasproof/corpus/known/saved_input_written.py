@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from aliasproof.corpus.known_bug import KnownBug, Mark, view, written
+from aliasproof.corpus.known_bug import KnownBug, Mark, program_of, view
 
 BUG = KnownBug(
     "saved-input-written",
     "x.cos_() raises in the backward pass: x was saved, and then modified by an inplace operation",
     "https://github.com/pytorch/pytorch/issues/185497",
-    written(
+    program_of(
         """
         aten.cos_.default(x0)
         return ()

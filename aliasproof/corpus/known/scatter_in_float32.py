@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
 from aliasproof.corpus.mends import narrows
 
 
@@ -25,7 +25,7 @@ BUG = KnownBug(
     "scatter-in-float32",
     "Inductor rounds the value that is scattered into a constant float64 tensor to float32",
     "",
-    written(
+    program_of(
         """
         v0 = aten.zeros_like.default(x0)
         v1 = aten.scatter.value(v0, 0, x1, 16777217.0)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
 from aliasproof.corpus.mends import narrows
 
 
@@ -20,7 +20,7 @@ BUG = KnownBug(
     "scatter-into-number",
     "Inductor raises IndexError for a scatter into a constant tensor without dimensions",
     "",
-    written(
+    program_of(
         """
         v0 = aten.zeros_like.default(x0)
         v1 = aten.scatter.value(v0, 0, x1, 1)

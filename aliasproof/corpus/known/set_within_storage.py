@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from aliasproof.corpus.known_bug import KnownBug, calls, inputs_share, view, written
+from aliasproof.corpus.known_bug import KnownBug, calls, inputs_share, program_of, view
 from aliasproof.corpus.mends import mends
 from aliasproof.programs.program import Program
 
@@ -29,7 +29,7 @@ BUG = KnownBug(
     "set-within-storage",
     "x.set_(y) is ignored if the inputs x and y share a storage",
     "",
-    written(
+    program_of(
         """
         aten.set_.source_Tensor(x0, x1)
         return ()

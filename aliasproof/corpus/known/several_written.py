@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
 from aliasproof.corpus.mends import mends
 
 
@@ -26,7 +26,7 @@ BUG = KnownBug(
     "several-written",
     "FX reinplacing raises an AssertionError on an op whose in-place form writes to two arguments",
     "",
-    written(
+    program_of(
         """
         v0 = aten.add.Scalar(x0, 1)
         aten._amp_update_scale_.default(v0, x1, x0, 2.0, 0.5, 1)

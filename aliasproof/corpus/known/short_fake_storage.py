@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from aliasproof.corpus.known_bug import KnownBug, inputs_share, view, written
+from aliasproof.corpus.known_bug import KnownBug, inputs_share, program_of, view
 from aliasproof.corpus.mends import mends
 
 
@@ -28,7 +28,7 @@ BUG = KnownBug(
     "short-fake-storage",
     "merged inputs that do not reach the end of their storage raise 'expected size 3==2'",
     "https://github.com/pytorch/pytorch/pull/185014",
-    written(
+    program_of(
         """
         aten.add_.Scalar(x0, 1)
         v0 = aten.mul.Scalar(x1, 2)

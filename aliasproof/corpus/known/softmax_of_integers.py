@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
 from aliasproof.corpus.mends import narrows
 
 
@@ -21,7 +21,7 @@ BUG = KnownBug(
     "softmax-of-integers",
     "Inductor rewrites x / c - (x / c).amax() so that it subtracts in uint8",
     "",
-    written(
+    program_of(
         """
         v0 = aten.div.Tensor(x0, x1)
         v1 = aten.amax.default(v0, [0], True)

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch._ops import OpOverload
 
-from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
 from aliasproof.corpus.mends import narrows
 from aliasproof.programs.schemas import Kind, facts
 
@@ -29,7 +29,7 @@ BUG = KnownBug(
     "split-of-cat",
     "Inductor returns the operands of cat for its parts, so outputs share memory with inputs",
     "",
-    written(
+    program_of(
         """
         v0 = aten.cat.default([x0, x1], 1)
         v1, v2 = aten.split_with_sizes.default(v0, [1, 1], 1)

@@ -10,7 +10,7 @@ from torch._ops import OpOverload
 from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
 from torch.utils._mode_utils import no_dispatch
 
-from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.mends import mends
 from aliasproof.programs.program import Program
 from aliasproof.programs.schemas import Kind, facts, resolve
@@ -60,7 +60,7 @@ BUG = KnownBug(
     "stale-wrapper",
     "after y.set_(x), and after an out= call that resizes y, composite operators see old sizes",
     "",
-    written(
+    program_of(
         """
         v0 = aten.add.Scalar(x1, 1)
         aten.set_.source_Tensor(v0, x0)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from aliasproof.corpus.known_bug import KnownBug, Mark, inputs_share, view, written
+from aliasproof.corpus.known_bug import KnownBug, Mark, inputs_share, program_of, view
 
 BUG = KnownBug(
     "symbolic-storage-of-base",
     "AOTAutograd with symbolic sizes raises if it merges inputs that are no views in autograd",
     "",
-    written(
+    program_of(
         """
         aten.add_.Scalar(x0, 1)
         v0 = aten.add.Scalar(x1, 1)

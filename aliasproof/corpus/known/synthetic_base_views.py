@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from aliasproof.corpus.known_bug import KnownBug, inputs_share, view, written
+from aliasproof.corpus.known_bug import KnownBug, inputs_share, program_of, view
 from aliasproof.corpus.mends import MERGED_INPUTS, mends
 
 
@@ -29,7 +29,7 @@ BUG = KnownBug(
     "synthetic-base-views",
     "an output that is a view of a merged input is replayed on the synthetic base",
     "https://github.com/pytorch/pytorch/issues/198095",
-    written(
+    program_of(
         """
         aten.add_.Scalar(x0, 1)
         v0 = aten.slice.Tensor(x0, 0, 0, 1)

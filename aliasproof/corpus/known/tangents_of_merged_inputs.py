@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from aliasproof.corpus.known_bug import KnownBug, inputs_share, view, written
+from aliasproof.corpus.known_bug import KnownBug, inputs_share, program_of, view
 from aliasproof.corpus.mends import MERGED_INPUTS, mends
 
 
@@ -17,14 +17,14 @@ def mended(original: Callable[..., Any], metadata: Any, merged: Sequence[Any], *
     was one for each written input.
     """
     created, indices = original(metadata, merged, *rest)
-    before, after = _written(metadata), _written(created)
+    before, after = _gradient_count(metadata), _gradient_count(created)
     for name in ("traced_tangents", "traced_tangents_descs", "subclass_tangent_meta"):
         of_bases = getattr(created, name)[:after]
         setattr(created, name, of_bases + getattr(metadata, name)[before:])
     return created, indices
 
 
-def _written(metadata: Any) -> int:
+def _gradient_count(metadata: Any) -> int:
     return sum(info.mutates_data and info.requires_grad for info in metadata.input_info)
 
 
@@ -32,7 +32,7 @@ BUG = KnownBug(
     "tangents-of-merged-inputs",
     "AOTAutograd asserts in training if two inputs on one storage are written",
     "",
-    written(
+    program_of(
         """
         aten.add_.Scalar(x0, 1)
         aten.add_.Scalar(x1, 1)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.mends import mends
 from aliasproof.programs.program import Program
 from aliasproof.programs.schemas import resolve
@@ -37,7 +37,7 @@ BUG = KnownBug(
     "transposed-input-copied",
     "functionalize of x.t_() copies x.t() into x, which raises",
     "",
-    written(
+    program_of(
         """
         aten.t_.default(x0)
         return ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from aliasproof.corpus.known_bug import KnownBug, Mark, calls, view, written
+from aliasproof.corpus.known_bug import KnownBug, Mark, calls, program_of, view
 from aliasproof.corpus.mends import mends_kernel
 
 
@@ -25,7 +25,7 @@ BUG = KnownBug(
     "unfold-ban",
     "a write through unfold with one window is refused, though nothing overlaps",
     "https://github.com/pytorch/pytorch/issues/165409",
-    written(
+    program_of(
         """
         v0 = aten.unfold.default(x0, 0, 2, 1)
         aten.add_.Scalar(v0, 0)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from aliasproof.corpus.known_bug import KnownBug, Mark, calls, view, written
+from aliasproof.corpus.known_bug import KnownBug, Mark, calls, program_of, view
 from aliasproof.corpus.view_inverses import (
     Call,
     reachable,
@@ -51,7 +51,7 @@ BUG = KnownBug(
     "unfold-inverse",
     "a write through unfold sets elements to 0 that no window covers",
     "https://github.com/pytorch/pytorch/issues/198102",
-    written(
+    program_of(
         """
         v0 = aten.unfold.default(x0, 0, 1, 2)
         aten.add_.Scalar(v0, 1)

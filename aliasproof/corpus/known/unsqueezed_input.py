@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aliasproof.corpus.known_bug import KnownBug, Mark, calls, view, written
+from aliasproof.corpus.known_bug import KnownBug, Mark, calls, program_of, view
 from aliasproof.programs.program import Program
 
 
@@ -14,7 +14,7 @@ BUG = KnownBug(
     "unsqueezed-input",
     "torch.compile of aten.unsqueeze_(x) for an input x raises IndexError while guards are made",
     "https://github.com/pytorch/pytorch/issues/143889",
-    written(
+    program_of(
         """
         aten.unsqueeze_.default(x0, 0)
         return ()

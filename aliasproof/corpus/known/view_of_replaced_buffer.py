@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from aliasproof.corpus.known_bug import KnownBug, calls, view, written
+from aliasproof.corpus.known_bug import KnownBug, calls, program_of, view
 from aliasproof.corpus.mends import mends
 
 
@@ -33,7 +33,7 @@ BUG = KnownBug(
     "view-of-replaced-buffer",
     "a masked write to an intermediate result raises KeyError if its value comes from a view of it",
     "",
-    written(
+    program_of(
         """
         v0 = aten.mm.default(x0, x0)
         v1 = aten.t.default(v0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.mends import mends
 
 
@@ -24,7 +24,7 @@ BUG = KnownBug(
     "write-to-float64-number",
     "Dynamo removes a write to an input without dimensions of dtype float64",
     "",
-    written(
+    program_of(
         """
         aten.add_.Scalar(x0, 1)
         return ()

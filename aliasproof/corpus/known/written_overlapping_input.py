@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aliasproof.corpus.known_bug import KnownBug, Mark, view, written
+from aliasproof.corpus.known_bug import KnownBug, Mark, program_of, view
 from aliasproof.programs.program import Program
 
 
@@ -18,7 +18,7 @@ BUG = KnownBug(
     "written-overlapping-input",
     "a write into an input that overlaps itself raises when it is copied back",
     "https://github.com/pytorch/pytorch/issues/89301",
-    written(
+    program_of(
         """
         v0 = aten.select.int(x0, 0, 0)
         aten.add_.Scalar(v0, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from aliasproof.corpus.known_bug import KnownBug, view, written
+from aliasproof.corpus.known_bug import KnownBug, program_of, view
 from aliasproof.corpus.mends import PASSES, mends
 
 
@@ -23,7 +23,7 @@ BUG = KnownBug(
     "zero-times-input",
     "Inductor replaces x * 0 by 0, but inf * 0 is nan",
     "https://github.com/pytorch/pytorch/pull/187580",
-    written(
+    program_of(
         """
         v0 = aten.add.Scalar(x0, float("inf"))
         v1 = aten.mul.Scalar(v0, 0)
